@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         OutboxqError as OutboxqError,
         PayloadError as PayloadError,
         ReadOnly as ReadOnly,
+        ScheduleNotFound as ScheduleNotFound,
         SchemaOutOfDate as SchemaOutOfDate,
         TaskNotFound as TaskNotFound,
         UnknownTask as UnknownTask,
@@ -54,6 +55,11 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         Emitted as Emitted,  # returned by Outbox.emit()
         Subscription as Subscription,  # argument of Store.subscriptions.replace(), for a consumer without a declared task
     )
+    from .model.schedules import (
+        CatchUp as CatchUp,  # for catch_up=, if a string is not enough
+        Overlap as Overlap,  # for overlap=, likewise
+        Schedule as Schedule,  # returned by Outbox.schedules.put() and list()
+    )
     from .outbox import Outbox as Outbox
     from .retry import RetryPolicy as RetryPolicy
     from .store import (
@@ -83,7 +89,7 @@ _NAMES = {
     "database.engine": "configure_sqlite",
     "errors": (
         "ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
-        "InvalidTransition LeaseLost OutboxqError PayloadError ReadOnly SchemaOutOfDate TaskNotFound "
+        "InvalidTransition LeaseLost OutboxqError PayloadError ReadOnly ScheduleNotFound SchemaOutOfDate TaskNotFound "
         "UnknownTask UnsupportedDatabase"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",
@@ -91,6 +97,7 @@ _NAMES = {
     "model": (
         "Cancel EventType ExecutionEvent Handle OnConflict OnDeadLetter Outcome Retry Snooze TaskExecution TaskStatus"
     ),
+    "model.schedules": "CatchUp Overlap Schedule",
     "outbox": "Outbox",
     "retry": "RetryPolicy",
     "store": "Attempt DeadLetter Explanation LiveWorker QueueSettings Reason Statistics Store TailCursor Violation",

@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 from uuid import UUID
 
-from .errors import InvalidTarget
+from .errors import InvalidArgument, InvalidTarget
 from .model import Cancel, Claim, Retry, Snooze
 from .model.headers import NO_HEADERS, headers_of_json
+from .model.schedules import SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -114,6 +115,31 @@ class TaskContext:
                 log.warning("%s: its headers cannot be read, so it has none here: %s", self.claim, error)
                 self._headers = NO_HEADERS
         return self._headers
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that this task is of; None: it was enqueued by a program."""
+        return self.headers.get(SCHEDULE_HEADER)
+
+    @property
+    def tick(self) -> datetime | None:
+        """The moment of the schedule that this task is for, in the schedule's time zone, however late it runs.
+
+        For a task that was triggered it is the moment of that; None: the task is of no schedule.
+        """
+        if self.schedule is None:
+            return None
+        tick, zone = self.headers.get(TICK_HEADER), self.headers.get(ZONE_HEADER, "UTC")
+        moment = self.created_at if tick is None else datetime.fromisoformat(tick)
+        if zone == "UTC":
+            return moment.astimezone(UTC)
+        from .model.rules import zone_of  # reads the zones' data, which no other task needs
+
+        try:
+            return moment.astimezone(zone_of(zone))
+        except InvalidArgument as error:
+            log.warning("%s: its tick is given in UTC: %s", self.claim, error)
+            return moment.astimezone(UTC)
 
     @property
     def lost(self) -> bool:

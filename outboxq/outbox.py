@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Protocol, Unpack, overload
 
 import tenacity
@@ -19,15 +20,21 @@ from .database.engine import make_engine, parse_url
 from .errors import ConfigurationError
 from .integration.ambient import CURRENT, resolve_target
 from .integration.base import Integration
+from .integration.hook_calls import HookCalls
+from .integration.hooks import Hook
 from .integration.sessions import SessionIntegration
 from .model import OnDeadLetter, TaskOptions, duration
+from .model.headers import headers_as_json
 from .model.options import DEFAULT_LEASE, bad_name, check_options, choice, is_name, times
 from .model.subscriptions import Emitted, NewEvent, Subscription
 from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
 from .model.uuid7 import family
 from .payload.parameters import dump_payload
+from .periodic import PeriodicTasks
+from .pruning import PRUNE, prune_task, retention_schedule
 from .retry import RetryPolicy
 from .store import Store
+from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 
 if TYPE_CHECKING:
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
     from .worker.worker import Worker
 
 
-class Outbox:
+class Outbox(PeriodicTasks):
     """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
 
     def __init__(
@@ -45,6 +52,9 @@ class Outbox:
         schema: str | None = None,
         session: scoped_session[Any] | Callable[[], Session | None] | None = None,
         integration: Integration | None = None,
+        version: str = "",
+        retention: timedelta | float | None = None,
+        hooks: Iterable[Hook] = (),
     ) -> None:
         """Make an outbox; nothing connects to the database yet.
 
@@ -55,8 +65,17 @@ class Outbox:
             session: A function that returns the Session of the present request, such as a `scoped_session`.
                 `task.enqueue()` writes in its transaction, and handlers have it too.
             integration: A framework's transaction, sessions and commands; see `Integration`. Not together with `session`.
+            version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules that the newer
+                one declares count. "": those of the worker that started last.
+            retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour. None: nothing is
+                deleted by itself.
 
-        Raises ConfigurationError if the database is none that outboxq runs on, or if both `session` and `integration` are given.
+        Raises ConfigurationError if the database is none that outboxq runs on, or if both `session` and `integration` are given;
+        InvalidArgument for a version or a retention out of its range.
+            hooks: Code around the sending and the handling of all tasks, for traces, metrics and the like; see `Hook`.
+
+        Raises ConfigurationError if the database is none that outboxq runs on, if both `session` and `integration` are given, or
+        for a hook that is no Hook.
         """
         check_schema_name(schema)
         if session is not None and integration is not None:
@@ -70,7 +89,12 @@ class Outbox:
             )
         self.schema = schema
         self.integration = integration or (Integration() if session is None else SessionIntegration(session))
-        self.tasks = TaskRegistry()
+        self._given_hooks = HookCalls.of(hooks)
+        self.tasks = self._registry()
+        self.tasks.version = storable(version, "version") or ""
+        self.tasks.built_in[PRUNE] = prune_task(self)
+        if retention is not None:
+            self.tasks.add_schedule(retention_schedule(self.tasks.built_in[PRUNE], retention), self)
         self._database: str | URL | Engine | None = None
         self._bound: dict[str, Store] = {}
         database = database or self._database_of_the_environment()
@@ -88,6 +112,11 @@ class Outbox:
             dialect_for(url.get_backend_name(), schema=self.schema).normalize_url(url)
         self._database = database
         self._bound = {}
+
+    @cached_property
+    def hooks(self) -> HookCalls | None:
+        """The hooks, ready to be called; None: there are none."""
+        return self._given_hooks
 
     @property
     def is_bound(self) -> bool:
@@ -211,6 +240,7 @@ class Outbox:
         partition_key: str | None = None,
         expires: timedelta | float | datetime | None = None,
         idempotency_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Emitted:
         """Enqueue every task that subscribes to this topic, in the transaction of `using`: all of them or none.
 
@@ -218,7 +248,8 @@ class Outbox:
         process need not import the tasks. `payload` becomes JSON by its own type, and each task reads it by the annotation of its
         parameter. A payload that does not fit there fails in the worker, since the subscribers may be another program's.
         Without any subscriber, `event_unrouted` is recorded. With an `idempotency_key` each subscriber has one task for it, for
-        ever: a second emit creates tasks only for those that subscribed since.
+        ever: a second emit creates tasks only for those that subscribed since. All its tasks have the `headers`, which are those of
+        `Task.using`.
 
         Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of its range, InvalidTarget if
         there is no transaction to write in; all of them before anything is written.
@@ -229,10 +260,15 @@ class Outbox:
             payload=dump_payload(payload, name=f"event {topic!r}"),
             partition_key=partition_key,
             idempotency_key=idempotency_key,
+            headers=None if headers is None else headers_as_json(headers, f"event {topic!r}"),
             **times(f"emit({topic!r})", delay=delay, run_after=run_after, expires=expires),
         )
-        with resolve_target(self, using, f"emit({topic!r})") as target:
-            return self.store.emit(event, using=target)
+
+        def write(event: NewEvent) -> Emitted:
+            with resolve_target(self, using, f"emit({topic!r})") as target:
+                return self.store.emit(event, using=target)
+
+        return write(event) if self.hooks is None else self.hooks.emit(event, write)
 
     @property
     def subscriptions(self) -> list[Subscription]:
@@ -255,7 +291,10 @@ class Outbox:
         """Make a worker for this outbox's tasks; see `Worker` for the options."""
         from .worker.worker import Worker
 
-        return Worker(self.store, self.tasks, integration=self.integration, **options)
+        return Worker(self.store, self.tasks, integration=self.integration, hooks=self.hooks, **options)
+
+    def _registry(self) -> TaskRegistry:
+        return TaskRegistry()
 
     def _database_of_the_environment(self) -> str | None:
         return os.environ.get("OUTBOXQ_DATABASE_URL")

@@ -13,7 +13,9 @@ from .context import TaskContext
 from .errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
 from .integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
 from .model import Handle, NewTask, OnConflict, OnDeadLetter, TaskOptions, duration
+from .model.headers import headers_as_json
 from .model.options import choice, times
+from .model.schedules import NewSchedule
 from .model.subscriptions import Subscription, patterns_of
 from .model.unknown_options import OF_ONE_CALL, naming_options, no_method
 from .model.uuid7 import uuid7
@@ -81,6 +83,7 @@ class Task(Generic[P, R]):
         unique_for: timedelta | float | None = None,
         unique_until_finished: bool = False,
         on_conflict: OnConflict | str = OnConflict.RETURN,
+        headers: Mapping[str, str] | None = None,
     ) -> BoundTask[P]:
         """Choose the transaction of the next enqueue, and its options.
 
@@ -104,6 +107,8 @@ class Task(Generic[P, R]):
             on_conflict: The answer to a key that is taken. "return": the handle of the task that has it. "skip": a handle
                 without a task. "replace": that task takes over these arguments and options while it is Ready. "raise":
                 DuplicateTask is raised.
+            headers: Texts that travel with the task, such as the id of a request: the handler reads them in `ctx.headers`. At most
+                8 KiB; names have 1 to 100 characters, and do not begin with `outboxq-`. Hooks may add others.
         """
         if target is None:
             raise no_transaction(self.name, "using(None) names no transaction")
@@ -123,9 +128,18 @@ class Task(Generic[P, R]):
             "unique_for": None if unique_for is None else duration(unique_for, "unique_for"),
             "unique_until_finished": unique_until_finished,
             "on_conflict": on_conflict,
+            "headers": None if headers is None else headers_as_json(headers, f"task {self.name!r}"),
             **times(self.name, delay=delay, run_after=run_after, expires=expires),
         }
         return BoundTask(self, target, fields)
+
+    def call_as_json(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Return the arguments of a call as a row stores them. Raises InvalidCall and PayloadError as `enqueue` does."""
+        if args or kwargs:
+            return self.parameters.dump(tuple(args), kwargs)
+        # Without arguments, annotations need not be known yet: the module may define their names further down.
+        self.parameters.check_call((), {})
+        return "{}"
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
         """Enqueue a call of the function in the present transaction, with the options of the declaration.
@@ -163,8 +177,11 @@ class BoundTask(Generic[P]):
         written. Raises SchemaOutOfDate if outboxq's tables are missing, DuplicateTask with ``on_conflict="raise"``.
         """
         task = NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
-        with resolve_target(self._task.outbox, self._target, task.task_name) as target:
-            return self._task.outbox.store.enqueue(task, using=target)
+        outbox = self._task.outbox
+        if outbox.hooks is not None:
+            return outbox.hooks.enqueue([task], self._write)[0]
+        with resolve_target(outbox, self._target, task.task_name) as target:
+            return outbox.store.enqueue(task, using=target)
 
     def enqueue_many(
         self, calls: Iterable[Sequence[Any] | Mapping[str, Any]], idempotency_keys: Sequence[str | None] | None = None
@@ -179,7 +196,7 @@ class BoundTask(Generic[P]):
             raise InvalidArgument(
                 "an idempotency_key names one task, and enqueue_many() writes many; give it idempotency_keys=, one for each call"
             )
-        given = [_call(call) for call in calls]
+        given = [call_of(call) for call in calls]
         keys = [None] * len(given) if idempotency_keys is None else idempotency_keys
         if isinstance(keys, str) or len(keys) != len(given):
             raise InvalidArgument(f"idempotency_keys has one key, or None, for each call; give a list of {len(given)}")
@@ -188,6 +205,10 @@ class BoundTask(Generic[P]):
             NewTask(id=uuid7(), args=dump(args, kwargs), **{**options, "idempotency_key": key})
             for (args, kwargs), key in zip(given, keys, strict=True)
         ]
+        hooks = self._task.outbox.hooks
+        return self._write(tasks) if hooks is None else hooks.enqueue(tasks, self._write)
+
+    def _write(self, tasks: Sequence[NewTask]) -> list[Handle]:
         with resolve_target(self._task.outbox, self._target, self._task.name) as target:
             return self._task.outbox.store.enqueue_many(tasks, using=target)
 
@@ -196,13 +217,22 @@ class TaskRegistry:
     """The tasks of one outbox by name. Names are stored for ever, so one name stands for one task."""
 
     def __init__(self) -> None:
+        self.version = ""
+        """The version of the code that declares the tasks; "": it has none."""
+        self.built_in: dict[str, Task[..., Any]] = {}
+        """The tasks of outboxq itself, by name: every worker knows them."""
         self._tasks: dict[str, Task[..., Any]] = {}
+        self._schedules: dict[str, tuple[object, NewSchedule]] = {}
 
     def add(self, task: Task[..., Any]) -> None:
         """Add a task. Raises ConfigurationError for a name that is taken.
 
         A module that runs again, after an import that failed half-way or for a reload, replaces its own tasks.
         """
+        if task.name in self.built_in:
+            raise ConfigurationError(
+                f"the name {task.name!r} is that of a task of outboxq itself; choose another name="
+            )
         known = self._tasks.get(task.name)
         if known is not None and not _is_again(known.function, task.function):
             raise ConfigurationError(
@@ -210,18 +240,37 @@ class TaskRegistry:
                 "another name="
             )
         self._tasks[task.name] = task
+        self._schedules = {name: one for name, one in self._schedules.items() if one[1].task_name != task.name}
+
+    def add_schedule(self, schedule: NewSchedule, declarer: object) -> None:
+        """Add a schedule that `declarer`, a task, has in code. Raises ConfigurationError for a name that is taken.
+
+        A module that runs again replaces its own schedules.
+        """
+        before, known = self._schedules.get(schedule.name, (declarer, None))
+        if known is not None and (known.task_name != schedule.task_name or before is declarer):
+            raise ConfigurationError(
+                f"two schedules are called {schedule.name!r}, of the tasks {known.task_name} and {schedule.task_name}; give "
+                "one of them another name="
+            )
+        self._schedules[schedule.name] = declarer, schedule
+
+    @property
+    def schedules(self) -> list[NewSchedule]:
+        """The schedules that are declared so far."""
+        return [schedule for _, schedule in self._schedules.values()]
 
     def get(self, name: str) -> Task[..., Any]:
         """Return the task of this name. Raises UnknownTask if this process has not declared it."""
         try:
-            return self._tasks[name]
+            return self._tasks.get(name) or self.built_in[name]
         except KeyError:
             raise UnknownTask(
                 f"task {name!r} is not registered in this process; import the module that declares it"
             ) from None
 
     def __contains__(self, name: str) -> bool:
-        return name in self._tasks
+        return name in self._tasks or name in self.built_in
 
     def __iter__(self) -> Iterator[Task[..., Any]]:
         return iter(self._tasks.values())
@@ -269,7 +318,8 @@ def _subscriptions(task: Task[..., Any], subscribe: str | Sequence[str] | None) 
     return found
 
 
-def _call(call: Sequence[Any] | Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+def call_of(call: Sequence[Any] | Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return the positional and the keyword arguments of a call that is written as a tuple or as a mapping."""
     if isinstance(call, Mapping):
         return (), call
     if isinstance(call, str | bytes) or not isinstance(call, Sequence):

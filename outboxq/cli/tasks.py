@@ -92,6 +92,7 @@ def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> Non
         "created": _moment(found.created_at),
         "due": _moment(now.due_at),
         "ended": _moment(found.completed_at),
+        "headers": found.headers,
         "last error": found.last_error,
     }
     if show_args:

@@ -40,10 +40,10 @@ from .database import (
 @click.option("--sql", is_flag=True, help="Print the SQL and change nothing.")
 @click.pass_context
 def upgrade(context: click.Context, /, place: str | None, revision: str, *, sql: bool, **where: Any) -> None:
-    """Create or upgrade outboxq's tables and subscriptions.
+    """Create or upgrade outboxq's tables, subscriptions and schedules.
 
     APP is written module:outbox, e.g. shop:outbox: the command upgrades the tables in its database and stores what its tasks
-    subscribe to. With a URL in place of APP, only the tables are upgraded. A missing PostgreSQL schema is created.
+    subscribe to, and their schedules. With a URL in place of APP, only the tables are upgraded. A missing PostgreSQL schema is created.
     """
     found = _given(context, place, where)
     with speaking_plainly(upgrade=found.upgrade):
@@ -72,12 +72,18 @@ def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> 
 
 
 def upgraded(outbox: Outbox) -> str:
-    """Upgrade the tables of this outbox, store the subscriptions of its tasks, and return a sentence about both."""
+    """Upgrade the tables of this outbox, store what its tasks subscribe to and their schedules, and return a sentence about all."""
     outbox.upgrade()
     outbox.sync_subscriptions()
-    count = len(outbox.subscriptions)
-    known = "1 subscription is known" if count == 1 else f"{count} subscriptions are known"
-    return f"{_reached(outbox.store.bound_engine, outbox.schema)}; {known}"
+    outbox.sync_schedules()
+    known = [_counted(len(outbox.subscriptions), "subscription")]
+    if schedules := outbox.tasks.schedules:
+        known.append(_counted(len(schedules), "schedule"))
+    return "; ".join([_reached(outbox.store.bound_engine, outbox.schema), *known])
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"1 {noun} is known" if count == 1 else f"{count} {noun}s are known"
 
 
 def _reached(engine: Engine, schema: str | None) -> str:

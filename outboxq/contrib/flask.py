@@ -6,9 +6,10 @@ With Flask-SQLAlchemy, `task.enqueue()` writes in the transaction of `db.session
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,7 @@ from ..database.engine import configure_sqlite, make_engine
 from ..errors import ConfigurationError, InvalidTarget
 from ..integration.base import Integration
 from ..integration.front_end import FrontEnd
+from ..integration.hooks import Hook
 from ..integration.sessions import Scope, scope_of
 from ..outbox import Outbox
 from ..store import Store
@@ -49,12 +51,20 @@ class Outboxq(Outbox):
     """
 
     def __init__(
-        self, app: Flask | None = None, *, session: scoped_session[Any] | None = None, schema: str | None = None
+        self,
+        app: Flask | None = None,
+        *,
+        session: scoped_session[Any] | None = None,
+        schema: str | None = None,
+        version: str = "",
+        retention: timedelta | float | None = None,
+        hooks: Iterable[Hook] = (),
     ) -> None:
         """Make an outbox, and initialise `app` if it is given; see `init_app`.
 
         `session` is the scoped_session of an application without Flask-SQLAlchemy. `schema` is the PostgreSQL schema of outboxq's
-        tables. Raises ConfigurationError for another kind of session.
+        tables. `version`, `retention` and `hooks` are those of `Outbox`; a hook that needs an application context pushes one.
+        Raises ConfigurationError for another kind of session, and for a hook that is no Hook.
         """
         if session is not None and not isinstance(session, scoped_session):
             raise ConfigurationError(
@@ -63,7 +73,9 @@ class Outboxq(Outbox):
         self._session = session
         self._applications: WeakKeyDictionary[Flask, Application] = WeakKeyDictionary()
         self._store_outside = _StoreOutside(None, schema=schema)
-        super().__init__(schema=schema, integration=FlaskIntegration(self))
+        super().__init__(
+            schema=schema, integration=FlaskIntegration(self), version=version, retention=retention, hooks=hooks
+        )
         if app is not None:
             self.init_app(app)
 
@@ -125,7 +137,7 @@ class Outboxq(Outbox):
             )
         self.load_tasks()
         integration = FlaskIntegration(self, app_ctx.app)
-        return Worker(self.store, self.tasks, integration=integration, **options)
+        return Worker(self.store, self.tasks, integration=integration, hooks=self.hooks, **options)
 
     def _made_for(self, app: Flask) -> Application:
         url, key = app.config["OUTBOXQ_DATABASE_URL"], app.config["OUTBOXQ_BIND_KEY"]

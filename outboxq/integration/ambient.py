@@ -10,6 +10,7 @@ from ..context import current
 from ..errors import InvalidTarget
 from ..store import Store
 from .base import Integration
+from .hook_calls import HookCalls
 
 CURRENT: Final = object()
 """Default of `using`: the present transaction of the running task or of the framework."""
@@ -23,6 +24,9 @@ class OutboxRef(Protocol):
 
     @property
     def integration(self) -> Integration: ...
+
+    @property
+    def hooks(self) -> HookCalls | None: ...
 
 
 def resolve_target(outbox: OutboxRef, target: object, what: str) -> AbstractContextManager[object]:

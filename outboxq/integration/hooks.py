@@ -6,7 +6,7 @@ a handler may run, such as a framework's set-up, belongs to an `Integration`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -47,13 +47,13 @@ class WorkerInfo:
     """The worker's id, new at each start; `context.claim.worker_id` of the tasks that it runs."""
     label: str
     """The name for people, such as `host:pid`."""
-    queues: tuple[str, ...] | None
+    queues: Sequence[str] | None
     """The queues that it works on; None: all."""
-    topics: tuple[str, ...] | None
+    topics: Sequence[str] | None
     """The topics to whose tasks it is limited; None: all tasks."""
     concurrency: int
     """The number of handlers that may run at once."""
-    task_names: tuple[str, ...]
+    task_names: Sequence[str]
     """The names of the tasks that it knows."""
 
 

@@ -1,4 +1,4 @@
-"""What a planter has to do for a schedule: which ticks become tasks, and which of those that were missed are skipped. No I/O."""
+"""Plans of schedules: which ticks become tasks now, and which of those that were missed are skipped. No I/O."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class _Missed:
 
 
 def _missed(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> _Missed:
-    """Divide the ticks that nobody planted before their time into those that still run, and those that are skipped."""
+    """Divide the ticks that were not planted before their time into those that still run and those that are skipped."""
     done = schedule.planted_until
     number = rule.count(done, before)
     if number == 0:

@@ -216,8 +216,8 @@ class _Cron(Rule):
             moment = change - _SECOND
             wall = self._wall(change) - _SECOND
         for hands in self._walls(wall):
-            for fold in (0, 1):
-                tick = hands.replace(tzinfo=self._zone, fold=fold).astimezone(UTC)
+            for which in (0, 1):
+                tick = hands.replace(tzinfo=self._zone, fold=which).astimezone(UTC)
                 if tick > moment and self._wall(tick) == hands:
                     return tick
         return None
@@ -249,7 +249,7 @@ _EVERY = "every"
 _SECOND = timedelta(seconds=1)
 _MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim is given wall times only
 _OF_THE_MACHINE = {"localtime", "posixrules", "Factory"}
-"""Files beside the zones: they hold what somebody set for this machine."""
+"""Files beside the zones: they hold what is set for this machine."""
 _FIELDS = "minute, hour, day of the month, month and day of the week; a sixth one before them is the second"
 
 

@@ -41,6 +41,8 @@ REMOVED = "removed from the code"
 """Beginning of the reason with which a declaration pauses a schedule that the code no longer has."""
 SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER = "outboxq-schedule", "outboxq-tick", "outboxq-trigger"
 """Headers of a task: the schedule that it is of; the tick that it is for, in ISO 8601; or who triggered it."""
+ZONE_HEADER = "outboxq-tz"
+"""Header of the same task: the time zone of its schedule. UTC where it is missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

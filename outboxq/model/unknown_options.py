@@ -51,6 +51,21 @@ OF_AN_EMIT: Mapping[str, str] = {
     "retry": _OF_EACH_TASK,
 }
 """Replacements for options that an emit does not take: they belong to the subscribing tasks, or to other libraries."""
+OF_A_SCHEDULE: Mapping[str, str] = {
+    "coalesce": 'catch_up="latest"',
+    "cron": 'the rule as first argument: @outbox.periodic("30 2 * * *")',
+    "crontab": 'the rule as first argument: @outbox.periodic("30 2 * * *")',
+    "expires": "grace=",
+    "interval": "every=",
+    "kwargs": "args=",
+    "max_instances": 'overlap="skip" or "queue"',
+    "misfire_grace_time": "grace=",
+    "priority": "priority= of @outbox.task",
+    "queue": "queue= of @outbox.task",
+    "schedule": "the rule as first argument, or every=",
+    "timezone": "tz=",
+}
+"""Replacements for options that other libraries have for a periodic task."""
 METHODS: Mapping[str, str] = {
     "apply_async": "using(session, delay=…).enqueue(…)",
     "configure": "using(session, …).enqueue(…)",

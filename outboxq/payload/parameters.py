@@ -42,6 +42,12 @@ class Parameters:
         self._namespace: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
         self._codecs: dict[str, Codec] | None = None
 
+    def check_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+        """Raise InvalidCall for arguments that do not fit the signature. Their values are not looked at."""
+        given = {**dict(zip(self._positional, args, strict=False)), **kwargs}
+        if len(given) < len(args) + len(kwargs) or not self._required <= given.keys() <= self._known.keys():
+            self._refuse_call(args, kwargs)
+
     def dump(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """Return one JSON object keyed by parameter. Defaults are not stored: they belong to the code that the worker runs."""
         given: dict[str, object] = {**dict(zip(self._positional, args, strict=False)), **kwargs}

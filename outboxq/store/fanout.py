@@ -168,6 +168,7 @@ def _shared(event: NewEvent) -> dict[str, Any]:
         "expires_at": event.expires_at,
         "expires_in": event.expires_in,
         "idempotency_key": event.idempotency_key,
+        "headers": event.headers,
     }
 
 

@@ -24,6 +24,7 @@ from ..model.schedules import (
     SCHEDULE_HEADER,
     TICK_HEADER,
     TRIGGER_HEADER,
+    ZONE_HEADER,
     CatchUp,
     NewSchedule,
     Overlap,
@@ -186,11 +187,12 @@ def _until_next(schedule: Schedule, tick: datetime) -> timedelta | None:
 
 def _task(schedule: NewSchedule, headers: dict[str, str], **times: datetime | None) -> NewTask:
     key = None if schedule.overlap is Overlap.ALLOW else f"{KEY_PREFIX}{schedule.name}"
+    zone = {} if schedule.tz == "UTC" else {ZONE_HEADER: schedule.tz}
     task = NewTask(
         id=uuid7(),
         task_name=schedule.task_name,
         args=schedule.args,
-        headers=json.dumps({SCHEDULE_HEADER: schedule.name, **headers}),
+        headers=json.dumps({SCHEDULE_HEADER: schedule.name, **headers, **zone}),
         partition_key=key,
         queue=schedule.queue,
         priority=schedule.priority,

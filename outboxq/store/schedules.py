@@ -64,6 +64,8 @@ class Schedules:
         self._store = store
         self._failing = FailureLog(log)
         self._has_tables = False
+        self.horizon = HORIZON
+        """Ticks that a change brings are planted in its transaction, so long ahead. A test has none planted ahead."""
 
     def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
         """Store a schedule, or change the one of this name and task; returns it. Nothing is written where nothing changes.
@@ -330,8 +332,11 @@ class Schedules:
             target.run(statements.change, self._store.values(target), rows_of([resumed]))
             return self._plant_now(target, resumed, now)
 
-    def _plant_now(self, target: Target, schedule: Schedule, now: datetime, horizon: timedelta = HORIZON) -> Schedule:
+    def _plant_now(
+        self, target: Target, schedule: Schedule, now: datetime, horizon: timedelta | None = None
+    ) -> Schedule:
         """Plant one locked schedule in the same transaction; returns it as it then is."""
+        horizon = self.horizon if horizon is None else horizon
         if schedule.paused_at is not None or schedule.planted_until >= now + horizon:
             return schedule
         planting = prepare(schedule, now, horizon)

@@ -11,8 +11,10 @@ from uuid import UUID, uuid4
 
 from sqlalchemy.orm import Session, scoped_session
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
 from ..model import Claim, duration
+from ..model.rules import parse_rule
+from ..model.schedules import NewSchedule, Schedule
 from ..model.subscriptions import Emitted
 from ..outbox import Outbox
 from ..store import Store
@@ -62,6 +64,7 @@ class Harness:
         self._transaction: TestTransaction | None = None
         self._before: frozenset[UUID] = frozenset()
         self._subscribed: list[Any] = []
+        self._declared: list[NewSchedule] = []
         self._is_inline = self._is_running = False
 
     def __enter__(self) -> Self:
@@ -136,7 +139,7 @@ class Harness:
 
         The claims are real: from these `queues` (None: all), in their order, with keys, limits and pauses. `limit` is the
         maximum number of runs. With `until` (a span from now, or an aware datetime) the clock advances to it, from one due time
-        to the next, so delayed tasks and retries run too. Tasks run in this thread; in a transaction of the test, each runs in
+        to the next, so delayed tasks, retries and ticks of schedules run too. Tasks run in this thread; in a transaction of the test, each runs in
         a savepoint.
 
         A failed task is recorded as in production, with its retry or as a dead letter. After the last run its error is raised
@@ -144,21 +147,37 @@ class Harness:
         """
         __tracebackhide__ = True
         if not self._is_running:
+            self._subscribe()
+            self._wait_for_ticks()
             self.clock.run_on()
         ran = self._drain(queues, limit)
         if until is not None:
             until = aware(until, "until") if isinstance(until, datetime) else self.clock() + duration(until, "until")
             while limit is None or len(ran) < limit:
-                moment = self.store.next_available_at(queues)
-                if moment is None or moment > until:
+                moments = [one for one in (self.store.next_available_at(queues), self._next_tick()) if one is not None]
+                if not moments or min(moments) > until:
                     break
-                self.clock.set(moment)
+                self.clock.set(min(moments))
                 ran += self._drain(queues, None if limit is None else limit - len(ran), ran)
             if self.clock() < until:
                 self.clock.set(until)
         if raises:
             _raise([one.failure() for one in ran if one.is_failure])
         return ran
+
+    def advance(
+        self, by: timedelta | float, *, queues: Sequence[str] | None = None, raises: bool = True
+    ) -> list[TaskRun]:
+        """Move the clock on by a timedelta or seconds, and run what is due until then: ticks of schedules, delayed tasks, retries.
+
+        The clock stops at each tick and each due time on the way, so each tick runs at its own time. (After `clock.advance()`, a
+        `drain()` finds the ticks missed, and `catch_up` decides about them.) Returns the runs, and raises as `drain()` does.
+        """
+        __tracebackhide__ = True
+        span = duration(by, "advance()")
+        if span < timedelta(0):
+            raise InvalidArgument("advance() moves the clock forward only; use clock.set() to move it back")
+        return self.drain(queues=queues, until=self.clock() + span, raises=raises)
 
     def run(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> TaskRun:
         """Run one task here and now as a worker would, without enqueueing it; arguments and result pass through JSON.
@@ -210,6 +229,8 @@ class Harness:
         was_running, self._is_running = self._is_running, True
         try:
             self._subscribe()
+            if self._schedules():
+                store.schedules.plant(horizon=timedelta(0))
             store.recover()
             while limit is None or len(ran) < limit:
                 claims = store.claim_ready_task(1, worker_id=self._worker, queues=queues)
@@ -241,6 +262,26 @@ class Harness:
         if subscriptions != self._subscribed:
             self.app.sync_subscriptions()
             self._subscribed = subscriptions
+        if (schedules := self.app.tasks.schedules) != self._declared:
+            self.app.sync_schedules()
+            self._declared = schedules
+
+    def _schedules(self) -> list[Schedule]:
+        """Return the schedules that have ticks; none where the tables are older than schedules."""
+        try:
+            return [one for one in self.store.schedules.list() if one.paused_at is None]
+        except SchemaOutOfDate:
+            return []
+
+    def _next_tick(self) -> datetime | None:
+        """Return the next tick that is not planted yet."""
+        return min((tick for one in self._schedules() for tick in _tick_after(one, one.planted_until)), default=None)
+
+    def _wait_for_ticks(self) -> None:
+        """Keep the clock from passing a tick by itself: only the test may."""
+        for one in self._schedules():
+            for tick in _tick_after(one, self.clock()):
+                self.clock.wait_for(tick)
 
     def _find_transaction(self) -> TestTransaction | None:
         if self._using is not None:
@@ -257,6 +298,7 @@ class Harness:
         else:
             store = TransactionBoundStore(self._transaction, schema=schema, clock=self.clock)
         store.before_emit, store.written = self._subscribe, self._written
+        store.schedules.horizon = timedelta(0)
         self.app.__class__ = _with_store(kind, store)
         try:
             yield store
@@ -265,6 +307,11 @@ class Harness:
 
     def _leave(self) -> None:
         self._store = self._transaction = None
+
+
+def _tick_after(schedule: Schedule, moment: datetime) -> list[datetime]:
+    tick = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at).after(moment)
+    return [] if tick is None or (schedule.ends_at is not None and tick >= schedule.ends_at) else [tick]
 
 
 class EndlessDrain(AssertionError):

@@ -86,6 +86,7 @@ class InlineRunner:
         self._integration = _RecordingIntegration(outbox.integration, transaction, context)
         self._leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
         self._completer = _CollectingCompleter(store, self._leases)
+        self._hooks = outbox.hooks
         self._runner = TaskRunner(
             store=store,
             own=store,
@@ -94,6 +95,7 @@ class InlineRunner:
             completer=self._completer,
             integration=self._integration,
             on_failpoint=ignore_failpoint,
+            hooks=self._hooks,
         )
 
     def run(self, claim: Claim) -> TaskRun:
@@ -114,9 +116,13 @@ class InlineRunner:
         """Run a task without a row. The writes of a transactional task stay if it completes."""
         claim = _claim(task, args, now)
         context = context_of(claim, task, threading.Event())
-        with self._guard(), self._integration.around_handler(context):
-            outcome = self._in_unit(task, context) if task.transactional else execute(task, context)
-            self._integration.after_handler(context, outcome)
+        began = time.monotonic()
+        with self._guard(), nullcontext() if self._hooks is None else self._hooks.handling(context):
+            with self._integration.around_handler(context):
+                outcome = self._in_unit(task, context) if task.transactional else execute(task, context)
+                self._integration.after_handler(context, outcome)
+            if self._hooks is not None:
+                self._hooks.ended(context, outcome, time.monotonic() - began)
         return self._ran(claim, outcome, self._integration.error)
 
     def _in_unit(self, task: Task[..., Any], context: TaskContext) -> Outcome:

@@ -34,6 +34,8 @@ class ClaimState(Enum):
     """It waits for a handler, or its handler runs."""
     ENDING = auto()
     """Its own transaction is about to commit its completion, or has been interrupted: a lost lease is no news."""
+    COMMITTED = auto()
+    """Its own transaction has committed its completion: nothing is left to write."""
     HANDED_OVER = auto()
     """The completer has its outcome, and drops the claim once that is written."""
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..context import UnitOfWork
 from ..errors import LeaseLost
 from ..integration.base import Integration
+from ..integration.hook_calls import HookCalls
 from ..model import INTERRUPTED, MAX_INTERRUPTIONS, SUSPECT, Claim, EventType, Outcome, Retry
 from ..payload.parameters import sanitize
 from ..store import Store
@@ -46,6 +47,7 @@ class TaskRunner:
     completer: Completer
     integration: Integration
     on_failpoint: OnFailpoint
+    hooks: HookCalls | None = None
     ends: EndLog = field(default_factory=EndLog)
 
     def run(self, active: ActiveClaim) -> None:
@@ -56,14 +58,11 @@ class TaskRunner:
         try:
             self.on_failpoint(Failpoint.BEFORE_START)
             if self._may_begin(active):
-                began = time.monotonic()
-                outcome = self._run_with_hooks(active, self.tasks.get(active.claim.task_name))
-                self.on_failpoint(Failpoint.AFTER_HANDLER)
-                self.leases.warn_if_late(active)
-                if outcome is not None:
-                    self.completer.put(outcome, active)
-                    # Last: what a log handler raises must not cost the outcome.
-                    self.ends.write(outcome, active.context, time.monotonic() - began)
+                if self.hooks is None:
+                    self._attempt(active)
+                else:
+                    with self.hooks.handling(active.context):
+                        self._attempt(active)
         except Exception:
             self._drop_unless_handed_over(active)
             raise
@@ -98,12 +97,14 @@ class TaskRunner:
             self.completer.put(released(claim, "its start could not be recorded", delay=_RETRY_AFTER), active)
         return False
 
-    def _run_with_hooks(self, active: ActiveClaim, task: Task[..., Any]) -> Outcome | None:
-        """Run the task inside the hooks of the application's framework. A hook that fails after the handler changes nothing.
+    def _attempt(self, active: ActiveClaim) -> None:
+        """Run the task inside the work of the application's framework, and pass its outcome on.
 
-        Returns None if the completer has no outcome to write: the task's own transaction has committed it, or the lease is lost.
+        What the framework raises after the handler changes nothing. No outcome is passed on if the task's own transaction has
+        committed it, or if the lease is lost.
         """
         claim, context, outcome, has_run = active.claim, active.context, None, False
+        task, began = self.tasks.get(claim.task_name), time.monotonic()
         try:
             with self.integration.around_handler(context):
                 outcome = self._run_in_transaction(active, task) if task.transactional else execute(task, context)
@@ -111,10 +112,21 @@ class TaskRunner:
                 if outcome is not None:
                     self._call_after_handler(active, outcome)
         except Exception as error:
-            if not has_run:
-                return failed(task, context, error)
-            log.exception("%s: a framework hook around its handler failed after it", claim)
-        return outcome
+            if has_run:
+                log.exception("%s: a framework hook around its handler failed after it", claim)
+            else:
+                outcome = failed(task, context, error)
+        self.on_failpoint(Failpoint.AFTER_HANDLER)
+        self.leases.warn_if_late(active)
+        if outcome is None:
+            return
+        seconds = time.monotonic() - began
+        if active.state is not ClaimState.COMMITTED:
+            self.completer.put(outcome, active)
+        if self.hooks is not None and not context.was_lost:
+            self.hooks.ended(context, outcome, seconds)
+        # Last: what a log handler raises must not cost the outcome.
+        self.ends.write(outcome, context, seconds)
 
     def _call_after_handler(self, active: ActiveClaim, outcome: Outcome) -> None:
         try:
@@ -123,11 +135,13 @@ class TaskRunner:
             log.exception("%s: the hook after its handler failed", active.claim)
 
     def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any]) -> Outcome | None:
-        """Run the handler inside one transaction, which its completion joins. Any other outcome rolls it back."""
+        """Run the handler inside one transaction, which its completion joins. Any other outcome rolls it back.
+
+        Returns None if the lease is lost.
+        """
         claim, unit, ours = active.claim, None, True
         rolled_back: Outcome | None = None
         interruption: BaseException | None = None
-        began = time.monotonic()
         try:
             with self.integration.unit_of_work(self.store) as unit:
                 active.context.unit = unit
@@ -144,10 +158,10 @@ class TaskRunner:
                 if self.store.finish([outcome], using=unit.target):
                     raise LeaseLost(f"{claim}: its lease was lost, so what it wrote is rolled back")
                 self.on_failpoint(Failpoint.BEFORE_COMMIT)
+            active.state = ClaimState.COMMITTED
             self.on_failpoint(Failpoint.AFTER_COMMIT)
             self.completer.notify_unblocked([claim])
-            self._call_after_handler(active, outcome)
-            self.ends.write(outcome, active.context, time.monotonic() - began)
+            return outcome
         except LeaseLost as lost:
             log.warning("%s, and its outcome is discarded", lost)
         except Exception as error:  # noqa: BLE001 - `_outcome_of_failed_transaction` decides

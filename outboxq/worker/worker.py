@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Unpack
 from uuid import UUID, uuid4
 
@@ -20,7 +21,10 @@ from ..database.engine import close
 from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
 from ..integration.base import Integration
+from ..integration.hook_calls import HookCalls, WorkerHooks
+from ..integration.hooks import WorkerInfo
 from ..model import duration
+from ..schedules import declare_schedules
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
@@ -62,11 +66,12 @@ class Worker:
         tasks: TaskRegistry,
         *,
         integration: Integration | None = None,
+        hooks: HookCalls | None = None,
         declare: Callable[[Store], object] | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        """`integration` is what the outbox's framework does around handlers, and `declare` stores the schedules that the code
-        declares. `WorkerSettings` describes the options.
+        """`integration` is what the outbox's framework does around handlers, `hooks` are those of the outbox. `declare` stores the
+        schedules that the code declares; None: those of the tasks. `WorkerSettings` describes the options.
 
         Raises InvalidArgument for values out of range, and ConfigurationError for a task whose lease is not longer than two
         heartbeats, since one late heartbeat would lose it.
@@ -125,6 +130,7 @@ class Worker:
             completer=self._completer,
             integration=integration,
             on_failpoint=on_failpoint,
+            hooks=hooks,
             ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
         )
         self._pool = HandlerPool(
@@ -156,8 +162,10 @@ class Worker:
         )
 
         # Services, each in a thread of its own.
-        known_tasks = KnownTaskScheduler(self._claiming, names, queues=settings.queues, topics=settings.topics)
-        description = {"label": self.label, "task_names": names, **settings.scope}
+        known = [*names, *tasks.built_in]
+        known_tasks = KnownTaskScheduler(self._claiming, known, queues=settings.queues, topics=settings.topics)
+        description = {"label": self.label, "task_names": known, **settings.scope}
+        self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **{**description, "task_names": names}))
         registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description)
         recovery = Recovery(
             self._urgent,
@@ -167,7 +175,7 @@ class Worker:
             on_recovery=self._claim_loop.expect_recovered,
             on_failpoint=on_failpoint,
         )
-        self._planting = Planting(self._claiming, declare)
+        self._planting = Planting(self._claiming, declare or partial(declare_schedules, tasks=tasks))
         self._registration = ServiceThread(
             "registration", registration, fails, wake=unknown.found_new, on_stop=registration.end
         )
@@ -286,6 +294,7 @@ class Worker:
             try:
                 self._begin(burst=burst)
             except BaseException:
+                self._hooks.stopped()
                 self._disconnect()
                 raise
 
@@ -302,6 +311,7 @@ class Worker:
             introduce(self.label, self.id, self._application, self._settings, hears=hears, task_names=self._task_names)
         else:
             log.info("worker %s (%s) started", self.label, self.id)
+        self._hooks.started()
         self._distributor.start()
         self._pool.start()
         for thread in (self._completer, *self._services, self._claim_loop):
@@ -332,6 +342,7 @@ class Worker:
         self._write_outcomes(deadline)
         unfinished = self._handback.give_back()
         self._stop_services()
+        self._hooks.stopped()
         self._disconnect()
         log.info("worker %s stopped%s", self.label, f"; gave back {unfinished} unfinished tasks" if unfinished else "")
         return unfinished == 0 and not self._claim_loop.is_alive()

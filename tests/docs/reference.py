@@ -99,9 +99,17 @@ def task_options() -> str:
 def using_options() -> str:
     introduction = (
         "`task.using(…)` takes these options, before `.enqueue(…)` or `.enqueue_many(…)`. `outbox.emit(topic, payload, using=…)` also "
-        "takes `delay`, `run_after`, `partition_key`, `expires` and `idempotency_key`. [Consumers](consumers.md) has examples."
+        "takes `delay`, `run_after`, `partition_key`, `expires`, `idempotency_key` and `headers`. [Consumers](consumers.md) has examples."
     )
     return options(Task.using, "using()", introduction)
+
+
+def schedule_options() -> str:
+    introduction = (
+        "`@outbox.periodic(…)` takes these options, above `@outbox.task`. `outbox.schedules.put(name, task, …)` takes them too, for a "
+        "schedule that is stored at run time. [Schedules](schedules.md) has examples."
+    )
+    return options(Outbox.periodic, "@outbox.periodic", introduction)
 
 
 def context() -> str:
@@ -251,7 +259,7 @@ HEAD = """
     the code. [The guides](README.md) say how to use them.
 """
 PARTS: tuple[Callable[[], Any], ...] = (
-    task_options, using_options, context, raised, exceptions, environment, exit_codes,
+    task_options, using_options, schedule_options, context, raised, exceptions, environment, exit_codes,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ import sqlite3, sys
 assert "outboxq" not in sys.modules
 connection = sqlite3.connect("shop.db", isolation_level=None)
 connection.execute("BEGIN IMMEDIATE")
-bound = dict.fromkeys("queue priority partition_key available_at idempotency_key".split())
+bound = dict.fromkeys("queue priority partition_key available_at idempotency_key headers".split())
 bound |= {"task_name": "shop.send_receipt", "args": '{"order_id": 3}', "queue": "mail"}
 for text in open("enqueue.sql").read().split(";\\n"):
     connection.execute(text, bound)

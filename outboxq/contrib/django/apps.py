@@ -56,7 +56,8 @@ def _make_tables(using: str, **_: Any) -> None:
 
 
 def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
-    """Store the subscriptions, for events emitted before the first worker starts; in tests, again after each flush."""
+    """Store the subscriptions and the schedules, which are then there before the first worker; in tests, again after each flush."""
+    from ...schedules import declare_schedules
     from .django_outbox import outboxes
     from .operations import has_tables
 
@@ -68,3 +69,6 @@ def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
     if names := [task.name for task in outbox.tasks]:
         with transaction.atomic(using=using):
             outbox.store.subscriptions.replace(outbox.subscriptions, tasks=names, using=using)
+    if "taskschedule" in apps.all_models["outboxq"]:
+        with transaction.atomic(using=using):
+            declare_schedules(outbox.store, outbox.tasks, using=using)

@@ -14,7 +14,7 @@ from django.core import checks
 from django.core.signals import setting_changed
 from django.db import connections
 
-from ...errors import InvalidCall, TaskNotFound, UnknownTask
+from ...errors import TaskNotFound, UnknownTask
 from ...integration.ambient import CURRENT, resolve_target
 from ...model import TaskExecution
 from .compat import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist, normalize_json, signals
@@ -22,7 +22,7 @@ from .django_outbox import DjangoOutbox, outboxes
 from .django_task import Options, OutboxqTask, aware, call_options, task, unvalidated, validate
 from .integration import present_transaction
 from .results import Call, amend, result_of, task_as_enqueued
-from .task_adapter import AdaptedBackend, TaskAdapter
+from .task_adapter import AdaptedBackend, TaskAdapter, check_call
 
 __all__ = ["OutboxqBackend", "OutboxqTask", "task"]
 
@@ -75,7 +75,7 @@ class OutboxqBackend(AdaptedBackend):
                 f"app or of the OPTIONS['modules'] of TASKS[{self.alias!r}]"
             )
         call = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "backend": self.alias}
-        _check_call(task, call["args"], call["kwargs"])
+        check_call(task, call["args"], call["kwargs"])
         if task.run_after is not None:
             call["run_after"] = aware(task.run_after).astimezone(UTC).isoformat()
         with resolve_target(self.outbox, CURRENT, task.module_path) as where:
@@ -147,14 +147,6 @@ class OutboxqBackend(AdaptedBackend):
         declared = adapter.declared if adapter else unvalidated(execution.task_name, backend=self.alias)
         task = task_as_enqueued(declared, call, execution)
         return result_of(self.outbox.store, execution, call, task, using=using)
-
-
-def _check_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    context = [None] if task.takes_context else []
-    try:
-        inspect.signature(task.func).bind(*context, *args, **kwargs)
-    except TypeError as misfit:
-        raise InvalidCall(f"{task.module_path}: {misfit}") from None
 
 
 def _forget(*, setting: str, **_: Any) -> None:

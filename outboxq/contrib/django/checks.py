@@ -12,7 +12,7 @@ from django.db import connections, router, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from ...errors import ConfigurationError, SchemaOutOfDate
-from .django_outbox import outboxes, setting
+from .django_outbox import hooks_of_settings, outboxes
 from .operations import has_tables, runs_on
 
 _OLDER = (
@@ -24,7 +24,7 @@ _NEWER = "Install the release of outboxq that made these tables, or a later one.
 def check_settings(**_options: Any) -> list[CheckMessage]:
     """Check the settings, without a connection."""
     try:
-        setting("SCHEMA")
+        hooks_of_settings()
     except ConfigurationError as error:
         return [Error(str(error), id="outboxq.E001", hint="Correct OUTBOXQ in the settings.")]
     return [*_begins(), *_places()]

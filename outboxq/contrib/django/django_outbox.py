@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Self
 
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, Error, connections
+from django.utils.module_loading import import_string
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
@@ -18,14 +20,21 @@ from ...database.engine import reserve
 from ...database.privileges import Feature
 from ...database.target import DjangoTarget, Target, target_of
 from ...errors import ConfigurationError, InvalidTarget
+from ...integration.hook_calls import HookCalls
+from ...integration.hooks import Hook
 from ...outbox import Outbox
+from ...task import Task
 from ..framework_store import FrameworkStore
 from .engine import engine_of
 from .integration import DjangoIntegration
 from .registry import DjangoRegistry
 
-SETTINGS = {"SCHEMA": None}
-"""Keys of OUTBOXQ in the settings, with their defaults. SCHEMA: the PostgreSQL schema of outboxq's tables."""
+SETTINGS: Mapping[str, Any] = {"SCHEMA": None, "HOOKS": (), "VERSION": "", "RETENTION": None}
+"""Keys of OUTBOXQ in the settings, with their defaults.
+
+SCHEMA: the PostgreSQL schema of outboxq's tables. HOOKS: the import paths of hooks, each of a Hook or of its class. VERSION and
+RETENTION: the `version` and the `retention` of each `Outbox`.
+"""
 
 
 class DjangoOutbox(Outbox):
@@ -34,19 +43,33 @@ class DjangoOutbox(Outbox):
     Outside `transaction.atomic()` it writes in a transaction of its own, as a model's `save()` does.
     """
 
+    tasks: DjangoRegistry
+
     def __init__(self, alias: str = "default") -> None:
         """Make the outbox. Raises ConfigurationError for unknown keys of OUTBOXQ in the settings."""
         self.alias = alias
         self._chosen: tuple[str, DjangoStore] | None = None
         self._choosing = threading.Lock()
-        super().__init__(schema=setting("SCHEMA"), integration=DjangoIntegration(alias))
-        self.tasks: DjangoRegistry = DjangoRegistry(alias)
+        super().__init__(
+            schema=setting("SCHEMA"),
+            integration=DjangoIntegration(alias),
+            version=setting("VERSION"),
+            retention=setting("RETENTION"),
+        )
 
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
         """Raise ConfigurationError: DATABASES in the settings names the database."""
         raise ConfigurationError(
             f"this outbox is in Django's database {self.alias!r} and cannot be bound; change DATABASES in the settings"
         )
+
+    @cached_property
+    def hooks(self) -> HookCalls | None:
+        """The hooks that the settings name, imported at first use: their modules may need the project's models.
+
+        Raises ConfigurationError for a path that leads to no hook.
+        """
+        return HookCalls.of(hooks_of_settings())
 
     @property
     def is_bound(self) -> bool:
@@ -66,6 +89,27 @@ class DjangoOutbox(Outbox):
             if self._chosen is None or self._chosen[0] != database:
                 self._chosen = database, DjangoStore(alias=self.alias, schema=self.schema)
             return self._chosen[1]
+
+    def task_of(self, task: object) -> Task[..., Any]:
+        """Return the task of this outbox that a schedule names: also one of `django.tasks`.
+
+        Raises ConfigurationError for a Django task of another backend or database.
+        """
+        path = getattr(task, "module_path", None)
+        if not isinstance(path, str) or isinstance(task, Task):
+            return super().task_of(task)
+        from .task_adapter import adapter_of
+
+        adapter = adapter_of(task, self.alias)
+        if adapter is None:
+            raise ConfigurationError(
+                f"the task {path} does not go through this outbox: its backend in TASKS is none of outboxq's in the database "
+                f"{self.alias!r}"
+            )
+        return adapter
+
+    def _registry(self) -> DjangoRegistry:
+        return DjangoRegistry(self.alias)
 
     def _database_of_the_environment(self) -> None:
         return None  # OUTBOXQ_DATABASE_URL is for programs without settings
@@ -162,7 +206,7 @@ class Outboxes:
 outboxes = Outboxes()
 
 
-def setting(name: str) -> str | None:
+def setting(name: str) -> Any:
     """Return one of SETTINGS. Raises ConfigurationError if OUTBOXQ has unknown keys."""
     given = getattr(settings, "OUTBOXQ", {})
     unknown = sorted(set(given) - set(SETTINGS))
@@ -171,6 +215,35 @@ def setting(name: str) -> str | None:
             f"OUTBOXQ in the settings has unknown keys: {', '.join(unknown)}; it knows {', '.join(SETTINGS)}"
         )
     return given.get(name, SETTINGS[name])
+
+
+def hooks_of_settings() -> list[Hook]:
+    """Return the hooks that the settings name. Raises ConfigurationError for a path that leads to no hook."""
+    paths = setting("HOOKS")
+    if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
+        raise ConfigurationError(
+            "OUTBOXQ in the settings: HOOKS takes a list of import paths, such as 'shop.hooks.Timing'"
+        )
+    with _importing:
+        return [_imported.get(path) or _imported.setdefault(path, _imported_hook(path)) for path in paths]
+
+
+def _imported_hook(path: str) -> Hook:
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise ConfigurationError(f"OUTBOXQ in the settings: the hook {path!r} cannot be imported: {error}") from error
+    hook = found() if isinstance(found, type) and issubclass(found, Hook) else found
+    if not isinstance(hook, Hook):
+        raise ConfigurationError(
+            f"OUTBOXQ in the settings: {path!r} is neither a hook nor a class derived from outboxq.Hook"
+        )
+    return hook
+
+
+_importing = threading.RLock()
+_imported: dict[str, Hook] = {}
+"""The hooks by their paths: all outboxes of the project have the same ones."""
 
 
 def _place(connection: Any) -> list[Any]:

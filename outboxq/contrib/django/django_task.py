@@ -15,6 +15,7 @@ from django.utils.module_loading import import_string
 
 from ...errors import OutboxqError, UnknownTask
 from ...model import NewTask, OnConflict, OnDeadLetter, TaskOptions, duration
+from ...model.headers import NO_HEADERS, headers_as_json
 from ...model.options import DEFAULT_LEASE, choice, times
 from ...model.uuid7 import uuid7
 from ...retry import RetryPolicy
@@ -46,6 +47,7 @@ class OutboxqTask(Task):
     unique_for: timedelta | float | None = None
     unique_until_finished: bool | None = None
     on_conflict: OnConflict | str | None = None
+    headers: Mapping[str, str] | None = None
 
     def using(
         self,
@@ -62,6 +64,7 @@ class OutboxqTask(Task):
         unique_for: timedelta | float | None = None,
         unique_until_finished: bool | None = None,
         on_conflict: OnConflict | str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Self:
         """Return the task with these options, which are those of `outboxq.Task.using`; None keeps an option.
 
@@ -166,6 +169,7 @@ def validate(task: Any, defaults: Options) -> None:
             idempotency_key=options.get("idempotency_key"),
             unique_for=None if "unique_for" not in options else duration(options["unique_for"], "unique_for"),
             unique_until_finished=options.get("unique_until_finished", False),
+            headers=headers_as_json(options.get("headers", NO_HEADERS), f"task {task.module_path!r}"),
             on_conflict=choice(OnConflict, options.get("on_conflict", OnConflict.RETURN), "on_conflict"),
             **times(task.module_path, **{name: options.get(name) for name in ("delay", "run_after", "expires")}),
         )
@@ -230,4 +234,5 @@ _CALL = (
     "unique_for",
     "unique_until_finished",
     "on_conflict",
+    "headers",
 )

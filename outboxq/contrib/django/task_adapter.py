@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,6 +15,7 @@ from django.apps import apps
 from django.utils import timezone
 
 from ...context import TaskContext
+from ...errors import InvalidCall
 from ...model import Cancel, EventType, Outcome, Retry, Snooze
 from ...outbox import Outbox
 from ...task import Task
@@ -64,6 +66,11 @@ class TaskAdapter(Task[..., Any]):
             check_types=False,
         )
         self.__doc__ = declared.func.__doc__
+
+    def call_as_json(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        check_call(self.declared, args, kwargs)
+        stored = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs))}
+        return self.parameters.dump((), {**stored, "backend": self.backend.alias})
 
     def _call(
         self,
@@ -131,6 +138,15 @@ class TaskAdapter(Task[..., Any]):
             return type(self.backend)
 
 
+def check_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise InvalidCall, a TypeError, for arguments that do not fit the function of a Django task."""
+    context = [None] if task.takes_context else []
+    try:
+        inspect.signature(task.func).bind(*context, *args, **kwargs)
+    except TypeError as misfit:
+        raise InvalidCall(f"{task.module_path}: {misfit}") from None
+
+
 def adapter_for(path: str, database: str) -> TaskAdapter | None:
     """Return the adapter of the Django task that is declared at this import path; None if there is none.
 
@@ -154,6 +170,14 @@ def adapter_for(path: str, database: str) -> TaskAdapter | None:
         return None
     backend = next((one for one in backends if one.alias == declared.backend), backends[0])
     return TaskAdapter(declared, backend=backend, outbox=backend.outbox)
+
+
+def adapter_of(declared: object, database: str) -> TaskAdapter | None:
+    """Return the adapter of a Django task, also while its module is being imported; None unless its backend has this database."""
+    if not isinstance(declared, compat.Task):
+        return None
+    backend = next((one for one in _backends(database) if one.alias == declared.backend), None)
+    return None if backend is None else TaskAdapter(declared, backend=backend, outbox=backend.outbox)
 
 
 def _backends(database: str) -> Iterator[AdaptedBackend]:

@@ -61,6 +61,7 @@ _available_at = bindparam("available_at", type_=Instant, required=True)
 _delay = bindparam("delay_seconds", type_=Double, required=True)
 _expires_at = bindparam("expires_at", type_=Instant, required=True)
 _expires_in = bindparam("expires_seconds", type_=Double, required=True)
+_headers = bindparam("headers", type_=Text, required=True)
 _most = bindparam("most_subscribers", type_=Integer, required=True)
 
 
@@ -242,6 +243,7 @@ def _execution(g: Grammar, r: Relations) -> Statement:
         # Built as text, so that the numbers in the payload are not parsed and printed again. A parameter's name needs no
         # escaping.
         "args": _text('{"') + subscriber.parameter + _text('":') + _payload + _text("}"),
+        "headers": _headers,
         "status": SqlStatus.READY,
         "attempt": literal_column("1", Integer),
         "recovery_attempts": literal_column("0", Integer),

@@ -99,6 +99,7 @@ WITH
             partition_key,
             position,
             args,
+            headers,
             status,
             attempt,
             recovery_attempts,
@@ -121,6 +122,7 @@ WITH
             %(partition_key)s::VARCHAR AS anon_1,
             entry.position AS position,
             '{"' || subscriber.parameter || '":' || %(payload)s::VARCHAR || '}' AS anon_4,
+            %(headers)s::VARCHAR AS anon_5,
             'Ready',
             1,
             0,
@@ -128,10 +130,10 @@ WITH
             CASE
                 WHEN (%(partition_key)s::VARCHAR IS NOT NULL) THEN subscriber.on_dead_letter
                 ELSE 'release'
-            END AS anon_5,
+            END AS anon_6,
             entry.expires_at AS expires_at,
-            (SELECT clock.now FROM clock) AS anon_6,
-            (SELECT clock.now FROM clock) AS anon_7
+            (SELECT clock.now FROM clock) AS anon_7,
+            (SELECT clock.now FROM clock) AS anon_8
         FROM subscriber
         JOIN entry ON entry.id = subscriber.id
     ),
@@ -158,10 +160,10 @@ WITH
                         jsonb_build_object('available_at', entry.available_at, 'position', entry.place)
                     ) AS TEXT
                 )
-            END AS anon_8,
-            NULL AS anon_9,
+            END AS anon_9,
+            NULL AS anon_10,
             NULL AS anon__1,
-            (SELECT clock.now FROM clock) AS anon_10
+            (SELECT clock.now FROM clock) AS anon_11
         FROM subscriber
         JOIN entry ON entry.id = subscriber.id
     ),
@@ -169,10 +171,10 @@ WITH
     unrouted AS (
         INSERT INTO execution_events (pipeline_execution_id, event_type, event_data, created_at)
         SELECT
-            %(pipeline_execution_id)s::UUID AS anon_11,
+            %(pipeline_execution_id)s::UUID AS anon_12,
             'event_unrouted',
-            '{"topic":' || %(quoted_topic)s::VARCHAR || ',"payload":' || %(payload)s::VARCHAR || '}' AS anon_12,
-            (SELECT clock.now FROM clock) AS anon_13
+            '{"topic":' || %(quoted_topic)s::VARCHAR || ',"payload":' || %(payload)s::VARCHAR || '}' AS anon_13,
+            (SELECT clock.now FROM clock) AS anon_14
         FROM assigned
         WHERE
             NOT (EXISTS (SELECT subscriber.id FROM subscriber))

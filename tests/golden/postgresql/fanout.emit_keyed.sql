@@ -113,6 +113,7 @@ WITH
             partition_key,
             position,
             args,
+            headers,
             status,
             attempt,
             recovery_attempts,
@@ -135,6 +136,7 @@ WITH
             %(partition_key)s::VARCHAR AS anon_4,
             entry.position AS position,
             '{"' || subscriber.parameter || '":' || %(payload)s::VARCHAR || '}' AS anon_7,
+            %(headers)s::VARCHAR AS anon_8,
             'Ready',
             1,
             0,
@@ -142,10 +144,10 @@ WITH
             CASE
                 WHEN (%(partition_key)s::VARCHAR IS NOT NULL) THEN subscriber.on_dead_letter
                 ELSE 'release'
-            END AS anon_8,
+            END AS anon_9,
             entry.expires_at AS expires_at,
-            (SELECT clock.now FROM clock) AS anon_9,
-            (SELECT clock.now FROM clock) AS anon_10
+            (SELECT clock.now FROM clock) AS anon_10,
+            (SELECT clock.now FROM clock) AS anon_11
         FROM subscriber
         JOIN entry ON entry.id = subscriber.id
     ),
@@ -179,10 +181,10 @@ WITH
                         )
                     ) AS TEXT
                 )
-            END AS anon_11,
-            NULL AS anon_12,
+            END AS anon_12,
+            NULL AS anon_13,
             NULL AS anon__1,
-            (SELECT clock.now FROM clock) AS anon_13
+            (SELECT clock.now FROM clock) AS anon_14
         FROM subscriber
         JOIN entry ON entry.id = subscriber.id
     ),
@@ -190,10 +192,10 @@ WITH
     unrouted AS (
         INSERT INTO execution_events (pipeline_execution_id, event_type, event_data, created_at)
         SELECT
-            %(pipeline_execution_id)s::UUID AS anon_14,
+            %(pipeline_execution_id)s::UUID AS anon_15,
             'event_unrouted',
-            '{"topic":' || %(quoted_topic)s::VARCHAR || ',"payload":' || %(payload)s::VARCHAR || '}' AS anon_15,
-            (SELECT clock.now FROM clock) AS anon_16
+            '{"topic":' || %(quoted_topic)s::VARCHAR || ',"payload":' || %(payload)s::VARCHAR || '}' AS anon_16,
+            (SELECT clock.now FROM clock) AS anon_17
         FROM assigned
         WHERE
             NOT (EXISTS (SELECT subscriber.id FROM subscriber))

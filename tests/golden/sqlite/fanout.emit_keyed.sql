@@ -176,6 +176,7 @@ INSERT INTO task_executions (
     partition_key,
     position,
     args,
+    headers,
     status,
     attempt,
     recovery_attempts,
@@ -198,14 +199,15 @@ SELECT
     :partition_key AS anon_2,
     entry.position,
     '{"' || subscriber.parameter || '":' || :payload || '}' AS anon_3,
+    :headers AS anon_4,
     'Ready',
     1,
     0,
     0,
-    CASE WHEN (:partition_key IS NOT NULL) THEN subscriber.on_dead_letter ELSE 'release' END AS anon_4,
+    CASE WHEN (:partition_key IS NOT NULL) THEN subscriber.on_dead_letter ELSE 'release' END AS anon_5,
     entry.expires_at,
-    :now AS anon_5,
-    :now AS anon_6
+    :now AS anon_6,
+    :now AS anon_7
 FROM subscriber
 JOIN entry ON subscriber.id = entry.id;
 

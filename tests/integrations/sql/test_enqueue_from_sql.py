@@ -32,7 +32,7 @@ from tests.waiting import until
 PAGE = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
 SCRIPT = re.search(r"^```sql\n-- SQLite: enqueue\.sql\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[1]
 STATEMENTS = [text for text in SCRIPT.split(";\n") if text.strip()]
-PARAMETERS = ("task_name", "args", "queue", "priority", "partition_key", "available_at", "idempotency_key")
+PARAMETERS = ("task_name", "args", "queue", "priority", "partition_key", "available_at", "idempotency_key", "headers")
 LATER = datetime(2031, 2, 3, 4, 5, 6, 789000, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
@@ -44,7 +44,9 @@ def enqueue(connection: Connection, **given: Any) -> UUID:
     """By SQL alone, in the connection's transaction."""
     given = {"task_name": "tests.work", **given}
     if connection.dialect.name == "postgresql":
-        arguments = ", ".join(f"{name} => %({name})s" + ("::jsonb" if name == "args" else "") for name in given)
+        arguments = ", ".join(
+            f"{name} => %({name})s" + ("::jsonb" if name in {"args", "headers"} else "") for name in given
+        )
         return connection.exec_driver_sql(f"SELECT outboxq_enqueue({arguments})", given).scalar_one()
     bound = {**dict.fromkeys(PARAMETERS), **given}
     for text in STATEMENTS:
@@ -89,6 +91,7 @@ BY_BOTH = {
             "partition_key": "customer:é",
             "available_at": LATER.isoformat(),
             "idempotency_key": "order 7",
+            "headers": '{"request-id": "\\u00e9"}',
         },
         {
             "args": '{"order_id": 7, "note": "é 🎈", "amounts": [1, 2.5, null, true]}',
@@ -97,6 +100,7 @@ BY_BOTH = {
             "partition_key": "customer:é",
             "available_at": LATER,
             "idempotency_key": "order 7",
+            "headers": '{"request-id":"é"}',
         },
     ),
     "another offset": ({"available_at": "2031-02-03T06:05:06.789+02:00"}, {"available_at": LATER}),
@@ -120,6 +124,7 @@ def comparable(rows: dict[str, list[dict[str, object]]]) -> None:
     (execution,), (entry,), (event,) = rows["task_executions"], rows["task_outbox"], rows["execution_events"]
     assert execution.pop("position") == entry.pop("position")
     execution["args"] = json.loads(execution["args"])  # type: ignore[arg-type]
+    execution["headers"] = execution["headers"] and json.loads(execution["headers"])  # type: ignore[arg-type]
     event["event_data"] = set(json.loads(event["event_data"]))  # type: ignore[arg-type]
     if datetime.fromisoformat(str(entry["available_at"])) != LATER:
         assert abs(datetime.fromisoformat(str(entry["available_at"])) - datetime.now(UTC)) < HOUR
@@ -171,7 +176,7 @@ def test_null_stands_for_the_default(postgresql):
             for (names,) in connection.execute("SELECT proargnames FROM pg_proc WHERE proname = 'outboxq_enqueue'")
             for name in names[1:]
         ]
-        assert len(names) == 14
+        assert len(names) == 15
         nulls = ", ".join(f"{name} => NULL" for name in names)
         [with_nulls] = connection.execute(f"SELECT outboxq_enqueue('tests.work', {nulls})").fetchone()
         [without] = connection.execute("SELECT outboxq_enqueue('tests.work')").fetchone()
@@ -438,6 +443,7 @@ def test_the_function_refuses_what_python_refuses_before_it_writes(postgresql, n
 def test_the_statements_refuse_what_is_no_object_and_no_moment(sqlite):
     for given, error in (
         ({"args": "[]"}, IntegrityError),
+        ({"headers": "[]"}, OperationalError),
         ({"args": "{"}, OperationalError),
         ({"available_at": "tomorrow"}, IntegrityError),
         ({"priority": 101}, IntegrityError),

@@ -1,0 +1,232 @@
+"""Schedules of an outbox: tasks that are enqueued again and again, by a cron expression or at an interval."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Protocol
+
+from .errors import InvalidTarget
+from .integration.ambient import CURRENT, OutboxRef, resolve_target
+from .model import Handle, duration
+from .model.options import choice
+from .model.rules import check_rule, parse_rule, rule_of, zone_of
+from .model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick
+from .store import Store, check_schedule
+from .store.arguments import aware, positive
+from .task import Task, TaskRegistry, call_of
+
+
+class Scheduling(OutboxRef, Protocol):
+    """The part of an Outbox that its schedules use."""
+
+    tasks: TaskRegistry
+
+    def task_of(self, task: object) -> Task[..., Any]:
+        """Return the task of this outbox."""
+
+
+class Schedules:
+    """The schedules of an outbox: `outbox.schedules`.
+
+    `using` is that of `Outbox.emit`: the owner of the transaction, the outbox itself for a separate one, or left out for the
+    present transaction. What is read needs no transaction.
+    """
+
+    def __init__(self, outbox: Scheduling) -> None:
+        self._outbox = outbox
+
+    def put(
+        self,
+        name: str,
+        task: Task[..., Any] | str | Any,
+        rule: str | None = None,
+        *,
+        every: timedelta | float | None = None,
+        tz: str = "UTC",
+        args: Sequence[Any] | Mapping[str, Any] = (),
+        overlap: Overlap | str = Overlap.ALLOW,
+        catch_up: CatchUp | str = CatchUp.LATEST,
+        catch_up_limit: int = 100,
+        grace: timedelta | float | None = None,
+        jitter: timedelta | float | None = None,
+        starts_at: datetime | None = None,
+        ends_at: datetime | None = None,
+        using: object = CURRENT,
+    ) -> Schedule:
+        """Store a schedule, or change the one that has this name and task. Returns it as it is now.
+
+        The options are those of `Outbox.periodic`; `task` may also be the name of one. The task need not be known to the worker
+        that enqueues it, but to the one that runs it. A schedule that is changed stays paused if it was; one where nothing
+        changes is left as it is. Raises InvalidArgument for an option out of its range, a name that belongs to a schedule of
+        another task, and one that is declared in code; InvalidCall and PayloadError for arguments that do not fit the task;
+        UnknownTask. All of them before anything is written.
+        """
+        schedule = schedule_for(
+            self._outbox.task_of(task),
+            name=name,
+            rule=rule_of(rule, None if every is None else duration(every, "every")),
+            tz=tz,
+            args=args,
+            overlap=overlap,
+            catch_up=catch_up,
+            catch_up_limit=catch_up_limit,
+            grace=grace,
+            jitter=jitter,
+            starts_at=starts_at,
+            ends_at=ends_at,
+        )
+        with self._writing(using, "put", name) as target:
+            return self._outbox.store.schedules.put(schedule, using=target)
+
+    def pause(self, name: str, *, reason: str = "", using: object = CURRENT) -> Schedule:
+        """Stop the ticks of a schedule, and cancel those that are planted and not due yet. Raises ScheduleNotFound."""
+        with self._writing(using, "pause", name) as target:
+            return self._outbox.store.schedules.pause(name, reason=reason, using=target)
+
+    def resume(self, name: str, *, using: object = CURRENT) -> Schedule:
+        """End a pause. `catch_up` decides about the ticks since. Raises ScheduleNotFound."""
+        with self._writing(using, "resume", name) as target:
+            return self._outbox.store.schedules.resume(name, using=target)
+
+    def trigger(self, name: str, *, by: str = "", using: object = CURRENT) -> Handle:
+        """Enqueue a task of the schedule now, beside its ticks, also while it is paused. `by` says who asks for it.
+
+        Raises ScheduleNotFound.
+        """
+        with self._writing(using, "trigger", name) as target:
+            return self._outbox.store.schedules.trigger(name, by=by, using=target)
+
+    def remove(self, name: str, *, using: object = CURRENT) -> None:
+        """Delete a schedule, and cancel its ticks that are planted and not due yet. Raises ScheduleNotFound.
+
+        One that the code still declares comes back when the next worker starts.
+        """
+        with self._writing(using, "remove", name) as target:
+            self._outbox.store.schedules.remove(name, using=target)
+
+    def backfill(
+        self, name: str, start: datetime, end: datetime, *, dry_run: bool = False, using: object = CURRENT
+    ) -> builtins.list[datetime]:
+        """Enqueue a task for each tick from `start` to before `end` that had none, and return these ticks.
+
+        No tick gets a second task, however often it is called. `dry_run` only returns them. Raises ScheduleNotFound, and
+        InvalidArgument for an end that is still to come or for more than 10 000 ticks.
+        """
+        open_target = self._reading(using) if dry_run else self._writing(using, "backfill", name)
+        with open_target as target:
+            return self._outbox.store.schedules.backfill(name, start, end, dry_run=dry_run, using=target)
+
+    def list(self, *, using: object = CURRENT) -> builtins.list[Schedule]:
+        """Return all schedules of the database, by name: also those of other programs."""
+        with self._reading(using) as target:
+            return self._outbox.store.schedules.list(using=target)
+
+    def get(self, name: str, *, using: object = CURRENT) -> Schedule:
+        """Return one schedule. Raises ScheduleNotFound."""
+        with self._reading(using) as target:
+            return self._outbox.store.schedules.get(name, using=target)
+
+    def ticks(self, name: str, limit: int = 100, *, using: object = CURRENT) -> builtins.list[Tick]:
+        """Return the newest ticks that became tasks, the newest first."""
+        with self._reading(using) as target:
+            return self._outbox.store.schedules.ticks(name, limit, using=target)
+
+    def next(
+        self,
+        rule: str | None = None,
+        *,
+        every: timedelta | float | None = None,
+        tz: str = "UTC",
+        count: int = 5,
+        after: datetime | None = None,
+    ) -> builtins.list[datetime]:
+        """Return the next moments of a rule, in its time zone. Nothing is read or written.
+
+        `after`: an aware datetime; None: now, by the clock of this machine. `every` counts from there. Raises InvalidArgument
+        for what `put` would refuse.
+        """
+        return next_ticks(rule, every=every, tz=tz, count=count, after=after)
+
+    def _writing(self, using: object, method: str, name: str) -> AbstractContextManager[object]:
+        return resolve_target(self._outbox, using, f"schedules.{method}({name!r})")
+
+    @contextmanager
+    def _reading(self, using: object) -> Iterator[object]:
+        """Yield the target; None, for a transaction of the store's own, where the present one is not known."""
+        with ExitStack() as stack:
+            try:
+                target = stack.enter_context(resolve_target(self._outbox, using, "schedules"))
+            except InvalidTarget:
+                if using is not CURRENT:
+                    raise
+                target = None
+            yield target
+
+
+def next_ticks(
+    rule: str | None,
+    *,
+    every: timedelta | float | None = None,
+    tz: str = "UTC",
+    count: int = 5,
+    after: datetime | None = None,
+) -> list[datetime]:
+    """Return the next moments of a rule after one, in its time zone. `every` counts from there."""
+    text = rule_of(rule, None if every is None else duration(every, "every"))
+    positive(count, "count")
+    after = datetime.now(UTC) if after is None else aware(after, "after")
+    check_rule(text, tz)
+    zone = zone_of(tz)
+    return [tick.astimezone(zone) for tick in islice(parse_rule(text, tz, starts_at=after).ticks(after), count)]
+
+
+def schedule_for(
+    task: Task[..., Any],
+    *,
+    name: str,
+    rule: str,
+    tz: str,
+    args: Sequence[Any] | Mapping[str, Any],
+    overlap: Overlap | str,
+    catch_up: CatchUp | str,
+    catch_up_limit: int,
+    grace: timedelta | float | None,
+    jitter: timedelta | float | None,
+    starts_at: datetime | None,
+    ends_at: datetime | None,
+) -> NewSchedule:
+    """Return the checked schedule of a task, with the options of its declaration. Raises what `Schedules.put` raises."""
+    overlap = choice(Overlap, overlap, "overlap")
+    schedule = NewSchedule(
+        **vars(task.options.with_key(None if overlap is Overlap.ALLOW else name)),
+        name=name,
+        task_name=task.name,
+        args=task.call_as_json(*call_of(args)),
+        rule=rule,
+        tz=tz,
+        overlap=overlap,
+        catch_up=choice(CatchUp, catch_up, "catch_up"),
+        catch_up_limit=catch_up_limit,
+        grace=None if grace is None else duration(grace, "grace"),
+        jitter=None if jitter is None else duration(jitter, "jitter"),
+        starts_at=_in_utc(starts_at, "starts_at"),
+        ends_at=_in_utc(ends_at, "ends_at"),
+    )
+    check_schedule(schedule)
+    return schedule
+
+
+def declare_schedules(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:
+    """Store the schedules that these tasks declare, and pause those that they declare no more."""
+    schedules = tasks.schedules
+    names = [task.name for task in tasks]
+    if schedules or names:
+        store.schedules.declare(schedules, declared_by=tasks.version, tasks=names, using=using)
+
+
+def _in_utc(moment: datetime | None, name: str) -> datetime | None:
+    return None if moment is None else aware(moment, name).astimezone(UTC)
