@@ -1043,6 +1043,73 @@ MUTANTS = (
         (("            self._wait_for_ticks()\n", ""),),
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
     ),
+    Mutant(
+        "planters do not lock the schedule, so each plants what another just does",
+        "outboxq/database/statements/schedules.py",
+        (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit)"),),
+        ("tests/contract/test_planting.py",),
+    ),
+    Mutant(
+        "a planter waits for the schedules of another",
+        "outboxq/database/statements/schedules.py",
+        (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit).with_for_update()"),),
+        ("tests/contract/test_planting.py",),
+    ),
+    Mutant(
+        "a tick that has a task already gets another one",
+        "outboxq/store/planting.py",
+        (("for _, _, task in ticks if task.id in free]", "for _, _, task in ticks]"),),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "ticks and their schedule are planted in two transactions",
+        "outboxq/store/planting.py",
+        (
+            (
+                "        target.run(statements.advance, values, forward)\n",
+                (
+                    "        target.execute('COMMIT', {})\n        target.execute('BEGIN', {})\n"
+                    "        target.run(statements.advance, values, forward)\n"
+                ),
+            ),
+        ),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "planting goes back to where another planter has been",
+        "outboxq/database/statements/schedules.py",
+        ((".where(_schedule.name == given.name, forward)", ".where(_schedule.name == given.name)"),),
+        ("tests/contract/test_schedules.py", "tests/contract/test_planting.py"),
+    ),
+    Mutant(
+        "a pause forgets the ticks that it cancels",
+        "outboxq/store/schedules.py",
+        (
+            (
+                "until = min(schedule.planted_until, now, *([] if first is None else [before(first)]))",
+                "until = schedule.planted_until",
+            ),
+        ),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "a change cancels what a worker has begun",
+        "outboxq/database/statements/schedules.py",
+        ((", _execution.first_started_at.is_(None))", ")"),),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "an older release overwrites what a newer one declares",
+        "outboxq/store/declarations.py",
+        (("    if is_older(declared_by, stored.declared_by):\n        return False\n", ""),),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "a worker does not start on a schema without schedules",
+        "outboxq/worker/planting.py",
+        (("        except ConfigurationError as error:", "        except NotPermitted as error:"),),
+        ("tests/contract/test_planting.py",),
+    ),
 )
 
 
