@@ -26,6 +26,116 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a hook that cannot be entered stops the enqueue",
+        "outboxq/integration/hook_calls.py",
+        (
+            (
+                'could not be entered and is passed over", error)\n            return None',
+                '", error)\n            raise',
+            ),
+        ),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "a hook swallows the error of an enqueue",
+        "outboxq/integration/hook_calls.py",
+        (
+            (" trace: TracebackType | None\n    ) -> None:", " trace: TracebackType | None\n    ) -> Any:"),
+            ("            self._entered.__exit__(", "            return self._entered.__exit__("),
+        ),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "a hook hears of an outcome before it is on its way",
+        "outboxq/worker/task_runner.py",
+        (
+            (
+                "        if active.state is not ClaimState.COMMITTED:\n            self.completer.put(outcome, active)\n",
+                "",
+            ),
+            (
+                "        # Last: what a log handler raises must not cost the outcome.\n",
+                "        if active.state is not ClaimState.COMMITTED:\n            self.completer.put(outcome, active)\n",
+            ),
+        ),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "a hook is told of an outcome that is discarded",
+        "outboxq/worker/task_runner.py",
+        (("self.hooks is not None and not context.was_lost", "self.hooks is not None"),),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "a completion that is committed is written again",
+        "outboxq/worker/task_runner.py",
+        (("        if active.state is not ClaimState.COMMITTED:\n", "        if True:\n"),),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "hooks hear of an end in the order in which they were entered",
+        "outboxq/integration/hook_calls.py",
+        (
+            (
+                'for hook in reversed(self._hooks):\n            hook.call("ended"',
+                'for hook in self._hooks:\n            hook.call("ended"',
+            ),
+        ),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "hooks are told twice that a worker has stopped",
+        "outboxq/integration/hook_calls.py",
+        (("self._to_stop.pop()", "self._to_stop[-1]"),),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "an emit loses its headers",
+        "outboxq/database/statements/fanout.py",
+        (('        "headers": _headers,\n', ""),),
+        ("tests/contract/test_sent_headers.py",),
+    ),
+    Mutant(
+        "an emit that takes a key over loses its headers",
+        "outboxq/store/fanout.py",
+        (
+            (
+                "        **_shared(event),\n    )\n\n\ndef _row",
+                "        **_shared(event) | {'headers': None},\n    )\n\n\ndef _row",
+            ),
+        ),
+        ("tests/contract/test_sent_headers.py",),
+    ),
+    Mutant(
+        "headers may have a reserved name in capitals",
+        "outboxq/model/headers.py",
+        (("key.lower().startswith", "key.startswith"),),
+        ("tests/unit/test_headers.py",),
+    ),
+    Mutant(
+        "headers that foreign SQL has spoiled fail the task",
+        "outboxq/context.py",
+        (
+            (
+                "            except ValueError as error:\n                log.warning(",
+                "            except KeyError as error:\n                log.warning(",
+            ),
+        ),
+        ("tests/contract/test_sent_headers.py",),
+    ),
+    Mutant(
+        "an upgrade forgets who may call the SQL function",
+        "alembic/versions/0004_headers.py",
+        (("    IF new.acl <> old.acl THEN\n", "    IF false THEN\n"),),
+        ("tests/contract/test_sql_function.py",),
+    ),
+    Mutant(
+        "an upgrade forgets that the SQL function is SECURITY DEFINER",
+        "alembic/versions/0004_headers.py",
+        (("    IF old.prosecdef THEN\n", "    IF false THEN\n"),),
+        ("tests/contract/test_sql_function.py",),
+    ),
+    Mutant(
         "a command that is told of no database goes on",
         "outboxq/cli/database.py",
         (("    if url is None and chosen is None:\n", "    if False:\n"),),

@@ -5,6 +5,8 @@ Each `type: ignore` is an error that users of both are to see: where one of them
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
 from uuid import UUID
@@ -16,16 +18,21 @@ from sqlalchemy.orm import Session
 from outboxq import (
     Emitted,
     Handle,
+    Hook,
     Outbox,
     Overlap,
     RetryPolicy,
     Schedule,
+    Outcome,
+    RetryPolicy,
+    Sending,
     Subscription,
     Task,
     TaskContext,
     TaskExecution,
     TaskStatus,
     Worker,
+    WorkerInfo,
     orm,
 )
 
@@ -202,6 +209,35 @@ def schedules_are_put_and_changed() -> None:
     outbox.schedules.pause("mine", because="holiday")  # type: ignore[call-arg]
     Outbox(version="1.2", retention=timedelta(days=30))
     Outbox(retention="30 days")  # type: ignore[arg-type]
+
+
+class Watching(Hook):
+    @contextmanager
+    def sending(self, sent: Sending) -> Generator[dict[str, str], None, None]:
+        assert_type(sent.headers, Mapping[str, str])
+        yield {"queue": sent.queue or ""}
+        assert_type(sent.handles, list[Handle])
+
+    @contextmanager
+    def handling(self, context: TaskContext) -> Generator[None, None, None]:
+        assert_type(context.headers, Mapping[str, str])
+        yield
+
+    def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
+        assert_type(context.error, BaseException | None)
+        outcome.data = {}  # type: ignore[misc]
+
+    def worker_started(self, worker: WorkerInfo) -> None:
+        assert_type(worker.concurrency, int)
+
+
+def hooks_and_headers_have_types() -> None:
+    Outbox(hooks=[Watching()])
+    Outbox(hooks=[Watching])  # type: ignore[list-item]
+    bare.using(session, headers={"request-id": "r1"}).enqueue(1)
+    bare.using(session, headers={"request-id": 1})  # type: ignore[dict-item]
+    outbox.emit("order.paid", headers={"request-id": "r1"})
+    outbox.emit("order.paid", headers="request-id")  # type: ignore[arg-type]
 
 
 def what_comes_back_has_fields() -> None:
