@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from outboxq import Outbox, TaskContext, migrations
+from outboxq.database.dialects.granting import grant
+from outboxq.database.engine import make_engine
+from outboxq.database.privileges import Role, needed
 from outboxq.errors import SchemaOutOfDate
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.schedules import NewSchedule, Overlap
@@ -212,52 +217,69 @@ def test_a_pause_waits_for_the_planter_that_holds_the_schedule(postgresql):
     assert [one.status for one in store.schedules.ticks("seconds")] == [TaskStatus.READY]
 
 
-def test_a_role_from_before_the_upgrade_works_without_schedules(stage_of_a_worker, often, caplog):
-    outbox, owner, grant = stage_of_a_worker
-    seen = []
-
-    @outbox.task(name="tests.tick")
-    def tick() -> None:
-        seen.append(None)
-
-    outbox.periodic(every=1, name="seconds")(tick)
-    worker = outbox.worker()
-    worker.start()
-    try:
-        owner.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}"))
-        until(lambda: seen)
-        warned = [one.getMessage() for one in caplog.records if "plants no schedules" in one.getMessage()]
-        assert len(warned) == 1
-        assert "outboxq grants --role worker" in warned[0]
-        grant()
-        until(lambda: len(seen) >= 2)
-    finally:
-        worker.stop()
-
-
-@pytest.fixture
-def stage_of_a_worker(cluster):
-    """An outbox whose role has what a worker was granted at the first revision."""
-    from sqlalchemy.engine import make_url
-
-    from outboxq.database.dialects.granting import grant
-    from outboxq.database.engine import make_engine
-    from outboxq.database.privileges import Role, needed
-
+@contextmanager
+def granted_before(cluster, kind):
+    """The stores of a database's owner and of a role that has what such a role was granted at the first revision."""
     url, role = cluster.create_database(), f"outboxq_{uuid7().hex}"
     migrations.upgrade(url)
-    engine = make_engine(url)
-    with engine.connect() as connection, connection.begin():
+    owner, store = Store(make_engine(url)), Store(make_engine(make_url(url).set(username=role)))
+    with owner.bound_engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN")
-        for right in needed(Role.WORKER):
+        for right in needed(kind):
             connection.exec_driver_sql(grant(right, "public", role))
-    outbox, owner = Outbox(make_url(url).set(username=role)), Store(engine)
-    yield outbox, owner, lambda: owner.rights.grant(Role.WORKER, role)
-    outbox.store.bound_engine.dispose()
-    with engine.connect() as connection, connection.begin():
+    yield owner, store, role
+    store.bound_engine.dispose()
+    with owner.bound_engine.begin() as connection:
         connection.exec_driver_sql(f"DROP OWNED BY {role}")
         connection.exec_driver_sql(f"DROP ROLE {role}")
-    engine.dispose()
+    owner.bound_engine.dispose()
+    cluster.drop_database(url)
+
+
+def test_a_worker_from_before_the_upgrade_works_without_schedules(cluster, often, caplog):
+    with granted_before(cluster, Role.WORKER) as (owner, store, role):
+        outbox, seen = Outbox(store.bound_engine), []
+
+        @outbox.task(name="tests.tick")
+        def tick() -> None:
+            seen.append(None)
+
+        outbox.periodic(every=1, name="seconds")(tick)
+        worker = outbox.worker()
+        worker.start()
+        try:
+            owner.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}"))
+            until(lambda: seen)
+            until(lambda: "plants no schedules" in caplog.text)
+            warned = [one.getMessage() for one in caplog.records if "plants no schedules" in one.getMessage()]
+            assert len(warned) == 1
+            assert f"outboxq grants --role worker {role}" in warned[0]
+            owner.rights.grant(Role.WORKER, role)
+            until(lambda: len(seen) >= 2)
+        finally:
+            worker.stop()
+
+
+def test_others_from_before_the_upgrade_do_what_they_did(cluster, caplog):
+    with granted_before(cluster, Role.OPERATOR) as (owner, store, _):
+        owner.schedules.put(new())
+        owner.schedules.pause("seconds")
+        assert store.verify() == []
+        assert "tick_without_task was not checked" in caplog.text
+        assert store.prune(timedelta(0)) == 60
+        assert "the ticks of pruned tasks stay" in caplog.text
+    with granted_before(cluster, Role.VIEWER) as (_, store, _):
+        assert store.verify() == []
+
+
+def test_grants_name_the_tables_that_are_there(cluster):
+    url = cluster.create_database()
+    migrations.upgrade(url, revision="0001")
+    store = Store(make_engine(url))
+    granted = "\n".join(store.rights.grants(Role.WORKER, "somebody"))
+    assert "task_outbox" in granted
+    assert "task_schedules" not in granted
+    store.bound_engine.dispose()
     cluster.drop_database(url)
 
 

@@ -21,7 +21,9 @@ from outboxq import (
     Hook,
     Outbox,
     Outcome,
+    Overlap,
     RetryPolicy,
+    Schedule,
     Sending,
     Subscription,
     Task,
@@ -172,6 +174,40 @@ def an_event_names_its_transaction() -> None:
     subscribed.using(session).enqueue({"id": "1"})  # type: ignore[dict-item]
     assert_type(outbox.subscriptions, list[Subscription])
     outbox.sync_subscriptions()
+
+
+@outbox.periodic(
+    "30 2 * * *", tz="Europe/Berlin", overlap="skip", catch_up="all", grace=3600, jitter=timedelta(minutes=1)
+)
+@outbox.periodic(every=timedelta(minutes=15), name="quarters", args={"order_id": 1})
+@outbox.task
+def periodic(ctx: TaskContext, order_id: int = 0) -> str:
+    assert_type(ctx.tick, datetime | None)
+    assert_type(ctx.schedule, str | None)
+    return str(order_id)
+
+
+def a_periodic_task_stays_a_task() -> None:
+    periodic.using(session).enqueue(1)
+    periodic.using(session).enqueue("one")  # type: ignore[arg-type]
+    outbox.periodic(every="60")  # type: ignore[arg-type]
+    outbox.periodic("@daily", tz=7)  # type: ignore[arg-type]
+    outbox.periodic("@daily", timezone="UTC")  # type: ignore[call-arg]
+    outbox.periodic("@daily", grace="1h")  # type: ignore[arg-type]
+
+
+def schedules_are_put_and_changed() -> None:
+    put = outbox.schedules.put("mine", periodic, "@daily", args=(1,), overlap=Overlap.SKIP, using=session)
+    assert_type(put, Schedule)
+    assert_type(put.grace, timedelta | None)
+    assert_type(outbox.schedules.list(), list[Schedule])
+    assert_type(outbox.schedules.trigger("mine", by="ada", using=session), Handle)
+    assert_type(outbox.schedules.backfill("mine", datetime.now(UTC), datetime.now(UTC), dry_run=True), list[datetime])
+    assert_type(outbox.schedules.next("@daily", count=3), list[datetime])
+    outbox.schedules.put("mine", periodic, every="60")  # type: ignore[arg-type]
+    outbox.schedules.pause("mine", because="holiday")  # type: ignore[call-arg]
+    Outbox(version="1.2", retention=timedelta(days=30))
+    Outbox(retention="30 days")  # type: ignore[arg-type]
 
 
 class Watching(Hook):

@@ -616,3 +616,25 @@ def test_hooks_surround_the_application_context(database):
             shop.db.session.commit()
         shop.work(app)
     assert hook.notes == ["sends from shop", "handles that of shop, False", "task_failed AssertionError, False"]
+
+
+def test_a_schedule_ticks_in_the_application(database):
+    seen = []
+    with closing(Shop(outbox_options={"version": "1.2", "retention": 86_400})) as shop:
+
+        @shop.outbox.periodic("@daily", name="nightly")
+        @shop.outbox.task(name="shop.nightly", retry=ONCE)
+        def nightly(ctx: TaskContext) -> None:
+            seen.append((current_app.name, ctx.schedule))
+
+        app = shop.app(database.url)
+        with app.app_context():
+            shop.outbox.sync_schedules()
+            assert [one.name for one in shop.outbox.schedules.list()] == ["nightly", "outboxq.retention"]
+            shop.outbox.schedules.trigger("nightly")  # in the transaction of the request
+            shop.outbox.schedules.trigger("outboxq.retention")
+            shop.db.session.commit()
+            assert shop.outbox.schedules.get("nightly").declared_by == "1.2"
+        shop.work(app)
+        assert {task.status for task in database.store.tasks()} == {"Completed"}
+    assert seen == [("shop", "nightly")]
