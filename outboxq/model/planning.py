@@ -78,7 +78,7 @@ class _Missed:
 
 
 def _missed(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> _Missed:
-    """Divide the ticks that nobody planted before their time into those that still run, and those that are skipped."""
+    """Divide the ticks that were not planted before their time into those that still run and those that are skipped."""
     done = schedule.planted_until
     number = rule.count(done, before)
     if number == 0:
