@@ -1,4 +1,4 @@
-"""What people are told of a schedule: when its ticks are, in words, and the next of them. No I/O."""
+"""Describe schedules for people: when their ticks are, in words, and the next of them. No I/O."""
 
 from __future__ import annotations
 
