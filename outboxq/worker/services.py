@@ -55,19 +55,18 @@ class Services:
         known_tasks = KnownTaskScheduler(
             store, description["task_names"], queues=settings.queues, topics=settings.topics
         )
-        self.planting = Planting(store, partial(declare_schedules, tasks=tasks))
+        self._planting = Planting(store, partial(declare_schedules, tasks=tasks))
         tables = StatisticsTables(store)
         written = MetricsWriter(store, meter, worker_id, tables)
         upkeep = StatisticsUpkeep(store, tables, stopping)
         thread = partial(ServiceThread, on_thread_failure=on_thread_failure)
         self.registration = thread("registration", registration, wake=unknown.found_new, on_stop=registration.end)
         self._known_tasks = thread("known-tasks", known_tasks)
-        self._planting = thread("planting", self.planting)
         self._threads = [
             thread("heartbeat", leases, wake=leases.beat_moved),
             thread("recovery", recovery),
             self.registration,
-            self._planting,
+            thread("planting", self._planting),
             thread("partitions", PartitionMaker(store)),
             self._known_tasks,
             thread("metrics", written, on_stop=written.end),
@@ -81,11 +80,10 @@ class Services:
         """Run the services that come before the first claim. A worker with `burst` may end before a thread had its turn."""
         self.registration.run_early()
         self._known_tasks.run_early()
-        if burst:
-            self._planting.run_early()
+        self._planting.begin(burst=burst)
 
     def stop(self) -> None:
         """Tell all services to end. The caller joins their threads."""
-        self.planting.stop()
+        self._planting.stop()
         for thread in self._threads:
             thread.stop()

@@ -279,11 +279,6 @@ class Worker:
         self._application.compile_ends()
         subscriptions = [one for task in self._tasks for one in task.subscriptions]
         self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
-        try:
-            self._services.planting.begin()
-        except BaseException:
-            self._disconnect()
-            raise
         with self._starting:
             if self._has_begun:
                 raise ConfigurationError("a worker starts once; make a new one")
