@@ -13,10 +13,12 @@ from typing import Any
 import click
 
 from ..errors import InvalidArgument
+from ..model import EARLIEST, LATEST
 from ..model.rules import check_rule, describe, parse_rule, rule_of, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.upcoming import next_tick, next_ticks, sentence_of
 from ..outbox import Outbox
+from ..payload.parameters import dump_arguments
 from ..pruning import PRUNE, retention_schedule
 from ..schedules import schedule_for
 from ..store import Store
@@ -26,6 +28,7 @@ from .groups import Group
 
 _HEAD = ("schedule", "task", "when", "next tick", "paused since", "rule", "time zone")
 _MOST = 1000
+_FARTHEST = timedelta(days=1)
 
 
 class RuleText(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
@@ -52,9 +55,12 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         try:
-            return datetime.fromisoformat(str(value))
+            moment = datetime.fromisoformat(str(value))
         except ValueError:
             self.fail(f"{value!r} is no moment; write it as 2026-11-23, 2026-11-23T02:30 or …+01:00", param, ctx)
+        if not EARLIEST.year < moment.year < LATEST.year:
+            self.fail(f"{value!r} is not in the years {EARLIEST.year + 1} to {LATEST.year - 1}", param, ctx)
+        return moment
 
 
 RULE, MOMENT = RuleText(), Moment()
@@ -67,6 +73,15 @@ def _zone(context: click.Context, parameter: click.Parameter, value: str) -> str
     except InvalidArgument as error:
         raise click.BadParameter(str(error), context, parameter) from None
     return value
+
+
+def _ahead(context: click.Context, parameter: click.Parameter, value: str) -> timedelta:
+    """Read the span of `plant` as a click callback. A schedule of each second has 86 400 ticks a day."""
+    found = span(context, parameter, value)
+    assert found is not None, "it has a default"
+    if found > _FARTHEST:
+        raise click.BadParameter("that is longer than 1d, so more ticks than anybody needs would be stored")
+    return found
 
 
 tz_option = click.option(
@@ -248,7 +263,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, dry_run
 @schedule.command()
 @click.option(
     "--ahead",
-    callback=span,
+    callback=_ahead,
     default=f"{HORIZON.total_seconds():.0f}s",
     show_default=True,
     help="How far ahead to plant.",
@@ -270,7 +285,8 @@ def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedul
     of_task = {one: options.pop(one) for one in ("queue", "priority", "max_attempts", "timeout")}
     given = {one: value for one, value in of_task.items() if value is not None}
     if (outbox := present_outbox()) is None:
-        return NewSchedule(name=name, task_name=task, rule=rule, tz=tz, args=json.dumps(args), **options, **given)
+        stored = dump_arguments(args, name=task)
+        return NewSchedule(name=name, task_name=task, rule=rule, tz=tz, args=stored, **options, **given)
     known = outbox.task_of(task)
     arguments = known.parameters.load(json.dumps(args))
     return replace(schedule_for(known, name=name, rule=rule, tz=tz, args=arguments, **options), **given)
@@ -279,8 +295,8 @@ def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedul
 def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
-        raise click.BadParameter(f"--args takes a JSON object: {error}") from None
+    except (ValueError, RecursionError):  # its message may quote the text
+        found = None
     if not isinstance(found, dict):
         raise click.BadParameter('--args takes a JSON object such as {"days": 7}')
     return found

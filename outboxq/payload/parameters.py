@@ -143,6 +143,11 @@ def dump_payload(value: object, *, name: str) -> str:
     return _dump(value, name, "payload")
 
 
+def dump_arguments(values: Mapping[str, object], *, name: str) -> str:
+    """Return arguments by name as JSON, without a signature to check them against."""
+    return _dump(values, name, "arguments")
+
+
 def sanitize(text: str, *, limit: int = 8_192) -> str:
     """Return an error's text as every database stores it: at most `limit` bytes of UTF-8. The head and the tail are kept."""
     data = _UNSTORABLE.sub("\ufffd", text).encode()

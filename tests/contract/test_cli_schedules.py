@@ -81,6 +81,8 @@ def test_next_takes_a_span_and_a_name_as_well(rule, first):
         (["every 0"], "at least 1"),
         (["0 0 * * *", "--tz", "Europe/Berln"], "did you mean 'Europe/Berlin'?"),
         (["0 0 * * *", "--from", "tomorrow"], "'tomorrow' is no moment"),
+        (["0 0 * * *", "--from", "9999-12-31", "--tz", "Asia/Tokyo"], "is not in the years"),
+        (["every 15m", "--from", "0001-01-01T00:00+14:00"], "is not in the years"),
     ],
 )
 def test_a_wrong_rule_zone_or_moment_is_a_wrong_usage(options, sentence):
@@ -156,6 +158,9 @@ def test_retention_is_a_schedule_like_any_other(database):
     [
         (["--args", "[7]"], 2, "takes a JSON object"),
         (["--args", "{"], 2, "takes a JSON object"),
+        (["--args", "[" * 5000], 2, "takes a JSON object"),
+        (["--args", '{"a": NaN}'], 1, "arguments.a"),
+        (["--starts-at", "9999-12-31"], 2, "is not in the years"),
         (["--grace", "-1s"], 2, "write it as 90d"),
         (["--overlap", "never"], 2, "'never' is not one of"),
         (["--ends-at", "2000-01-01", "--starts-at", "2001-01-01"], 1, "must come after"),
@@ -203,7 +208,7 @@ def test_show_prints_the_next_ticks_and_what_became_of_the_last(database):
     task = database.store.get(database.store.find(ticks[1][1]))
     assert task.task_name == "shop.report"
     assert "days" not in result.output, "arguments are printed only if asked for"
-    assert '{"days": 7}' in outboxq(database, "show", "nightly", "--show-args").stdout
+    assert '{"days":7}' in outboxq(database, "show", "nightly", "--show-args").stdout
 
 
 def test_show_says_why_it_is_paused_and_no_next_tick(database):
@@ -259,6 +264,7 @@ def test_plant_does_what_a_worker_would(database):
     assert outboxq(database, "plant").stdout == "0 ticks were planted\n"
     assert outboxq(database, "plant", "--ahead", "3h").stdout == "3 ticks were planted\n"
     assert outboxq(database, "plant", "--ahead", "3h").stdout == "0 ticks were planted\n"
+    assert "longer than 1d" in outboxq(database, "plant", "--ahead", "2d", exit_code=2).stderr
 
 
 def test_tables_of_an_older_revision_are_named_with_the_command_that_upgrades_them(database):
