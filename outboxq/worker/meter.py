@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ..model import Claim, EventType, Outcome
-from ..model.histograms import BOUNDS, BUCKETS, bucket_of
+from ..model.histograms import BUCKETS, bucket_of
 
 TASK_BOUNDS: Final = tuple(2**power for power in range(11))
 """The upper bounds of the buckets for the number of tasks that one claim found, each inclusive: 1 to 1,024."""
@@ -196,10 +196,10 @@ class Meter:
             setattr(counts, end, getattr(counts, end) + 1)
         waited, ran = timing
         if waited is not None:
-            counts.wait[bisect_left(BOUNDS, waited)] += 1
+            counts.wait[bucket_of(waited)] += 1
             counts.wait_seconds += waited
         if ran is not None:
-            counts.run[bisect_left(BOUNDS, ran)] += 1
+            counts.run[bucket_of(ran)] += 1
             counts.run_seconds += ran
 
     def _tried(self, result: ClaimResult, seconds: float) -> ClaimCounts:
