@@ -19,7 +19,7 @@ from uuid import UUID
 
 from ..model import Claim, EventType, Outcome
 from ..model.headers import headers_of_json
-from ..model.histograms import BOUNDS, BUCKETS, bucket_of
+from ..model.histograms import BUCKETS, bucket_of
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER
 
 TASK_BOUNDS: Final = tuple(2**power for power in range(11))
@@ -226,7 +226,7 @@ class Meter:
             setattr(counts, end, getattr(counts, end) + 1)
         waited, ran = timing
         if waited is not None:
-            counts.wait[bisect_left(BOUNDS, waited)] += 1
+            counts.wait[bucket_of(waited)] += 1
             counts.wait_seconds += waited
             if (
                 claim.headers is not None
@@ -235,7 +235,7 @@ class Meter:
             ):
                 self._count_tick(claim, waited)
         if ran is not None:
-            counts.run[bisect_left(BOUNDS, ran)] += 1
+            counts.run[bucket_of(ran)] += 1
             counts.run_seconds += ran
 
     def _count_tick(self, claim: Claim, waited: float) -> None:

@@ -467,7 +467,7 @@ def test_an_interrupt_after_the_handler_does_not_cost_its_outcome(make):
     assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
 
 
-@pytest.mark.parametrize("hooks", [[Hook], Hook, [object()], "timing", None, [None], 7], ids=repr)
+@pytest.mark.parametrize("hooks", [[Hook], Hook, [object], "timing", None, [None], 7], ids=repr)
 def test_what_is_no_hook_is_refused(hooks):
     with pytest.raises(ConfigurationError, match=r"hooks= takes .*; write hooks=\[MyHook\(\)\]"):
         Outbox(hooks=hooks)
