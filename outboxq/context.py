@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 from uuid import UUID
 
-from .errors import InvalidArgument, InvalidTarget
+from .errors import InvalidTarget
 from .model import Cancel, Claim, Retry, Snooze
 from .model.headers import NO_HEADERS, headers_of_json
 from .model.log_fields import fields_of
-from .model.schedules import SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER
+from .model.schedules import SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER, tick_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -131,16 +131,16 @@ class TaskContext:
         """
         if self.schedule is None:
             return None
-        tick, zone = self.headers.get(TICK_HEADER), self.headers.get(ZONE_HEADER, "UTC")
-        moment = self.created_at if tick is None else datetime.fromisoformat(tick)
-        if zone == "UTC":
-            return moment.astimezone(UTC)
-        from .model.rules import zone_of  # reads the zones' data, which no other task needs
+        from .model.rules import zone_of  # imports the zones, which no other task needs
 
+        moment, tick = self.created_at, self.headers.get(TICK_HEADER)
         try:
-            return moment.astimezone(zone_of(zone))
-        except InvalidArgument as error:
-            log.warning("%s: its tick is given in UTC: %s", self.claim, error, extra=fields_of(self.claim))
+            if tick is not None:
+                moment = tick_of(tick)
+            return moment.astimezone(zone_of(self.headers.get(ZONE_HEADER, "UTC")))
+        except ValueError as error:  # another program's SQL wrote it, or this machine does not know the zone
+            text = "%s: its tick is read as %s: %s"
+            log.warning(text, self.claim, moment, error, extra=fields_of(self.claim))
             return moment.astimezone(UTC)
 
     @property

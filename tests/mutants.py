@@ -68,6 +68,116 @@ MUTANTS = (
         ("tests/unit/test_log_fields.py",),
     ),
     Mutant(
+        "a hook that cannot be entered stops the enqueue",
+        "outboxq/integration/hook_calls.py",
+        (
+            (
+                'could not be entered and is passed over", error, self._about)\n            return None',
+                '", error, self._about)\n            raise',
+            ),
+        ),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "a hook swallows the error of an enqueue",
+        "outboxq/integration/hook_calls.py",
+        (
+            (" trace: TracebackType | None\n    ) -> None:", " trace: TracebackType | None\n    ) -> Any:"),
+            ("            self._entered.__exit__(", "            return self._entered.__exit__("),
+        ),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "a hook hears of an outcome before it is on its way",
+        "outboxq/worker/task_runner.py",
+        (
+            (
+                "        if active.state is not ClaimState.COMMITTED:\n            self.completer.put(outcome, active)\n",
+                "",
+            ),
+            (
+                "        # Last: what a log handler raises must not cost the outcome.\n",
+                "        if active.state is not ClaimState.COMMITTED:\n            self.completer.put(outcome, active)\n",
+            ),
+        ),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "a hook is told of an outcome that is discarded",
+        "outboxq/worker/task_runner.py",
+        (("self.hooks is not None and not context.was_lost", "self.hooks is not None"),),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "a completion that is committed is written again",
+        "outboxq/worker/task_runner.py",
+        (("        if active.state is not ClaimState.COMMITTED:\n", "        if True:\n"),),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "hooks hear of an end in the order in which they were entered",
+        "outboxq/integration/hook_calls.py",
+        (
+            (
+                'for hook in reversed(self._hooks):\n            hook.call("ended"',
+                'for hook in self._hooks:\n            hook.call("ended"',
+            ),
+        ),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "hooks are told twice that a worker has stopped",
+        "outboxq/integration/hook_calls.py",
+        (("self._to_stop.pop()", "self._to_stop[-1]"),),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "an emit loses its headers",
+        "outboxq/database/statements/fanout.py",
+        (('        "headers": _headers,\n', ""),),
+        ("tests/contract/test_sent_headers.py",),
+    ),
+    Mutant(
+        "an emit that takes a key over loses its headers",
+        "outboxq/store/fanout.py",
+        (
+            (
+                "        **_shared(event),\n    )\n\n\ndef _row",
+                "        **_shared(event) | {'headers': None},\n    )\n\n\ndef _row",
+            ),
+        ),
+        ("tests/contract/test_sent_headers.py",),
+    ),
+    Mutant(
+        "headers may have a reserved name in capitals",
+        "outboxq/model/headers.py",
+        (("key.lower().startswith", "key.startswith"),),
+        ("tests/unit/test_headers.py",),
+    ),
+    Mutant(
+        "headers that foreign SQL has spoiled fail the task",
+        "outboxq/context.py",
+        (
+            (
+                "            except ValueError as error:\n                text",
+                "            except KeyError as error:\n                text",
+            ),
+        ),
+        ("tests/contract/test_sent_headers.py",),
+    ),
+    Mutant(
+        "an upgrade forgets who may call the SQL function",
+        "alembic/versions/0004_headers.py",
+        (("    IF new.acl <> old.acl THEN\n", "    IF false THEN\n"),),
+        ("tests/contract/test_sql_function.py",),
+    ),
+    Mutant(
+        "an upgrade forgets that the SQL function is SECURITY DEFINER",
+        "alembic/versions/0004_headers.py",
+        (("    IF old.prosecdef THEN\n", "    IF false THEN\n"),),
+        ("tests/contract/test_sql_function.py",),
+    ),
+    Mutant(
         "a command that is told of no database goes on",
         "outboxq/cli/database.py",
         (("    if url is None and chosen is None:\n", "    if False:\n"),),
@@ -1018,6 +1128,139 @@ MUTANTS = (
         "outboxq/cli/upgrade.py",
         (('is now {revision}"', 'is up to date"'),),
         ("tests/contract/test_cli.py",),
+    ),
+    Mutant(
+        "a time that comes twice in autumn is two ticks of a fixed rule",
+        "outboxq/model/rules.py",
+        (("self._fixed_after(moment) if self._is_fixed else", "self._fixed_after(moment) if False else"),),
+        ("tests/unit/test_rules.py",),
+    ),
+    Mutant(
+        "a repeated rule leaves out the hour that comes again in autumn",
+        "outboxq/model/rules.py",
+        (("        if self._offset(soon) != offset:\n", "        if False:\n"),),
+        ("tests/unit/test_rules.py",),
+    ),
+    Mutant(
+        "ticks are counted in whole days across a change of the clock",
+        "outboxq/model/rules.py",
+        ((" and self._offset(begin - _SECOND) == self._offset(last)", ""),),
+        ("tests/unit/test_rules.py",),
+    ),
+    Mutant(
+        "a rule without any moment is taken",
+        "outboxq/model/rules.py",
+        (("        _without_moment(text)\n", "        InvalidArgument(text)\n"),),
+        ("tests/unit/test_rules.py",),
+    ),
+    Mutant(
+        "a clock that is set back has ticks planted again",
+        "outboxq/model/planning.py",
+        (("rule.after(max(done, now - MICROSECOND))", "rule.after(now - MICROSECOND)"),),
+        ("tests/unit/test_planning.py",),
+    ),
+    Mutant(
+        "a plan that is cut short forgets the rest",
+        "outboxq/model/planning.py",
+        (("        planted_until = ticks[-1]\n", "        planted_until = now + horizon\n"),),
+        ("tests/unit/test_planning.py",),
+    ),
+    Mutant(
+        "what is caught up is not bounded",
+        "outboxq/model/planning.py",
+        (("islice(rule.ticks(done), schedule.catch_up_limit)", "rule.ticks(done)"),),
+        ("tests/unit/test_planning.py",),
+    ),
+    Mutant(
+        "jitter differs from worker to worker",
+        "outboxq/model/planning.py",
+        (('f"{schedule.name}\\0{tick.timestamp()}"', 'f"{schedule.name}\\0{id(object)}{tick.timestamp()}"'),),
+        ("tests/unit/test_planning.py",),
+    ),
+    Mutant(
+        "a schedule's arguments are not checked against its task",
+        "outboxq/task.py",
+        (("        self.parameters.check_call((), {})\n", ""),),
+        ("tests/contract/test_periodic.py",),
+    ),
+    Mutant(
+        "a worker does not declare the schedules of its code",
+        "outboxq/worker/worker.py",
+        (("declare or partial(declare_schedules, tasks=tasks)", "declare"),),
+        ("tests/contract/test_periodic.py",),
+    ),
+    Mutant(
+        "a test's clock runs past a tick by itself",
+        "outboxq/testing/harness.py",
+        (("            self._wait_for_ticks()\n", ""),),
+        ("tests/integrations/testing_helpers/test_harness_schedules.py",),
+    ),
+    Mutant(
+        "planters do not lock the schedule, so each plants what another just does",
+        "outboxq/database/statements/schedules.py",
+        (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit)"),),
+        ("tests/contract/test_planting.py",),
+    ),
+    Mutant(
+        "a planter waits for the schedules of another",
+        "outboxq/database/statements/schedules.py",
+        (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit).with_for_update()"),),
+        ("tests/contract/test_planting.py",),
+    ),
+    Mutant(
+        "a tick that has a task already gets another one",
+        "outboxq/store/planting.py",
+        (("for _, _, task in ticks if task.id in free]", "for _, _, task in ticks]"),),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "ticks and their schedule are planted in two transactions",
+        "outboxq/store/planting.py",
+        (
+            (
+                "        target.run(statements.advance, values, forward)\n",
+                (
+                    "        target.execute('COMMIT', {})\n        target.execute('BEGIN', {})\n"
+                    "        target.run(statements.advance, values, forward)\n"
+                ),
+            ),
+        ),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "planting goes back to where another planter has been",
+        "outboxq/database/statements/schedules.py",
+        ((".where(_schedule.name == given.name, forward)", ".where(_schedule.name == given.name)"),),
+        ("tests/contract/test_schedules.py", "tests/contract/test_planting.py"),
+    ),
+    Mutant(
+        "a pause forgets the ticks that it cancels",
+        "outboxq/store/schedules.py",
+        (
+            (
+                "until = min(schedule.planted_until, now, *([] if first is None else [before(first)]))",
+                "until = schedule.planted_until",
+            ),
+        ),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "a change cancels what a worker has begun",
+        "outboxq/database/statements/schedules.py",
+        ((", _execution.first_started_at.is_(None))", ")"),),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "an older release overwrites what a newer one declares",
+        "outboxq/store/declarations.py",
+        (("    if is_older(declared_by, stored.declared_by):\n        return False\n", ""),),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "a worker does not start on a schema without schedules",
+        "outboxq/worker/planting.py",
+        (("        except ConfigurationError as error:", "        except NotPermitted as error:"),),
+        ("tests/contract/test_planting.py",),
     ),
 )
 

@@ -42,6 +42,9 @@ class HookCalls:
         self._sending = [hook for hook in self._hooks if hook.overrides("sending")]
         self._handling = [hook for hook in self._hooks if hook.overrides("handling")]
 
+    def __iter__(self) -> Iterator[Hook]:
+        return (one.hook for one in self._hooks)
+
     def enqueue(self, tasks: Sequence[NewTask], write: Callable[[Sequence[NewTask]], list[Handle]]) -> list[Handle]:
         """Call `write` inside the hooks, with the tasks and the headers that the hooks add. Returns its handles."""
         if not self._sending or not tasks:
@@ -144,16 +147,16 @@ class _SafeHook:
     """A hook whose methods raise no Exception: it is logged. KeyboardInterrupt and the like pass."""
 
     def __init__(self, hook: Hook) -> None:
-        self._hook = hook
+        self.hook = hook
         self._name = f"{type(hook).__module__}.{type(hook).__qualname__}"
         self._logs: dict[str, FailureLog] = {}
 
     def overrides(self, method: str) -> bool:
-        return getattr(getattr(self._hook, method), "__func__", None) is not getattr(Hook, method)
+        return getattr(getattr(self.hook, method), "__func__", None) is not getattr(Hook, method)
 
     def call(self, method: str, *about: object) -> None:
         try:
-            getattr(self._hook, method)(*about)
+            getattr(self.hook, method)(*about)
         except Exception as error:  # noqa: BLE001 - logged
             self.failed(f"its {method}() failed and is passed over", error, next(iter(about), None))
 
@@ -163,11 +166,13 @@ class _SafeHook:
     def failed(self, what: str, error: Exception, about: object = None) -> None:
         """Log an exception of the hook, at once and then once a minute; with the fields of the task that it was about."""
         fields = fields_of(about.claim) if isinstance(about, TaskContext) else None
-        self._logs.setdefault(what, FailureLog(log)).failed(f"hook {self._name}: {what}", error, fields=fields)
+        self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(
+            f"hook {self._name}: {what}", error, fields=fields
+        )
 
     def manager(self, method: str, about: object) -> AbstractContextManager[Any]:
         """Return the context manager that a method of the hook makes."""
-        return getattr(self._hook, method)(about)  # type: ignore[no-any-return]
+        return getattr(self.hook, method)(about)  # type: ignore[no-any-return]
 
 
 class _SafeManager:

@@ -100,6 +100,14 @@ class Tick:
     """The status of its task. None: the task is not there any more."""
 
 
+def tick_of(header: str) -> datetime:
+    """Return the tick that a header says. Raises ValueError for what is no aware datetime."""
+    tick = datetime.fromisoformat(header)
+    if tick.tzinfo is None:
+        raise ValueError(f"{header!r} has no time zone")
+    return tick
+
+
 def digest_of(schedule: NewSchedule) -> str:
     """Return a digest of everything that a schedule says, to see that a declaration has changed."""
     values = {one.name: str(getattr(schedule, one.name)) for one in fields(NewSchedule)}

@@ -16,6 +16,7 @@ _POLICY = "retry=RetryPolicy(max_attempts=…, wait=…)"
 OF_A_TASK: Mapping[str, str] = {
     "acks_late": "nothing: a task has ended only once its outcome is committed",
     "autoretry_for": _POLICY,
+    "headers": "headers= of using(), for each call",
     "bind": "a first parameter annotated TaskContext",
     "default_retry_delay": _POLICY,
     "max_attempts": _POLICY,

@@ -143,13 +143,15 @@ def enqueue_ticks(target: Target, values: dict[str, Any], ticks: Sequence[tuple[
 
 
 def cancel_planted(
-    store: Transactions, target: Target, name: str, now: datetime, *, delayed: bool, reason: str
+    store: Transactions, target: Target, schedule: Schedule, now: datetime, *, delayed: bool, reason: str
 ) -> datetime | None:
     """Cancel the tasks of ticks after now that have never started; returns the earliest of these ticks.
 
     `delayed`: also those of earlier ticks that are not due yet because of their jitter.
     """
-    values = store.values(target, name=name, first=now, delayed=delayed, reason=f"{reason} (schedule {name!r})")
+    earliest = now - schedule.jitter if delayed and schedule.jitter else now
+    why = f"{reason} (schedule {schedule.name!r})"
+    values = store.values(target, name=schedule.name, moment=now, earliest=earliest, reason=why)
     found = target.run(statements.undue, values)
     if not found:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -168,9 +169,9 @@ class Schedules:
 
         def work(target: Target) -> None:
             nonlocal was_there
-            if self._lock(target, [name]):
+            if found := self._lock(target, [name]):
                 was_there = True
-                cancel_planted(self._store, target, name, self._now(target), delayed=True, reason="removed")
+                cancel_planted(self._store, target, found[0], self._now(target), delayed=True, reason="removed")
                 target.run(statements.remove, {"name": name})
             elif not was_there:  # else an earlier try has removed it, whose COMMIT was not answered
                 raise _not_found(name)
@@ -205,7 +206,8 @@ class Schedules:
     ) -> builtins.list[datetime]:
         """Enqueue a task for each tick from `start` to before `end` that had none, whatever the catch-up policy says.
 
-        Returns these ticks. `dry_run` only returns them. They are due at once, and never expire. Raises ScheduleNotFound, and
+        Returns these ticks. `dry_run` only returns them. They are due at once, and never expire. A tick whose task was pruned
+        counts as one that had none. Raises ScheduleNotFound, and
         InvalidArgument for an end that is still to come or for more than 10 000 ticks.
         """
         first, last = aware(start, "start"), aware(end, "end")
@@ -305,9 +307,10 @@ class Schedules:
             return old
         differs = any(getattr(old, name) != value for name, value in values.items())
         if differs and old.paused_at is None:
-            # What was missed until now was missed under the old rule.
-            self._plant_now(target, old, now, timedelta(0))
-            cancel_planted(self._store, target, old.name, now, delayed=False, reason="planted anew after a change")
+            # What was missed until now was missed under the old rule, unless that cannot be read here.
+            with suppress(InvalidArgument):
+                self._plant_now(target, old, now, timedelta(0))
+            cancel_planted(self._store, target, old, now, delayed=False, reason="planted anew after a change")
         if differs and (old.paused_at is None or moments_of(old) != moments_of(changed)):
             changed = replace(changed, planted_until=now)
         changed = replace(changed, updated_at=now)
@@ -317,7 +320,7 @@ class Schedules:
     def _pause(self, target: Target, schedule: Schedule, now: datetime, reason: str) -> Schedule:
         with target.atomic():
             why = f"paused: {reason}" if reason else "paused"
-            first = cancel_planted(self._store, target, schedule.name, now, delayed=True, reason=why)
+            first = cancel_planted(self._store, target, schedule, now, delayed=True, reason=why)
             until = min(schedule.planted_until, now, *([] if first is None else [before(first)]))
             paused = replace(schedule, paused_at=now, pause_reason=reason or None, planted_until=until, updated_at=now)
             target.run(statements.change, self._store.values(target), rows_of([paused]))

@@ -12,8 +12,9 @@ import pytest
 from outboxq.cli import main
 from outboxq.model import EventType, OnConflict, Outcome, TaskStatus
 from outboxq.model.replay import replay
+from outboxq.model.schedules import NewSchedule
 from tests.contract import helpers, test_verify
-from tests.contract.corrupting import LATER, completed, corrupt, failed, holding, keyed, meanings, ready, running
+from tests.contract.corrupting import LATER, NOW, completed, corrupt, failed, holding, keyed, meanings, ready, running
 from tests.contract.test_events import Walk
 
 NEVER = "9000-01-01T00:00:00.000000+00:00"
@@ -66,6 +67,12 @@ def redriven(database):
     task_id = failed(database)
     database.frozen.redrive(task_id)
     return task_id
+
+
+def planted(database):
+    """A tick that is due in a minute."""
+    database.frozen.schedules.put(NewSchedule(name="nightly", task_name="tests.work", rule="every 60"))
+    return database.frozen.schedules.ticks("nightly")[0].task_id
 
 
 @dataclass(frozen=True)
@@ -168,6 +175,18 @@ CASES = [
         repaired=False,
     ),
     Case("pipeline_differs_from_events", completed, change(f"pipeline_execution_id = '{OTHER}'"), repaired=False),
+    Case("tick_without_task", None, [f"INSERT INTO schedule_ticks VALUES ('nightly', '{NOW}', '{{id}}')"]),
+    Case("tick_differs_from_task", planted, change(f"tick = '{NOW}'", "schedule_ticks"), repaired=False),
+    Case("tick_differs_from_task", planted, change("schedule = 'another'", "schedule_ticks"), repaired=False),
+    Case("tick_differs_from_task", planted, change("headers = NULL"), repaired=False),
+    Case("task_without_tick", planted, ["DELETE FROM schedule_ticks"], repaired=False),
+    Case(
+        "planted_beyond_planted_until",
+        planted,
+        [f"UPDATE task_schedules SET planted_until = '{NOW}';"],
+        ("nightly",),
+        repaired=False,
+    ),
     Case("result_not_json", completed, change("result = 'forged'"), repaired=False),
     Case("end_differs_from_events", completed, change(f"completed_at = '{LATER}'")),
     Case("end_differs_from_events+letter_differs_from_task", failed, change(f"completed_at = '{LATER}'")),

@@ -226,7 +226,7 @@ def test_they_see_how_each_attempt_ends(make, notes, raised, ends, transactional
     assert notes == ["a handles", f"a ends {ends}", *seen, "a has handled"]
 
 
-def test_the_end_of_a_transactional_task_is_told_once_it_is_committed(make, database):
+def test_the_end_of_a_transactional_task_is_told_once_it_is_committed(make, database, caplog):
     found = []
 
     class Looking(Hook):
@@ -242,6 +242,7 @@ def test_the_end_of_a_transactional_task_is_told_once_it_is_committed(make, data
     handler.using(outbox).enqueue()
     assert outbox.worker(notifications=False).run(burst=True) == 0
     assert found == [TaskStatus.COMPLETED]
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == [], "it was written twice"
 
 
 @pytest.mark.parametrize("transactional", [False, True])

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import timedelta
+import time
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from sqlalchemy.engine import make_url
 
-from outboxq import Outbox, migrations
+from outboxq import Outbox, TaskContext, migrations
+from outboxq.database.dialects.granting import grant
+from outboxq.database.engine import make_engine
+from outboxq.database.privileges import Role, needed, rights
 from outboxq.errors import InvalidArgument, SchemaOutOfDate
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.schedules import NewSchedule, Overlap
@@ -124,8 +130,10 @@ def test_on_the_older_schema_a_worker_works_and_plants_once_it_is_upgraded(tmp_p
         caplog.set_level(logging.WARNING)
         worker.start()
         try:
-            outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}"))
-            until(lambda seen=seen: seen)
+            task = outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}")).id
+            store = outbox.store
+            until(lambda store=store, task=task: store.get(task).status is TaskStatus.COMPLETED)
+            until(lambda: "plants no schedules" in caplog.text)
             assert outbox.store.verify() == []
             assert outbox.store.prune(timedelta(0)) == 1
             with pytest.raises(SchemaOutOfDate, match="older than 0002.*outboxq upgrade"):
@@ -196,52 +204,69 @@ def test_a_pause_waits_for_the_planter_that_holds_the_schedule(postgresql):
     assert [one.status for one in store.schedules.ticks("seconds")] == [TaskStatus.READY]
 
 
-def test_a_role_from_before_the_upgrade_works_without_schedules(stage_of_a_worker, often, caplog):
-    outbox, owner, grant = stage_of_a_worker
-    seen = []
-
-    @outbox.task(name="tests.tick")
-    def tick() -> None:
-        seen.append(None)
-
-    declare = lambda store: store.schedules.declare([new()])  # noqa: E731
-    worker = Worker(outbox.store, outbox.tasks, declare=declare)
-    worker.start()
-    try:
-        owner.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}"))
-        until(lambda: seen)
-        warned = [one.getMessage() for one in caplog.records if "plants no schedules" in one.getMessage()]
-        assert len(warned) == 1
-        assert "outboxq grants --role worker" in warned[0]
-        grant()
-        until(lambda: len(seen) >= 2)
-    finally:
-        worker.stop()
-
-
-@pytest.fixture
-def stage_of_a_worker(cluster):
-    """An outbox whose role has what a worker was granted at the first revision."""
-    from sqlalchemy.engine import make_url
-
-    from outboxq.database.dialects.granting import grant
-    from outboxq.database.engine import make_engine
-    from outboxq.database.privileges import Role, needed
-
+@contextmanager
+def granted_before(cluster, kind):
+    """The stores of a database's owner and of a role that has what such a role was granted at the first revision."""
     url, role = cluster.create_database(), f"outboxq_{uuid7().hex}"
     migrations.upgrade(url)
-    engine = make_engine(url)
-    with engine.connect() as connection, connection.begin():
+    owner, store = Store(make_engine(url)), Store(make_engine(make_url(url).set(username=role)))
+    before = needed(kind) if kind is Role.WORKER else [one for one in rights(kind) if "schedule" not in one.name]
+    with owner.bound_engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN")
-        for right in needed(Role.WORKER):
+        for right in before:
             connection.exec_driver_sql(grant(right, "public", role))
-    outbox, owner = Outbox(make_url(url).set(username=role)), Store(engine)
-    yield outbox, owner, lambda: owner.rights.grant(Role.WORKER, role)
-    outbox.store.bound_engine.dispose()
-    with engine.connect() as connection, connection.begin():
+    yield owner, store, role
+    store.bound_engine.dispose()
+    with owner.bound_engine.begin() as connection:
         connection.exec_driver_sql(f"DROP OWNED BY {role}")
         connection.exec_driver_sql(f"DROP ROLE {role}")
-    engine.dispose()
+    owner.bound_engine.dispose()
+    cluster.drop_database(url)
+
+
+def test_a_worker_from_before_the_upgrade_works_without_schedules(cluster, often, caplog):
+    with granted_before(cluster, Role.WORKER) as (owner, store, role):
+        outbox, seen = Outbox(store.bound_engine), []
+
+        @outbox.task(name="tests.tick")
+        def tick() -> None:
+            seen.append(None)
+
+        worker = Worker(outbox.store, outbox.tasks, declare=lambda store: store.schedules.declare([new()]))
+        worker.start()
+        try:
+            owner.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}"))
+            until(lambda: seen)
+            until(lambda: "plants no schedules" in caplog.text)
+            warned = [one.getMessage() for one in caplog.records if "plants no schedules" in one.getMessage()]
+            assert len(warned) == 1
+            assert f"outboxq grants --role worker {role}" in warned[0]
+            owner.rights.grant(Role.WORKER, role)
+            until(lambda: len(seen) >= 2)
+        finally:
+            worker.stop()
+
+
+def test_others_from_before_the_upgrade_do_what_they_did(cluster, caplog):
+    with granted_before(cluster, Role.OPERATOR) as (owner, store, _):
+        owner.schedules.put(new())
+        owner.schedules.pause("seconds")
+        assert store.verify() == []
+        assert "tick_without_task was not checked" in caplog.text
+        assert store.prune(timedelta(0)) == 60
+        assert "the ticks of pruned tasks stay" in caplog.text
+    with granted_before(cluster, Role.VIEWER) as (_, store, _):
+        assert store.verify() == []
+
+
+def test_grants_name_the_tables_that_are_there(cluster):
+    url = cluster.create_database()
+    migrations.upgrade(url, revision="0001")
+    store = Store(make_engine(url))
+    granted = "\n".join(store.rights.grants(Role.WORKER, "somebody"))
+    assert "task_outbox" in granted
+    assert "task_schedules" not in granted
+    store.bound_engine.dispose()
     cluster.drop_database(url)
 
 
@@ -250,3 +275,30 @@ def test_it_is_asked_at_random_moments_so_that_workers_spread():
     assert 0 <= service.pause() <= 1
     service._wait = planting._EVERY
     assert 5 <= min(service.pause() for _ in range(50)) < max(service.pause() for _ in range(50)) <= 15
+
+
+@pytest.mark.campaign
+def test_a_tick_starts_within_20_ms_of_its_time(database):
+    """An idle worker: 20 schedules that tick every second, each 50 ms after the one before, for 20 seconds."""
+    outbox, late = Outbox(database.url), []
+
+    @outbox.task(name="tests.tick")
+    def tick(ctx: TaskContext) -> None:
+        late.append(time.time() - datetime.fromisoformat(ctx.headers["outboxq-tick"]).timestamp())
+
+    begin = database.store.now().replace(microsecond=0)
+    for number in range(20):
+        database.store.schedules.put(new(f"s{number:02}", starts_at=begin + number * timedelta(milliseconds=50)))
+    worker = outbox.worker(concurrency=4)
+    worker.start()
+    try:
+        until(lambda: len(late) >= 400)
+    finally:
+        worker.stop()
+        outbox.store.bound_engine.dispose()
+    measured = sorted(late[20:])  # the first second is the worker's start
+    p50, p99 = (1000 * measured[int(len(measured) * share)] for share in (0.5, 0.99))
+    print(
+        f"{database.name}: {len(measured)} ticks, p50 {p50:.1f} ms, p99 {p99:.1f} ms, latest {1000 * measured[-1]:.1f} ms"
+    )
+    assert p99 <= 20

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from outboxq.database.dialects import Begin
 from outboxq.errors import InvalidArgument, ScheduleNotFound
 from outboxq.model import OnDeadLetter, TaskStatus
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
-from outboxq.store.planting import HORIZON
+from outboxq.store.planting import HORIZON, plant, prepare
 from tests.conftest import NOON
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -157,6 +158,55 @@ def test_a_resumed_schedule_runs_on(database):
     assert (event["schedule"], event["count"]) == ("nightly", 179)
     assert event["first"] == "2030-01-01T12:00:20.000000+00:00"
     assert event["last"] == "2030-01-01T12:59:40.000000+00:00"
+
+
+def test_a_rule_that_cannot_be_read_here_can_be_changed(database):
+    schedules = database.frozen.schedules
+    schedules.put(new())
+    database.run("UPDATE task_schedules SET tz = 'Mars/Olympus'")
+    database.clock.advance(HOUR)
+    assert schedules.put(new()).tz == "UTC"
+    assert moments(database, TaskStatus.READY) == [20, 40, 60, 3620, 3640, 3660]
+
+
+def test_a_task_of_a_tick_explains_itself(database):
+    schedules = database.frozen.schedules
+    schedules.put(new(rule="every 60"))
+    [(_, task)] = tasks(database)
+    sentence = database.frozen.explain(task.id).sentence
+    assert sentence.startswith("it is due in")
+    assert sentence.endswith("; it is the tick of the schedule 'nightly' for 2030-01-01 12:01:00 UTC")
+    for by, said in (("ada", "'nightly' by ada"), ("", "'nightly'")):
+        sentence = database.frozen.explain(schedules.trigger("nightly", by=by).id).sentence
+        assert sentence.endswith(f"; it was triggered from the schedule {said}")
+    database.corrupted = True  # no schedule has written these
+    for headers in (
+        "{",
+        "[]",
+        '{"outboxq-schedule":1}',
+        '"outboxq-schedule"',
+        '{"outboxq-schedule":"a","outboxq-tick":"b"}',
+    ):
+        strange = database.add(headers=headers)
+        assert "schedule" not in database.frozen.explain(strange.id).sentence
+
+
+def test_a_pruned_task_takes_its_tick_with_it(database):
+    schedules = database.frozen.schedules
+    schedules.put(new(catch_up=CatchUp.NONE))
+    schedules.pause("nightly")
+    schedules.resume("nightly")
+    database.clock.advance(HOUR)
+    schedules.plant()
+    for claim in database.claim(10):
+        database.frozen.complete(claim)
+    database.clock.advance(DAY)
+    assert len(skipped(database)) == 1
+    assert len(schedules.ticks("nightly")) == 7
+    assert database.frozen.prune(HOUR, dry_run=True) == 4 + 3
+    assert database.frozen.prune(HOUR) == 4 + 3  # and three that the pause cancelled
+    assert len(schedules.ticks("nightly")) == 3
+    assert skipped(database) == []
 
 
 def test_what_has_started_is_not_cancelled_and_not_planted_again(database):
@@ -453,3 +503,16 @@ def test_a_schedule_that_cannot_be_planted_keeps_no_other_from_it(database, capl
     assert schedules.plant() == 3
     assert "'broken' cannot be planted" in caplog.text
     assert "Mars/Olympus" in caplog.text
+
+
+def test_what_was_prepared_from_an_older_row_plants_nothing_twice_and_goes_not_back(database):
+    """No planter does so, since it locks the row first. If one did, the primary key of the ticks would refuse it."""
+    schedules = database.frozen.schedules
+    stale = schedules.put(new())
+    planting = prepare(stale, NOON, timedelta(minutes=2))
+    assert schedules.plant(horizon=HOUR) == 177
+    until = schedules.get("nightly").planted_until
+    with database.frozen.transaction(Begin.WRITE) as target:
+        assert plant(database.frozen, target, [planting]) == 0
+    assert schedules.get("nightly").planted_until == until
+    assert len(moments(database)) == 180

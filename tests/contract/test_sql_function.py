@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from outboxq import Outbox, TaskContext, migrations
+from outboxq.database.revisions import REVISION
 from tests.conftest import Database
 
 ROLES = ("outboxq_owner", "outboxq_caller", "outboxq_other")
@@ -82,6 +83,26 @@ def test_it_ignores_a_namesake_with_other_arguments_and_one_that_is_gone(own):
     assert own.rows(SHAPE) == []
     migrations.upgrade(own.engine)
     assert own.rows(SHAPE) == []
+
+
+def test_a_view_that_uses_it_is_not_dropped(own):
+    own.run("CREATE VIEW asking AS SELECT outboxq_enqueue('t') AS id")
+    before = own.rows(SHAPE)
+    with pytest.raises(DBAPIError, match="view asking depends on function outboxq_enqueue"):
+        migrations.downgrade(own.engine, "0003")
+    assert own.rows(SHAPE) == before
+    assert migrations.current(own.engine) == REVISION
+
+
+def test_a_producer_with_a_prepared_call_goes_on_during_the_upgrade(own):
+    migrations.downgrade(own.engine, "0003")
+    with own.host.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        raw = connection.connection.dbapi_connection
+        for _ in range(2):
+            raw.execute("SELECT outboxq_enqueue('t', queue => 'mail')", prepare=True)
+        migrations.upgrade(own.engine)
+        raw.execute("SELECT outboxq_enqueue('t', queue => 'mail')", prepare=True)
+    assert own.counts() == (3, 3, 3)
 
 
 def call(database, headers):

@@ -12,13 +12,17 @@ import sys
 import threading
 import time
 import warnings
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.exc import OperationalError
 
 from outboxq.database.engine import configure_sqlite
 from outboxq.model.uuid7 import uuid7
+from outboxq.store import Store
 from outboxq.worker.failpoints import Failpoint, OnFailpoint, ignore_failpoint
 from tests.faults import app
 from tests.faults.runs import Pen
@@ -132,7 +136,23 @@ def script(text: str, arguments: list[str]) -> NoReturn:
     sys.exit(0)
 
 
-KINDS = {"worker": worker, "cli": cli, "producer": producer, "module": module, "script": script}
+def planter(clock: str) -> NoReturn:
+    """Plants schedules again and again, by the clock in a file, until it is killed."""
+    store = Store(app.outbox.store.bound_engine, clock=partial(clock_of, Path(clock)))
+    while True:
+        try:
+            store.schedules.plant()
+        except OperationalError as error:
+            if not store.may_pass(error):  # as a worker goes on: on SQLite, others may have the lock for long
+                raise
+
+
+def clock_of(path: Path) -> datetime:
+    """Return the time that a test has written into a file of its own."""
+    return datetime.fromisoformat(path.read_text())
+
+
+KINDS = {"planter": planter, "worker": worker, "cli": cli, "producer": producer, "module": module, "script": script}
 
 
 def run(plan: dict[str, Any]) -> None:

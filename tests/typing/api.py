@@ -5,6 +5,8 @@ Each `type: ignore` is an error that users of both are to see: where one of them
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
 from uuid import UUID
@@ -16,14 +18,20 @@ from sqlalchemy.orm import Session
 from outboxq import (
     Emitted,
     Handle,
+    Hook,
     Outbox,
+    Outcome,
+    Overlap,
     RetryPolicy,
+    Schedule,
+    Sending,
     Subscription,
     Task,
     TaskContext,
     TaskExecution,
     TaskStatus,
     Worker,
+    WorkerInfo,
     orm,
 )
 
@@ -166,6 +174,69 @@ def an_event_names_its_transaction() -> None:
     subscribed.using(session).enqueue({"id": "1"})  # type: ignore[dict-item]
     assert_type(outbox.subscriptions, list[Subscription])
     outbox.sync_subscriptions()
+
+
+@outbox.periodic(
+    "30 2 * * *", tz="Europe/Berlin", overlap="skip", catch_up="all", grace=3600, jitter=timedelta(minutes=1)
+)
+@outbox.periodic(every=timedelta(minutes=15), name="quarters", args={"order_id": 1})
+@outbox.task
+def periodic(ctx: TaskContext, order_id: int = 0) -> str:
+    assert_type(ctx.tick, datetime | None)
+    assert_type(ctx.schedule, str | None)
+    return str(order_id)
+
+
+def a_periodic_task_stays_a_task() -> None:
+    periodic.using(session).enqueue(1)
+    periodic.using(session).enqueue("one")  # type: ignore[arg-type]
+    outbox.periodic(every="60")  # type: ignore[arg-type]
+    outbox.periodic("@daily", tz=7)  # type: ignore[arg-type]
+    outbox.periodic("@daily", timezone="UTC")  # type: ignore[call-arg]
+    outbox.periodic("@daily", grace="1h")  # type: ignore[arg-type]
+
+
+def schedules_are_put_and_changed() -> None:
+    put = outbox.schedules.put("mine", periodic, "@daily", args=(1,), overlap=Overlap.SKIP, using=session)
+    assert_type(put, Schedule)
+    assert_type(put.grace, timedelta | None)
+    assert_type(outbox.schedules.list(), list[Schedule])
+    assert_type(outbox.schedules.trigger("mine", by="ada", using=session), Handle)
+    assert_type(outbox.schedules.backfill("mine", datetime.now(UTC), datetime.now(UTC), dry_run=True), list[datetime])
+    assert_type(outbox.schedules.next("@daily", count=3), list[datetime])
+    outbox.schedules.put("mine", periodic, every="60")  # type: ignore[arg-type]
+    outbox.schedules.pause("mine", because="holiday")  # type: ignore[call-arg]
+    Outbox(version="1.2", retention=timedelta(days=30))
+    Outbox(retention="30 days")  # type: ignore[arg-type]
+
+
+class Watching(Hook):
+    @contextmanager
+    def sending(self, sent: Sending) -> Generator[dict[str, str], None, None]:
+        assert_type(sent.headers, Mapping[str, str])
+        yield {"queue": sent.queue or ""}
+        assert_type(sent.handles, list[Handle])
+
+    @contextmanager
+    def handling(self, context: TaskContext) -> Generator[None, None, None]:
+        assert_type(context.headers, Mapping[str, str])
+        yield
+
+    def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
+        assert_type(context.error, BaseException | None)
+        outcome.data = {}  # type: ignore[misc]
+
+    def worker_started(self, worker: WorkerInfo) -> None:
+        assert_type(worker.concurrency, int)
+
+
+def hooks_and_headers_have_types() -> None:
+    Outbox(hooks=[Watching()])
+    Outbox(hooks=[Watching])  # type: ignore[list-item]
+    bare.using(session, headers={"request-id": "r1"}).enqueue(1)
+    bare.using(session, headers={"request-id": 1})  # type: ignore[dict-item]
+    outbox.emit("order.paid", headers={"request-id": "r1"})
+    outbox.emit("order.paid", headers="request-id")  # type: ignore[arg-type]
 
 
 def what_comes_back_has_fields() -> None:

@@ -180,7 +180,7 @@ def test_a_fixed_rule_has_the_same_ticks_wherever_one_begins_to_ask(rule, tz, mo
     rule=st.sampled_from([*REPEATED, *FIXED, "*/10 30 * * * *", "0-40 */30 2 * * *", "every 7", "every 4000"]),
     tz=st.sampled_from(ZONES),
     after=NEAR_CHANGES,
-    length=st.integers(0, 40_000),
+    length=st.integers(0, 40_000) | st.integers(0, 300_000),
 )
 def test_counting_and_finding_the_newest_agree_with_stepping(rule, tz, after, length):
     before = after + timedelta(seconds=length)
@@ -188,6 +188,22 @@ def test_counting_and_finding_the_newest_agree_with_stepping(rule, tz, after, le
     stepped = list(takewhile(lambda tick: tick < before, parsed.ticks(after)))
     assert parsed.count(after, before) == len(stepped)
     assert parsed.newest(after, before) == (stepped[-1] if stepped else None)
+
+
+@pytest.mark.parametrize(
+    ("tz", "day", "rule", "ticks"),
+    [
+        ("Europe/Berlin", "2026-10-24", "*/20 2 * * *", 3 + 6 + 3),
+        ("Europe/Berlin", "2027-03-27", "*/20 2 * * *", 3 + 0 + 3),
+        ("Europe/Berlin", "2027-03-27", "*/20 * * * *", 3 * (24 + 23 + 24)),
+        ("Europe/Berlin", "2027-03-27", "15,45 2 * * *", 2 + 1 + 2),
+        ("Australia/Lord_Howe", "2027-04-03", "*/15 1 * * *", 4 + 6 + 4),
+    ],
+)
+def test_days_on_which_clocks_change_are_not_counted_as_others(tz, day, rule, ticks):
+    begin = local(tz, day)
+    parsed = parse_rule(rule, tz, starts_at=EARLIEST)
+    assert parsed.count(begin.astimezone(UTC) - SECOND, (begin + 3 * DAY).astimezone(UTC)) == ticks
 
 
 @pytest.mark.parametrize("rule", ["* * * * * *", "every 1"])

@@ -21,7 +21,7 @@ def test_callers_and_the_record_name_the_same_options():
 
 def test_help_shows_each_option_with_its_default():
     shown = inspect.signature(Worker).parameters
-    assert list(shown) == ["store", "tasks", "integration", "hooks", *OPTIONS]
+    assert list(shown) == ["store", "tasks", "integration", "hooks", "declare", *OPTIONS]
     assert {name: shown[name].default for name in OPTIONS} == OPTIONS
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from django.conf import settings
+from django.core.signals import setting_changed
 from django.db import DEFAULT_DB_ALIAS, Error, connections
 from django.utils.module_loading import import_string
 from sqlalchemy import Engine
@@ -194,6 +195,11 @@ class Outboxes:
                 self._made[alias] = DjangoOutbox(alias)
             return self._made[alias]
 
+    def forget_hooks(self) -> None:
+        """Make each outbox read the settings for its hooks again."""
+        for outbox in self._made.values():
+            vars(outbox).pop("hooks", None)
+
     def made(self) -> list[str]:
         """Return the aliases whose outboxes have tasks."""
         return [alias for alias, outbox in self._made.items() if any(outbox.tasks)]
@@ -241,6 +247,13 @@ def _imported_hook(path: str) -> Hook:
     return hook
 
 
+def _forget(*, setting: str, **_: Any) -> None:
+    """Read the hooks again when a test has changed the settings."""
+    if setting == "OUTBOXQ":
+        outboxes.forget_hooks()
+
+
+setting_changed.connect(_forget, dispatch_uid="outboxq.contrib.django.django_outbox")
 _importing = threading.RLock()
 _imported: dict[str, Hook] = {}
 """The hooks by their paths: all outboxes of the project have the same ones."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NoReturn, Self
@@ -47,7 +47,7 @@ class OutboxqTask(Task):
     unique_for: timedelta | float | None = None
     unique_until_finished: bool | None = None
     on_conflict: OnConflict | str | None = None
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = field(default=None, hash=False)
 
     def using(
         self,
@@ -75,7 +75,7 @@ class OutboxqTask(Task):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the import path and the options of `using()`; a retry policy is found again by the import."""
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _DECLARED}
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _DECLARED}
         return _rebuilt, (self.module_path, given)
 
 
@@ -110,7 +110,7 @@ class Options:
     @classmethod
     def of(cls, given: Mapping[str, Any], alias: str) -> Options:
         """Read OPTIONS. Raises InvalidTaskBackend for an unknown option, or a value out of its range."""
-        known = [field.name for field in fields(cls)]
+        known = [one.name for one in fields(cls)]
         if unknown := sorted(set(given) - set(known)):
             raise InvalidTaskBackend(
                 f"TASKS[{alias!r}] has unknown OPTIONS: {', '.join(unknown)}; outboxq knows {', '.join(known)}"
@@ -185,8 +185,8 @@ def validate(task: Any, defaults: Options) -> None:
 def changed(task: Any, **changes: Any) -> Any:
     """Return a changed copy without validation, since a task may have been enqueued under other settings."""
     copy = object.__new__(type(task))
-    for field in fields(task):
-        object.__setattr__(copy, field.name, changes.get(field.name, getattr(task, field.name)))
+    for one in fields(task):
+        object.__setattr__(copy, one.name, changes.get(one.name, getattr(task, one.name)))
     return copy
 
 
@@ -200,8 +200,8 @@ def unvalidated(path: str, **values: Any) -> OutboxqTask:
     gone.__name__ = gone.__qualname__
     given = {"func": gone, **values}
     task = object.__new__(OutboxqTask)
-    for field in fields(OutboxqTask):
-        object.__setattr__(task, field.name, given.get(field.name, field.default))
+    for one in fields(OutboxqTask):
+        object.__setattr__(task, one.name, given.get(one.name, one.default))
     return task
 
 

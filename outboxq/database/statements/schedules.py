@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
-    Boolean,
     Delete,
     Double,
     Integer,
@@ -65,9 +64,10 @@ _schedule, _tick, _execution, _entry = task_schedules.c, schedule_ticks.c, task_
 _name = bindparam("name", type_=Text, required=True)
 _after = bindparam("after", type_=Text, required=True)
 _until = bindparam("until", type_=Instant, required=True)
-_first, _last = (bindparam(name, type_=Instant, required=True) for name in ("first", "last"))
+_first, _last, _moment, _earliest = (
+    bindparam(name, type_=Instant, required=True) for name in ("first", "last", "moment", "earliest")
+)
 _reason = bindparam("reason", type_=Text, required=True)
-_delayed = bindparam("delayed", type_=Boolean, required=True)
 _due = and_(_schedule.paused_at.is_(None), _schedule.planted_until < _until)
 """A condition: a schedule is not planted up to :until."""
 
@@ -179,18 +179,22 @@ def record_skipped(g: Grammar) -> Transition:
     return Transition(given={"pipeline_execution_id": Uuid(), "data": Text()}, steps={"event": event})
 
 
-def undue(_: Grammar) -> Select[Any]:
-    """Select the ticks of a schedule after :first whose tasks have never started, and their outbox entries.
+def undue(g: Grammar) -> Select[Any]:
+    """Select the ticks of a schedule after :moment whose tasks have never started, and their outbox entries.
 
-    With :delayed, also earlier ones whose tasks are due after :first.
+    Also those from :earliest on whose tasks are due after :moment.
     """
-    later = or_(_tick.tick > _first, and_(_delayed, _entry.available_at > _first))
-    columns: tuple[Any, ...] = (_entry.id.label("entry_id"), _tick.tick)
+    late = select(_tick.tick, _tick.task_execution_id).where(_tick.schedule == _name, _tick.tick > _earliest)
+    recent = late.cte("recent").prefix_with("MATERIALIZED")
+    ids = recent.c.task_execution_id
+    columns: tuple[Any, ...] = (_entry.id.label("entry_id"), recent.c.tick)
     return (
         select(*columns)
-        .join_from(schedule_ticks, task_executions, _execution.id == _tick.task_execution_id)
+        .join_from(recent, task_executions, _execution.id == ids)
         .join(task_outbox, _entry.task_execution_id == _execution.id)
-        .where(_tick.schedule == _name, later, _execution.first_started_at.is_(None))
+        # Looked up by id: a merge join would read all tasks.
+        .where(g.among(_execution.id, ids), g.among(_entry.task_execution_id, ids))
+        .where(or_(recent.c.tick > _moment, _entry.available_at > _moment), _execution.first_started_at.is_(None))
         .order_by(_entry.id)
     )
 
@@ -238,10 +242,7 @@ def planted(_: Grammar) -> Select[Any]:
 
 def ticks(_: Grammar) -> Select[Any]:
     """Select up to :limit ticks of a schedule that became tasks, the newest first."""
-    return (
-        select(*_tick, _execution.status)
-        .outerjoin_from(schedule_ticks, task_executions, _execution.id == _tick.task_execution_id)
-        .where(_tick.schedule == _name)
-        .order_by(_tick.tick.desc())
-        .limit(limit)
-    )
+    # Not a join, which might read all tasks.
+    status = select(_execution.status).where(_execution.id == _tick.task_execution_id).scalar_subquery()
+    newest = select(*_tick, status.label("status")).where(_tick.schedule == _name)
+    return newest.order_by(_tick.tick.desc()).limit(limit)

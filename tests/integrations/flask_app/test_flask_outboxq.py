@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -17,7 +17,7 @@ from flask_sqlalchemy.session import Session as FlaskSession
 from sqlalchemy import select
 from sqlalchemy.orm import Mapped, Session, mapped_column, scoped_session, sessionmaker
 
-from outboxq import ConfigurationError, InvalidTarget, RetryPolicy, SchemaOutOfDate, TaskContext
+from outboxq import ConfigurationError, Hook, InvalidTarget, RetryPolicy, SchemaOutOfDate, TaskContext
 from outboxq.contrib.flask import Outboxq
 from outboxq.database.revisions import REVISION
 from tests.contract.helpers import called
@@ -34,11 +34,12 @@ class Shop:
     """What a module of an application has: made before any application is."""
 
     options: dict = field(default_factory=dict)
+    outbox_options: dict = field(default_factory=dict)
     apps: list[Flask] = field(default_factory=list)
 
     def __post_init__(self):
         self.db = db = SQLAlchemy(session_options=self.options)
-        self.outbox = outbox = Outboxq()
+        self.outbox = outbox = Outboxq(**self.outbox_options)
 
         class Order(db.Model):
             id: Mapped[int] = mapped_column(primary_key=True)
@@ -583,3 +584,57 @@ def test_a_database_without_tables_is_its_own_exit_code(tmp_path):
             assert (result.exit_code, "run: flask outboxq upgrade\n" in result.output) == (4, True)
         with app.app_context(), pytest.raises(SchemaOutOfDate, match=r"run: flask outboxq upgrade(\n|$)"):
             shop.receipt.enqueue(1)
+
+
+# Hooks.
+
+
+class Noting(Hook):
+    def __init__(self):
+        self.notes = []
+
+    @contextmanager
+    def sending(self, sent):
+        self.notes.append(f"sends from {current_app.name}")
+        yield {"app": current_app.name}
+
+    @contextmanager
+    def handling(self, context):
+        self.notes.append(f"handles that of {context.headers['app']}, {has_app_context()}")
+        yield
+
+    def ended(self, context, outcome, seconds):
+        self.notes.append(f"{outcome.event_type} {type(context.error).__name__}, {has_app_context()}")
+
+
+def test_hooks_surround_the_application_context(database):
+    hook = Noting()
+    with closing(Shop(outbox_options={"hooks": [hook]})) as shop:
+        app = shop.app(database.url)
+        with app.app_context():
+            shop.receipt.enqueue(7)
+            shop.db.session.commit()
+        shop.work(app)
+    assert hook.notes == ["sends from shop", "handles that of shop, False", "task_failed AssertionError, False"]
+
+
+def test_a_schedule_ticks_in_the_application(database):
+    seen = []
+    with closing(Shop(outbox_options={"version": "1.2", "retention": 86_400})) as shop:
+
+        @shop.outbox.periodic("@daily", name="nightly")
+        @shop.outbox.task(name="shop.nightly", retry=ONCE)
+        def nightly(ctx: TaskContext) -> None:
+            seen.append((current_app.name, ctx.schedule))
+
+        app = shop.app(database.url)
+        with app.app_context():
+            shop.outbox.sync_schedules()
+            assert [one.name for one in shop.outbox.schedules.list()] == ["nightly", "outboxq.retention"]
+            shop.outbox.schedules.trigger("nightly")  # in the transaction of the request
+            shop.outbox.schedules.trigger("outboxq.retention")
+            shop.db.session.commit()
+            assert shop.outbox.schedules.get("nightly").declared_by == "1.2"
+        shop.work(app)
+        assert {task.status for task in database.store.tasks()} == {"Completed"}
+    assert seen == [("shop", "nightly")]

@@ -7,6 +7,8 @@ from unittest import mock
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core.exceptions import SynchronousOnlyOperation
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 from django.db import connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import TestCase, TransactionTestCase, override_settings
@@ -365,6 +367,41 @@ class Committed(TransactionTestCase):
     def test_an_unknown_setting_is_refused(self):
         with self.assertRaisesMessage(ConfigurationError, "SCHEME"):
             type(outbox)("default")
+
+    @override_settings(OUTBOXQ={"HOOKS": ["shop.hooks.Noting", "shop.hooks.made"]})
+    def test_the_settings_name_hooks(self):
+        from shop import hooks
+
+        hooks.notes.clear()
+        assert outbox.hooks is not None
+        with transaction.atomic():
+            tasks.book.enqueue(1)
+        assert hooks.notes == ["sends book"] * 2
+        assert set(work()) == {"book", "send"}
+        assert hooks.notes[2:] == [
+            *["handles True"] * 2,
+            *["sends send"] * 2,
+            *["ends task_completed with 1 bookings"] * 2,
+            *["handles True"] * 2,
+            *["ends task_completed with 1 bookings"] * 2,
+        ]
+
+    def test_all_databases_have_the_same_hooks(self):
+        with override_settings(OUTBOXQ={"HOOKS": ["shop.hooks.Noting"]}):
+            [one], [other] = (outboxes[alias].hooks for alias in ("default", "other"))
+            assert one is other
+        assert outbox.hooks is None
+
+    def test_a_path_to_no_hook_is_refused(self):
+        for path, said in (("shop.hooks.broken", "neither a hook nor"), ("shop.nowhere.Hook", "cannot be imported")):
+            with override_settings(OUTBOXQ={"HOOKS": [path]}):
+                with self.assertRaisesMessage(ConfigurationError, said):
+                    tasks.send.enqueue(1)
+                with self.assertRaisesMessage(SystemCheckError, said):
+                    call_command("check")
+        with override_settings(OUTBOXQ={"HOOKS": "shop.hooks.made"}), self.assertRaises(ConfigurationError):
+            tasks.send.enqueue(1)
+        assert counts() == (0, 0, 0)
 
     def test_every_model_is_one_of_our_tables(self):
         ours = {model._meta.db_table: model for model in apps.get_app_config("outboxq").get_models()}

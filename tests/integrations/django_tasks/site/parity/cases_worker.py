@@ -250,9 +250,12 @@ class ExtraCases(TransactionTestCase):
         return outbox.store.get(UUID(result.id))
 
     def test_declared_options(self):
-        row = self.row(tasks.declared.using(partition_key="a", expires=60, max_attempts=4).enqueue())
+        row = self.row(
+            tasks.declared.using(partition_key="a", expires=60, max_attempts=4, headers={"a": "b"}).enqueue()
+        )
         self.assertEqual((row.queue, row.priority, row.lease_seconds, row.timeout_seconds), ("mail", 7, 300, 20))
         self.assertEqual((row.partition_key, row.on_dead_letter, row.max_attempts), ("a", "hold", 4))
+        self.assertEqual(row.headers, '{"a":"b"}')
         self.assertIsNotNone(row.expires_at)
         delayed = tasks.declared.using(delay=3600).enqueue()
         work(delayed)
@@ -264,6 +267,7 @@ class ExtraCases(TransactionTestCase):
             {"partition_key": ""},
             {"max_attempts": 0},
             {"unique_for": 5},
+            {"headers": {"outboxq-a": "b"}},
             {"on_conflict": "x"},
             {"on_conflict": "skip", "idempotency_key": "a"},
             {"delay": 5, "run_after": timezone.now()},

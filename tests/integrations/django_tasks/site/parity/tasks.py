@@ -5,7 +5,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 from outboxq import Cancel, RetryPolicy, Snooze
-from outboxq.contrib.django import backend
+from outboxq.contrib.django import backend, outbox
 from parity.compat import task
 from parity.models import Order
 
@@ -146,3 +146,9 @@ disguised = SimpleNamespace(
 )
 plain = task()(noop_task.func)
 """Its import path leads to another task."""
+
+
+@outbox.periodic("30 2 * * *", tz="Europe/Berlin", args={"number": 7})
+@task(queue_name="mail")
+def scheduled(number):
+    Order.objects.create(number=number)

@@ -1,0 +1,167 @@
+"""Headers travel with their task: from each way to enqueue to the handler, and through whatever happens to the task between."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from outboxq import InvalidArgument, InvalidCall, Outbox, Retry, RetryPolicy, Snooze, TaskContext, migrations
+from outboxq.testing import Harness
+from tests.conftest import Database
+from tests.contract.helpers import everything
+from tests.contract.test_cli import cells, outboxq
+
+GIVEN = {"request-id": "r1", "Ü": "'\"\n☃"}
+ONCE = RetryPolicy.never()
+
+
+@pytest.fixture
+def outbox(database):
+    return Outbox(database.engine)
+
+
+@pytest.fixture
+def seen(outbox):
+    """The headers of each attempt, in turn; the task `t` subscribes to orders and the task `u` too."""
+    seen = []
+
+    @outbox.task(name="t", subscribe="order.*")
+    def t(ctx: TaskContext, order: int | None = None) -> None:
+        seen.append(dict(ctx.headers))
+
+    @outbox.task(name="u", subscribe="order.paid")
+    def u(ctx: TaskContext, order: int | None = None) -> None:
+        seen.append(dict(ctx.headers))
+
+    outbox.sync_subscriptions()
+    return seen
+
+
+def drain(outbox):
+    assert outbox.worker(notifications=False, concurrency=1).run(burst=True) == 0
+
+
+def test_each_task_of_a_call_has_them(outbox, seen):
+    task = outbox.tasks.get("t")
+    task.using(outbox, headers=GIVEN).enqueue()
+    task.using(outbox, headers=GIVEN).enqueue_many([(1,), (2,)])
+    task.using(outbox).enqueue()
+    task.using(outbox, headers={}).enqueue()
+    drain(outbox)
+    assert seen == [GIVEN, GIVEN, GIVEN, {}, {}]
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("headers", [None, GIVEN])
+def test_each_task_of_an_emit_has_them(outbox, seen, key, headers):
+    emitted = outbox.emit("order.paid", 7, using=outbox, headers=headers, idempotency_key=key)
+    assert len(emitted.handles) == 2
+    drain(outbox)
+    assert seen == [headers or {}] * 2
+
+
+def test_an_emit_that_takes_a_key_over_has_them_too(outbox, seen):
+    outbox.tasks.get("t").using(outbox, idempotency_key="k", unique_until_finished=True).enqueue()
+    drain(outbox)
+    emitted = outbox.emit("order.paid", 7, using=outbox, headers=GIVEN, idempotency_key="k")
+    assert [handle.created for handle in emitted.handles.values()] == [True, True]
+    drain(outbox)
+    assert seen == [{}, GIVEN, GIVEN]
+
+
+@pytest.mark.parametrize("headers", [GIVEN, None])
+def test_a_replaced_task_has_those_of_the_later_call(outbox, seen, headers):
+    task = outbox.tasks.get("t")
+    task.using(outbox, idempotency_key="k", headers={"old": "1"}).enqueue()
+    again = task.using(outbox, idempotency_key="k", headers=headers, on_conflict="replace").enqueue()
+    assert again.replaced
+    drain(outbox)
+    assert seen == [headers or {}]
+
+
+def test_they_stay_through_retries_snoozes_and_a_redrive(outbox):
+    seen = []
+
+    @outbox.task(name="moody", retry=RetryPolicy(max_attempts=2, wait=0))
+    def moody(ctx: TaskContext) -> None:
+        seen.append(dict(ctx.headers))
+        raise {1: ValueError("no"), 2: Snooze(1), 3: Retry(0)}.get(len(seen), ValueError("no"))
+
+    with Harness(outbox) as harness:
+        handle = moody.using(outbox, headers=GIVEN).enqueue()
+        harness.drain(until=timedelta(seconds=60), raises=False)
+        assert outbox.store.get(handle.id).status == "Failed"
+        outbox.store.redrive(handle.id)
+        harness.drain(limit=1, raises=False)
+    assert len(seen) == 4
+    assert all(one == GIVEN for one in seen)
+
+
+def test_they_stay_through_the_death_of_a_worker(database):
+    database.add(headers=json.dumps(GIVEN), lease=timedelta(seconds=5))
+    [first] = database.claim()
+    database.clock.advance(6)
+    assert database.frozen.recover()
+    [second] = database.claim()
+    assert second.lease_token > first.lease_token
+    assert json.loads(second.headers or "") == GIVEN
+
+
+@pytest.mark.parametrize(
+    "headers", [{"outboxq-id": "1"}, {"a": 1}, "a=b", {"a": "x" * 9000}], ids=["reserved", "number", "text", "long"]
+)
+def test_bad_headers_are_refused_before_anything_is_written(outbox, database, seen, headers):
+    before = everything(database)
+    with pytest.raises(InvalidArgument, match="headers? .*of task 't'"):
+        outbox.tasks.get("t").using(outbox, headers=headers)
+    with pytest.raises(InvalidArgument, match="headers? .*of event 'order.paid'"):
+        outbox.emit("order.paid", 7, using=outbox, headers=headers)
+    assert everything(database) == before
+
+
+def test_they_belong_to_a_call_and_not_to_a_declaration(outbox):
+    with pytest.raises(InvalidCall, match="@outbox.task\\(\\) has no option 'headers'"):
+        outbox.task(name="t", headers=GIVEN)
+
+
+def test_spoiled_headers_fail_no_task(outbox, seen, database, caplog):
+    database.add(database.store, task_name="t", headers='{"trace": 1}')
+    drain(outbox)
+    assert seen == [{}]
+    assert [one.getMessage() for one in caplog.records if "headers" in one.getMessage()] != []
+
+
+def test_task_show_prints_them(outbox, seen, database):
+    handle = outbox.tasks.get("t").using(outbox, headers={"request-id": "r1"}).enqueue()
+    shown = outboxq("task", "show", str(handle.id), url=database.url)
+    assert ["headers", '{"request-id":"r1"}'] in cells(shown)
+
+
+def test_they_need_no_later_schema_than_the_oldest(empty_0001):
+    outbox, seen = Outbox(empty_0001), []
+
+    @outbox.task(name="t", subscribe="order")
+    def t(ctx: TaskContext, order: int | None = None) -> None:
+        seen.append(dict(ctx.headers))
+
+    outbox.sync_subscriptions()
+    t.using(outbox, headers=GIVEN).enqueue()
+    outbox.emit("order", using=outbox, headers=GIVEN)
+    drain(outbox)
+    assert seen == [GIVEN, GIVEN]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_0001(request, tmp_path):
+    """The engine of a database as the release before made it."""
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("cluster").create_database()
+    migrations.upgrade(url, "0001")
+    database = Database(request.param, url)
+    yield database.engine
+    database.close()
+    if request.param == "postgresql":
+        request.getfixturevalue("cluster").drop_database(url)
