@@ -13,7 +13,7 @@ _PRUNE = Place(".maintenance:cleanup_events", "Delete finished tasks and their e
 
 COMMANDS: Final[Mapping[str, Place]] = {
     "demo": Place(".demo:demo", "Run a small shop, kill a worker, check that nothing is lost."),
-    "upgrade": Place(".upgrade:upgrade", "Create or upgrade outboxq's tables, subscriptions and schedules."),
+    "upgrade": Place(".upgrade:upgrade", "Create or upgrade the tables, subscriptions and schedules."),
     "worker": Place(".worker:worker", "Run the tasks of APP until SIGTERM, SIGINT or SIGHUP."),
     "status": Place(".status:status", "Show counts, rates and durations of each queue."),
     "task": Place(".tasks:task", "Inspect tasks, or change one."),

@@ -40,7 +40,7 @@ from .database import (
 @click.option("--sql", is_flag=True, help="Print the SQL and change nothing.")
 @click.pass_context
 def upgrade(context: click.Context, /, place: str | None, revision: str, *, sql: bool, **where: Any) -> None:
-    """Create or upgrade outboxq's tables, subscriptions and schedules.
+    """Create or upgrade the tables, subscriptions and schedules.
 
     APP is written module:outbox, e.g. shop:outbox: the command upgrades the tables in its database and stores what its tasks
     subscribe to, and their schedules. With a URL in place of APP, only the tables are upgraded. A missing PostgreSQL schema is created.
