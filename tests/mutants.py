@@ -73,8 +73,6 @@ MUTANTS = (
         ("tests/dialects/test_backlog.py",),
     ),
     Mutant(
-    ),
-    Mutant(
         "a moment of a schedule without an offset is read in UTC",
         "outboxq/cli/schedules.py",
         (("moment.replace(tzinfo=zone_of(tz))", "moment.replace(tzinfo=UTC)"),),

@@ -17,12 +17,12 @@ def with_baggage(ours: Mapping[str, str], earlier: Mapping[str, str]) -> dict[st
     """
     mine, theirs = _members(ours.get(HEADER, "")), _members(earlier.get(HEADER, ""))
     kept: list[str] = []
-    room = LONGEST
+    free = LONGEST
     for member in (mine | {key: one for key, one in theirs.items() if key not in mine}).values():
         size = len(member.encode()) + 1
-        if size <= room:
+        if size <= free:
             kept.append(member)
-            room -= size
+            free -= size
     joined = {name: value for name, value in ours.items() if name != HEADER}
     return {**joined, HEADER: ",".join(kept)} if kept else joined
 

@@ -17,7 +17,7 @@ class Kind(StrEnum):
 
 
 class Source(StrEnum):
-    """Where the numbers of a metric are from."""
+    """The origin of a metric's numbers."""
 
     PROCESS = "process"
     """This process's memory. Add them up over all processes."""

@@ -118,7 +118,7 @@ class WorkerSettings:
     """Serve `/metrics` to Prometheus on this port while the worker runs; 0: on a free one, which the log names. None: do not. It
     needs the extra `prometheus`."""
     metrics_host: str = field(default="127.0.0.1", metadata={"check": _host})
-    """The address that `metrics_port` is opened on. Whoever reaches it reads the names of queues and tasks."""
+    """The address that `metrics_port` is opened on. Anyone who reaches it can read the names of queues and tasks."""
     on_failpoint: OnFailpoint = ignore_failpoint
     """Called at each `Failpoint`, for tests."""
 

@@ -69,7 +69,7 @@ class WorkerCollector(Collector):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gauges:
-    """What the database knows."""
+    """The numbers that the database knows."""
 
     queues: Sequence[Statistics]
     tables: Sequence[TableSize]
