@@ -73,7 +73,7 @@ class Planting:
     def _declare(self) -> None:
         """Declare the schedules, unless that is done.
 
-        A name that somebody has stored at run time must stop no worker: the worker says so once and tries again.
+        A name that is stored at run time already must stop no worker: it logs this once and tries again.
         """
         if self._is_declared:
             return
