@@ -12,7 +12,7 @@ from .model import TaskOptions, duration
 from .model.options import is_span
 from .model.schedules import CatchUp, NewSchedule, Overlap
 from .retry import RetryPolicy
-from .schedules import schedule_for
+from .schedules import RETENTION, schedule_for
 from .task import ContextTask, Task
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 PRUNE: Final = "outboxq.prune"
 """The name of the task."""
-RETENTION: Final = "outboxq.retention"
-"""The name of the schedule."""
 _EVERY = timedelta(hours=1)
 _JITTER = timedelta(minutes=5)
 _LOWEST = -100

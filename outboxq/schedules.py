@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from .errors import InvalidTarget
 from .integration.ambient import CURRENT, OutboxRef, resolve_target
@@ -18,6 +19,11 @@ from .model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick
 from .store import Store, check_schedule
 from .store.arguments import aware, positive
 from .task import Task, TaskRegistry, call_of
+
+log = logging.getLogger("outboxq.worker")
+
+RETENTION: Final = "outboxq.retention"
+"""The name of the schedule that deletes old tasks."""
 
 
 class Scheduling(OutboxRef, Protocol):
@@ -224,8 +230,18 @@ def declare_schedules(store: Store, tasks: TaskRegistry, *, using: object = None
     """Store the schedules that these tasks declare, and pause those that they declare no more."""
     schedules = tasks.schedules
     names = [task.name for task in tasks]
-    if schedules or names:
-        store.schedules.declare(schedules, declared_by=tasks.version, tasks=names, using=using)
+    if not (schedules or names):
+        return
+    store.schedules.declare(schedules, declared_by=tasks.version, tasks=names, using=using)
+    if RETENTION not in {one.name for one in schedules}:
+        for one in store.schedules.list(using=using):
+            if one.name == RETENTION and one.declared_by is not None and one.paused_at is None:
+                log.info(
+                    "the schedule %s deletes old tasks, though this code does not ask for it; if no other program does, remove "
+                    "it: outboxq schedule remove %s",
+                    RETENTION,
+                    RETENTION,
+                )
 
 
 def _in_utc(moment: datetime | None, name: str) -> datetime | None:

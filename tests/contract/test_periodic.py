@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -317,6 +318,20 @@ def test_any_worker_prunes_what_another_one_asks_for(database):
     until(lambda: database.store.get(handle.id).status is TaskStatus.COMPLETED)
     worker.stop()
     assert old.id not in {one.id for one in database.store.tasks()}
+
+
+def test_a_retention_that_the_code_gave_up_goes_on_and_is_told(database, caplog):
+    Outbox(database.engine, retention=HOUR).sync_schedules()
+    without = Outbox(database.engine)
+    without.task(name="report")(report)
+    with caplog.at_level(logging.INFO):
+        without.sync_schedules()
+    assert "deletes old tasks, though this code does not ask for it" in caplog.text
+    assert without.schedules.get("outboxq.retention").paused_at is None
+    without.schedules.pause("outboxq.retention", using=without)
+    caplog.clear()
+    without.sync_schedules()
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("retention", [0, -1, "30 days", timedelta(days=99_999)])

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
 from cronsim import CronSim
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outboxq.errors import InvalidArgument
@@ -146,6 +146,7 @@ NEAR_CHANGES = st.builds(
 )
 
 
+@settings(deadline=None, derandomize=True)  # how fast the machine is, no test may say
 @given(rule=st.sampled_from(REPEATED), tz=st.sampled_from(ZONES), moment=MOMENTS | NEAR_CHANGES)
 def test_a_repeated_rule_runs_at_each_minute_that_the_clock_shows_and_that_fits(rule, tz, moment):
     hands = CronSim(rule, EARLIEST)
@@ -166,6 +167,7 @@ def test_a_repeated_rule_runs_at_each_minute_that_the_clock_shows_and_that_fits(
     assert list(takewhile(lambda tick: tick <= minutes[-1], ticks)) == expected
 
 
+@settings(deadline=None, derandomize=True)  # how fast the machine is, no test may say
 @given(rule=st.sampled_from(FIXED), tz=st.sampled_from(ZONES), moment=MOMENTS | NEAR_CHANGES)
 def test_a_fixed_rule_has_the_same_ticks_wherever_one_begins_to_ask(rule, tz, moment):
     parsed = parse_rule(rule, tz, starts_at=EARLIEST)
@@ -176,6 +178,7 @@ def test_a_fixed_rule_has_the_same_ticks_wherever_one_begins_to_ask(rule, tz, mo
     assert all(earlier < later for earlier, later in pairwise(from_before))
 
 
+@settings(deadline=None, derandomize=True)  # how fast the machine is, no test may say
 @given(
     rule=st.sampled_from([*REPEATED, *FIXED, "*/10 30 * * * *", "0-40 */30 2 * * *", "every 7", "every 4000"]),
     tz=st.sampled_from(ZONES),
@@ -252,6 +255,7 @@ def test_a_bad_rule_is_refused_with_a_sentence(rule, said):
         check_rule(rule, "UTC")
 
 
+@settings(deadline=None, derandomize=True)  # how fast the machine is, no test may say
 @given(
     st.lists(st.text("0123456789*/,-#LWMONJAN?", max_size=6), min_size=4, max_size=7).map(" ".join)
     | st.text(max_size=30)
