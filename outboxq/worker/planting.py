@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..errors import ConfigurationError, NotPermitted
@@ -12,9 +13,9 @@ from ..store import Store
 
 log = logging.getLogger("outboxq.worker")
 
-_FIRST, _EVERY, _WITHOUT_RIGHTS = (0.0, 1.0), (5.0, 15.0), (60.0, 90.0)
-"""Seconds until the first run, between two runs, and between two tries of a role that lacks a right. Ticks are planted a minute
-ahead, so none of these makes a tick late."""
+_EVERY, _SOON, _WITHOUT_RIGHTS = (5.0, 15.0), (0.0, 1.0), (60.0, 90.0)
+"""Seconds between two runs; after a start that planted something; and between two tries of a role that lacks a right. Ticks are planted
+a minute ahead, so none of these makes a tick late."""
 
 
 @dataclass(eq=False, repr=False)
@@ -30,14 +31,22 @@ class Planting:
     """Declares the schedules of the code. None: it has none."""
 
     def __post_init__(self) -> None:
-        self._wait = _FIRST
+        self._wait = _EVERY
         self._is_declared = self.declare is None
         self._is_off = False
         self._stopping = False
 
-    def begin(self) -> None:
-        """Declare the schedules as the worker starts. Raises InvalidArgument for one that cannot be stored."""
-        self._attempt(self._declare)
+    def begin(self, *, burst: bool) -> None:
+        """Declare the schedules, and plant a first page, before the thread does; with `burst`, plant all of them.
+
+        A thread that plants while the worker is stopped may outlive its connections, so it has nothing to do at first. Raises
+        InvalidArgument for a schedule that cannot be stored.
+        """
+        self._wait = _EVERY
+        if self._attempt(self._declare):
+            pages = iter((False,))
+            with suppress(Exception):  # the thread tries again
+                self._attempt(lambda: self._plant_first((lambda: False) if burst else (lambda: next(pages, True))))
 
     def run_once(self) -> None:
         self._wait = _EVERY
@@ -56,6 +65,10 @@ class Planting:
     def _run(self) -> None:
         self._declare()
         self.store.schedules.plant(stop=lambda: self._stopping)
+
+    def _plant_first(self, stop: Callable[[], bool]) -> None:
+        if self.store.schedules.plant(stop=stop):
+            self._wait = _SOON  # there may be more
 
     def _declare(self) -> None:
         if not self._is_declared and self.declare is not None:

@@ -282,11 +282,6 @@ class Worker:
         self._application.compile_ends()
         subscriptions = [one for task in self._tasks for one in task.subscriptions]
         self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
-        try:
-            self._planting.begin()
-        except BaseException:
-            self._disconnect()
-            raise
         with self._starting:
             if self._has_begun:
                 raise ConfigurationError("a worker starts once; make a new one")
@@ -304,8 +299,7 @@ class Worker:
         self._urgent.check_file()
         self._registration.run_early()
         self._known_tasks.run_early()
-        if burst:
-            self._planting_thread.run_early()  # or it could end before the first planting
+        self._planting.begin(burst=burst)
         self._has_begun = True
         self._claim_loop.burst = burst
         if self.introduces_itself:
