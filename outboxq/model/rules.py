@@ -15,7 +15,6 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
@@ -123,6 +122,8 @@ def zone_of(tz: str) -> tzinfo:
     try:
         return ZoneInfo(tz)
     except (KeyError, ValueError, OSError):
+        from difflib import get_close_matches
+
         known = available_timezones()
         if not known:
             raise InvalidArgument(
