@@ -47,7 +47,7 @@ def introduce(
     knows = f"knows {_counted(task_names, 'task')}" if task_names else "knows no task"
     does = f"on {where}: {takes}{of_topics}, {settings.concurrency} at once; {hears}; {knows}"
     fields = {
-        "worker": str(worker_id),
+        **fields_of_worker(worker_id, label),
         "database": store.dialect.address(url),
         "schema": store.schema,
         **settings.scope,
@@ -56,6 +56,11 @@ def introduce(
         "task_names": task_names[:_MOST],
     }
     log.info("worker %s (%s) started %s", label, worker_id, does, extra=fields)
+
+
+def fields_of_worker(worker_id: UUID, label: str) -> dict[str, str]:
+    """Return the fields of a record about a worker itself, as `extra=` takes them."""
+    return {"worker": str(worker_id), "label": label}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from .distributor import Health, create_work_distributor
 from .executor import STOPPED
 from .handback import Handback
 from .leases import Leases
-from .log_lines import EndLog, introduce
+from .log_lines import EndLog, fields_of_worker, introduce
 from .meter import Meter
 from .metrics_port import MetricsPort
 from .options import WorkerOptions, WorkerSettings, with_options
@@ -301,7 +301,7 @@ class Worker:
             hears = self._distributor.means
             introduce(self.label, self.id, self._application, self.settings, hears=hears, task_names=self._task_names)
         else:
-            log.info("worker %s (%s) started", self.label, self.id, extra={"worker": str(self.id)})
+            log.info("worker %s (%s) started", self.label, self.id, extra=fields_of_worker(self.id, self.label))
         self._hooks.started()
         self._distributor.start()
         self._pool.start()
@@ -336,7 +336,7 @@ class Worker:
         self._hooks.stopped()
         self._disconnect()
         gave = f"; gave back {unfinished} unfinished tasks" if unfinished else ""
-        log.info("worker %s stopped%s", self.label, gave, extra={"worker": str(self.id)})
+        log.info("worker %s stopped%s", self.label, gave, extra=fields_of_worker(self.id, self.label))
         return unfinished == 0 and not self._claim_loop.is_alive()
 
     def _stop_claiming(self, seconds: float) -> None:

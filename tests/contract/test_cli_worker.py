@@ -28,11 +28,17 @@ from tests.waiting import until
 pytestmark = pytest.mark.in_turn
 
 APPLICATION = """
+import logging
 import os
 
 from outboxq import Outbox
 
 outbox = Outbox()
+
+
+@outbox.task(name="tests.talk")
+def talk() -> None:
+    logging.getLogger("shop").info("talking")
 
 
 @outbox.task(name="tests.pid")
@@ -334,6 +340,18 @@ def test_json_logs_are_json_with_the_task_in_fields_of_its_own(sqlite):
     assert (record["task_id"], record["task"], record["attempt"]) == (str(handle.id), "tests.pid", 1)
     assert (record["level"], record["queue"]) == ("INFO", "default")
     assert record["duration_ms"] > 0
+
+
+def test_what_a_handler_logs_has_the_fields_of_its_task_too(sqlite):
+    handle = sqlite.add(sqlite.store, task_name="tests.talk", queue="mail")
+    with started("app", "--log-format", "json", "--max-tasks", "1", url=sqlite.url) as worker:
+        assert worker.wait() == 0, log()
+    records = [json.loads(line) for line in log().splitlines()]
+    (own,) = [record for record in records if record["logger"] == "shop"]
+    assert own.keys() == {"timestamp", "level", "logger", "message", "task_id", "task", "queue", "attempt"}
+    assert (own["task_id"], own["task"], own["queue"]) == (str(handle.id), "tests.talk", "mail")
+    outcomes = [record.get("outcome") for record in records if record.get("task_id") == str(handle.id)]
+    assert outcomes == [None, "completed"]
 
 
 # Asks again at every line that is run after the work, in whatever module, until Python itself ends.

@@ -79,3 +79,15 @@ def test_what_a_handler_had_in_its_hands_is_let_go(outbox, monkeypatch):
     assert outbox.worker(poll=0.01).run(burst=True) == 0
     gc.collect()
     assert [one() for one in kept] == [None]
+
+
+@pytest.mark.parametrize("introduces_itself", [False, True])
+def test_the_records_of_start_and_stop_name_the_worker_by_id_and_label(outbox, caplog, introduces_itself):
+    caplog.set_level(logging.INFO, "outboxq.worker")
+    worker = outbox.worker(poll=0.01, label="mail-7")
+    worker.introduces_itself = introduces_itself
+    worker.run(burst=True)
+    first, last = caplog.records[0], caplog.records[-1]
+    assert " started" in first.getMessage()
+    assert last.getMessage() == "worker mail-7 stopped"
+    assert [(one.worker, one.label) for one in (first, last)] == [(str(worker.id), "mail-7")] * 2
