@@ -85,7 +85,7 @@ class Gauges:
 def next_ticks(store: Store) -> dict[str, float]:
     """Return the Unix time of the next tick of each schedule that is not paused and has one.
 
-    That is the next one from now on, or, where nobody has planted in time, the first one that is not planted. Return nothing
+    That is the next one from now on, or, where no worker has planted in time, the first one that is not planted. Return nothing
     while the tables of schedules are not there.
     """
     try:
