@@ -318,7 +318,7 @@ def test_deleting_a_task_leaves_its_events(database):
 def test_sqlite_has_no_trigger_and_counts_its_ids_upwards(sqlite):
     assert sqlite.rows("SELECT name FROM sqlite_master WHERE type = 'trigger'") == []
     tables = sqlite.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'")
-    assert sorted(tables) == [("execution_events",), ("task_metrics",), ("task_outbox",)]
+    assert sorted(tables) == [("execution_events",), ("task_outbox",)]
 
 
 def test_postgresql_has_the_types_that_keep_their_meaning(postgresql):
@@ -335,7 +335,7 @@ def test_postgresql_has_the_types_that_keep_their_meaning(postgresql):
     for (table, column), (kind, _) in types.items():
         if column.endswith("_at"):
             assert kind == "timestamptz", (table, column)
-        if (column == "id" and table not in {"task_outbox", "task_metrics"}) or column in {
+        if (column == "id" and table != "task_outbox") or column in {
             "task_execution_id",
             "worker_id",
         }:
