@@ -100,11 +100,7 @@ def test_there_are_our_tables_and_no_others(database):
 @pytest.mark.parametrize("table", sorted(metadata.tables))
 def test_every_constraint_and_index_has_the_name_the_metadata_gives_it(database, table):
     found = inspect(database.engine)
-    counted = database.name == "sqlite" and table in {
-        "task_outbox",
-        "execution_events",
-        "task_metrics",
-    }  # AUTOINCREMENT takes no name
+    counted = database.name == "sqlite" and table in {"task_outbox", "execution_events"}  # AUTOINCREMENT takes no name
     assert found.get_pk_constraint(table)["name"] == (None if counted else f"pk_{table}")
     declared = metadata.tables[table]
     names = {c["name"] for c in found.get_check_constraints(table)}
