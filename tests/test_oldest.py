@@ -16,7 +16,7 @@ from tests import wheel
 
 ROOT = Path(__file__).parents[1]
 OLDEST = ROOT / "tests" / "oldest.txt"
-RUN_WITH = ("postgresql", "pydantic", "django", "flask", "reload", "opentelemetry", "sentry")
+RUN_WITH = ("postgresql", "pydantic", "django", "flask", "reload", "opentelemetry", "sentry", "prometheus")
 """The extras that a running application may have; the others are tools."""
 
 WITH_THEM = ("psycopg-binary", "flask-sqlalchemy", "fastapi", "opentelemetry-sdk", "werkzeug", "anyio")

@@ -235,7 +235,12 @@ BUDGET, WALL = 32, 1_000
 MOST = 3 * BUDGET
 """Rows of any table that one statement reads."""
 MOST_ENTRIES = {"claim from all": len(FOUND) * 2 * BUDGET, "before sleeping, the wall": WALL + BUDGET}
-MOST_PAGES = {"before sleeping, the wall": 5 * WALL, **dict.fromkeys(CLAIMS, 1_000), "claim from all": 1_500}
+MOST_PAGES = {
+    "before sleeping, the wall": 5 * WALL,
+    **dict.fromkeys(CLAIMS, 1_000),
+    "claim from all": 1_500,
+    "prune": 250,  # once a call, it reads in the catalog whether there are ticks, and whether it may delete them
+}
 MOST_STEPS = {"before sleeping, the wall": 80 * WALL, **dict.fromkeys(CLAIMS, 25_000)}
 """Of SQLite's virtual machine: to read the entries of one queue takes a million."""
 
