@@ -37,6 +37,7 @@ from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus
 from outboxq.worker.metrics import METRICS, Kind, Source
 from tests.proxy import Proxy
+from tests.scraping import free_ports, labels, scrape, taken
 from tests.waiting import until
 
 LATER = timedelta(hours=1)
@@ -49,29 +50,6 @@ outbox = Outbox()
 @outbox.task(name="tests.work", queue="mail")
 def work() -> None: ...
 """
-
-
-def taken() -> socket.socket:
-    """A socket that listens on some port."""
-    return socket.create_server(("127.0.0.1", 0))
-
-
-def scrape(port: int) -> dict[str, dict[frozenset, float]]:
-    """Each sample's number, by the names and labels of the samples."""
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        return read(answer.read().decode())
-
-
-def read(text: str) -> dict[str, dict[frozenset, float]]:
-    found: dict[str, dict[frozenset, float]] = {}
-    for family in text_string_to_metric_families(text):
-        for name, labels, value, *_ in family.samples:
-            found.setdefault(name, {})[frozenset(labels.items())] = value
-    return found
-
-
-def labels(**given: str) -> frozenset:
-    return frozenset(given.items())
 
 
 @pytest.fixture
@@ -386,19 +364,6 @@ def test_ports_beyond_the_last_one_are_refused(sqlite):
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
     assert "--metrics-port 65534 with 3 processes ends at port 65536; choose one up to 65533" in result.output
-
-
-def free_ports(number: int) -> int:
-    """Return the first of so many ports in a row that were free a moment ago."""
-    while True:
-        with taken() as listener:
-            first = listener.getsockname()[1]
-        try:
-            for port in range(first, first + number):
-                socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return first
 
 
 @pytest.mark.in_turn

@@ -1,4 +1,4 @@
-"""A Flask application and two worker processes with both hooks: one trace from the request to what its tasks enqueue."""
+"""A Flask application and two worker processes with both hooks and Prometheus: one trace from the request to what its tasks enqueue."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.integrations.tracing.endpoint import listening
+from tests.scraping import free_ports, scrape
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_turn]
@@ -23,6 +24,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.in_turn]
 ROOT = Path(__file__).parents[3]
 TRACE, PARENT = "c0ffee" + "0" * 25 + "1", "00000000000000aa"
 """The ids of the client's own span, under which all of it happens."""
+
+
+ATTEMPTS = Counter(
+    {
+        ("payments", "shop.charge", "completed"): 1,
+        ("warehouse", "shop.ship", "completed"): 2,
+        ("mail", "shop.thank", "completed"): 1,
+        ("ledger", "shop.book", "failed"): 1,
+    }
+)
 
 
 @pytest.fixture
@@ -54,6 +65,15 @@ def process(log, env, *command):
         started.wait()
 
 
+def attempts(port):
+    """The attempts that a worker process has counted, by queue, task and outcome."""
+    found = scrape(port).get("outboxq_task_attempts_total", {})
+    named = {
+        tuple(dict(one)[name] for name in ("queue", "task", "outcome")): int(count) for one, count in found.items()
+    }
+    return Counter({key: count for key, count in named.items() if count})
+
+
 def order(address, number):
     headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "sentry-trace": f"{TRACE}-{PARENT}-1"}
     request = urllib.request.Request(f"{address}/orders/{number}", method="POST", headers=headers)
@@ -68,16 +88,19 @@ def test_one_trace_from_the_request_through_its_task_to_what_that_enqueues(datab
     def spans():
         return [json.loads(line) for line in traces.read_text().splitlines()]
 
+    port = free_ports(2)
+    options = ("--processes", "2", "--poll", "100ms", "--metrics-port", str(port))
     with listening() as sentry:
         env = {"SHOP_URL": database.url, "TRACES": str(traces), "SENTRY_DSN": sentry.dsn}
         with (
             process(web, env, "run", "--port", "0"),
-            process(work, env | {"AT_EXIT": "1"}, "outboxq", "worker", "--processes", "2", "--poll", "100ms") as worker,
+            process(work, env | {"AT_EXIT": "1"}, "outboxq", "worker", *options) as worker,
         ):
             found = until(lambda: re.search(r"Running on (http://[\d.:]+)", web.read_text()))
             until(lambda: database.rows("SELECT count(*) FROM task_subscriptions") == [(2,)])
             task = order(found[1], 7)
             until(lambda: len(sentry.of("transaction")) >= 6 and sentry.of("event"))
+            until(lambda: attempts(port) + attempts(port + 1) == ATTEMPTS)
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(60) == 0, work.read_text()
             until(lambda: any(span["kind"] == "SpanKind.SERVER" for span in spans()))

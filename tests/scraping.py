@@ -1,0 +1,44 @@
+"""Scrapes of `/metrics`, and ports to serve it on."""
+
+from __future__ import annotations
+
+import socket
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def free_ports(number: int) -> int:
+    """Return the first of so many ports in a row that were free a moment ago."""
+    while True:
+        with taken() as listener:
+            first = listener.getsockname()[1]
+        try:
+            for port in range(first, first + number):
+                socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return first
+
+
+def taken() -> socket.socket:
+    """A socket that listens on some port."""
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def scrape(port: int) -> dict[str, dict[frozenset, float]]:
+    """Each sample's number, by the names and labels of the samples."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        return read(answer.read().decode())
+
+
+def read(text: str) -> dict[str, dict[frozenset, float]]:
+    found: dict[str, dict[frozenset, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for name, labels, value, *_ in family.samples:
+            found.setdefault(name, {})[frozenset(labels.items())] = value
+    return found
+
+
+def labels(**given: str) -> frozenset:
+    return frozenset(given.items())
