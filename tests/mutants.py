@@ -1280,7 +1280,7 @@ MUTANTS = (
     ),
     Mutant(
         "a schedule's arguments are not checked against its task",
-        "outboxq/task.py",
+        "outboxq/task/task.py",
         (("        self.parameters.check_call((), {})\n", ""),),
         ("tests/contract/test_periodic.py",),
     ),

@@ -19,9 +19,9 @@ from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.upcoming import next_tick, next_ticks, sentence_of
 from ..outbox import Outbox
 from ..payload.parameters import dump_arguments
-from ..pruning import PRUNE, retention_schedule
-from ..schedules import schedule_for
 from ..store import Store
+from ..task.pruning import PRUNE, retention_schedule
+from ..task.schedules import schedule_for
 from .console import plain, short, span, speaking_plainly, table
 from .database import database_options, present_outbox
 from .groups import Group

@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from .errors import InvalidTarget
-from .integration.ambient import CURRENT, OutboxRef, resolve_target
-from .model import Handle, duration
-from .model.options import choice
-from .model.rules import check_rule, parse_rule, rule_of, zone_of
-from .model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick
-from .store import Store, check_schedule
-from .store.arguments import aware, positive
+from ..errors import InvalidTarget
+from ..integration.ambient import CURRENT, OutboxRef, resolve_target
+from ..model import Handle, duration
+from ..model.options import choice
+from ..model.rules import check_rule, parse_rule, rule_of, zone_of
+from ..model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick
+from ..store import Store, check_schedule
+from ..store.arguments import aware, positive
 from .task import Task, TaskRegistry, call_of
 
 log = logging.getLogger("outboxq.worker")
