@@ -110,7 +110,7 @@ MUTANTS = (
     ),
     Mutant(
         "the filter replaces a field that the record has",
-        "outboxq/logging.py",
+        "outboxq/context.py",
         (("record.__dict__.setdefault(name, value)", "record.__dict__[name] = value"),),
         ("tests/unit/test_log_fields.py",),
     ),
