@@ -222,7 +222,9 @@ def test_releases_that_declare_a_new_schedule_at_once_leave_it_to_the_newer(post
     schedules = postgresql.frozen.schedules
     with postgresql.host.connect() as connection, connection.begin():
         schedules.declare([new(rule="every 30")], declared_by="1.10", using=connection)
-        older = threading.Thread(target=schedules.declare, args=([new(rule="every 20")],), kwargs={"declared_by": "1.9"})
+        older = threading.Thread(
+            target=schedules.declare, args=([new(rule="every 20")],), kwargs={"declared_by": "1.9"}
+        )
         older.start()
         until(lambda: postgresql.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
     older.join(60)
