@@ -265,7 +265,7 @@ class Outbox(PeriodicTasks):
         )
 
         def write(event: NewEvent) -> Emitted:
-            with resolve_target(self, using, f"emit({topic!r})") as target:
+            with resolve_target(self, using, f"emit({topic!r})", is_option=True) as target:
                 return self.store.emit(event, using=target)
 
         return write(event) if self.hooks is None else self.hooks.emit(event, write)
