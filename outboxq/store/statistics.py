@@ -200,13 +200,15 @@ def _look(
     """Count up to the bounds, and read what workers have counted if `measured`."""
     seen = _Seen.look(store, target, window=window, names=names, by_task=by_task)
     values = _values(target, now=seen.now, window=window, names=names)
-    seen.add(depths.waiting(store, target, values, by_task=by_task, every_queue=names is None))
+    seen.add(depths.waiting(store, target, values, by_task=by_task, names=names))
     if measured and (happened := metrics.happened(target, seen.now - window, by_task=by_task)) is not None:
         found, seen.first = happened
         seen.counted = True
         seen.add(found)
     if measured and any(row.get(mark) for row in seen.found.values() for mark in _MARKS):
         seen.samples = depths.last_samples(target)
+        if not by_task and any(row.get("failed_at_least") for row in seen.found.values()):
+            seen.add({(one.queue, None): {"failed_at_least": True} for one in seen.samples.values() if one.failed})
     return seen
 
 
