@@ -61,9 +61,9 @@ def waiting(
     return found
 
 
-def last_samples(target: Target) -> dict[str, QueueSample]:
+def last_samples(store: Transactions, target: Target) -> dict[str, QueueSample]:
     """Return the last sample of each queue."""
-    return {row["queue"]: QueueSample(**row) for row in target.run(samples.latest)}
+    return {row["queue"]: QueueSample(**row) for row in target.run(samples.latest, store.values(target))}
 
 
 def wanted(found: Found, names: Collection[str] | None) -> Found:

@@ -209,7 +209,7 @@ def _look(
         seen.counted = True
         seen.add(found)
     if measured and any(row.get(mark) for row in seen.found.values() for mark in _MARKS):
-        seen.samples = depths.last_samples(target)
+        seen.samples = depths.last_samples(store, target)
         if not by_task and any(row.get("failed_at_least") for row in seen.found.values()):
             seen.add({(one.queue, None): {"failed_at_least": True} for one in seen.samples.values() if one.failed})
     return seen

@@ -275,3 +275,14 @@ def test_a_clock_that_was_set_back_stops_no_job(database):
     assert not jobs.take("sample", for_at_most=HOUR).is_mine
     database.clock.advance(timedelta(hours=-5))
     assert jobs.take("sample", for_at_most=HOUR).is_mine
+
+
+def test_a_sample_of_the_future_is_not_the_last_one(database):
+    samples = database.frozen.samples
+    database.add(queue="mail")
+    samples.record(samples.look())
+    database.clock.advance(timedelta(hours=-1))
+    assert samples.latest() == {}
+    database.add(queue="mail")
+    samples.record(samples.look())
+    assert samples.latest()["mail"].at == database.clock.now
