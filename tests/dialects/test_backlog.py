@@ -174,12 +174,18 @@ def fresh(cluster):
 
 
 def rows_read(database) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the rows that one call reads of each table: by sequential scans, and by indexes."""
+    """Return the rows that one call reads of each table: by sequential scans, and by indexes.
+
+    In one transaction, in which the server keeps its counts to itself: between two it gives them away once a second, and begins
+    again from 0.
+    """
     counted = "SELECT relname, seq_scan + seq_tup_read, idx_tup_fetch FROM pg_stat_xact_user_tables"
     with database.engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
         before = {name: rows for name, *rows in connection.exec_driver_sql(counted)}
         connection.exec_driver_sql("SELECT outboxq_backlog('default')")
         after = {name: rows for name, *rows in connection.exec_driver_sql(counted)}
+        connection.exec_driver_sql("ROLLBACK")
     read = {
         name: [now - then for now, then in zip(rows, before.get(name, (0, 0)), strict=True)]
         for name, rows in after.items()
@@ -187,24 +193,24 @@ def rows_read(database) -> tuple[dict[str, int], dict[str, int]]:
     return {name: one for name, (one, _) in read.items() if one}, {name: one for name, (_, one) in read.items() if one}
 
 
-@pytest.mark.parametrize("analyzed", [False, True], ids=["before ANALYZE", "after ANALYZE"])
-def test_it_reads_by_indexes_what_it_counts_and_no_more(fresh, analyzed):
+def test_it_reads_by_indexes_what_it_counts_and_no_more(fresh):
     handle = add(fresh)
     for key in ("NULL", "'k' || mod(number, 500)"):
-        fill(fresh, 15_000, priority="mod(number, 4)", partition_key=key)
+        fill(fresh, 8_000, priority="mod(number, 4)", partition_key=key)
         later = "clock_timestamp() + interval '1 hour'"
-        fill(fresh, 15_000, priority="mod(number, 4)", partition_key=key, available_at=later)
+        fill(fresh, 8_000, priority="mod(number, 4)", partition_key=key, available_at=later)
     fill_events(fresh, 10_000, handle.id, "task_created", "1 hour")
     fill_events(fresh, 5_000, handle.id, "task_created", "1 second")
     count_by_worker(fresh, 100, "1 hour")
-    with fresh.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        if analyzed:
-            connection.exec_driver_sql("ANALYZE")
-    scanned, fetched = rows_read(fresh)
-    assert set(scanned) <= {"task_leases"}, "which has a row for each running task"
-    assert set(fetched) <= {"task_outbox", "execution_events"}, "nothing was claimed, and no worker has counted lately"
-    assert fetched["task_outbox"] <= 10_100
-    assert 5_000 < fetched["execution_events"] <= 6_010, "those of the minute, and the thousand that ends it"
+    before_analyze = rows_read(fresh)
+    fresh.run("ANALYZE")
+    for scanned, fetched in (before_analyze, rows_read(fresh)):
+        assert set(scanned) <= {"task_leases"}, "which has a row for each running task"
+        assert set(fetched) <= {"task_outbox", "execution_events"}, (
+            "nothing was claimed, and no worker has counted lately"
+        )
+        assert fetched["task_outbox"] <= 10_100
+        assert 5_000 < fetched["execution_events"] <= 6_010, "those of the minute, and the thousand that ends it"
 
 
 def test_the_search_path_of_the_caller_does_not_matter(postgresql):

@@ -31,11 +31,13 @@ OF_A_CLAIM = {
 
 def without_fields(source: str) -> list[str]:
     """The log calls that name one task and say nothing of it in fields."""
-    missing = []
+    missing: list[str] = []
+    if "log." not in source and "say(" not in source:
+        return missing
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):
             continue
-        called = ast.unparse(node.func)
+        called = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
         says = called == "say" or called.removeprefix("self._").startswith(("log.", "_log."))
         if not says or called.endswith(("getLogger", "isEnabledFor")):
             continue

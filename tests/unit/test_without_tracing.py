@@ -25,8 +25,7 @@ sys.meta_path.insert(0, Refuses())
 WORKS = """
 from outboxq import Outbox
 
-outbox = Outbox("sqlite:///here.db")
-outbox.upgrade()
+outbox = Outbox("sqlite:///outboxq.db")
 
 @outbox.task(name="shop.charge")
 def charge(): print("charged")
@@ -62,6 +61,7 @@ def test_an_import_without_its_package_names_the_extra(tmp_path, module, package
     assert f"ImportError: {module} needs {package}; run: pip install 'outboxq[{extra}]'" in done.stderr
 
 
+@pytest.mark.usefixtures("sqlite_url")
 def test_a_program_without_the_hooks_works_and_imports_nothing_of_them(tmp_path):
     done = run(f"{REFUSING}\n{WORKS}\nprint([name for name in sys.modules if 'telemetry' in name])", tmp_path)
     assert done.stdout == "charged\n[]\n", done.stderr

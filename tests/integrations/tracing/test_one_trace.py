@@ -66,8 +66,11 @@ def process(log, env, *command):
 
 
 def attempts(port):
-    """The attempts that a worker process has counted, by queue, task and outcome."""
-    found = scrape(port).get("outboxq_task_attempts_total", {})
+    """The attempts that a worker process has counted, by queue, task and outcome. One may still be starting when the other is done."""
+    try:
+        found = scrape(port).get("outboxq_task_attempts_total", {})
+    except OSError:
+        return Counter()
     named = {
         tuple(dict(one)[name] for name in ("queue", "task", "outcome")): int(count) for one, count in found.items()
     }
