@@ -48,7 +48,7 @@ class TaskMetric:
     lost: int = 0
     timed_out: int = 0
     timed_out_last: int = 0
-    """Those of `timed_out` that no other attempt followed."""
+    """The part of `timed_out` that no other attempt followed."""
     wait_seconds: float = 0.0
     run_seconds: float = 0.0
     wait: Sequence[int]

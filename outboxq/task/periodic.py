@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -20,21 +21,21 @@ from .task import Task, TaskRegistry
 T = TypeVar("T")
 
 
-class PeriodicTasks:
+class PeriodicTasks(ABC):
     """The schedules of an Outbox: those that its code declares, and those that are stored at run time."""
 
     tasks: TaskRegistry
     integration: Integration
 
     @property
+    @abstractmethod
     def store(self) -> Store:
         """The Store, the layer below."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def hooks(self) -> HookCalls | None:
         """The hooks; None if there are none."""
-        raise NotImplementedError
 
     @naming_options("@outbox.periodic()", OF_A_SCHEDULE)
     def periodic(

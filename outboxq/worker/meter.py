@@ -78,7 +78,7 @@ class Counts:
     lost: int = 0
     timed_out: int = 0
     timed_out_last: int = 0
-    """Those of `timed_out` that no other attempt followed."""
+    """The part of `timed_out` that no other attempt followed."""
     wait_seconds: float = 0.0
     """The sum over the attempts that `wait` counts."""
     run_seconds: float = 0.0
