@@ -27,6 +27,8 @@ log = logging.getLogger("outboxq.store")
 _ON_TICKS = [Right(name="schedule_ticks", privilege=one) for one in (Privilege.SELECT, Privilege.DELETE)]
 _NIL = UUID(int=0)
 _SHARE = 1.5
+_MOST_TICKS = 500
+"""The ticks without a task that are deleted in one transaction."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -43,8 +45,8 @@ def prune(
 ) -> int:
     """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
 
-    Ticks of schedules go with the tasks that they became. Each batch is a transaction of its own; with `using`, all are the caller's. Tasks that are locked, or whose key is locked,
-    are passed over. An unfinished task keeps its row and its events whatever its age. Events of no task (an emit without
+    Ticks of schedules go with the tasks that they became. Each batch is a transaction of its own; with `using`, all are the
+    caller's. Tasks that are locked, or whose key is locked, are passed over. An unfinished task keeps its row and its events whatever its age. Events of no task (an emit without
     subscribers, skipped ticks) go when they are as old. `dry_run` only counts. `stop` is asked before each batch.
 
     Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped; what
@@ -75,7 +77,10 @@ def prune(
         partitions.make()
         deleted = partitions.drop_before(before, values, stop)
     has_ticks = store.run(_has_ticks, using=using, begin=Begin.READ)
-    return deleted + sum(_delete(store, given, using, stop, has_ticks=has_ticks) for given in batches)
+    deleted += sum(_delete(store, given, using, stop, has_ticks=has_ticks) for given in batches)
+    if has_ticks:
+        _delete_ticks(store, {"from_id": _NIL, "to_id": last, "limit": _MOST_TICKS}, using, stop)
+    return deleted
 
 
 def _count(store: Transactions, values: Mapping[str, Any], using: object) -> int:
@@ -122,6 +127,21 @@ def _delete(
             # Longer than the batch took, for others: on SQLite whoever waits for the writer's lock looks only now and then.
             store.gone.wait(_SHARE * (time.monotonic() - began))
     return deleted
+
+
+def _delete_ticks(store: Transactions, values: dict[str, Any], using: object, stop: Callable[[], bool]) -> None:
+    """Delete ticks whose tasks are not there. A release that knows no ticks leaves them when it prunes."""
+
+    def left(target: Target) -> list[Row]:
+        return target.run(retention.ticks_without_task, values)
+
+    def delete(target: Target) -> None:
+        target.run(retention.prune_ticks, values, ids)
+
+    while not stop() and (found := store.run(left, using=using, begin=Begin.READ)):
+        ids = [(row["id"],) for row in found]
+        store.run(delete, using=using)
+        values["from_id"] = ids[-1][0]
 
 
 def _closed(store: Transactions, before: datetime, last: UUID, using: object) -> list[tuple[UUID, UUID]]:

@@ -113,7 +113,7 @@ def test_a_prune_that_is_stopped_has_deleted_whole_batches(database):
         ended(database, TaskStatus.COMPLETED)
     database.clock.advance(DAY)
     answers = iter([False, False, True])
-    assert database.frozen.prune(HOUR, batch=2, stop=lambda: next(answers)) == 4
+    assert database.frozen.prune(HOUR, batch=2, stop=lambda: next(answers, True)) == 4
     assert database.counts() == (2, 6, 0)
     assert database.frozen.prune(HOUR, batch=2, stop=lambda: True) == 0
     assert database.frozen.prune(HOUR) == 2
@@ -213,7 +213,7 @@ def test_events_of_no_task_go_whatever_the_statuses_and_not_when_stopped(databas
     assert database.frozen.prune(DAY, stop=lambda: True) == 0
     assert database.counts()[1] == 3
     answers = iter([False, True])
-    database.frozen.prune(DAY, batch=2, statuses=[], stop=lambda: next(answers))
+    database.frozen.prune(DAY, batch=2, statuses=[], stop=lambda: next(answers, True))
     assert database.counts()[1] == 1
 
 

@@ -84,6 +84,17 @@ def prune_ticks(g: Grammar) -> Transition:
     )
 
 
+def ticks_without_task(_: Grammar) -> Select[Any]:
+    """Select up to :limit ticks of schedules between two ids whose tasks are not there.
+
+    A release that knows no ticks has pruned the tasks, or a role that may not delete ticks.
+    """
+    tick = schedule_ticks.c.task_execution_id
+    # Not a join, which might read all tasks.
+    task = select(_execution.id).where(_execution.id == tick).scalar_subquery()
+    return select(tick.label("id")).where(tick > _from_id, tick < _to_id, task.is_(None)).order_by(tick).limit(limit)
+
+
 def prunable(_: Grammar) -> Select[Any]:
     """Count the tasks that `prune` would delete in all."""
     return select(func.count().label("tasks")).select_from(task_executions).where(_prunable())
