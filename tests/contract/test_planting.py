@@ -50,6 +50,7 @@ def outbox_of(database, seen):
     return outbox
 
 
+@pytest.mark.in_turn
 def test_a_worker_plants_the_schedules_of_all_and_runs_them_when_they_are_due(database):
     """The schedule was stored long ago, and by nobody whose task this worker knows besides."""
     seen = []
@@ -98,6 +99,7 @@ def test_a_worker_declares_at_its_start(database):
     assert [(one.name, one.declared_by) for one in database.store.schedules.list()] == [("seconds", "1.2")]
 
 
+@pytest.mark.in_turn
 def test_a_declaration_that_cannot_be_stored_stops_no_worker(database, often, caplog):
     """Anybody may have stored a schedule of that name; the worker tries again, and says so once."""
     database.store.schedules.put(new(rule="30 2 * * *"))
