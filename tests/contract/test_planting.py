@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -219,11 +220,15 @@ def test_a_pause_waits_for_the_planter_that_holds_the_schedule(postgresql):
     assert [one.status for one in store.schedules.ticks("seconds")] == [TaskStatus.READY]
 
 
+@pytest.fixture
+def granted_before(cluster, migrated_postgresql):
+    return partial(_granted_before, cluster, migrated_postgresql)
+
+
 @contextmanager
-def granted_before(cluster, kind):
+def _granted_before(cluster, template, kind):
     """The stores of a database's owner and of a role that has what such a role was granted at the first revision."""
-    url, role = cluster.create_database(), f"outboxq_{uuid7().hex}"
-    migrations.upgrade(url)
+    url, role = cluster.create_database(template=template), f"outboxq_{uuid7().hex}"
     owner, store = Store(make_engine(url)), Store(make_engine(make_url(url).set(username=role)))
     with owner.bound_engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN")
@@ -238,8 +243,8 @@ def granted_before(cluster, kind):
     cluster.drop_database(url)
 
 
-def test_a_worker_from_before_the_upgrade_works_without_schedules(cluster, often, caplog):
-    with granted_before(cluster, Role.WORKER) as (owner, store, role):
+def test_a_worker_from_before_the_upgrade_works_without_schedules(granted_before, often, caplog):
+    with granted_before(Role.WORKER) as (owner, store, role):
         outbox, seen = Outbox(store.bound_engine), []
 
         @outbox.task(name="tests.tick")
@@ -262,15 +267,15 @@ def test_a_worker_from_before_the_upgrade_works_without_schedules(cluster, often
             worker.stop()
 
 
-def test_others_from_before_the_upgrade_do_what_they_did(cluster, caplog):
-    with granted_before(cluster, Role.OPERATOR) as (owner, store, _):
+def test_others_from_before_the_upgrade_do_what_they_did(granted_before, caplog):
+    with granted_before(Role.OPERATOR) as (owner, store, _):
         owner.schedules.put(new())
         owner.schedules.pause("seconds")
         assert store.verify() == []
         assert "tick_without_task was not checked" in caplog.text
         assert store.prune(timedelta(0)) == 60
         assert "the ticks of pruned tasks stay" in caplog.text
-    with granted_before(cluster, Role.VIEWER) as (_, store, _):
+    with granted_before(Role.VIEWER) as (_, store, _):
         assert store.verify() == []
 
 
