@@ -107,6 +107,7 @@ def test_a_schedule_is_added_listed_and_changed(database):
     assert [one.rule for one in database.store.schedules.list()] == ["every 900"]
 
 
+@pytest.mark.in_turn
 def test_every_option_of_add_is_stored(database):
     add(
         database,
@@ -122,6 +123,7 @@ def test_every_option_of_add_is_stored(database):
     assert found.ends_at == datetime(2031, 1, 1, tzinfo=UTC)
 
 
+@pytest.mark.in_turn
 def test_the_application_gives_the_options_of_the_task_and_checks_its_arguments(database, application):
     add(database, "--args", '{"days": 7}', "--priority", 5, application)
     found = database.store.schedules.get("nightly")
@@ -143,6 +145,7 @@ def test_the_application_gives_the_options_of_the_task_and_checks_its_arguments(
     assert [one.name for one in database.store.schedules.list()] == ["nightly"]
 
 
+@pytest.mark.in_turn
 def test_retention_is_a_schedule_like_any_other(database):
     (_, row) = cells(outboxq(database, "add-retention", "90d"))
     assert row[:3] == ["outboxq.retention", "outboxq.prune", "Every hour, counted from its start"]
@@ -153,6 +156,7 @@ def test_retention_is_a_schedule_like_any_other(database):
     assert outboxq(database, "remove", "outboxq.retention").stdout == "removed\n"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
@@ -171,11 +175,13 @@ def test_what_cannot_be_stored_is_refused_before_a_row_is_written(database, opti
     assert database.store.schedules.list() == []
 
 
+@pytest.mark.in_turn
 def test_a_name_of_another_task_is_refused(database):
     add(database)
     assert "belongs to a schedule of the task shop.report" in add(database, task="shop.other", exit_code=1).stderr
 
 
+@pytest.mark.in_turn
 def test_a_schedule_that_cannot_be_read_here_hides_no_other(database):
     add(database)
     add(database, name="odd")
@@ -211,6 +217,7 @@ def test_show_prints_the_next_ticks_and_what_became_of_the_last(database):
     assert '{"days":7}' in outboxq(database, "show", "nightly", "--show-args").stdout
 
 
+@pytest.mark.in_turn
 def test_show_says_why_it_is_paused_and_no_next_tick(database):
     add(database)
     (_, row) = cells(outboxq(database, "pause", "nightly", "--reason", "stock-taking"))
@@ -239,6 +246,7 @@ def test_a_removed_schedule_is_gone(database):
     assert cells(outboxq(database, "list")) == [HEAD]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("command", ["show", "remove", "pause", "resume", "trigger", "backfill"])
 def test_a_schedule_that_is_not_there(database, command):
     span = ("--from", "2026-01-01", "--to", "2026-01-02") if command == "backfill" else ()

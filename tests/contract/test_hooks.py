@@ -185,6 +185,7 @@ def test_a_taken_key_shows_in_the_handles(make):
     assert not handle.created
 
 
+@pytest.mark.in_turn
 def test_a_refused_enqueue_is_raised_inside_them_and_outside(make, notes):
     outbox = make(Noting("a", notes))
     task = outbox.task(name="t")(lambda: None)
@@ -197,6 +198,7 @@ def test_a_refused_enqueue_is_raised_inside_them_and_outside(make, notes):
         outbox.emit("order", using=outbox, partition_key="")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("raised", "ends"),
     [
@@ -245,6 +247,7 @@ def test_the_end_of_a_transactional_task_is_told_once_it_is_committed(make, data
     assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == [], "it was written twice"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("transactional", [False, True])
 def test_the_end_of_a_claim_that_was_lost_is_not_told(make, notes, database, transactional):
     outbox = make(Noting("a", notes))
@@ -263,6 +266,7 @@ def test_the_end_of_a_claim_that_was_lost_is_not_told(make, notes, database, tra
     assert notes[-1] == "a has handled"
 
 
+@pytest.mark.in_turn
 def test_they_surround_the_work_of_the_framework(make, notes):
     class Framework(Integration):
         @contextmanager
@@ -291,6 +295,7 @@ def test_they_surround_the_work_of_the_framework(make, notes):
     ]
 
 
+@pytest.mark.in_turn
 def test_a_framework_that_cannot_begin_fails_the_attempt_and_they_see_it(make, notes):
     class Framework(Integration):
         def around_handler(self, context):
@@ -305,6 +310,7 @@ def test_a_framework_that_cannot_begin_fails_the_attempt_and_they_see_it(make, n
     assert outbox.store.get(handle.id).status is TaskStatus.FAILED
 
 
+@pytest.mark.in_turn
 def test_two_outboxes_have_their_own(database, notes):
     one = Outbox(database.engine, hooks=[Noting("one", notes)])
     other = Outbox(database.engine, hooks=[Noting("other", notes)])
@@ -379,6 +385,7 @@ class _BrokenManager:
         return True  # swallows whatever there is
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("fails", [False, True], ids=["a good task", "a bad task"])
 @pytest.mark.parametrize("place", PLACES)
 def test_an_exception_of_one_changes_nothing_and_is_logged_once(database, notes, caplog, place, fails):
@@ -412,6 +419,7 @@ def test_an_exception_of_one_changes_nothing_and_is_logged_once(database, notes,
     assert place.split()[-1] in line
 
 
+@pytest.mark.in_turn
 def test_none_swallows_what_an_enqueue_raises(make, database):
     outbox = make(Broken("nowhere", None))
     task = outbox.task(name="t")(lambda: None)
@@ -423,6 +431,7 @@ def test_none_swallows_what_an_enqueue_raises(make, database):
     assert database.counts() == (0, 0, 0)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "headers", [{"outboxq-x": "1"}, {"x": 7}, {"x": "y" * 9000}, ["x"], 7, {"": "x"}], ids=lambda one: str(one)[:20]
 )
@@ -434,6 +443,7 @@ def test_headers_of_one_that_cannot_be_stored_are_left_out(make, notes, caplog, 
     assert line.startswith("hook tests.contract.test_hooks.Noting: the headers of its sending() were left out")
 
 
+@pytest.mark.in_turn
 def test_a_method_that_returns_no_context_manager_is_logged(make, caplog):
     class Forgetful(Hook):
         def sending(self, sent): ...
@@ -449,6 +459,7 @@ def test_a_method_that_returns_no_context_manager_is_logged(make, caplog):
     assert len(said(caplog)) == 2
 
 
+@pytest.mark.in_turn
 def test_an_interrupt_passes_through_an_enqueue(make, database, notes):
     outbox = make(Noting("a", notes), Broken("enter sending", KeyboardInterrupt()))
     task = outbox.task(name="t")(lambda: None)
@@ -458,6 +469,7 @@ def test_an_interrupt_passes_through_an_enqueue(make, database, notes):
     assert database.counts() == (0, 0, 0)
 
 
+@pytest.mark.in_turn
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_interrupt_after_the_handler_does_not_cost_its_outcome(make):
     outbox = make(Broken("ended", KeyboardInterrupt()))
@@ -476,6 +488,7 @@ def test_what_is_no_hook_is_refused(hooks):
 # The worker.
 
 
+@pytest.mark.in_turn
 def test_they_are_told_of_the_worker(make, database):
     seen = []
 
@@ -502,6 +515,7 @@ def test_they_are_told_of_the_worker(make, database):
     assert len(seen) == 3, "it stops once"
 
 
+@pytest.mark.in_turn
 def test_a_worker_whose_start_fails_halfway_has_stopped(make, notes, monkeypatch):
     outbox = make(Noting("a", notes))
     worker = outbox.worker(notifications=False)
@@ -511,6 +525,7 @@ def test_a_worker_whose_start_fails_halfway_has_stopped(make, notes, monkeypatch
     assert notes == ["a starts", "a stops"]
 
 
+@pytest.mark.in_turn
 def test_a_worker_that_never_started_has_not_stopped(make, notes, monkeypatch):
     outbox = make(Noting("a", notes))
     worker = outbox.worker(notifications=False)
@@ -597,6 +612,7 @@ def test_sigterm_lets_them_see_the_end(database, tmp_path):
 # What they cost.
 
 
+@pytest.mark.in_turn
 def test_without_hooks_none_of_their_code_runs(database):
     called = set()
 
@@ -620,6 +636,7 @@ def test_without_hooks_none_of_their_code_runs(database):
     assert called.isdisjoint({"hook_calls.py", "hooks.py", "headers.py"})
 
 
+@pytest.mark.in_turn
 def test_a_method_that_is_not_overridden_is_not_called(make, monkeypatch):
     class Ending(Hook):
         def ended(self, context, outcome, seconds): ...

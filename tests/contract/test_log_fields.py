@@ -12,6 +12,8 @@ from outboxq import Cancel, Hook, Outbox, RetryPolicy, Snooze
 from outboxq.worker.executor import context_of
 from outboxq.worker.leases import Leases
 
+pytestmark = pytest.mark.in_turn
+
 ALWAYS = ("task_id", "task", "queue", "attempt", "worker", "pipeline_id")
 SECRET = "DE02120300000000202051"
 

@@ -116,6 +116,7 @@ def test_each_write_has_what_was_counted_since_the_last(database, writer, meter)
     }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("written", [True, False], ids=["the answer was lost", "nothing was written"])
 def test_what_a_failed_write_had_is_written_once(database, writer, meter, monkeypatch, written):
     """An error leaves open whether the rows are there."""

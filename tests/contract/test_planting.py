@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -50,6 +51,7 @@ def outbox_of(database, seen):
     return outbox
 
 
+@pytest.mark.in_turn
 def test_a_worker_plants_the_schedules_of_all_and_runs_them_when_they_are_due(database):
     """The schedule was stored long ago, and by nobody whose task this worker knows besides."""
     seen = []
@@ -98,6 +100,7 @@ def test_a_worker_declares_at_its_start(database):
     assert [(one.name, one.declared_by) for one in database.store.schedules.list()] == [("seconds", "1.2")]
 
 
+@pytest.mark.in_turn
 def test_a_declaration_that_cannot_be_stored_stops_no_worker(database, often, caplog):
     """Anybody may have stored a schedule of that name; the worker tries again, and says so once."""
     database.store.schedules.put(new(rule="30 2 * * *"))
@@ -232,11 +235,15 @@ def test_releases_that_declare_a_new_schedule_at_once_leave_it_to_the_newer(post
     assert (stored.declared_by, stored.rule) == ("1.10", "every 30")
 
 
+@pytest.fixture
+def granted_before(cluster, migrated_postgresql):
+    return partial(_granted_before, cluster, migrated_postgresql)
+
+
 @contextmanager
-def granted_before(cluster, kind):
+def _granted_before(cluster, template, kind):
     """The stores of a database's owner and of a role that has what such a role was granted at the first revision."""
-    url, role = cluster.create_database(), f"outboxq_{uuid7().hex}"
-    migrations.upgrade(url)
+    url, role = cluster.create_database(template=template), f"outboxq_{uuid7().hex}"
     owner, store = Store(make_engine(url)), Store(make_engine(make_url(url).set(username=role)))
     with owner.bound_engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN")
@@ -251,8 +258,8 @@ def granted_before(cluster, kind):
     cluster.drop_database(url)
 
 
-def test_a_worker_from_before_the_upgrade_works_without_schedules(cluster, often, caplog):
-    with granted_before(cluster, Role.WORKER) as (owner, store, role):
+def test_a_worker_from_before_the_upgrade_works_without_schedules(granted_before, often, caplog):
+    with granted_before(Role.WORKER) as (owner, store, role):
         outbox, seen = Outbox(store.bound_engine), []
 
         @outbox.task(name="tests.tick")
@@ -275,15 +282,15 @@ def test_a_worker_from_before_the_upgrade_works_without_schedules(cluster, often
             worker.stop()
 
 
-def test_others_from_before_the_upgrade_do_what_they_did(cluster, caplog):
-    with granted_before(cluster, Role.OPERATOR) as (owner, store, _):
+def test_others_from_before_the_upgrade_do_what_they_did(granted_before, caplog):
+    with granted_before(Role.OPERATOR) as (owner, store, _):
         owner.schedules.put(new())
         owner.schedules.pause("seconds")
         assert store.verify() == []
         assert "tick_without_task was not checked" in caplog.text
         assert store.prune(timedelta(0)) == 60
         assert "the ticks of pruned tasks stay" in caplog.text
-    with granted_before(cluster, Role.VIEWER) as (_, store, _):
+    with granted_before(Role.VIEWER) as (_, store, _):
         assert store.verify() == []
 
 

@@ -77,6 +77,7 @@ def serving(outbox: Outbox, **options: object) -> Iterator[tuple]:
         worker.stop()
 
 
+@pytest.mark.in_turn
 def test_every_metric_has_the_name_the_kind_and_the_labels_that_are_declared(outbox):
     task = outbox.tasks.get("tests.end")
     task.using(outbox).enqueue("well")
@@ -107,6 +108,7 @@ def test_counters_end_in_total_and_seconds_are_seconds():
         assert metric.source is Source.PROCESS or metric.kind is Kind.GAUGE, "a count of what is deleted would fall"
 
 
+@pytest.mark.in_turn
 def test_attempts_are_told_by_queue_task_and_outcome(outbox):
     task = outbox.tasks.get("tests.end")
     for how in ("well", "well", "cancel", "fail"):
@@ -227,6 +229,7 @@ def test_while_the_network_is_cut_the_process_answers_and_afterwards_the_gauges_
         engine.dispose()
 
 
+@pytest.mark.in_turn
 def test_a_registry_of_ones_own_takes_the_collector(outbox):
     worker = outbox.worker()
     registry = CollectorRegistry()
@@ -235,6 +238,7 @@ def test_a_registry_of_ones_own_takes_the_collector(outbox):
     assert registry.get_sample_value("outboxq_worker_last_beat_timestamp_seconds") is None, "it has not begun"
 
 
+@pytest.mark.in_turn
 def test_two_workers_in_a_process_count_apart(outbox):
     task = outbox.tasks.get("tests.end")
     task.using(outbox).enqueue("well")
@@ -247,6 +251,7 @@ def test_two_workers_in_a_process_count_apart(outbox):
 # -- the port ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turn
 def test_a_port_that_is_taken_stops_the_start_and_nothing_is_claimed(outbox):
     task = outbox.tasks.get("tests.end")
     handle = task.using(outbox).enqueue("well")
@@ -260,6 +265,7 @@ def test_a_port_that_is_taken_stops_the_start_and_nothing_is_claimed(outbox):
     assert outbox.store.workers.list() == []
 
 
+@pytest.mark.in_turn
 def test_the_port_is_free_again_after_the_worker(outbox):
     with serving(outbox) as (_, port):
         pass
@@ -267,6 +273,7 @@ def test_the_port_is_free_again_after_the_worker(outbox):
         socket.create_server(("127.0.0.1", port)).close()
 
 
+@pytest.mark.in_turn
 def test_a_start_that_fails_frees_the_port(database):
     database.corrupted = True
     outbox = Outbox(database.engine)
@@ -277,12 +284,14 @@ def test_a_start_that_fails_frees_the_port(database):
     assert worker._metrics._server is None
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("port", [-1, 65_536, "9464", True, 9464.0])
 def test_what_is_no_port_is_refused(outbox, port):
     with pytest.raises(InvalidArgument, match="metrics_port must be a port from 0 to 65535, not"):
         outbox.worker(metrics_port=port)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("host", ["", None, 7])
 def test_what_is_no_host_is_refused(outbox, host):
     """An empty one would mean every address of the machine."""
@@ -290,6 +299,7 @@ def test_what_is_no_host_is_refused(outbox, host):
         outbox.worker(metrics_port=0, metrics_host=host)
 
 
+@pytest.mark.in_turn
 def test_a_host_that_is_not_known_stops_the_start(outbox):
     with pytest.raises(ConfigurationError, match=r"no metrics can be served on nowhere\.invalid port 0: "):
         outbox.worker(metrics_port=0, metrics_host="nowhere.invalid").start()
@@ -342,6 +352,7 @@ def test_processes_have_ports_counted_up():
     assert port_of(2, 0) == 0
 
 
+@pytest.mark.in_turn
 def test_the_command_refuses_a_port_that_is_taken(database, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -390,6 +390,7 @@ def test_the_clock_set_back_an_hour_plants_no_tick_twice(database):
     assert max(ready) == 91 * 60
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("away", [10 * MINUTE, DAY], ids=["ten_minutes", "a_day"])
 @pytest.mark.parametrize("catch_up", CatchUp)
 def test_after_an_outage_nothing_is_lost_beyond_the_policy_and_there_is_no_storm(database, away, catch_up):
@@ -403,6 +404,7 @@ def test_after_an_outage_nothing_is_lost_beyond_the_policy_and_there_is_no_storm
     assert schedules.plant() == 0
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("fields", "why"),
     [

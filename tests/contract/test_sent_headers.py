@@ -109,6 +109,7 @@ def test_they_stay_through_the_death_of_a_worker(database):
     assert json.loads(second.headers or "") == GIVEN
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "headers", [{"outboxq-id": "1"}, {"a": 1}, "a=b", {"a": "x" * 9000}], ids=["reserved", "number", "text", "long"]
 )

@@ -163,10 +163,9 @@ def test_each_bucket_of_the_waits_counts(postgresql):
 
 
 @pytest.fixture
-def fresh(cluster):
+def fresh(cluster, migrated_postgresql):
     """A database of its own, whose tables have no statistics and no dead rows."""
-    url = cluster.create_database()
-    migrations.upgrade(url)
+    url = cluster.create_database(template=migrated_postgresql)
     database = Database("postgresql", url)
     yield database
     database.close()

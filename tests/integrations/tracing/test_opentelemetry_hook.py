@@ -18,6 +18,8 @@ from outboxq.model.schedules import NewSchedule
 from outboxq.model.uuid7 import uuid7
 from outboxq.testing.harness import Harness
 
+pytestmark = pytest.mark.in_turn
+
 AT_ONCE = RetryPolicy(max_attempts=2, wait=timedelta(0))
 
 

@@ -17,6 +17,8 @@ from outboxq.contrib.sentry import SentryHook, _data
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
 
+pytestmark = pytest.mark.in_turn
+
 TWICE = RetryPolicy(max_attempts=2, wait=timedelta(0))
 
 

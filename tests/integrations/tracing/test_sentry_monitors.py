@@ -11,6 +11,8 @@ from outboxq.contrib.sentry import SentryHook
 from outboxq.contrib.sentry_monitors import schedule_of, slug_of
 from outboxq.model.schedules import NewSchedule
 
+pytestmark = pytest.mark.in_turn
+
 TWICE = RetryPolicy(max_attempts=2, wait=timedelta(0))
 LAST_YEAR = datetime(2025, 1, 1, tzinfo=UTC)
 
