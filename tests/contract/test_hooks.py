@@ -29,6 +29,7 @@ from outboxq import (
 )
 from outboxq.integration import Integration
 from outboxq.testing import Harness
+from outboxq.worker.failpoints import Failpoint
 from tests.waiting import until
 
 ONCE = RetryPolicy.never()
@@ -261,6 +262,27 @@ def test_the_end_of_a_claim_that_was_lost_is_not_told(make, notes, database, tra
         harness.drain(raises=False, limit=1)
     assert [one for one in notes if " ends " in one] == []
     assert notes[-1] == "a has handled"
+
+
+def test_the_end_of_what_is_committed_is_told_although_the_worker_gave_it_up(make, notes):
+    """Its time to stop was over while the COMMIT was under way."""
+    running = []
+
+    def give_up(point):
+        if point is Failpoint.BEFORE_COMMIT:
+            running[0].was_lost = True
+
+    outbox = make(Noting("a", notes))
+
+    @outbox.task(name="t", transactional=True)
+    def handler(ctx: TaskContext) -> None:
+        running.append(ctx)
+
+    handle = handler.using(outbox).enqueue()
+    notes.clear()
+    outbox.worker(notifications=False, on_failpoint=give_up).run(burst=True)
+    assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
+    assert notes[2] == "a ends completed NoneType"
 
 
 def test_they_surround_the_work_of_the_framework(make, notes):
