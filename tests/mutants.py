@@ -194,8 +194,8 @@ MUTANTS = (
         "outboxq/integration/hook_calls.py",
         (
             (
-                'for hook in reversed(self._hooks):\n            hook.call("ended"',
-                'for hook in self._hooks:\n            hook.call("ended"',
+                'for hook in reversed(self._ended):\n            hook.call("ended"',
+                'for hook in self._ended:\n            hook.call("ended"',
             ),
         ),
         ("tests/contract/test_hooks.py",),

@@ -41,6 +41,7 @@ class HookCalls:
         self._hooks = [_SafeHook(hook) for hook in hooks]
         self._sending = [hook for hook in self._hooks if hook.overrides("sending")]
         self._handling = [hook for hook in self._hooks if hook.overrides("handling")]
+        self._ended = [hook for hook in self._hooks if hook.overrides("ended")]
 
     def __iter__(self) -> Iterator[Hook]:
         return (one.hook for one in self._hooks)
@@ -94,7 +95,7 @@ class HookCalls:
 
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         """Call `ended` of each hook."""
-        for hook in reversed(self._hooks):
+        for hook in reversed(self._ended):
             hook.call("ended", context, outcome, seconds)
 
     def worker_started(self, worker: WorkerInfo) -> None:

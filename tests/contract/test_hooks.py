@@ -643,11 +643,12 @@ def test_without_hooks_none_of_their_code_runs(database):
 
 
 def test_a_method_that_is_not_overridden_is_not_called(make, monkeypatch):
-    class Ending(Hook):
-        def ended(self, context, outcome, seconds): ...
+    class Watching(Hook):
+        def worker_started(self, worker): ...
 
-    outbox = make(Ending())
+    outbox = make(Watching())
     monkeypatch.setattr("outboxq.integration.hook_calls._SafeManager.__enter__", lambda _: pytest.fail("entered"))
+    monkeypatch.setattr(Hook, "ended", lambda *_: pytest.fail("called"))
     task = outbox.task(name="t")(lambda: None)
     with Harness(outbox) as harness:
         task.using(outbox).enqueue()
