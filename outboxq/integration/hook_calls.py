@@ -172,8 +172,13 @@ class _SafeHook:
         )
 
     def manager(self, method: str, about: object) -> AbstractContextManager[Any]:
-        """Return the context manager that a method of the hook makes."""
-        return getattr(self.hook, method)(about)  # type: ignore[no-any-return]
+        """Return the context manager that a method of the hook makes. Raises TypeError for anything else."""
+        found = getattr(self.hook, method)(about)
+        if not isinstance(found, AbstractContextManager):
+            raise TypeError(
+                f"it must return a context manager, not {type(found).__name__}; decorate it with contextlib.contextmanager"
+            )
+        return found
 
 
 class _SafeManager:

@@ -460,7 +460,8 @@ def test_a_method_that_returns_no_context_manager_is_logged(make, caplog):
     class Forgetful(Hook):
         def sending(self, sent): ...
 
-        def handling(self, context): ...
+        def handling(self, context):
+            yield
 
     outbox = make(Forgetful())
     task = outbox.task(name="t")(lambda: 7)
@@ -468,7 +469,9 @@ def test_a_method_that_returns_no_context_manager_is_logged(make, caplog):
         task.using(outbox).enqueue()
         [ran] = harness.drain()
     assert ran.result == 7
-    assert len(said(caplog)) == 2
+    for line, method, found in zip(said(caplog), ("sending", "handling"), ("NoneType", "generator"), strict=True):
+        assert f"its {method}() could not be entered" in line
+        assert f"a context manager, not {found}; decorate it with contextlib.contextmanager" in line
 
 
 def test_an_interrupt_passes_through_an_enqueue(make, database, notes):
