@@ -139,26 +139,54 @@ MUTANTS = (
         "outboxq/worker/task_runner.py",
         (
             (
-                "        if active.state is not ClaimState.COMMITTED:\n            self.completer.put(outcome, active)\n",
+                (
+                    "        if outcome is not None and active.state is not ClaimState.COMMITTED:\n"
+                    "            self.completer.put(outcome, active)\n"
+                ),
                 "",
             ),
             (
-                "        # Last: what a log handler raises must not cost the outcome.\n",
-                "        if active.state is not ClaimState.COMMITTED:\n            self.completer.put(outcome, active)\n",
+                "        self.ends.write(outcome, context, seconds)\n",
+                (
+                    "        if active.state is not ClaimState.COMMITTED:\n            self.completer.put(outcome, active)\n"
+                    "        self.ends.write(outcome, context, seconds)\n"
+                ),
             ),
         ),
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
+        "a log handler that raises costs the outcome of a task that ran too long",
+        "outboxq/worker/task_runner.py",
+        (
+            (
+                "        seconds = time.monotonic() - began\n",
+                "        self.leases.warn_if_late(active)\n        seconds = 1.0\n",
+            ),
+        ),
+        ("tests/contract/test_worker.py::test_a_log_handler_that_raises_costs_neither_outcome_nor_lease",),
+    ),
+    Mutant(
+        "no hook is told of a commit that came after the worker's time",
+        "outboxq/worker/task_runner.py",
+        (("(active.state is ClaimState.COMMITTED or not context.was_lost)", "not context.was_lost"),),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
         "a hook is told of an outcome that is discarded",
         "outboxq/worker/task_runner.py",
-        (("self.hooks is not None and not context.was_lost", "self.hooks is not None"),),
+        (
+            (
+                "if self.hooks is not None and (active.state is ClaimState.COMMITTED or not context.was_lost):",
+                "if self.hooks is not None:",
+            ),
+        ),
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
         "a completion that is committed is written again",
         "outboxq/worker/task_runner.py",
-        (("        if active.state is not ClaimState.COMMITTED:\n", "        if True:\n"),),
+        (("outcome is not None and active.state is not ClaimState.COMMITTED:\n", "outcome is not None:\n"),),
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
@@ -166,8 +194,8 @@ MUTANTS = (
         "outboxq/integration/hook_calls.py",
         (
             (
-                'for hook in reversed(self._hooks):\n            hook.call("ended"',
-                'for hook in self._hooks:\n            hook.call("ended"',
+                'for hook in reversed(self._ended):\n            hook.call("ended"',
+                'for hook in self._ended:\n            hook.call("ended"',
             ),
         ),
         ("tests/contract/test_hooks.py",),

@@ -41,6 +41,7 @@ class HookCalls:
         self._hooks = [_SafeHook(hook) for hook in hooks]
         self._sending = [hook for hook in self._hooks if hook.overrides("sending")]
         self._handling = [hook for hook in self._hooks if hook.overrides("handling")]
+        self._ended = [hook for hook in self._hooks if hook.overrides("ended")]
 
     def __iter__(self) -> Iterator[Hook]:
         return (one.hook for one in self._hooks)
@@ -94,7 +95,7 @@ class HookCalls:
 
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         """Call `ended` of each hook."""
-        for hook in reversed(self._hooks):
+        for hook in reversed(self._ended):
             hook.call("ended", context, outcome, seconds)
 
     def worker_started(self, worker: WorkerInfo) -> None:
@@ -171,8 +172,13 @@ class _SafeHook:
         )
 
     def manager(self, method: str, about: object) -> AbstractContextManager[Any]:
-        """Return the context manager that a method of the hook makes."""
-        return getattr(self.hook, method)(about)  # type: ignore[no-any-return]
+        """Return the context manager that a method of the hook makes. Raises TypeError for anything else."""
+        found = getattr(self.hook, method)(about)
+        if not isinstance(found, AbstractContextManager):
+            raise TypeError(
+                f"it must return a context manager, not {type(found).__name__}; decorate it with contextlib.contextmanager"
+            )
+        return found
 
 
 class _SafeManager:

@@ -111,6 +111,7 @@ class TaskRunner:
         committed it, or if the lease is lost.
         """
         claim, context, outcome, has_run = active.claim, active.context, None, False
+        late_error: Exception | None = None
         task, began = self.tasks.get(claim.task_name), time.monotonic()
         try:
             with self.integration.around_handler(context):
@@ -118,22 +119,26 @@ class TaskRunner:
                 has_run = True
                 if outcome is not None:
                     self._call_after_handler(active, outcome)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - logged below
             if has_run:
-                text = "%s: a framework hook around its handler failed after it"
-                log.exception(text, claim, extra=fields_of(claim, exception=exception_field(error)))
+                late_error = error
             else:
                 outcome = failed(task, context, error)
         self.on_failpoint(Failpoint.AFTER_HANDLER)
+        seconds = time.monotonic() - began
+        if outcome is not None and active.state is not ClaimState.COMMITTED:
+            self.completer.put(outcome, active)
+        # From here on: what a log handler raises must not cost the outcome.
         self.leases.warn_if_late(active)
+        if late_error is not None:
+            fields = fields_of(claim, exception=exception_field(late_error))
+            log.error(
+                "%s: a framework hook around its handler failed after it", claim, exc_info=late_error, extra=fields
+            )
         if outcome is None:
             return
-        seconds = time.monotonic() - began
-        if active.state is not ClaimState.COMMITTED:
-            self.completer.put(outcome, active)
-        if self.hooks is not None and not context.was_lost:
+        if self.hooks is not None and (active.state is ClaimState.COMMITTED or not context.was_lost):
             self.hooks.ended(context, outcome, seconds)
-        # Last: what a log handler raises must not cost the outcome.
         self.ends.write(outcome, context, seconds)
 
     def _call_after_handler(self, active: ActiveClaim, outcome: Outcome) -> None:

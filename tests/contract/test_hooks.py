@@ -29,6 +29,7 @@ from outboxq import (
 )
 from outboxq.integration import Integration
 from outboxq.testing import Harness
+from outboxq.worker.failpoints import Failpoint
 from tests.waiting import until
 
 ONCE = RetryPolicy.never()
@@ -266,6 +267,27 @@ def test_the_end_of_a_claim_that_was_lost_is_not_told(make, notes, database, tra
     assert notes[-1] == "a has handled"
 
 
+def test_the_end_of_what_is_committed_is_told_although_the_worker_gave_it_up(make, notes):
+    """Its time to stop was over while the COMMIT was under way."""
+    running = []
+
+    def give_up(point):
+        if point is Failpoint.BEFORE_COMMIT:
+            running[0].was_lost = True
+
+    outbox = make(Noting("a", notes))
+
+    @outbox.task(name="t", transactional=True)
+    def handler(ctx: TaskContext) -> None:
+        running.append(ctx)
+
+    handle = handler.using(outbox).enqueue()
+    notes.clear()
+    outbox.worker(notifications=False, on_failpoint=give_up).run(burst=True)
+    assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
+    assert notes[2] == "a ends completed NoneType"
+
+
 @pytest.mark.in_turn
 def test_they_surround_the_work_of_the_framework(make, notes):
     class Framework(Integration):
@@ -448,7 +470,8 @@ def test_a_method_that_returns_no_context_manager_is_logged(make, caplog):
     class Forgetful(Hook):
         def sending(self, sent): ...
 
-        def handling(self, context): ...
+        def handling(self, context):
+            yield
 
     outbox = make(Forgetful())
     task = outbox.task(name="t")(lambda: 7)
@@ -456,7 +479,9 @@ def test_a_method_that_returns_no_context_manager_is_logged(make, caplog):
         task.using(outbox).enqueue()
         [ran] = harness.drain()
     assert ran.result == 7
-    assert len(said(caplog)) == 2
+    for line, method, found in zip(said(caplog), ("sending", "handling"), ("NoneType", "generator"), strict=True):
+        assert f"its {method}() could not be entered" in line
+        assert f"a context manager, not {found}; decorate it with contextlib.contextmanager" in line
 
 
 @pytest.mark.in_turn
@@ -638,11 +663,12 @@ def test_without_hooks_none_of_their_code_runs(database):
 
 @pytest.mark.in_turn
 def test_a_method_that_is_not_overridden_is_not_called(make, monkeypatch):
-    class Ending(Hook):
-        def ended(self, context, outcome, seconds): ...
+    class Watching(Hook):
+        def worker_started(self, worker): ...
 
-    outbox = make(Ending())
+    outbox = make(Watching())
     monkeypatch.setattr("outboxq.integration.hook_calls._SafeManager.__enter__", lambda _: pytest.fail("entered"))
+    monkeypatch.setattr(Hook, "ended", lambda *_: pytest.fail("called"))
     task = outbox.task(name="t")(lambda: None)
     with Harness(outbox) as harness:
         task.using(outbox).enqueue()

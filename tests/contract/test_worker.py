@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from outboxq import Cancel, EventType, Outbox, RetryPolicy, SchemaOutOfDate, Snooze, TaskContext, TaskStatus
 from outboxq.database.engine import make_engine
+from outboxq.integration import Integration
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.failpoints import Failpoint
@@ -552,24 +554,49 @@ def test_the_warning_does_not_wait_for_a_heartbeat(outbox, work, caplog):
 # What a second reader found.
 
 
-def test_a_log_handler_that_raises_costs_neither_outcome_nor_lease(outbox, work):
+class Failing(Integration):
+    """A framework whose work after a handler fails."""
+
+    @contextmanager
+    def around_handler(self, context):
+        yield
+        raise OSError("no context to leave")
+
+    def after_handler(self, context, outcome):
+        raise OSError("no connection to close")
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize(
+    "line", ["task_completed", "hook after its handler failed", "hook around its handler failed", "past its timeout"]
+)
+def test_a_log_handler_that_raises_costs_neither_outcome_nor_lease(database, caplog, line, transactional):
     class Broken(logging.Filter):
         def filter(self, record):
-            if "task_completed" in record.getMessage():
+            if line in record.getMessage():
+                raised.append(line)
                 raise RuntimeError("the host's log handler is broken")
             return True
 
-    broken, log = Broken(), logging.getLogger("outboxq.worker")
+    outbox = Outbox(database.engine, integration=Failing())
+
+    @outbox.task(name="logged", lease=30, timeout=0.001, transactional=transactional)
+    def logged(ctx: TaskContext) -> None:
+        until(lambda: ctx.timed_out)
+
+    broken, raised, log = Broken(), [], logging.getLogger("outboxq.worker")
+    caplog.set_level(logging.INFO, log.name)
     log.addFilter(broken)
-    level, log.level = log.level, logging.INFO
     try:
-        handle = outbox.task(name="logged", lease=30)(lambda: None).using(outbox).enqueue()
-        worker = work()
-        task = ended(outbox, handle)
+        handle = logged.using(outbox).enqueue()
+        worker = outbox.worker(poll=0.01)
+        worker.start()
+        until(lambda: raised)
         until(lambda: worker._leases.held() == [])
+        worker.stop()
     finally:
         log.removeFilter(broken)
-        log.level = level
+    task = outbox.store.get(handle.id)
     assert (task.status, task.lease_token) == (TaskStatus.COMPLETED, 1)
 
 
