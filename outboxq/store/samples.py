@@ -44,6 +44,8 @@ class Samples:
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
+        self._thinned_before = EARLIEST
+        """All samples before this moment have been thinned out, as far as this process knows."""
 
     def latest(self, *, using: object = None) -> dict[str, QueueSample]:
         """Return the last sample of each queue that had tasks then."""
@@ -96,9 +98,9 @@ class Samples:
         """Keep one sample an hour of those older than 48 hours, and none that is older than 90 days."""
         present = now(self._store)
         before = present - IN_FULL
-        # The days before were thinned out when they were the last one.
-        span = {"since": before - timedelta(days=1), "before": before}
+        span = {"since": min(self._thinned_before, before), "before": before}
         self._store.run(lambda target: target.run(samples.thin_out, span), begin=Begin.ASYNCHRONOUS)
+        self._thinned_before = before
         self._store.run(lambda target: target.run(samples.forget, {"before": present - KEPT}), begin=Begin.ASYNCHRONOUS)
 
 

@@ -11,7 +11,7 @@ import pytest
 from outboxq.model import EventType, Outcome
 from outboxq.model.histograms import BUCKETS
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import QueueSample, TaskMetric
+from outboxq.store import QueueSample, Store, TaskMetric
 from outboxq.worker.statistics import StatisticsTables, StatisticsUpkeep
 from tests.contract import helpers
 
@@ -216,6 +216,20 @@ def test_after_two_days_one_sample_an_hour_is_kept_and_after_90_days_none(databa
     database.clock.advance(timedelta(days=91))
     database.frozen.samples.thin_out()
     assert database.rows("SELECT at FROM queue_samples") == []
+
+
+def test_samples_of_before_an_outage_of_days_are_thinned_out_too(database):
+    database.add(queue="mail")
+    mine = Store(database.engine, clock=database.clock).samples
+    for _ in range(2):
+        for _ in range(3):
+            mine.record(mine.look())
+            database.clock.advance(60)
+        mine.thin_out()
+        database.clock.advance(timedelta(days=5))
+    assert len(database.rows("SELECT at FROM queue_samples")) == 4
+    Store(database.engine, clock=database.clock).samples.thin_out()  # another process
+    assert len(database.rows("SELECT at FROM queue_samples")) == 2
 
 
 # One worker of all
