@@ -1325,6 +1325,24 @@ MUTANTS = (
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
     ),
     Mutant(
+        "an older release declares a schedule over the newer one's that it waited for",
+        "outboxq/store/schedules.py",
+        (("if declared_by is not None and not is_new(", "if declared_by is None and not is_new("),),
+        ("tests/contract/test_planting.py",),
+    ),
+    Mutant(
+        "a prune takes ticks along whose tasks stay",
+        "outboxq/database/statements/retention.py",
+        (("tick < _to_id, task.is_(None))", "tick < _to_id)"),),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "a schedule does not tick in a test whose date has passed",
+        "outboxq/testing/harness.py",
+        (("            self._begin_schedules()\n", ""),),
+        ("tests/integrations/testing_helpers/test_harness_schedules.py",),
+    ),
+    Mutant(
         "planters do not lock the schedule, so each plants what another just does",
         "outboxq/database/statements/schedules.py",
         (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit)"),),

@@ -83,7 +83,7 @@ class Schedule(NewSchedule):
     declaration: str | None = None
     """A digest of what the code declares."""
     planted_until: datetime
-    """Ticks up to here are planted or skipped. It only grows."""
+    """Ticks up to here are planted or skipped. It goes back only with planted ticks that are cancelled."""
     paused_at: datetime | None = None
     pause_reason: str | None = None
     created_at: datetime

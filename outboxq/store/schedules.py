@@ -260,7 +260,7 @@ class Schedules:
         cannot be planted is logged, and keeps no other from it. `stop` is asked before each page. Raises SchemaOutOfDate where
         the tables of schedules are not there.
         """
-        number, after, is_cut = 0, "", False
+        number, after = 0, ""
 
         def is_any(target: Target) -> bool:
             return bool(target.run(statements.some_due, {"until": self._now(target) + horizon}))
@@ -268,13 +268,17 @@ class Schedules:
         # Where nothing is to be planted, nothing is locked, and on SQLite nobody waits for the writer.
         if not self._run(is_any, None, Begin.READ):
             return 0
+        before_round, is_cut = 0, False
         while not stop():
             page = self._run(partial(plant_page, self._store, self._failing, after=after, horizon=horizon), None)
             number += page.tasks
-            is_cut = (is_cut or page.is_cut) and page.tasks > 0
-            if page.last is None and not is_cut:
-                return number
-            after, is_cut = ("", False) if page.last is None else (page.last, is_cut)
+            is_cut = is_cut or page.is_cut
+            if page.last is not None:
+                after = page.last
+            elif is_cut and number > before_round:
+                before_round, after, is_cut = number, "", False
+            else:
+                break
         return number
 
     def _put(self, target: Target, new: NewSchedule, now: datetime, declared_by: str | None = None) -> Schedule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 from uuid import UUID, uuid4
@@ -139,8 +140,8 @@ class Harness:
 
         The claims are real: from these `queues` (None: all), in their order, with keys, limits and pauses. `limit` is the
         maximum number of runs. With `until` (a span from now, or an aware datetime) the clock advances to it, from one due time
-        to the next, so delayed tasks, retries and ticks of schedules run too. Tasks run in this thread; in a transaction of the test, each runs in
-        a savepoint.
+        to the next, so delayed tasks, retries and ticks of schedules run too. Tasks run in this thread; in a transaction of the
+        test, each runs in a savepoint.
 
         A failed task is recorded as in production, with its retry or as a dead letter. After the last run its error is raised
         here, several as an ExceptionGroup, unless `raises` is False. Raises EndlessDrain after `max_runs` runs.
@@ -148,6 +149,7 @@ class Harness:
         __tracebackhide__ = True
         if not self._is_running:
             self._subscribe()
+            self._begin_schedules()
             self._wait_for_ticks()
             self.clock.run_on()
         ran = self._drain(queues, limit)
@@ -265,6 +267,19 @@ class Harness:
         if (schedules := self.app.tasks.schedules) != self._declared:
             self.app.sync_schedules()
             self._declared = schedules
+
+    def _begin_schedules(self) -> None:
+        """Have the schedules of the code begin now, if the test has set the clock to before they were stored."""
+        now = self.clock()
+        early = {one.name for one in self._schedules() if one.declared_by is not None and one.starts_at > now}
+        if any(one.name in early and one.starts_at is None for one in self._declared):
+            self.store.schedules.declare(
+                [
+                    replace(one, starts_at=now) if one.name in early and one.starts_at is None else one
+                    for one in self._declared
+                ],
+                declared_by=self.app.tasks.version,
+            )
 
     def _schedules(self) -> list[Schedule]:
         """Return the schedules that have ticks; none where the tables are older than schedules."""

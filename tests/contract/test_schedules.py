@@ -11,7 +11,7 @@ from outboxq.database.dialects import Begin
 from outboxq.errors import InvalidArgument, ScheduleNotFound
 from outboxq.model import OnDeadLetter, TaskStatus
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
-from outboxq.store import retention
+from outboxq.store import planting, retention
 from outboxq.store.planting import HORIZON, plant, prepare
 from tests.conftest import NOON
 
@@ -93,6 +93,16 @@ def test_many_schedules_are_planted_in_pages_and_many_ticks_in_parts(database):
     assert len(moments(database)) == 60
     assert schedules.plant(horizon=HOUR) == 120 + 3540
     assert schedules.plant(horizon=HOUR) == 0
+
+
+def test_a_schedule_that_cannot_be_planted_cuts_no_other_short(database, monkeypatch):
+    """It is alone in the last page, so nothing is planted there."""
+    monkeypatch.setattr(planting, "PAGE", 1)
+    schedules = database.frozen.schedules
+    schedules.put(new("seconds", rule="every 1"))
+    schedules.put(new("the broken"))
+    database.run("UPDATE task_schedules SET tz = 'Moon/Base' WHERE name = 'the broken'")
+    assert schedules.plant(horizon=timedelta(minutes=20)) == 19 * 60
 
 
 def test_putting_the_same_again_writes_nothing(database):

@@ -10,7 +10,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
-from ...errors import ScheduleNotFound
+from ...errors import InvalidArgument, ScheduleNotFound
 from ...model.rules import zone_of
 from ...model.schedules import CatchUp
 from ...model.upcoming import next_tick, next_ticks, sentence_of
@@ -138,7 +138,7 @@ class TaskScheduleAdmin(admin.ModelAdmin):
                 with outbox.integration.transaction() as transaction:
                     result = act(outbox.store, schedule.name, by, transaction)
                     self.log_change(request, schedule, result)
-            except ScheduleNotFound as error:
+            except (ScheduleNotFound, InvalidArgument) as error:  # or its rule cannot be read here
                 self.message_user(request, f"{plain(str(error))}.", messages.WARNING)
             else:
                 self.message_user(request, f"Schedule {plain(schedule.name)}: {result}.", messages.SUCCESS)

@@ -33,7 +33,7 @@ class TaskSchedulesColumns(TypedColumns):
     ends_at = Column(BoundedInstant)  # no tick is this late
     declared_by = Column(Text)  # the version of the code that declares it; NULL: it was stored at run time
     declaration = Column(Text)  # a digest of what the code declares, to see a change of it; NULL: stored at run time
-    planted_until = Column(BoundedInstant, nullable=False)  # ticks up to here are planted or skipped; it only grows
+    planted_until = Column(BoundedInstant, nullable=False)  # ticks up to here are planted or skipped
     paused_at = Column(BoundedInstant)
     pause_reason = Column(Text)
     created_at = Column(BoundedInstant, nullable=False)

@@ -40,6 +40,18 @@ def test_advance_runs_each_tick_at_its_time(harness):
     assert sorted(started) == harness.ran
 
 
+def test_a_schedule_of_the_code_ticks_before_the_moment_at_which_it_was_stored(harness):
+    """A test may set a date that has passed, or will have passed when somebody runs it."""
+    harness.app.periodic(every=HOUR, name="own", starts_at=NOON)(harness.report)
+    harness.app.periodic("0 2 * * *")(harness.report)
+    harness.drain()
+    harness.clock.set(datetime(2005, 5, 11, 12, tzinfo=UTC))
+    assert len(harness.advance(2 * DAY)) == 2
+    assert harness.ran == [datetime(2005, 5, day, 2, tzinfo=UTC) for day in (12, 13)]
+    harness.clock.set(harness.clock() - DAY)
+    assert harness.advance(DAY) == [], "no tick twice"
+
+
 def test_advance_runs_delayed_tasks_and_ticks_in_their_order(harness, connection):
     harness.app.periodic(every=HOUR)(harness.report)
     harness.drain()

@@ -808,6 +808,19 @@ class Schedules(Case):
             said = self.take("pause", "nightly", "weekly")
         assert said == ["there is no schedule 'nightly'.", "Schedule weekly: paused."]
 
+    def test_a_schedule_whose_zone_is_unknown_here_stops_no_other(self):
+        self.put()
+        self.put("weekly")
+        self.take("pause", "nightly", "weekly")
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE task_schedules SET tz = 'Moon/Base' WHERE name = 'nightly'")
+        unknown, resumed = self.take("resume", "nightly", "weekly")
+        assert unknown.startswith("there is no time zone 'Moon/Base'")
+        assert resumed == "Schedule weekly: resumed."
+        assert self.get().paused_at is not None
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE task_schedules SET tz = 'UTC' WHERE name = 'nightly'")
+
     def test_who_may_view_schedules_changes_none(self):
         self.put()
         self.log_in("view_taskschedule")
