@@ -30,12 +30,12 @@ from .model.subscriptions import Emitted, NewEvent, Subscription
 from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
 from .model.uuid7 import family
 from .payload.parameters import dump_payload
-from .periodic import PeriodicTasks
-from .pruning import PRUNE, prune_task, retention_schedule
 from .retry import RetryPolicy
 from .store import Store
 from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
+from .task.periodic import PeriodicTasks
+from .task.pruning import PRUNE, prune_task, retention_schedule
 
 if TYPE_CHECKING:
     from .worker.options import WorkerOptions
@@ -265,7 +265,7 @@ class Outbox(PeriodicTasks):
         )
 
         def write(event: NewEvent) -> Emitted:
-            with resolve_target(self, using, f"emit({topic!r})") as target:
+            with resolve_target(self, using, f"emit({topic!r})", is_option=True) as target:
                 return self.store.emit(event, using=target)
 
         return write(event) if self.hooks is None else self.hooks.emit(event, write)

@@ -110,7 +110,7 @@ MUTANTS = (
     ),
     Mutant(
         "the filter replaces a field that the record has",
-        "outboxq/logging.py",
+        "outboxq/context.py",
         (("record.__dict__.setdefault(name, value)", "record.__dict__[name] = value"),),
         ("tests/unit/test_log_fields.py",),
     ),
@@ -1280,7 +1280,7 @@ MUTANTS = (
     ),
     Mutant(
         "a schedule's arguments are not checked against its task",
-        "outboxq/task.py",
+        "outboxq/task/task.py",
         (("        self.parameters.check_call((), {})\n", ""),),
         ("tests/contract/test_periodic.py",),
     ),

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol, TextIO
 
-from ..logging import FIELDS, TaskContextFilter
+from ..context import LOG_FIELDS, TaskContextFilter
 from .console import plain
 
 EVERY = 1.0
@@ -116,7 +116,7 @@ class JsonFormatter(logging.Formatter):
         extra = {
             name: value
             for name, value in vars(record).items()
-            if name not in _OF_EVERY_RECORD and not (value is None and name in FIELDS)
+            if name not in _OF_EVERY_RECORD and not (value is None and name in LOG_FIELDS)
         }
         return json.dumps({**line, **extra, **line}, default=str, skipkeys=True)
 

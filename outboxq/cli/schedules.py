@@ -19,9 +19,9 @@ from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.upcoming import next_tick, next_ticks, sentence_of
 from ..outbox import Outbox
 from ..payload.parameters import dump_arguments
-from ..pruning import PRUNE, retention_schedule
-from ..schedules import schedule_for
 from ..store import Store
+from ..task.pruning import PRUNE, retention_schedule
+from ..task.schedules import schedule_for
 from .console import plain, short, span, speaking_plainly, table
 from .database import database_options, present_outbox
 from .groups import Group
@@ -190,8 +190,8 @@ def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
 def add_retention(store: Store, age: timedelta) -> None:
     """Delete old tasks every hour from now on.
 
-    Completed and cancelled tasks are deleted at AGE, counted from their end, e.g. 90d. The command stores the schedule outboxq.retention; `remove` it to keep everything
-    again. Any worker runs it.
+    Completed and cancelled tasks are deleted at AGE, counted from their end, e.g. 90d. Workers of the queue `default` do it. The
+    command stores the schedule outboxq.retention; `remove` it to keep everything again.
     """
     outbox = present_outbox() or Outbox()
     _print(store, [store.schedules.put(retention_schedule(outbox.tasks.get(PRUNE), age))])
@@ -288,6 +288,7 @@ def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedul
         stored = dump_arguments(args, name=task)
         return NewSchedule(name=name, task_name=task, rule=rule, tz=tz, args=stored, **options, **given)
     known = outbox.task_of(task)
+    known.parameters.check_call((), args)
     arguments = known.parameters.load(json.dumps(args))
     return replace(schedule_for(known, name=name, rule=rule, tz=tz, args=arguments, **options), **given)
 

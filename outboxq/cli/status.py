@@ -12,7 +12,9 @@ from typing import Literal
 
 import click
 
+from ..database.privileges import Role
 from ..store import Statistics, Store
+from ..store.metrics import why_unusable
 from .console import drawn, screen, short, span, table
 from .database import database_options
 
@@ -76,7 +78,7 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
     """
     look = partial(store.stats, window=window, by=by, exact=exact)
     if sys.stdout.isatty():
-        tables = partial(_for_people, by_task=by == "task", exact=exact)
+        tables = partial(_for_people, by_task=by == "task", exact=exact, store=store)
     else:
         tables = partial(_for_programs, by_task=by == "task")
     if watch is None:
@@ -135,7 +137,7 @@ def _everything(one: Statistics) -> dict[str, object]:
     }
 
 
-def _for_people(found: Sequence[Statistics], *, by_task: bool, exact: bool) -> list[Lines]:
+def _for_people(found: Sequence[Statistics], *, by_task: bool, exact: bool, store: Store) -> list[Lines]:
     """Return one table each for the counts, the rates and the durations; each fits into 80 columns."""
     lines = [_lines(found, _now, by_task=by_task), _lines(found, _happened, by_task=by_task)]
     if attempts := [one for one in found if one.wait is not None]:
@@ -147,7 +149,7 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool, exact: bool) -> l
     samples = {one.queue: one for one in found if one.sample is not None}
     if sampled := [_sampled(one) for one in samples.values()]:
         lines.append((["counted in full", "ready", "delayed", "failed", "ago"], sampled))
-    if not exact and (note := _note(found)):
+    if not exact and (note := _note(found, store)):
         lines.append(([note], []))
     return lines
 
@@ -159,10 +161,11 @@ def _sampled(one: Statistics) -> Sequence[object]:
     return one.queue, sample.ready, sample.delayed, sample.failed, _brief(age)
 
 
-def _note(found: Sequence[Statistics]) -> str | None:
+def _note(found: Sequence[Statistics], store: Store) -> str | None:
     """Return what is missing from the rates. None: nothing is."""
     if found and not any(one.by_workers for one in found):
-        return "rates are counted from the events: no worker has written statistics yet"
+        why = why_unusable(store, Role.VIEWER) or "no worker has written statistics in this time"
+        return f"rates are counted from the events: {why}"
     if since := next((one.counted_since for one in found if one.counted_since is not None), None):
         return f"rates are what workers have counted since {short(since)} UTC"
     return None

@@ -17,8 +17,9 @@ from uuid import UUID
 from ..context import TaskContext
 from ..integration.hooks import Hook, Sending, WorkerInfo
 from ..model import Outcome, duration
+from ..model.log_fields import OUTCOMES
 from .baggage import with_baggage
-from .outcomes import OUTCOMES, error_of
+from .outcomes import error_of
 
 try:
     from opentelemetry import context as contexts

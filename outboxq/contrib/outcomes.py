@@ -1,20 +1,9 @@
-"""The outcome of an attempt, in the words of tracing libraries."""
+"""The error of an attempt, for tracing libraries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..context import TaskContext
 from ..model import EventType, Outcome, Retry
-
-OUTCOMES: Mapping[EventType, str] = {
-    EventType.COMPLETED: "completed",
-    EventType.RETRY_SCHEDULED: "retried",
-    EventType.FAILED: "failed",
-    EventType.CANCELLED: "cancelled",
-    EventType.SNOOZED: "snoozed",
-    EventType.RELEASED: "released",
-}
 
 
 def error_of(context: TaskContext, outcome: Outcome) -> BaseException | None:

@@ -29,29 +29,35 @@ class OutboxRef(Protocol):
     def hooks(self) -> HookCalls | None: ...
 
 
-def resolve_target(outbox: OutboxRef, target: object, what: str) -> AbstractContextManager[object]:
-    """Yield the `using` argument for the store. Raises InvalidTarget if the present transaction is not known."""
+def resolve_target(
+    outbox: OutboxRef, target: object, what: str, *, is_option: bool = False
+) -> AbstractContextManager[object]:
+    """Yield the `using` argument for the store. Raises InvalidTarget if the present transaction is not known.
+
+    `is_option`: the caller writes `using=session`, not `using(session)`.
+    """
     if target is outbox:
         return nullcontext()
     if target is None:
-        raise no_transaction(what, "using=None names no transaction")
-    return _present(outbox, what) if target is CURRENT else nullcontext(target)
+        raise no_transaction(what, "using=None names no transaction", is_option=is_option)
+    return _present(outbox, what, is_option=is_option) if target is CURRENT else nullcontext(target)
 
 
-def no_transaction(what: str, why: str) -> InvalidTarget:
+def no_transaction(what: str, why: str, *, is_option: bool = False) -> InvalidTarget:
+    session, own = ("using=session", "using=outbox") if is_option else ("using(session)", "using(outbox)")
     return InvalidTarget(
-        f"{what}: {why}; write using(session) with the session or connection whose transaction it is, or using(outbox) for a "
+        f"{what}: {why}; write {session} with the session or connection whose transaction it is, or {own} for a "
         "transaction of its own"
     )
 
 
 @contextmanager
-def _present(outbox: OutboxRef, what: str) -> Iterator[object]:
+def _present(outbox: OutboxRef, what: str, *, is_option: bool) -> Iterator[object]:
     running = current.get()
     if running is not None and running.is_transactional and running.outbox is outbox:
         yield running
         return
     with outbox.integration.transaction() as known:
         if known is None:
-            raise no_transaction(what, "it is not known which transaction this belongs to")
+            raise no_transaction(what, "it is not known which transaction this belongs to", is_option=is_option)
         yield known

@@ -19,14 +19,14 @@ BOUND_BY_TASK = 1_000
 
 
 def waiting(
-    store: Transactions, target: Target, values: Mapping[str, Any], *, by_task: bool, every_queue: bool
+    store: Transactions, target: Target, values: Mapping[str, Any], *, by_task: bool, names: Collection[str] | None
 ) -> Found:
-    """Count what waits, runs and has failed, with the lower bounds marked: `ready_at_least` and so on."""
+    """Count what waits, runs and has failed in these queues (None: in all), with the lower bounds marked: `ready_at_least` and so on."""
     most = BOUND_BY_TASK if by_task else BOUND
     given = {**store.values(target), **values, "most": most + 1, "most_looked_up": LOOKED_UP}
     found: Found = {}
     builders = depths.BY_TASK if by_task else depths.BY_QUEUE
-    rows = target.run(builders[0] if every_queue else builders[1], given)
+    rows = target.run(builders[0] if names is None else builders[1], given)
     if by_task:
         full = _full_queues(rows, most)
         for row in rows:
@@ -49,16 +49,21 @@ def waiting(
     for row in target.run(parts["running"], given):
         found.setdefault((row["queue"], row.get("task_name")), {})["running"] = row["running"]
     failed = target.run(depths.failed_by_task if by_task else depths.failed, {"most": BOUND + 1})
-    many = sum(row["failed"] for row in failed) > BOUND
     for row in failed:
-        mine = found.setdefault((row["queue"], row.get("task_name")), {})
-        mine["failed"], mine["failed_at_least"] = row["failed"], many
+        found.setdefault((row["queue"], row.get("task_name")), {})["failed"] = row["failed"]
+    if (
+        sum(row["failed"] for row in failed) > BOUND
+    ):  # of all queues together, so those that were not counted may be of any
+        for queue in () if by_task else names or ():
+            found.setdefault((queue, None), {})
+        for mine in found.values():
+            mine["failed_at_least"] = True
     return found
 
 
-def last_samples(target: Target) -> dict[str, QueueSample]:
+def last_samples(store: Transactions, target: Target) -> dict[str, QueueSample]:
     """Return the last sample of each queue."""
-    return {row["queue"]: QueueSample(**row) for row in target.run(samples.latest)}
+    return {row["queue"]: QueueSample(**row) for row in target.run(samples.latest, store.values(target))}
 
 
 def wanted(found: Found, names: Collection[str] | None) -> Found:

@@ -137,14 +137,15 @@ def happened(
 ) -> tuple[dict[tuple[str, str | None], Row], datetime] | None:
     """Add up what workers have counted since a moment, by queue or task, with the begin of the first span that is kept.
 
-    None: no worker has written anything. A worker writes a span of ten seconds when it is over. So the window ends, as it begins,
-    up to ten seconds earlier.
+    None: no worker has written anything in this time. So the events are counted where nobody counts any more, such as after a
+    return to an older release. A worker writes a span of ten seconds when it is over. So the window ends, as it begins, up to ten
+    seconds earlier.
     """
-    first: datetime | None = target.run(statements.first)[0]["at"]
-    if first is None:
-        return None
     span = timedelta(seconds=statements.SPAN)
     rows = target.run(statements.SINCE["by_task" if by_task else "by_queue"], {"since": since - span})
+    if not rows:
+        return None
+    first: datetime = target.run(statements.first)[0]["at"]
     return {(row["queue"], row.get("task_name")): _numbers(row) for row in rows}, first
 
 

@@ -71,8 +71,8 @@ class Schedules:
         """Store a schedule, or change the one of this name and task; returns it. Nothing is written where nothing changes.
 
         A new schedule starts at its next tick. When one is changed, its planted ticks that are not due yet are cancelled,
-        and its next ticks are planted. One that is paused stays so. Raises InvalidArgument, before anything is written, for what could not be
-        planted, for a name that belongs to a schedule of another task, and for one that is declared in code.
+        and its next ticks are planted. One that is paused stays so. Raises InvalidArgument, before anything is written, for what
+        could not be planted, for a name that belongs to a schedule of another task, and for one that is declared in code.
         """
         check_schedule(schedule)
 
@@ -207,8 +207,8 @@ class Schedules:
         """Enqueue a task for each tick from `start` to before `end` that had none, whatever the catch-up policy says.
 
         Returns these ticks. `dry_run` only returns them. They are due at once, and never expire. A tick whose task was pruned
-        counts as one that had none. Raises ScheduleNotFound, and
-        InvalidArgument for an end that is still to come or for more than 10 000 ticks.
+        counts as one that had none. Raises ScheduleNotFound, and InvalidArgument for an end that is still to come or for more
+        than 10 000 ticks.
         """
         first, last = aware(start, "start"), aware(end, "end")
         if first >= last:
@@ -281,6 +281,8 @@ class Schedules:
         for _ in range(_TRIES):
             with target.atomic():
                 if found := self._lock(target, [new.name]):
+                    if declared_by is not None and not is_new(found[0], new, declared_by):
+                        return found[0]  # a newer release has stored it since this one looked
                     return self._change(target, found[0], new, now, declared_by)
                 schedule = Schedule(
                     **{**fields_of(new), "starts_at": new.starts_at or now},

@@ -35,6 +35,9 @@ HOUR = timedelta(hours=1)
 _LEEWAY = timedelta(minutes=2)
 """An event is numbered a little after its time is taken, and later numbers may bear earlier times: by less than this."""
 
+_SHORTEST = timedelta(seconds=10)
+"""The time that a worker's first counts are about: a clock that was set back makes it no shorter."""
+
 _COUNTS = ("ready", "retrying", "running", "failed", "completed", "failures", "cancelled", "retries")
 _MARKS = ("ready_at_least", "delayed_at_least", "retrying_at_least", "failed_at_least")
 _ONLY_BY_WORKERS = ("timed_out", "snoozed", "released", "lost")
@@ -120,7 +123,7 @@ class Statistics:
     cancelled: int = 0
     """Number of tasks that were cancelled, expired or discarded. Workers count those that were cancelled while they ran."""
     throughput: float = 0.0
-    """Tasks completed or failed, per second."""
+    """Tasks completed or failed, per second of the window, or of the time since `counted_since`."""
     failure_rate: float | None = None
     """Share of `failures` among the completed and failed, from 0 to 1; None if there are none."""
     wait: Percentiles | None = None
@@ -153,7 +156,7 @@ def stats(
 
     By default at most 10,000 due tasks of each queue and priority are counted, and as many delayed ones (with `by="task"` 1,000);
     fields such as `ready_at_least` say where there are more. The numbers of the window are those that workers have written down
-    up to ten seconds ago. While no worker has written any, they are counted from the events.
+    up to ten seconds ago. If no worker has written any in the window, they are counted from the events.
 
     `exact`: count all tasks in the outbox, and the numbers of the window from the events. Nothing that ended before the window
     is read. All of it is as of one moment, unless `using` is a connection with a weaker isolation.
@@ -200,13 +203,15 @@ def _look(
     """Count up to the bounds, and read what workers have counted if `measured`."""
     seen = _Seen.look(store, target, window=window, names=names, by_task=by_task)
     values = _values(target, now=seen.now, window=window, names=names)
-    seen.add(depths.waiting(store, target, values, by_task=by_task, every_queue=names is None))
+    seen.add(depths.waiting(store, target, values, by_task=by_task, names=names))
     if measured and (happened := metrics.happened(target, seen.now - window, by_task=by_task)) is not None:
         found, seen.first = happened
         seen.counted = True
         seen.add(found)
     if measured and any(row.get(mark) for row in seen.found.values() for mark in _MARKS):
-        seen.samples = depths.last_samples(target)
+        seen.samples = depths.last_samples(store, target)
+        if not by_task and any(row.get("failed_at_least") for row in seen.found.values()):
+            seen.add({(one.queue, None): {"failed_at_least": True} for one in seen.samples.values() if one.failed})
     return seen
 
 
@@ -280,6 +285,7 @@ class _Seen:
         sample = self.samples.get(queue) if any(row.get(mark) for mark in _MARKS) else None
         by_workers: dict[str, Any] = {name: row.get(name, 0 if self.counted else None) for name in _ONLY_BY_WORKERS}
         late = self.counted and self.first is not None and self.first > self.now - self.window
+        counting = max(self.now - self.first, _SHORTEST) if late and self.first is not None else self.window
         return Statistics(
             queue=queue,
             task_name=task_name,
@@ -298,7 +304,7 @@ class _Seen:
             rate=mine.rate,
             live_workers=sum(task_name is None or task_name in worker.task_names for worker in here),
             unknown=_unknown(queue, task_name, here) if waits else (),
-            throughput=ended / self.window.total_seconds(),
+            throughput=ended / counting.total_seconds(),
             failure_rate=row.get("failures", 0) / ended if ended else None,
             wait=_from_histogram(row.get("wait")),
             run=_from_histogram(row.get("run")),

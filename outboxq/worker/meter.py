@@ -20,6 +20,7 @@ from uuid import UUID
 from ..model import Claim, EventType, Outcome
 from ..model.headers import headers_of_json
 from ..model.histograms import BUCKETS, bucket_of
+from ..model.log_fields import OUTCOMES
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER
 
 TASK_BOUNDS: Final = tuple(2**power for power in range(11))
@@ -159,7 +160,7 @@ class Meter:
                     if kind is EventType.FAILED:
                         self._counts[claim.queue, claim.task_name].timed_out_last += 1
                 else:
-                    end = _ENDS[kind]
+                    end = AttemptEnd(OUTCOMES[kind])
                 self._count(claim, end, timing)
 
     def lost(self, claim: Claim, timing: Timing = _UNKNOWN) -> None:
@@ -259,14 +260,6 @@ class Meter:
         return counts
 
 
-_ENDS: Final[Mapping[EventType, AttemptEnd]] = {
-    EventType.COMPLETED: AttemptEnd.COMPLETED,
-    EventType.RETRY_SCHEDULED: AttemptEnd.RETRIED,
-    EventType.FAILED: AttemptEnd.FAILED,
-    EventType.CANCELLED: AttemptEnd.CANCELLED,
-    EventType.SNOOZED: AttemptEnd.SNOOZED,
-    EventType.RELEASED: AttemptEnd.RELEASED,
-}
 _FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
 _TIMEOUT = f"{TimeoutError.__module__}.{TimeoutError.__qualname__}"
 

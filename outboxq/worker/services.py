@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ..schedules import declare_schedules
 from ..store import Store
 from ..task import TaskRegistry
+from ..task.schedules import declare_schedules
 from .claim_loop import ClaimLoop
 from .leases import Leases
 from .maintenance import PartitionMaker, ServiceThread, WorkerRegistration

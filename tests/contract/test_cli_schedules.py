@@ -134,9 +134,9 @@ def test_the_application_gives_the_options_of_the_task_and_checks_its_arguments(
         '{"days":7}',
     )
     wrong = [
-        (["--args", '{"weeks": 7}'], "weeks"),
+        (["--args", '{"days": 7, "weeks": 7}'], "unexpected keyword argument 'weeks'; its parameters are: days"),
         (["--args", '{"days": "seven"}'], "days"),
-        ([], "days"),
+        ([], "missing a required argument: 'days'; its parameters are: days"),
     ]
     for options, word in wrong:
         result = add(database, *options, application, name="other", exit_code=1)

@@ -14,12 +14,13 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner, Result
 
+from outboxq import migrations
 from outboxq.cli import main
 from outboxq.cli.status import _for_people
 from outboxq.model import EventType, Outcome
 from outboxq.model.histograms import BUCKETS
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import TaskMetric
+from outboxq.store import Store, TaskMetric
 from tests.terminal import shown
 from tests.waiting import until
 
@@ -112,7 +113,7 @@ def test_a_terminal_gets_a_table_in_words(database):
     ]
     assert (seen[7][0], len(seen[7])) == ("ledger", 7)  # nothing of mail has ended
     notes = " ".join(word for line in seen[8:] for word in line)
-    assert notes == "rates are counted from the events: no worker has written statistics yet"
+    assert notes == "rates are counted from the events: no worker has written statistics in this time"
 
 
 def counted(database, **numbers):
@@ -152,12 +153,23 @@ def test_people_see_where_there_are_more_and_since_when_workers_have_counted(dat
         database.add(database.store, queue="mail")
     database.store.samples.record(database.store.samples.count())
     counted(database, completed=3)
-    now, rates, times, full, note = _for_people(database.store.stats(), by_task=False, exact=False)
+    now, rates, times, full, note = _for_people(
+        database.store.stats(), by_task=False, exact=False, store=database.store
+    )
     assert dict(zip(now[0], now[1][0], strict=True))["ready"] == "2+"
     assert dict(zip(rates[0], rates[1][0], strict=True))["completed"] == 3
     assert times[0][:4] == ["queue", "wait p50", "wait p95", "wait p99"]
     assert full[1][0][:2] == ("mail", 3)
     assert "rates are what workers have counted since" in note[0][0]
+
+
+def test_people_see_why_the_events_are_counted(database):
+    migrations.downgrade(database.url, "0001")
+    store = Store(database.engine)
+    database.add(store, queue="mail")
+    *_, (note, _) = _for_people(store.stats(), by_task=False, exact=False, store=store)
+    assert note == ["rates are counted from the events: the schema is older than the statistics; run: outboxq upgrade"]
+    assert _for_people(store.stats(), by_task=False, exact=True, store=store)[2:] == []
 
 
 WATCHED = """

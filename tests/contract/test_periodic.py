@@ -120,6 +120,26 @@ def test_a_schedule_that_the_code_gave_up_is_paused(database):
     assert old.schedules.get("report").paused_at is None
 
 
+def test_a_schedule_whose_task_went_with_it_goes_on_and_is_told(database, caplog):
+    """It may be another program's."""
+    old, new = Outbox(database.engine, version="2"), Outbox(database.engine, version="3")
+    old.periodic("@daily", args=("eu",))(old.task(name="report")(report))
+    old.sync_schedules()
+    new.task(name="other")(report)
+    with caplog.at_level(logging.INFO):
+        new.sync_schedules()
+        assert "schedules go on whose tasks this code does not have: report; if no other program" in caplog.text
+        assert new.schedules.get("report").paused_at is None
+        caplog.clear()
+        new.tasks.version = "1"
+        new.sync_schedules()
+        assert caplog.text == "", "a newer release has it"
+        new.tasks.version = "3"
+        new.schedules.pause("report", using=new)
+        new.sync_schedules()
+        assert caplog.text == ""
+
+
 def test_an_older_version_leaves_the_newer_ones_schedules_alone(database):
     def release(version, rule):
         outbox = Outbox(database.engine, version=version)
@@ -233,7 +253,7 @@ def test_the_present_transaction_is_joined_where_it_is_known(database):
 
 @pytest.mark.in_turn
 def test_without_a_transaction_only_reading_works(outbox, task):
-    with pytest.raises(InvalidTarget, match="schedules.put"):
+    with pytest.raises(InvalidTarget, match=r"schedules.put\('mine'\).*write using=session .* or using=outbox"):
         outbox.schedules.put("mine", task, "@daily", args=("eu",))
     with pytest.raises(InvalidTarget, match=r"schedules.pause\('mine'\)"):
         outbox.schedules.pause("mine")

@@ -220,6 +220,21 @@ def test_a_pause_waits_for_the_planter_that_holds_the_schedule(postgresql):
     assert [one.status for one in store.schedules.ticks("seconds")] == [TaskStatus.READY]
 
 
+def test_releases_that_declare_a_new_schedule_at_once_leave_it_to_the_newer(postgresql):
+    """The older one has seen no schedule, and waits for the newer one's row."""
+    schedules = postgresql.frozen.schedules
+    with postgresql.host.connect() as connection, connection.begin():
+        schedules.declare([new(rule="every 30")], declared_by="1.10", using=connection)
+        older = threading.Thread(
+            target=schedules.declare, args=([new(rule="every 20")],), kwargs={"declared_by": "1.9"}
+        )
+        older.start()
+        until(lambda: postgresql.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
+    older.join(60)
+    stored = schedules.get("seconds")
+    assert (stored.declared_by, stored.rule) == ("1.10", "every 30")
+
+
 @pytest.fixture
 def granted_before(cluster, migrated_postgresql):
     return partial(_granted_before, cluster, migrated_postgresql)

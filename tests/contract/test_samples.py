@@ -120,6 +120,22 @@ def test_dead_letters_are_counted_up_to_the_bound(database, bounds):
     assert sum(one.failed for one in database.frozen.stats()) == 6
 
 
+def test_a_queue_whose_dead_letters_were_not_reached_says_so(database, bounds):
+    counted(database)
+    fail(database, 6, queue="mail")
+    fail(database, 1, queue="sms")
+    database.add(queue="web")
+    found = {one.queue: one for one in database.frozen.stats()}
+    assert all(found[queue].failed_at_least for queue in ("mail", "web"))
+    [none] = database.frozen.stats(queues=["none"])
+    assert (none.failed, none.failed_at_least) == (0, True)
+    database.frozen.samples.record(database.frozen.samples.count())
+    found = {one.queue: one for one in database.frozen.stats()}
+    assert (found["sms"].failed_at_least, found["sms"].sample.failed) == (True, 1), "known by the sample"
+    [sms] = database.frozen.stats(queues=["sms"])
+    assert (sms.failed_at_least, sms.sample.failed) == (True, 1)
+
+
 def test_above_the_bound_the_last_sample_is_told_with_its_age(database, bounds):
     counted(database)
     for _ in range(8):
@@ -259,3 +275,14 @@ def test_a_clock_that_was_set_back_stops_no_job(database):
     assert not jobs.take("sample", for_at_most=HOUR).is_mine
     database.clock.advance(timedelta(hours=-5))
     assert jobs.take("sample", for_at_most=HOUR).is_mine
+
+
+def test_a_sample_of_the_future_is_not_the_last_one(database):
+    samples = database.frozen.samples
+    database.add(queue="mail")
+    samples.record(samples.look())
+    database.clock.advance(timedelta(hours=-1))
+    assert samples.latest() == {}
+    database.add(queue="mail")
+    samples.record(samples.look())
+    assert samples.latest()["mail"].at == database.clock.now

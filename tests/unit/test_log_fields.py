@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from outboxq.cli.logs import LogFormat, configure
-from outboxq.context import current
-from outboxq.logging import FIELDS, TaskContextFilter
+from outboxq.context import LOG_FIELDS, TaskContextFilter, current
 from outboxq.model.log_fields import OUTCOMES, fields_of
 from outboxq.model.records import ENDS_CLAIM
 from tests.unit.test_end_log import CLAIM, SECRET
@@ -93,15 +92,15 @@ def inside():
 def filtered(**extra):
     record = logging.makeLogRecord({"name": "shop", "msg": "x", **extra})
     assert TaskContextFilter().filter(record) is True
-    return {name: getattr(record, name) for name in FIELDS}
+    return {name: getattr(record, name) for name in LOG_FIELDS}
 
 
 def test_a_record_inside_a_handler_gets_its_task(inside):
-    assert filtered() == {name: OF_A_CLAIM[name] for name in FIELDS}
+    assert filtered() == {name: OF_A_CLAIM[name] for name in LOG_FIELDS}
 
 
 def test_a_record_outside_has_none_so_a_format_may_name_the_fields():
-    assert filtered() == dict.fromkeys(FIELDS)
+    assert filtered() == dict.fromkeys(LOG_FIELDS)
 
 
 def test_a_field_that_the_record_has_is_kept(inside):
@@ -115,7 +114,7 @@ def test_it_is_configured_by_its_name(inside):
         {
             "version": 1,
             "disable_existing_loggers": False,
-            "filters": {"task": {"()": "outboxq.logging.TaskContextFilter"}},
+            "filters": {"task": {"()": "outboxq.context.TaskContextFilter"}},
             "formatters": {"own": {"format": "%(task)s %(attempt)s %(message)s"}},
             "handlers": {
                 "own": {"class": "logging.StreamHandler", "stream": stream, "filters": ["task"], "formatter": "own"}
@@ -140,5 +139,5 @@ def test_our_commands_print_them_as_json_and_leave_out_what_is_not_there():
         current.reset(token)
         outside, inside = (json.loads(line) for line in stderr.getvalue().splitlines())
     assert set(outside) == {"timestamp", "level", "logger", "message"}
-    assert {name: inside[name] for name in FIELDS} == {name: OF_A_CLAIM[name] for name in FIELDS}
+    assert {name: inside[name] for name in LOG_FIELDS} == {name: OF_A_CLAIM[name] for name in LOG_FIELDS}
     assert SECRET not in stderr.getvalue()

@@ -9,7 +9,8 @@ import pytest
 
 from outboxq.model import Claim, EventType, Outcome
 from outboxq.model.histograms import BUCKETS
-from outboxq.worker.meter import TASK_BOUNDS, ClaimResult, Meter, Timing
+from outboxq.model.log_fields import OUTCOMES
+from outboxq.worker.meter import TASK_BOUNDS, AttemptEnd, ClaimResult, Meter, Timing
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -134,3 +135,7 @@ def test_queues_of_recovered_tasks_and_lost_leases_are_counted():
     meter.recovered(["mail", "mail", "web"])
     meter.lease_lost("mail")
     assert (meter.read_recovered(), meter.read_leases_lost()) == ({"mail": 2, "web": 1}, {"mail": 1})
+
+
+def test_the_log_and_the_counts_have_the_same_words_for_an_outcome():
+    assert {*OUTCOMES.values()} == {*AttemptEnd} - {AttemptEnd.TIMED_OUT}

@@ -57,7 +57,7 @@ def _make_tables(using: str, **_: Any) -> None:
 
 def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
     """Store the subscriptions and the schedules, which are then there before the first worker; in tests, again after each flush."""
-    from ...schedules import declare_schedules
+    from ...task.schedules import declare_schedules
     from .django_outbox import outboxes
     from .operations import has_tables
 

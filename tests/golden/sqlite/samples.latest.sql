@@ -8,4 +8,8 @@ SELECT
     queue_samples.oldest_ready_at,
     queue_samples.exact
 FROM queue_samples
-WHERE queue_samples.at = (SELECT max(queue_samples.at) AS max_1 FROM queue_samples)
+WHERE queue_samples.at = (
+    SELECT max(queue_samples.at) AS max_1
+    FROM queue_samples
+    WHERE queue_samples.at <= :now
+)

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import builtins
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from .errors import InvalidTarget
-from .integration.ambient import CURRENT, OutboxRef, resolve_target
-from .model import Handle, duration
-from .model.options import choice
-from .model.rules import check_rule, parse_rule, rule_of, zone_of
-from .model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick
-from .store import Store, check_schedule
-from .store.arguments import aware, positive
+from ..errors import InvalidTarget
+from ..integration.ambient import CURRENT, OutboxRef, resolve_target
+from ..model import Handle, duration
+from ..model.options import choice
+from ..model.rules import check_rule, parse_rule, rule_of, zone_of
+from ..model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick, is_older
+from ..store import Store, check_schedule
+from ..store.arguments import aware, positive
 from .task import Task, TaskRegistry, call_of
 
 log = logging.getLogger("outboxq.worker")
 
 RETENTION: Final = "outboxq.retention"
 """The name of the schedule that deletes old tasks."""
+_NAMED = 5
+"""The number of schedules that a log line names."""
 
 
 class Scheduling(OutboxRef, Protocol):
@@ -158,14 +160,14 @@ class Schedules:
         return next_ticks(rule, every=every, tz=tz, count=count, after=after)
 
     def _writing(self, using: object, method: str, name: str) -> AbstractContextManager[object]:
-        return resolve_target(self._outbox, using, f"schedules.{method}({name!r})")
+        return resolve_target(self._outbox, using, f"schedules.{method}({name!r})", is_option=True)
 
     @contextmanager
     def _reading(self, using: object) -> Iterator[object]:
         """Yield the target; None, for a transaction of the store's own, where the present one is not known."""
         with ExitStack() as stack:
             try:
-                target = stack.enter_context(resolve_target(self._outbox, using, "schedules"))
+                target = stack.enter_context(resolve_target(self._outbox, using, "schedules", is_option=True))
             except InvalidTarget:
                 if using is not CURRENT:
                     raise
@@ -233,15 +235,31 @@ def declare_schedules(store: Store, tasks: TaskRegistry, *, using: object = None
     if not (schedules or names):
         return
     store.schedules.declare(schedules, declared_by=tasks.version, tasks=names, using=using)
-    if RETENTION not in {one.name for one in schedules}:
-        for one in store.schedules.list(using=using):
-            if one.name == RETENTION and one.declared_by is not None and one.paused_at is None:
-                log.info(
-                    "the schedule %s deletes old tasks, though this code does not ask for it; if no other program does, remove "
-                    "it: outboxq schedule remove %s",
-                    RETENTION,
-                    RETENTION,
-                )
+    _tell_left_over(store.schedules.list(using=using), tasks)
+
+
+def _tell_left_over(stored: Iterable[Schedule], tasks: TaskRegistry) -> None:
+    """Log which schedules of some code go on though this code does not ask for them: another program may."""
+    declared = {one.name for one in tasks.schedules}
+    ours = [one for one in stored if one.declared_by is not None and one.paused_at is None and one.name not in declared]
+    if RETENTION in {one.name for one in ours}:
+        log.info(
+            "the schedule %s deletes old tasks, though this code does not ask for it; if no other program does, remove it: "
+            "outboxq schedule remove %s",
+            RETENTION,
+            RETENTION,
+        )
+    unknown = [
+        one.name for one in ours if one.task_name not in tasks and not is_older(tasks.version, one.declared_by or "")
+    ]
+    if unknown:
+        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+        log.info(
+            "schedules go on whose tasks this code does not have: %s%s; if no other program has them, remove each: outboxq "
+            "schedule remove NAME",
+            ", ".join(unknown[:_NAMED]),
+            more,
+        )
 
 
 def _in_utc(moment: datetime | None, name: str) -> datetime | None:

@@ -9,19 +9,19 @@ from datetime import datetime, timedelta
 from inspect import isfunction
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_type_hints
 
-from .context import TaskContext
-from .errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
-from .integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
-from .model import Handle, NewTask, OnConflict, OnDeadLetter, TaskOptions, duration
-from .model.headers import headers_as_json
-from .model.options import choice, times
-from .model.schedules import NewSchedule
-from .model.subscriptions import Subscription, patterns_of
-from .model.unknown_options import OF_ONE_CALL, naming_options, no_method
-from .model.uuid7 import uuid7
-from .payload.parameters import Parameters
-from .retry import RetryPolicy
-from .store import check_subscription
+from ..context import TaskContext
+from ..errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
+from ..integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
+from ..model import Handle, NewTask, OnConflict, OnDeadLetter, TaskOptions, duration
+from ..model.headers import headers_as_json
+from ..model.options import choice, times
+from ..model.schedules import NewSchedule
+from ..model.subscriptions import Subscription, patterns_of
+from ..model.unknown_options import OF_ONE_CALL, naming_options, no_method
+from ..model.uuid7 import uuid7
+from ..payload.parameters import Parameters
+from ..retry import RetryPolicy
+from ..store import check_subscription
 
 P = ParamSpec("P")
 R = TypeVar("R")

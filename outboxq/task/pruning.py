@@ -5,18 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from .context import TaskContext
-from .errors import InvalidArgument
-from .integration.ambient import OutboxRef
-from .model import TaskOptions, duration
-from .model.options import is_span
-from .model.schedules import CatchUp, NewSchedule, Overlap
-from .retry import RetryPolicy
+from ..context import TaskContext
+from ..errors import InvalidArgument
+from ..integration.ambient import OutboxRef
+from ..model import TaskOptions, duration
+from ..model.options import is_span
+from ..model.schedules import CatchUp, NewSchedule, Overlap
+from ..retry import RetryPolicy
 from .schedules import RETENTION, schedule_for
 from .task import ContextTask, Task
 
 if TYPE_CHECKING:
-    from .outbox import Outbox
+    from ..outbox import Outbox
 
 PRUNE: Final = "outboxq.prune"
 """The name of the task."""

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from .errors import ConfigurationError
-from .integration.base import Integration
-from .integration.hook_calls import HookCalls
-from .model import duration
-from .model.rules import check_rule, rule_of
-from .model.schedules import CatchUp, Overlap
-from .model.unknown_options import OF_A_SCHEDULE, naming_options
+from ..errors import ConfigurationError
+from ..integration.base import Integration
+from ..integration.hook_calls import HookCalls
+from ..model import duration
+from ..model.rules import check_rule, rule_of
+from ..model.schedules import CatchUp, Overlap
+from ..model.unknown_options import OF_A_SCHEDULE, naming_options
+from ..store import Store
 from .schedules import Schedules, declare_schedules, schedule_for
-from .store import Store
 from .task import Task, TaskRegistry
 
 T = TypeVar("T")
