@@ -173,6 +173,12 @@ MUTANTS = (
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
+        "a task whose completion is committed is said to be given back",
+        "outboxq/worker/handback.py",
+        ((" if one.state is not ClaimState.COMMITTED]", "]"),),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
         "a hook is told of an outcome that is discarded",
         "outboxq/worker/task_runner.py",
         (

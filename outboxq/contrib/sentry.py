@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 try:
@@ -138,8 +138,8 @@ class _Attempt:
 def _data(context: TaskContext) -> dict[str, object]:
     """Return the data fields of an attempt, under the names that Sentry's page about queues reads."""
     # Where the due time is not known, that of the enqueue: they differ for a task that was delayed or is tried again.
-    due: datetime = getattr(context.claim, "available_at", None) or context.created_at
-    waited = max(timedelta(0), context.claim.started_at - due)
+    since = context.claim.waits_since or context.created_at
+    waited = max(timedelta(0), context.claim.started_at - since)
     return {
         "messaging.system": "outboxq",
         "messaging.message.id": str(context.task_id),

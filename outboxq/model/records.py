@@ -205,6 +205,11 @@ class Claim:
         return f"task {self.id} ({self.task_name})"
 
     @property
+    def waits_since(self) -> datetime | None:
+        """The moment at which it was there and due; None: not known."""
+        return None if self.available_at is None else max(self.available_at, self.created_at)
+
+    @property
     def makes_way(self) -> bool:
         """True if its end may let another task start without an insert: the next of its key or of its limited queue."""
         return self.partition_key is not None or self.limited

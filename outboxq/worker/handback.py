@@ -15,7 +15,7 @@ from ..store.failure_log import say
 from .deadline import run_with_timeout
 from .executor import STOPPED, released
 from .failpoints import Failpoint, OnFailpoint
-from .leases import Leases
+from .leases import ClaimState, Leases
 from .meter import Meter
 
 log = logging.getLogger("outboxq.worker")
@@ -43,7 +43,7 @@ class Handback:
         before the first has committed.
         """
         with self._lock:
-            held = self.leases.held()
+            held = [one for one in self.leases.held() if one.state is not ClaimState.COMMITTED]
             for one in held:
                 one.context.was_lost = True
                 fields = fields_of(one.claim, outcome=OUTCOMES[EventType.RELEASED])

@@ -65,10 +65,9 @@ class ActiveClaim:
         claim, began, ended = self.claim, self.context.began, self.context.ended
         if began is None:
             return Timing(None, None)
-        waited, due = began - self.sent, claim.available_at
-        if due is not None:
-            due = max(due, claim.created_at)
-            waited += (claim.started_at - due).total_seconds()
+        waited, since = began - self.sent, claim.waits_since
+        if since is not None:
+            waited += (claim.started_at - since).total_seconds()
         return Timing(max(0.0, waited), None if ended is None else ended - began)
 
 

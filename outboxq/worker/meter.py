@@ -244,8 +244,8 @@ class Meter:
         try:
             headers = headers_of_json(claim.headers)
             schedule, tick = headers[SCHEDULE_HEADER], datetime.fromisoformat(headers[TICK_HEADER])
-            due = claim.started_at if claim.available_at is None else max(claim.available_at, claim.created_at)
-            late = max(0.0, (due - tick).total_seconds() + waited)
+            since = claim.waits_since or claim.started_at
+            late = max(0.0, (since - tick).total_seconds() + waited)
         except (KeyError, ValueError, TypeError):  # foreign SQL wrote them
             return
         counts = self._lateness[schedule]

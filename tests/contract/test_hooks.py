@@ -586,6 +586,27 @@ def test_what_is_given_back_unbegun_is_not_handled(make, notes):
     assert sorted(outbox.store.get(handle.id).status for handle in handles) == ["Completed", "Ready", "Ready"]
 
 
+def test_a_hook_that_hangs_after_a_commit_leaves_no_task_to_give_back(make, caplog):
+    told, may_end = threading.Event(), threading.Event()
+
+    class Slow(Hook):
+        def ended(self, context, outcome, seconds):
+            told.set()
+            may_end.wait(60)
+
+    outbox = make(Slow())
+    handle = outbox.task(name="t", transactional=True)(lambda: None).using(outbox).enqueue()
+    worker = outbox.worker(notifications=False)
+    worker.start()
+    try:
+        assert told.wait(60)
+        assert worker.stop(timeout=0.01)
+    finally:
+        may_end.set()
+    assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
+    assert "given back" not in caplog.text
+
+
 SHOP = """
     import sys
     from contextlib import contextmanager

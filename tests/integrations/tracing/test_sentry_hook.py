@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from threading import Event
 from uuid import uuid4
 
 import pytest
@@ -14,7 +15,7 @@ import sentry_sdk
 from outboxq import Cancel, Retry, RetryPolicy, Snooze, TaskContext
 from outboxq.contrib.opentelemetry import OpenTelemetryHook
 from outboxq.contrib.sentry import SentryHook, _data
-from outboxq.model import NewTask
+from outboxq.model import Claim, NewTask
 from outboxq.model.uuid7 import uuid7
 
 pytestmark = pytest.mark.in_turn
@@ -259,18 +260,20 @@ def test_tasks_without_headers_have_traces_of_their_own(outbox, sentry):
     assert one != two
 
 
-def test_the_latency_counts_from_the_moment_at_which_the_task_was_due():
+def test_the_latency_counts_from_the_moment_at_which_the_task_was_there_and_due():
     enqueued = datetime(2030, 1, 1, 12, tzinfo=UTC)
     started = enqueued + timedelta(hours=1, milliseconds=30)
+    unknown = {one.name: None for one in fields(Claim)} | {"args": "{}", "queue": "default", "attempt": 1}
+    claim = Claim(**unknown | {"created_at": enqueued, "started_at": started})
 
-    def latency(**known):
-        claim = SimpleNamespace(started_at=started, args="{}", **known)
-        context = SimpleNamespace(claim=claim, created_at=enqueued, task_id=1, queue="default", attempt=1)
+    def latency(due):
+        context = TaskContext(replace(claim, available_at=due), max_attempts=1, stopping=Event())
         return _data(context)["messaging.message.receive.latency"]
 
-    assert latency(available_at=enqueued + timedelta(hours=1)) == 30
-    assert latency(available_at=None) == 3_600_030
-    assert latency(available_at=started + timedelta(seconds=1)) == 0
+    assert latency(enqueued + timedelta(hours=1)) == 30
+    assert latency(None) == 3_600_030
+    assert latency(enqueued - timedelta(days=9)) == 3_600_030, "it was enqueued for a moment in the past"
+    assert latency(started + timedelta(seconds=1)) == 0
 
 
 def test_it_goes_with_opentelemetry_and_the_callers_headers(outbox, sentry, telemetry):
