@@ -84,7 +84,8 @@ class Metrics:
     def sum_up(self, *, spans: int = 100) -> int:
         """Sum up old metrics, up to so many spans of each length, and delete very old ones. Returns the number of spans.
 
-        Each span is a transaction of its own, and is summed up once, however many workers do it.
+        Each span is a transaction of its own, and is summed up once, however many workers do it. Once the store's owner has gone,
+        the rest is left to others.
         """
         present, done = now(self._store), 0
         MaintenanceJobs(self._store).make(SUM_UP)
@@ -92,6 +93,8 @@ class Metrics:
             before = _begin(present - age, length)
             values = {"before": before, "seconds": int(length.total_seconds())}
             for _ in range(spans):
+                if self._store.gone.is_set():
+                    return done
                 found = self._store.read(statements.newest_to_sum_up, **values)
                 if not found or not self._sum_up_one(_begin(found[0]["at"], length), length):
                     break

@@ -182,6 +182,8 @@ class StatisticsUpkeep:
         found = self.store.samples.look()
         if not all(one.exact for one in found):
             found = self._count()
+        if self.store.gone.is_set():  # the connections are closed: another worker takes over
+            return _SAMPLE_EVERY
         self.store.samples.record(found)
         again = max(_SAMPLE_EVERY, _SHARE * (self.clock() - began))
         self.store.maintenance_jobs.done(SAMPLE, again_in=timedelta(seconds=again))
@@ -197,10 +199,14 @@ class StatisticsUpkeep:
 
     def _sum_up(self) -> float:
         """Sum up old metrics if that is due. Returns the seconds until it is due again."""
+        if self.store.gone.is_set():
+            return _SUM_UP_EVERY.total_seconds()
         turn = self.store.maintenance_jobs.take(SUM_UP, for_at_most=_AT_MOST)
         if not turn.is_mine:
             return turn.due_in.total_seconds()
         self.store.metrics.sum_up()
+        if self.store.gone.is_set():
+            return _SUM_UP_EVERY.total_seconds()
         self.store.samples.thin_out()
         self.store.maintenance_jobs.done(SUM_UP, again_in=_SUM_UP_EVERY)
         return _SUM_UP_EVERY.total_seconds()

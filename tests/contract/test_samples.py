@@ -268,6 +268,21 @@ def test_only_one_of_those_that_ask_at_once_gets_a_job(database):
         database.clock.advance(HOUR)
 
 
+def test_a_worker_that_has_stopped_meanwhile_writes_no_sample_and_sums_up_nothing(database, monkeypatch):
+    """Its connections are closed, and its thread may be the last one of the process."""
+    database.add(queue="mail")
+    counted(database)
+    database.clock.advance(HOUR)
+    gone = threading.Event()
+    store = Store(database.engine, clock=database.clock, gone=gone)
+    monkeypatch.setattr(store.samples, "look", lambda: gone.set() or database.frozen.samples.look())
+    upkeep(store).run_once()
+    assert gone.is_set()
+    assert database.rows("SELECT at FROM queue_samples") == []
+    assert store.metrics.sum_up() == 0
+    assert database.rows("SELECT seconds FROM task_metrics") == [(10,)]
+
+
 def test_samples_take_one_percent_of_the_time_at_most(database, bounds, monkeypatch):
     for _ in range(6):
         database.add(queue="mail")
