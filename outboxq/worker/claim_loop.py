@@ -251,8 +251,8 @@ class ClaimLoop(threading.Thread):
     def _wait_for_work(self) -> None:
         """Wait until there may be more to claim. In a burst, only the worker's own tasks and what they enqueue can be more."""
         if self.burst:
-            while not self.pool.wait_until_at_most(0) and not self.stopping.is_set():
-                pass
+            while not self.pool.wait_until_at_most(0, _STUCK_AFTER) and not self.stopping.is_set():
+                pass  # of a handler thread that died, no job ends; the last wake may have come before this wait
             self.completer.flush()
             if self._expects_suspects():
                 self.stopping.wait(_SUSPECT_MIN_DELAY.total_seconds())

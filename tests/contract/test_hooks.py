@@ -504,6 +504,25 @@ def test_an_interrupt_after_the_handler_does_not_cost_its_outcome(make):
     assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
 
 
+@pytest.mark.in_turn
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_burst_stops_whose_handler_died_before_the_claim_loop_waited_for_it(make):
+    outbox = make(Broken("ended", KeyboardInterrupt()))
+    outbox.task(name="t")(lambda: None).using(outbox).enqueue()
+    worker = outbox.worker(notifications=False, drain_timeout=10)
+    wait, wake, wakes = worker._pool.wait_until_at_most, worker._pool.wake, []
+
+    def wait_late(jobs, timeout=None):
+        if jobs == 0:
+            until(lambda: len(wakes) == 2)
+        return wait(jobs, timeout)
+
+    worker._pool.wait_until_at_most = wait_late
+    worker._pool.wake = lambda: wakes.append(wake())
+    assert worker.run(burst=True) == 1
+    assert not worker._claim_loop.is_alive()
+
+
 @pytest.mark.parametrize("hooks", [[Hook], Hook, [object], "timing", None, [None], 7], ids=repr)
 def test_what_is_no_hook_is_refused(hooks):
     with pytest.raises(ConfigurationError, match=r"hooks= takes .*; write hooks=\[MyHook\(\)\]"):
