@@ -1456,6 +1456,24 @@ MUTANTS = (
         ("tests/contract/test_metrics.py",),
     ),
     Mutant(
+        "a queue whose dead letters lie beyond the bound has none",
+        "outboxq/store/depths.py",
+        (('mine["failed_at_least"] = True', 'mine["failed_at_least"] = "failed" in mine'),),
+        ("tests/contract/test_samples.py",),
+    ),
+    Mutant(
+        "the zeros of workers that count no more stand for what happened",
+        "outboxq/store/metrics.py",
+        (("    if not rows:\n        return None\n", ""),),
+        ("tests/contract/test_metrics.py",),
+    ),
+    Mutant(
+        "a sample of the future is the last one",
+        "outboxq/database/statements/samples.py",
+        ((".where(_sample.at <= g.now)", ""),),
+        ("tests/contract/test_samples.py",),
+    ),
+    Mutant(
         "each worker takes samples",
         "outboxq/database/statements/maintenance_jobs.py",
         (("_job.due_at <= g.now, _job.done_at", "_job.due_at.is_not(None), _job.done_at"),),

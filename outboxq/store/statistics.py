@@ -163,7 +163,7 @@ def stats(
     """
     since = duration(window, "window")
     if not timedelta(0) < since <= LONGEST:
-        raise InvalidArgument(f"window must be longer than nothing, and at most {LONGEST.days} days, not {window!r}")
+        raise InvalidArgument(f"window must be longer than nothing, and at most {LONGEST.days} days, not {window}")
     if by not in get_args(By):
         raise InvalidArgument(f"by is 'queue' or 'task', not {by!r}")
     names, by_task = queue_names(queues), by == "task"

@@ -137,5 +137,5 @@ def test_queues_of_recovered_tasks_and_lost_leases_are_counted():
     assert (meter.read_recovered(), meter.read_leases_lost()) == ({"mail": 2, "web": 1}, {"mail": 1})
 
 
-def test_the_log_and_the_counts_have_the_same_words_for_an_outcome():
+def test_the_log_and_the_counts_have_the_same_words_for_an_outcome() -> None:
     assert {*OUTCOMES.values()} == {*AttemptEnd} - {AttemptEnd.TIMED_OUT}
