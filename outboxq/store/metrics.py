@@ -140,7 +140,7 @@ def happened(
 ) -> tuple[dict[tuple[str, str | None], Row], datetime] | None:
     """Add up what workers have counted since a moment, by queue or task, with the begin of the first span that is kept.
 
-    None: no worker has written anything in this time. So the events are counted where nobody counts any more, such as after a
+    None: no worker has written anything in this time. So the events are counted where no worker counts any more, such as after a
     return to an older release. A worker writes a span of ten seconds when it is over. So the window ends, as it begins, up to ten
     seconds earlier.
     """
