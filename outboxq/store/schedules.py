@@ -375,7 +375,9 @@ class Schedules:
                     fault = "the outboxq schema is older than 0002 and has no tables for schedules"
                     raise SchemaOutOfDate(fault, remedy=UPGRADE)
                 self._has_tables = True
-            return work(target)
+            # Each change is several statements, and planting may end in an error: a caller's transaction goes on without them.
+            with target.atomic(savepoint=begin is Begin.WRITE and not target.own):
+                return work(target)
 
         return self._store.run(where_there_are_tables, using=using, begin=begin, done=done)
 

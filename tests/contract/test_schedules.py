@@ -73,6 +73,23 @@ def test_planting_goes_on_where_it_stopped(database):
     assert {one.status for one in schedules.ticks("nightly")} == {TaskStatus.READY}
 
 
+@pytest.mark.parametrize("change", ["resume", "trigger"])
+def test_a_change_that_cannot_be_planted_leaves_nothing_in_the_callers_transaction(database, change):
+    schedules = database.frozen.schedules
+    schedules.put(new())
+    if change == "resume":
+        schedules.pause("nightly")
+    database.run("UPDATE task_schedules SET tz = 'Moon/Base'")
+    database.clock.advance(3600)
+    tables = ("task_schedules", "task_executions", "task_outbox", "execution_events")
+    before = [database.rows(f"SELECT * FROM {table}") for table in tables]
+    with database.host.connect() as connection, connection.begin():
+        with pytest.raises(InvalidArgument, match="Moon/Base"):
+            getattr(schedules, change)("nightly", using=connection)
+        connection.exec_driver_sql("SELECT 1")
+    assert [database.rows(f"SELECT * FROM {table}") for table in tables] == before
+
+
 def test_a_rare_schedule_is_not_written_until_its_tick_is_near(database):
     schedules = database.frozen.schedules
     schedules.put(new(rule="0 0 * * *"))
