@@ -207,7 +207,8 @@ class Claim:
     @property
     def waits_since(self) -> datetime | None:
         """The moment at which it was there and due; None: not known."""
-        return None if self.available_at is None else max(self.available_at, self.created_at)
+        due = self.available_at
+        return due if due is None or due > self.created_at else self.created_at
 
     @property
     def makes_way(self) -> bool:

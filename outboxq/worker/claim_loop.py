@@ -278,7 +278,7 @@ class ClaimLoop(threading.Thread):
             outcomes = [released(claim, STOPPED) for claim in claims]
             with releasing(outcomes, self._on_failpoint):
                 lost = self.store.finish(outcomes)
-                self.meter.ended([outcome for outcome in outcomes if outcome.claim.id not in lost], {})
+                self.meter.ended([outcome for outcome in outcomes if outcome.claim.id not in lost])
 
     def _release_unknown(self, claims: Sequence[Claim]) -> None:
         try:

@@ -261,4 +261,4 @@ class Completer(threading.Thread):
     def _count(self, outcomes: Sequence[Outcome], lost: frozenset[UUID], locked: frozenset[UUID] = frozenset()) -> None:
         """Count what the database has answered, while the leases are held: they know the times."""
         answered = [outcome for outcome in outcomes if outcome.claim.id not in locked] if locked else outcomes
-        self.meter.ended(answered, self.leases.timings(outcome.claim for outcome in answered), lost=lost)
+        self.meter.ended(answered, self.leases.timings(answered), lost=lost)

@@ -65,7 +65,7 @@ class Handback:
                 lost, locked = self.store.finish_unlocked(outcomes)
                 ended += len(lost)
                 given_back = [outcome for outcome in outcomes if outcome.claim.id not in lost | locked]
-                self.meter.ended(given_back, self.leases.timings(outcome.claim for outcome in given_back))
+                self.meter.ended(given_back, self.leases.timings(given_back))
                 if not locked or over.wait(_RETRY_AFTER):
                     break
                 outcomes[:] = [outcome for outcome in outcomes if outcome.claim.id in locked]

@@ -13,12 +13,12 @@ from enum import Enum, auto
 from uuid import UUID
 
 from ..context import TaskContext
-from ..model import Claim
+from ..model import Claim, Outcome
 from ..model.log_fields import LOST, fields_of
 from ..store import Lease, Store
 from ..store.failure_log import FailureLog
 from .failpoints import Failpoint, OnFailpoint
-from .meter import Meter, Timing
+from .meter import UNKNOWN, Meter, Timing
 
 log = logging.getLogger("outboxq.worker")
 
@@ -64,11 +64,11 @@ class ActiveClaim:
         """Return how long the task waited from its due time to the start of its handler, and how long that ran."""
         claim, began, ended = self.claim, self.context.began, self.context.ended
         if began is None:
-            return Timing(None, None)
+            return UNKNOWN
         waited, since = began - self.sent, claim.waits_since
         if since is not None:
             waited += (claim.started_at - since).total_seconds()
-        return Timing(max(0.0, waited), None if ended is None else ended - began)
+        return waited if waited > 0 else 0.0, None if ended is None else ended - began
 
 
 @dataclass(eq=False, repr=False)
@@ -136,15 +136,14 @@ class Leases:
             one.context.was_lost = True
         self.meter.lease_lost(claim.queue)
 
-    def timings(self, claims: Iterable[Claim]) -> dict[UUID, Timing]:
-        """Return how long the attempts of those claims waited and ran that this process holds, by the ids of their tasks."""
-        found = {}
+    def timings(self, outcomes: Iterable[Outcome]) -> list[Timing]:
+        """Return how long each of these attempts waited and ran, in their order; UNKNOWN for one that this process does not hold."""
         with self._lock:
-            for claim in claims:
-                one = self._held.get(claim.id)
-                if one is not None and one.claim.lease_token == claim.lease_token:
-                    found[claim.id] = one.timing
-        return found
+            found = [(outcome.claim, self._held.get(outcome.claim.id)) for outcome in outcomes]
+        return [
+            one.timing if one is not None and one.claim.lease_token == claim.lease_token else UNKNOWN
+            for claim, one in found
+        ]
 
     def held(self) -> list[ActiveClaim]:
         with self._lock:

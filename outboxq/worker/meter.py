@@ -10,16 +10,16 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from ..model import Claim, EventType, Outcome
 from ..model.headers import headers_of_json
-from ..model.histograms import BUCKETS, bucket_of
+from ..model.histograms import BOUNDS, BUCKETS, bucket_of
 from ..model.log_fields import OUTCOMES
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER
 
@@ -53,16 +53,11 @@ class ClaimResult(StrEnum):
     ERROR = "error"
 
 
-class Timing(NamedTuple):
-    """The seconds that an attempt waited and ran. None: it did not begin, or has not ended."""
-
-    waited: float | None
-    """From the moment at which the task was due to the start of the handler."""
-    ran: float | None
-    """From the start of the handler to its end."""
-
-
-_UNKNOWN = Timing(None, None)
+Timing: TypeAlias = tuple[float | None, float | None]
+"""The seconds that an attempt waited, from the moment at which the task was due to the start of the handler, and those that the
+handler ran. None: it did not begin, or has not ended. A plain tuple, for one is made for each task: a named one takes 0.3 us more.
+"""
+UNKNOWN: Final[Timing] = (None, None)
 
 
 @dataclass(slots=True)
@@ -140,17 +135,16 @@ class Meter:
         """The Unix time at which the database last answered a heartbeat or the registration of the worker; None: it has not yet."""
 
     def ended(
-        self, outcomes: Iterable[Outcome], timings: Mapping[UUID, Timing], *, lost: Collection[UUID] = ()
+        self, outcomes: Sequence[Outcome], timings: Sequence[Timing] | None = None, *, lost: Collection[UUID] = ()
     ) -> None:
         """Count the ends of attempts, now that the database has them or has refused them.
 
-        `timings` has the times of the attempts that are known, by the ids of their tasks. `lost` has the ids of those whose
-        outcome was discarded, for their leases were lost.
+        `timings` has the times of each attempt; None: they are not known. `lost` has the ids of the tasks whose outcome was
+        discarded, for their leases were lost.
         """
         with self._lock:
-            for outcome in outcomes:
+            for outcome, timing in zip(outcomes, timings or [UNKNOWN] * len(outcomes), strict=True):
                 claim, kind = outcome.claim, outcome.event_type
-                timing = timings.get(claim.id, _UNKNOWN)
                 if lost and claim.id in lost:
                     end = AttemptEnd.LOST
                 elif kind is EventType.COMPLETED:  # as most are
@@ -163,7 +157,7 @@ class Meter:
                     end = AttemptEnd(OUTCOMES[kind])
                 self._count(claim, end, timing)
 
-    def lost(self, claim: Claim, timing: Timing = _UNKNOWN) -> None:
+    def lost(self, claim: Claim, timing: Timing = UNKNOWN) -> None:
         """Count an attempt without an outcome whose lease was lost."""
         with self._lock:
             self._count(claim, AttemptEnd.LOST, timing)
@@ -227,7 +221,7 @@ class Meter:
             setattr(counts, end, getattr(counts, end) + 1)
         waited, ran = timing
         if waited is not None:
-            counts.wait[bucket_of(waited)] += 1
+            counts.wait[bisect_left(BOUNDS, waited)] += 1  # `bucket_of`, for each task
             counts.wait_seconds += waited
             if (
                 claim.headers is not None
@@ -236,7 +230,7 @@ class Meter:
             ):
                 self._count_tick(claim, waited)
         if ran is not None:
-            counts.run[bucket_of(ran)] += 1
+            counts.run[bisect_left(BOUNDS, ran)] += 1
             counts.run_seconds += ran
 
     def _count_tick(self, claim: Claim, waited: float) -> None:
@@ -267,5 +261,6 @@ _TIMEOUT = f"{TimeoutError.__module__}.{TimeoutError.__qualname__}"
 def _timed_out(outcome: Outcome, timing: Timing) -> bool:
     """Return whether the handler ended itself because it ran beyond the task's timeout, as `TaskContext.checkpoint` does."""
     limit = outcome.claim.timeout_seconds
-    late = timing.ran is not None and limit is not None and timing.ran > limit
+    _, ran = timing
+    late = ran is not None and limit is not None and ran > limit
     return late and outcome.event_type in _FAILURES and outcome.data.get("exception") == _TIMEOUT

@@ -174,7 +174,7 @@ class TaskRunner:
                 self.on_failpoint(Failpoint.BEFORE_COMMIT)
             active.state = ClaimState.COMMITTED
             self.on_failpoint(Failpoint.AFTER_COMMIT)
-            self.meter.ended([outcome], {claim.id: active.timing})
+            self.meter.ended([outcome], [active.timing])
             self.completer.notify_unblocked([claim])
             return outcome
         except LeaseLost as lost:

@@ -19,7 +19,7 @@ from outboxq.model.histograms import BUCKETS, bucket_of
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Percentiles, Store, TaskMetric
 from outboxq.store.metrics import SUM_UP, percentile
-from outboxq.worker.meter import Meter, Timing
+from outboxq.worker.meter import Meter
 from outboxq.worker.statistics import MetricsWriter, StatisticsTables
 from tests.contract import helpers
 from tests.waiting import until
@@ -52,7 +52,7 @@ def ended(meter, *, queue="mail", times=1, kind=EventType.COMPLETED, database):
     """Count ends of a task that is not in the database."""
     claim = helpers.claimed(database, queue=queue, task_name="send")
     outcomes = [Outcome(claim=claim, event_type=kind)] * times
-    meter.ended(outcomes, {claim.id: Timing(0.5, 0.25)})
+    meter.ended(outcomes, [(0.5, 0.25)] * len(outcomes))
 
 
 @pytest.fixture

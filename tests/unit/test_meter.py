@@ -43,8 +43,7 @@ def end(kind: EventType, *, timeout: float | None = None, **data: str) -> Outcom
 
 
 def count(meter: Meter, outcome: Outcome, timing: Timing | None = None, *, lost: bool = False) -> None:
-    timings = {} if timing is None else {outcome.claim.id: timing}
-    meter.ended([outcome], timings, lost={outcome.claim.id} if lost else frozenset())
+    meter.ended([outcome], None if timing is None else [timing], lost={outcome.claim.id} if lost else frozenset())
 
 
 def ends(meter: Meter) -> dict[str, int]:
@@ -75,7 +74,7 @@ def test_an_end_counts_as_what_was_written_and_a_lost_one_as_lost(kind, name):
 @pytest.mark.parametrize("kind", [EventType.RETRY_SCHEDULED, EventType.FAILED])
 def test_a_failure_past_the_timeout_counts_as_timed_out_and_as_nothing_else(kind):
     meter = Meter()
-    late, early = Timing(0.0, 2.5), Timing(0.0, 1.5)
+    late, early = (0.0, 2.5), (0.0, 1.5)
     count(meter, end(kind, timeout=2.0, exception="builtins.TimeoutError"), late)
     assert ends(meter) == {"timed_out": 1}
     count(meter, end(kind, timeout=2.0, exception="builtins.TimeoutError"), early)  # some socket's
@@ -87,14 +86,14 @@ def test_a_failure_past_the_timeout_counts_as_timed_out_and_as_nothing_else(kind
 
 def test_a_task_that_completes_past_its_timeout_is_completed():
     meter = Meter()
-    count(meter, end(EventType.COMPLETED, timeout=2.0), Timing(0.0, 2.5))
+    count(meter, end(EventType.COMPLETED, timeout=2.0), (0.0, 2.5))
     assert ends(meter) == {"completed": 1}
 
 
 def test_times_go_into_the_buckets_and_unknown_ones_nowhere():
     meter = Meter()
-    count(meter, end(EventType.COMPLETED), Timing(0.0005, 0.003))
-    count(meter, end(EventType.COMPLETED), Timing(7200.0, None))
+    count(meter, end(EventType.COMPLETED), (0.0005, 0.003))
+    count(meter, end(EventType.COMPLETED), (7200.0, None))
     count(meter, end(EventType.RELEASED))
     counts = meter.read()["mail", "send"]
     wait, run = [0] * BUCKETS, [0] * BUCKETS
@@ -105,10 +104,10 @@ def test_times_go_into_the_buckets_and_unknown_ones_nowhere():
 
 def test_what_was_read_stays_as_it_was():
     meter = Meter()
-    count(meter, end(EventType.COMPLETED), Timing(0.1, 0.1))
+    count(meter, end(EventType.COMPLETED), (0.1, 0.1))
     meter.claimed(1, 0.01)
     before, claims = meter.read()["mail", "send"], meter.read_claims()[ClaimResult.SOME]
-    count(meter, end(EventType.COMPLETED), Timing(0.1, 0.1))
+    count(meter, end(EventType.COMPLETED), (0.1, 0.1))
     meter.claimed(1, 0.01)
     assert (before.completed, sum(before.wait), sum(before.run)) == (1, 1, 1)
     assert (claims.claims, sum(claims.by_seconds), sum(claims.by_tasks)) == (1, 1, 1)
