@@ -76,7 +76,8 @@ def test_a_callers_open_transaction_over_one_task_changes_no_other(database, out
         transaction.rollback()
     go.set()
     until(lambda: statuses(outbox, handles) == [TaskStatus.COMPLETED] * 4)
-    assert set(runs.values()) == {1}
+    assert [runs[n] for n in (1, 2, 3)] == [1, 1, 1]
+    assert runs[0] <= 2  # its own lease has run out: after the rollback its end comes first, or a recovery
     assert {kind for one in handles for kind in kinds(outbox, one)} == {
         EventType.CREATED,
         EventType.CLAIMED,
