@@ -16,6 +16,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "upgrade": Place(".upgrade:upgrade", "Create or upgrade the tables, subscriptions and schedules."),
     "worker": Place(".worker:worker", "Run the tasks of APP until SIGTERM, SIGINT or SIGHUP."),
     "status": Place(".status:status", "Show counts, rates and durations of each queue."),
+    "log": Place(".log:log", "Print the events of all tasks, or of one, in their order."),
     "task": Place(".tasks:task", "Inspect tasks, or change one."),
     "failed": Place(".failed:failed", "List, redrive or discard dead letters."),
     "queue": Place(".queues:queue", "Pause or limit a queue, or set the order of its keys."),

@@ -12,7 +12,7 @@ import click
 from .console import span, table
 from .database import database_options, database_options_after_ids
 from .groups import Group
-from .tasks import TASK_ID, take_key_back
+from .task_ids import TASK_ID, take_key_back
 
 if TYPE_CHECKING:
     from ..store import Store

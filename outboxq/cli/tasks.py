@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from copy import copy
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import InvalidArgument
-from ..model import TERMINAL, ExecutionEvent, TaskStatus
+from ..model import TERMINAL, TaskStatus
 from .console import plain, short, table
 from .database import database_options, front_end
+from .events import details
 from .groups import Group
+from .task_history import history, reschedule, state_at
+from .task_ids import TASK_ID, take_key_back
 
 if TYPE_CHECKING:
     from ..store import Store
 
 _STATUSES = {status.lower(): status for status in TaskStatus}
-_NAMED = ("reason", "priority", "recovery_attempts", "expires_at", "policy_error")
-"""Details of an event that are written with their names. The error has a column of its own."""
-
-
-class TaskId(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
-    """A click type: the hex digits of an id or of its beginning, for `Store.find`."""
-
-    name = "id"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ..store.tasks import digits_of
-
-        try:
-            return digits_of(str(value))
-        except InvalidArgument as error:
-            self.fail(str(error), param, ctx)
-
-
-TASK_ID = TaskId()
-
-take_key_back = click.option(
-    "--take-key-back", is_flag=True, help="Take the idempotency key back from another task that has it now."
-)
 
 
 @click.group(cls=Group)
@@ -115,7 +93,7 @@ def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> Non
             table(head, [(line,) for line in attempt.traceback.splitlines()])
     click.echo()
     history = [
-        (e.created_at, e.event_type, e.worker_id, e.lease_token, _details(e), e.event_data.get("error"))
+        (e.created_at, e.event_type, e.worker_id, e.lease_token, details(e), e.event_data.get("error"))
         for e in store.history(found.id)
     ]
     table(("time", "event", "worker", "token", "details", "error"), history, spare=("worker", "token"))
@@ -124,26 +102,6 @@ def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> Non
 def _moment(moment: datetime | None) -> datetime | str | None:
     """Return the time as the tables write it on a terminal."""
     return f"{short(moment)} UTC" if moment is not None and sys.stdout.isatty() else moment
-
-
-def _details(event: ExecutionEvent) -> str:
-    """Return the attempt, the wait, and further details: "attempt 2, due in 9.6 s, reason: …"."""
-    data = event.event_data
-    parts = [f"attempt {data['attempt']}"] if data.get("attempt") is not None else []
-    with suppress(KeyError, TypeError, ValueError):  # no due time, or a value that outboxq did not write
-        wait = datetime.fromisoformat(data["available_at"]) - event.created_at
-        if wait > timedelta(0):
-            parts.append(f"due in {_brief(wait)}")
-    parts += [f"{name.replace('_', ' ')}: {data[name]}" for name in _NAMED if data.get(name) is not None]
-    if (times := data.get("times")) is not None:
-        parts.append(f"{times} times in a row")
-    return ", ".join(parts)
-
-
-def _brief(span: timedelta) -> str:
-    """Write a span: below a minute in tenths of a second, else as timedelta does, to the second."""
-    seconds = span.total_seconds()
-    return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
 
 
 @task.command()
@@ -210,3 +168,7 @@ def priority(store: Store, task_id: str, value: int) -> None:
     """
     changed = store.set_priority(store.find(task_id), value)
     click.echo(f"priority {value}" if changed else f"had priority {value} already")
+
+
+for _command in (history, state_at, reschedule):
+    task.add_command(_command)

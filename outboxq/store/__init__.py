@@ -118,6 +118,7 @@ class Store(Claiming):
 
     # What people do to a task
     schedule_retry = operations.schedule_retry
+    reschedule = operations.reschedule
     cancel = operations.cancel
     redrive = operations.redrive
     discard = operations.discard
