@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from select import select
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import click
@@ -19,6 +21,8 @@ C = TypeVar("C", bound=Callable[..., Any])
 EXIT_DECLINED: Final = 1
 _EXIT_USAGE: Final = 2
 _EXIT_INTERRUPTED: Final = 130
+_LOOK: Final = 0.2
+"""Seconds between two looks for Ctrl-C while nothing is typed."""
 
 ATTENDED: Final = "outboxq.attended"
 """The key in `Context.meta` that is False where a program, and no person, calls the command."""
@@ -157,15 +161,23 @@ def _print_what_would_be(found: Counted, what: str, done: str, first: Sequence[o
 
 def _answer() -> bool:
     """Ask on stderr, so that stdout has the result only. The end of the input is a no."""
-    click.echo("Go on? [y/N] ", nl=False, err=True)
     try:
-        line = sys.stdin.readline()
+        click.echo("Go on? [y/N] ", nl=False, err=True)
+        line = _typed()
     except KeyboardInterrupt:
         click.echo(err=True)
         _refuse("nothing was changed", _EXIT_INTERRUPTED)
     if not line.endswith("\n"):
         click.echo(err=True)
     return line.strip().lower() in {"y", "yes"}
+
+
+def _typed() -> str:
+    """Return the line that is typed. A read alone could miss a Ctrl-C that comes just before it, and wait for ever."""
+    with suppress(OSError, ValueError):  # a system whose terminals select() does not take
+        while not select([sys.stdin], [], [], _LOOK)[0]:
+            pass
+    return sys.stdin.readline()
 
 
 def _say(sentence: str) -> None:
