@@ -18,6 +18,7 @@ from . import (
     retention,
     statistics,
     table_sizes,
+    task_pages,
     tasks,
     units_of_work,
     unknown_tasks,
@@ -42,6 +43,7 @@ from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Percentiles, Statistics, UnknownName
 from .table_sizes import TableSize
+from .task_pages import TaskPage
 from .tasks import Attempt
 from .time_partitions import TimePartitions
 from .unknown_tasks import UnknownRun
@@ -69,6 +71,7 @@ __all__ = [
     "TableSize",
     "TailCursor",
     "TaskMetric",
+    "TaskPage",
     "Turn",
     "UnknownName",
     "UnknownRun",
@@ -134,7 +137,8 @@ class Store(Claiming):
     look_ahead = due.look_ahead
     attempts = tasks.attempts
     find = tasks.find
-    tasks = tasks.tasks
+    task_page = task_pages.task_page
+    tasks = task_pages.tasks
     explain = explaining.explain
     outlooks = outlook.outlooks
     stats = statistics.stats

@@ -140,6 +140,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         ([Subscription(topic="order.paid", task_name="books", parameter="order", queue="mail")],),
         {},
     ),
+    "task_page": ((), {}),
     "tasks": ((), {}),
     "unknown_runs": (([CLAIM],), {}),
     "verify": ((), {}),

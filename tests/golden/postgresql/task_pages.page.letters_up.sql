@@ -2,19 +2,37 @@ WITH page AS MATERIALIZED (
     SELECT looked.id AS id
     FROM (
         SELECT
-            task_executions.id AS id,
-            task_executions.queue AS queue,
-            task_executions.task_name AS task_name,
-            task_executions.status AS status
-        FROM task_executions
-        ORDER BY task_executions.id DESC
+            dead_letters.task_execution_id AS id,
+            dead_letters.queue AS queue,
+            dead_letters.task_name AS task_name,
+            dead_letters.partition_key AS partition_key,
+            dead_letters.topic AS topic
+        FROM dead_letters
+        WHERE
+            dead_letters.task_execution_id >= %(from_id)s::UUID
+            AND dead_letters.task_execution_id < %(to_id)s::UUID
+        ORDER BY dead_letters.task_execution_id
         LIMIT %(scan)s::BIGINT
     ) AS looked
     WHERE
-        (%(status)s::VARCHAR IS NULL OR looked.status = %(status)s::VARCHAR)
-        AND (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)
+        (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)
         AND (%(task_name)s::VARCHAR IS NULL OR looked.task_name = %(task_name)s::VARCHAR)
-    ORDER BY looked.id DESC
+        AND (%(partition_key)s::VARCHAR IS NULL OR looked.partition_key = %(partition_key)s::VARCHAR)
+        AND (%(topic)s::VARCHAR IS NULL OR looked.topic = %(topic)s::VARCHAR)
+        AND (
+            %(worker)s::UUID IS NULL
+                OR (
+                    EXISTS (
+                        SELECT execution_events.sequence_num
+                        FROM execution_events
+                        WHERE
+                            execution_events.task_execution_id = looked.id
+                            AND execution_events.event_type = 'task_claimed'
+                            AND execution_events.worker_id = %(worker)s::UUID
+                    )
+                )
+        )
+    ORDER BY looked.id
     LIMIT %(limit)s::BIGINT
 )
 SELECT
