@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from . import (
+    cancelling,
     checks,
     due,
     ends,
@@ -26,6 +27,7 @@ from . import (
 from .arguments import queue_names
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
+from .counts import Count
 from .dead_letters import DeadLetter, DeadLetters
 from .declarations import check_schedule
 from .due import Look
@@ -52,6 +54,7 @@ from .workers import LiveWorker, Workers
 __all__ = [
     "Attempt",
     "ClaimCursor",
+    "Count",
     "Cure",
     "DeadLetter",
     "Explanation",
@@ -122,6 +125,7 @@ class Store(Claiming):
     # What people do to a task
     schedule_retry = operations.schedule_retry
     cancel = operations.cancel
+    cancel_all = cancelling.cancel_all
     redrive = operations.redrive
     discard = operations.discard
     run_now = operations.run_now
@@ -137,6 +141,7 @@ class Store(Claiming):
     look_ahead = due.look_ahead
     attempts = tasks.attempts
     find = tasks.find
+    count_tasks = cancelling.count_tasks
     task_page = task_pages.task_page
     tasks = task_pages.tasks
     explain = explaining.explain

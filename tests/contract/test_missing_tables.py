@@ -140,6 +140,8 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         ([Subscription(topic="order.paid", task_name="books", parameter="order", queue="mail")],),
         {},
     ),
+    "cancel_all": ((), {}),
+    "count_tasks": ((), {}),
     "task_page": ((), {}),
     "tasks": ((), {}),
     "unknown_runs": (([CLAIM],), {}),

@@ -92,16 +92,23 @@ def _ids(source: str, *, up: bool) -> Select[Any]:
         .limit(_scan)
         .subquery("looked")
     )
-    worked = select(_event.sequence_num).where(
-        _event.task_execution_id == looked.c.id,
-        _event.event_type == sql_literal(EventType.CLAIMED),
-        _event.worker_id == _worker,
+    # With a limit it is looked up task by task, and not read for all tasks of the worker at once.
+    worked = (
+        select(_event.sequence_num)
+        .where(
+            _event.task_execution_id == looked.c.id,
+            _event.event_type == sql_literal(EventType.CLAIMED),
+            _event.worker_id == _worker,
+        )
+        .limit(literal_column("1"))
+        .correlate(looked)
+        .scalar_subquery()
     )
     same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
     if source == "executions":
         same.append(_same(looked.c.status, _SAME["status"]))
     if source != "leases":
-        same.append(or_(_worker.is_(None), worked.correlate(looked).exists()))
+        same.append(or_(_worker.is_(None), worked.is_not(None)))
     return select(looked.c.id).where(*same).order_by(looked.c.id if up else looked.c.id.desc()).limit(limit)
 
 

@@ -22,15 +22,14 @@ WITH page AS MATERIALIZED (
         AND (
             %(worker)s::UUID IS NULL
                 OR (
-                    EXISTS (
-                        SELECT execution_events.sequence_num
-                        FROM execution_events
-                        WHERE
-                            execution_events.task_execution_id = looked.id
-                            AND execution_events.event_type = 'task_claimed'
-                            AND execution_events.worker_id = %(worker)s::UUID
-                    )
-                )
+                    SELECT execution_events.sequence_num
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = looked.id
+                        AND execution_events.event_type = 'task_claimed'
+                        AND execution_events.worker_id = %(worker)s::UUID
+                    LIMIT 1
+                ) IS NOT NULL
         )
     ORDER BY looked.id DESC
     LIMIT %(limit)s::BIGINT

@@ -45,19 +45,19 @@ WITH
             AND (
                 :worker IS NULL
                     OR (
-                        EXISTS (
-                            SELECT execution_events.sequence_num
-                            FROM execution_events
-                            WHERE
-                                execution_events.task_execution_id = looked.id
-                                AND execution_events.event_type = 'task_claimed'
-                                AND execution_events.worker_id = :worker
-                        )
-                    )
+                        SELECT execution_events.sequence_num
+                        FROM execution_events
+                        WHERE
+                            execution_events.task_execution_id = looked.id
+                            AND execution_events.event_type = 'task_claimed'
+                            AND execution_events.worker_id = :worker
+                        LIMIT 1
+                        OFFSET :param_2
+                    ) IS NOT NULL
             )
         ORDER BY looked.id
         LIMIT :limit
-        OFFSET :param_2
+        OFFSET :param_3
     )
 SELECT
     task_executions.id,
