@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from select import select
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import click
@@ -19,7 +21,11 @@ C = TypeVar("C", bound=Callable[..., Any])
 EXIT_DECLINED: Final = 1
 _EXIT_USAGE: Final = 2
 _EXIT_INTERRUPTED: Final = 130
+_LOOK: Final = 0.2
+"""Seconds between two looks for Ctrl-C while nothing is typed."""
 
+FEW: Final = 5
+"""The number of things that `--dry-run` prints."""
 ATTENDED: Final = "outboxq.attended"
 """The key in `Context.meta` that is False where a program, and no person, calls the command."""
 
@@ -54,7 +60,7 @@ class Change:
     """A participle such as ``discarded``."""
     changed: int
     """The number of things that were changed; 0 with `--dry-run`."""
-    matched: int | None
+    matched: int | None = None
     """The number of things that the filter found; None: they were not counted."""
     at_least: bool = False
     """True if there are more than `matched`."""
@@ -120,6 +126,20 @@ def confirmed(
     return True
 
 
+def up_to(limit: int | None, count: Counted) -> Counted:
+    """Return the count of what a command with this limit changes."""
+    if limit is None or count.number < limit:
+        return count
+    return Exactly(number=limit)
+
+
+def changed(action: str, number: int, count: Counted | None = None) -> Change:
+    """Return the result of a command that has changed so many of `count`."""
+    if count is None:
+        return Change(action=action, changed=number)
+    return Change(action=action, changed=number, matched=count.number, at_least=count.at_least)
+
+
 def is_attended() -> bool:
     """Return whether a person at a terminal can be asked, and reads the question."""
     context = click.get_current_context(silent=True)
@@ -129,8 +149,8 @@ def is_attended() -> bool:
 
 
 def written(count: Counted) -> str:
-    """Return the number as people read it: ``1 500``, or ``more than 100 000``."""
-    return f"more than {grouped(count.number)}" if count.at_least else grouped(count.number)
+    """Return the number as people read it: ``1 500``, or ``at least 100 000``."""
+    return f"at least {grouped(count.number)}" if count.at_least else grouped(count.number)
 
 
 def grouped(number: int) -> str:
@@ -157,15 +177,23 @@ def _print_what_would_be(found: Counted, what: str, done: str, first: Sequence[o
 
 def _answer() -> bool:
     """Ask on stderr, so that stdout has the result only. The end of the input is a no."""
-    click.echo("Go on? [y/N] ", nl=False, err=True)
     try:
-        line = sys.stdin.readline()
+        click.echo("Go on? [y/N] ", nl=False, err=True)
+        line = _typed()
     except KeyboardInterrupt:
         click.echo(err=True)
         _refuse("nothing was changed", _EXIT_INTERRUPTED)
     if not line.endswith("\n"):
         click.echo(err=True)
     return line.strip().lower() in {"y", "yes"}
+
+
+def _typed() -> str:
+    """Return the line that is typed. A read alone could miss a Ctrl-C that comes just before it, and wait for ever."""
+    with suppress(OSError, ValueError):  # a system whose terminals select() does not take
+        while not select([sys.stdin], [], [], _LOOK)[0]:
+            pass
+    return sys.stdin.readline()
 
 
 def _say(sentence: str) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from ..model import ExecutionEvent
+from .output import merged
 
-HEAD = ("time", "event", "worker", "token", "details", "error")
-SPARE = ("worker", "token")
-_NAMED = ("reason", "priority", "recovery_attempts", "expires_at", "policy_error", "topic", "schedule")
+HEAD: Final = ("time", "event", "worker", "token", "details", "error")
+SPARE: Final = ("worker", "token")
+PAYLOAD: Final = ("args", "result")
+"""Fields of a task that are shown on request only."""
+_NAMED = ("reason", "priority", "recovery_attempts", "expires_at", "policy_error")
 """Details of an event that are written with their names. The error has a column of its own."""
 
 
@@ -22,32 +25,35 @@ def lines(events: Iterable[ExecutionEvent]) -> list[tuple[object, ...]]:
     ]
 
 
-def records(events: Iterable[ExecutionEvent], *, traceback: bool) -> list[dict[str, Any]]:
-    """Return the events for JSON. `traceback`: with the traceback of each failed attempt, which may hold personal data."""
-    from .output import merged
-
-    found = [merged(event) for event in events]
-    if not traceback:
-        for one in found:
-            one["event_data"].pop("traceback", None)
-    return found
+def record_of(event: ExecutionEvent, *, show_args: bool, traceback: bool) -> dict[str, Any]:
+    """Return the event as JSON has it, without what is shown on request only."""
+    hidden = {*(() if show_args else PAYLOAD), *(() if traceback else ("traceback",))}
+    data = {name: value for name, value in event.event_data.items() if name not in hidden}
+    return merged(event, {"event_data": data})
 
 
 def details(event: ExecutionEvent) -> str:
     """Return the attempt, the wait, and further details: "attempt 2, due in 9.6 s, reason: …"."""
     data = event.event_data
     parts = [f"attempt {data['attempt']}"] if data.get("attempt") is not None else []
-    with suppress(KeyError, TypeError, ValueError):  # no due time, or a value that outboxq did not write
-        wait = datetime.fromisoformat(data["available_at"]) - event.created_at
-        if wait > timedelta(0):
-            parts.append(f"due in {_brief(wait)}")
+    if (wait := wait_of(event)) is not None:
+        parts.append(f"due in {brief(wait)}")
     parts += [f"{name.replace('_', ' ')}: {data[name]}" for name in _NAMED if data.get(name) is not None]
     if (times := data.get("times")) is not None:
         parts.append(f"{times} times in a row")
     return ", ".join(parts)
 
 
-def _brief(span: timedelta) -> str:
+def wait_of(event: ExecutionEvent) -> timedelta | None:
+    """Return how much later than the event the task is due; None if it is due at once."""
+    with suppress(KeyError, TypeError, ValueError):  # no due time, or a value that outboxq did not write
+        wait = datetime.fromisoformat(event.event_data["available_at"]) - event.created_at
+        if wait > timedelta(0):
+            return wait
+    return None
+
+
+def brief(span: timedelta) -> str:
     """Write a span: below a minute in tenths of a second, else as timedelta does, to the second."""
     seconds = span.total_seconds()
     return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))

@@ -15,11 +15,10 @@ from ..errors import InvalidArgument
 from ..model import EventType, ExecutionEvent
 from .console import plain, short
 from .database import database_options
-from .events import details, records
+from .events import details, record_of
+from .filters import MOMENT, TASK_ID
 from .following import Stop, until_stopped
-from .moments import moment_of, past
-from .output import json_option, wants_json, write_json
-from .task_ids import TASK_ID
+from .output import wants_json, write_json
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -51,7 +50,7 @@ Batches = Iterator[Sequence[ExecutionEvent]]
 )
 @click.option(
     "--since",
-    callback=past,
+    type=MOMENT,
     metavar="TIME",
     help="Begin at this time, or this time span ago: 2026-11-23T02:30Z or 10m.",
 )
@@ -68,7 +67,6 @@ Batches = Iterator[Sequence[ExecutionEvent]]
 )
 @click.option("--show-cursor", is_flag=True, help="Print on stderr, at the end, the position to go on from.")
 @click.option("--traceback", is_flag=True, help="With --json, print the traceback of each failed attempt too.")
-@json_option
 @database_options
 def log(
     store: Store,
@@ -91,7 +89,7 @@ def log(
         raise click.UsageError("give one of --cursor, --since and --last")
     if task_id is not None and (written is not None or show_cursor):
         raise click.UsageError("--cursor and --show-cursor are positions in the log of all tasks; leave --task out")
-    begin = None if since is None else moment_of(store, since)
+    begin = store.now() - since if isinstance(since, timedelta) else since
     wanted = partial(_is_wanted, kinds=kinds, begin=begin)
     position = _Position()
     with until_stopped() if follow else nullcontext() as stop:
@@ -154,11 +152,11 @@ def _is_wanted(event: ExecutionEvent, *, kinds: Sequence[str], begin: datetime |
 def _print(batches: Iterator[Sequence[ExecutionEvent]], *, follow: bool, traceback: bool) -> None:
     if wants_json():
         if not follow:
-            write_json([one for batch in batches for one in records(batch, traceback=traceback)])
+            write_json([record_of(one, show_args=False, traceback=traceback) for batch in batches for one in batch])
             return
         for batch in batches:
-            for record in records(batch, traceback=traceback):
-                write_json(record, line=True)
+            for one in batch:
+                write_json(record_of(one, show_args=False, traceback=traceback), line=True)
         return
     on_terminal = sys.stdout.isatty()
     if not on_terminal:

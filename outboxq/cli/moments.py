@@ -1,17 +1,13 @@
-"""Moments on the command line: in ISO 8601 with an offset, or as a span of time up to now."""
+"""A moment on the command line, which may be in the future."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 import click
 
 from ..model import EARLIEST, LATEST
-from .console import span
-
-if TYPE_CHECKING:
-    from ..store import Store
 
 _WRITTEN = "write it with its offset, as 2026-11-23T02:30Z or 2026-11-23T03:30+01:00"
 
@@ -38,17 +34,3 @@ class Instant(click.ParamType):  # type: ignore[type-arg]  # generic in click's 
 
 
 INSTANT = Instant()
-
-
-def past(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | timedelta | None:
-    """Read a moment, or a span of time up to now, as a click callback: `10m` or `2026-11-23T02:30Z`."""
-    if value is None:
-        return None
-    if value[:4].isdigit() and "-" in value:
-        return INSTANT.convert(value, parameter, context)
-    return span(context, parameter, value)
-
-
-def moment_of(store: Store, given: datetime | timedelta) -> datetime:
-    """Return the moment that `past` has read, by the database's clock."""
-    return given if isinstance(given, datetime) else store.now() - given

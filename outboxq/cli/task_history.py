@@ -9,10 +9,10 @@ import click
 
 from .console import EXIT_NOT_FOUND, fail, short, span
 from .database import database_options
-from .events import HEAD, SPARE, lines, records
+from .events import HEAD, SPARE, lines, record_of
+from .filters import TASK_ID, take_key_back
 from .moments import INSTANT
-from .output import json_option, merged, show, tell
-from .task_ids import TASK_ID, take_key_back
+from .output import merged, show, tell
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("task_id", type=TASK_ID)
+@click.option("--show-args", is_flag=True, help="With --json, print the arguments of replaced tasks too.")
 @click.option("--traceback", is_flag=True, help="With --json, print the traceback of each failed attempt too.")
-@json_option
 @database_options
-def history(store: Store, task_id: str, *, traceback: bool) -> None:
+def history(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> None:
     """Print the events of a task, oldest first.
 
     Each line is one transition: enqueued, claimed, failed, retried. `outboxq log` follows the events of all tasks.
@@ -31,13 +31,13 @@ def history(store: Store, task_id: str, *, traceback: bool) -> None:
     found = store.find(task_id)
     store.get(found)  # raises TaskNotFound: an unknown task has an empty history
     events = store.history(found)
-    show(HEAD, lines(events), records=records(events, traceback=traceback), spare=SPARE)
+    records = [record_of(one, show_args=show_args, traceback=traceback) for one in events]
+    show(HEAD, lines(events), records=records, spare=SPARE)
 
 
 @click.command("state-at")
 @click.argument("task_id", type=TASK_ID)
 @click.argument("moment", type=INSTANT, metavar="TIME")
-@json_option
 @database_options
 def state_at(store: Store, task_id: str, moment: datetime) -> None:
     """Print a task as it was at a moment of the past.
@@ -61,7 +61,6 @@ def _fields(record: object) -> dict[str, object]:
 @click.option("--at", type=INSTANT, metavar="TIME", help="Time at which the task is due, e.g. 2026-11-23T02:30Z.")
 @click.option("--in", "delay", callback=span, help="Time span from now after which the task is due, e.g. 2h.")
 @take_key_back
-@json_option
 @database_options
 def reschedule(
     store: Store, task_id: str, at: datetime | None, delay: timedelta | None, *, take_key_back: bool
