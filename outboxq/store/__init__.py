@@ -39,15 +39,15 @@ from .explaining import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
 from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
-from .metrics import Metrics, TaskMetric
+from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
 from .outlook import Outlook
 from .overview import Overview
 from .queues import HeldKey, Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
-from .samples import QueueSample, Samples
+from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
-from .statistics import Percentiles, Statistics, UnknownName
+from .statistics import Statistics, UnknownName
 from .table_sizes import TableSize
 from .task_pages import TaskPage
 from .tasks import Attempt
@@ -63,6 +63,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterGroup",
     "DeadLetterGroups",
+    "DepthPoint",
     "Explanation",
     "HealthLimits",
     "HeldKey",
@@ -70,6 +71,7 @@ __all__ = [
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "MetricPoint",
     "Metrics",
     "Outlook",
     "Overview",
