@@ -19,6 +19,7 @@ from . import (
     recovery,
     retention,
     statistics,
+    system,
     table_sizes,
     task_pages,
     tasks,
@@ -48,6 +49,7 @@ from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Statistics, UnknownName
+from .system import PartitionSize, System
 from .table_sizes import TableSize
 from .task_pages import TaskPage
 from .tasks import Attempt
@@ -75,6 +77,7 @@ __all__ = [
     "Metrics",
     "Outlook",
     "Overview",
+    "PartitionSize",
     "Percentiles",
     "Problem",
     "QueueSample",
@@ -84,6 +87,7 @@ __all__ = [
     "Rule",
     "Statistics",
     "Store",
+    "System",
     "TableSize",
     "TailCursor",
     "TaskMetric",
@@ -164,6 +168,7 @@ class Store(Claiming):
     change_mark = overview.change_mark
     overview = overview.overview
     table_sizes = table_sizes.table_sizes
+    system = system.system
 
     # Upkeep
     verify = checks.verify
