@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from .console import drawn, screen, short, span, table
+from .console import brief, drawn, screen, short, span, table
 from .database import database_options
 from .output import wants_json, write_json
 
@@ -157,9 +157,9 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool, exact: bool, stor
     """Return one table each for the counts, the rates and the durations; each fits into 80 columns."""
     lines = [_lines(found, _now, by_task=by_task), _lines(found, _happened, by_task=by_task)]
     if attempts := [one for one in found if one.wait is not None]:
-        lines.append(_lines(attempts, partial(_wait_and_run, render=_brief), by_task=by_task))
+        lines.append(_lines(attempts, partial(_wait_and_run, render=brief), by_task=by_task))
     if ended := [one for one in found if one.emit_to_start is not None]:
-        lines.append(_lines(ended, partial(_percentiles, render=_brief), by_task=by_task))
+        lines.append(_lines(ended, partial(_percentiles, render=brief), by_task=by_task))
     if unknown := [(name.task_name, one.queue, ", ".join(name.met_by)) for one in found for name in one.unknown]:
         lines.append((["no live worker knows", "queue", "met by"], unknown))
     samples = {one.queue: one for one in found if one.sample is not None}
@@ -174,7 +174,7 @@ def _sampled(one: Statistics) -> Sequence[object]:
     sample, age = one.sample, one.sample_age
     assert sample is not None
     assert age is not None
-    return one.queue, sample.ready, sample.delayed, sample.failed, _brief(age)
+    return one.queue, sample.ready, sample.delayed, sample.failed, brief(age)
 
 
 def _note(found: Sequence[Statistics], store: Store) -> str | None:
@@ -193,7 +193,7 @@ def _note(found: Sequence[Statistics], store: Store) -> str | None:
 def _now(one: Statistics) -> dict[str, object]:
     return {
         **{name: _number(one, name) for name in _NOW},
-        "oldest": None if one.oldest_ready_age is None else _brief(one.oldest_ready_age),
+        "oldest": None if one.oldest_ready_age is None else brief(one.oldest_ready_age),
         "workers": one.live_workers,
         "": _notes(one),
     }
@@ -222,7 +222,7 @@ def _notes(one: Statistics) -> str | None:
     if one.concurrency is not None:
         notes.append(f"limit {one.concurrency} at a time")
     if one.rate is not None:
-        notes.append(f"limit {one.rate[0]} in {_brief(one.rate[1])}")
+        notes.append(f"limit {one.rate[0]} in {brief(one.rate[1])}")
     return ", ".join(notes) or None
 
 
@@ -249,16 +249,3 @@ def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, 
     names = ["queue", "task"] if by_task else ["queue"]
     rows = [[*(one.queue, one.task_name)[: len(names)], *cells(one).values()] for one in found]
     return [*names, *cells(Statistics(queue=""))], rows
-
-
-def _brief(span: timedelta) -> str:
-    """Write a duration in about seven characters at most: 12ms, 1.5s, 5m, 2h, 3d."""
-    seconds = span.total_seconds()
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    if seconds < 100:
-        return f"{seconds:.1f}s"
-    for unit, length in (("m", 60), ("h", 3600)):
-        if seconds < 100 * length:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{seconds / 86400:.0f}d"
