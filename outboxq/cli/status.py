@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -15,15 +13,14 @@ import click
 
 from .console import brief, drawn, screen, short, span, table
 from .database import database_options
+from .following import until_stopped
 from .output import wants_json, write_json
+from .status_watch import Lines, View
 
 if TYPE_CHECKING:
     from ..store import Statistics, Store
 
 _NOW = ("ready", "delayed", "retrying", "running", "failed")
-
-Lines = tuple[Sequence[str], Sequence[Sequence[object]]]
-"""Column names of a table, and its rows."""
 
 
 class Watching(click.Command):
@@ -77,6 +74,7 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
     The counts are those of now: tasks that are ready, delayed, waiting for a retry, running, or failed for good. They are
     counted up to 10,000; a + says that there are more. Rates and durations cover --window, and are what workers have counted.
     In a pipe, columns are separated by tabs and durations are in seconds. With --json and --watch, each look is one line.
+    On a terminal, --watch shows problems first, and curves and workers too.
     """
     look = partial(store.stats, window=window, by=by, exact=exact)
     if wants_json():
@@ -90,10 +88,16 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
         for head, rows in tables(look()):
             table(head, rows)
         return
-    try:
-        _watch(lambda: tables(look()), watch)
-    except KeyboardInterrupt:
-        return
+    with until_stopped() as stop:
+        if sys.stdout.isatty():
+            _watch(store, look, tables, View(store, window), partial(stop.wait, watch))
+            return
+        while True:
+            for head, rows in tables(look()):
+                table(head, rows)
+            click.echo()
+            if stop.wait(watch):
+                return
 
 
 def _print_json(look: Callable[[], list[Statistics]], seconds: float | None) -> None:
@@ -101,28 +105,34 @@ def _print_json(look: Callable[[], list[Statistics]], seconds: float | None) -> 
     if seconds is None:
         write_json(look())
         return
-    with suppress(KeyboardInterrupt):
+    with until_stopped() as stop:
         while True:
             write_json(look(), line=True)
-            time.sleep(seconds)
+            if stop.wait(seconds):
+                return
 
 
-def _watch(tables: Callable[[], list[Lines]], seconds: float) -> None:
-    if not sys.stdout.isatty():
-        while True:
-            for head, rows in tables():
-                table(head, rows)
-            click.echo()
-            time.sleep(seconds)
+def _watch(
+    store: Store,
+    look: Callable[[], list[Statistics]],
+    tables: Callable[[list[Statistics]], list[Lines]],
+    view: View,
+    wait: Callable[[], bool],
+) -> None:
     from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
     console = screen()
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            seen = [drawn(head, rows, width=console.width) for head, rows in tables()]
-            live.update(Group(f"{short(datetime.now(UTC))} UTC", *seen), refresh=True)
-            time.sleep(seconds)
+            overview = store.overview()
+            found = view.sorted(look(), overview)
+            head = [Text(line, no_wrap=True) for line in view.head(overview, console.width)]
+            lines = [*tables(found), *view.tables(found, overview)]
+            live.update(Group(*head, *(drawn(top, rows, width=console.width) for top, rows in lines)), refresh=True)
+            if wait():
+                return
 
 
 def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
