@@ -1,0 +1,16 @@
+"""The dashboard: a WSGI application that shows the tasks of one outbox, and changes them where that is allowed."""
+
+from __future__ import annotations
+
+from ..errors import ConfigurationError
+
+try:
+    from .dashboard import Dashboard, application
+except ModuleNotFoundError as error:
+    if error.name not in {"jinja2", "markupsafe", "werkzeug"}:
+        raise
+    raise ConfigurationError(
+        f"the dashboard needs the package {error.name}; run: pip install 'outboxq[web]'"
+    ) from error
+
+__all__ = ["Dashboard", "application"]

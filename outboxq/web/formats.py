@@ -1,0 +1,66 @@
+"""Times, spans, numbers and texts as pages show them. Each is a filter of the templates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from markupsafe import Markup, escape
+
+_LONGEST = 20_000
+"""Maximum number of characters of a text."""
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def moment(value: datetime | None) -> Markup | str:
+    """Return a `<time>` element with the time in UTC, to the second; the exact time is in its attribute. None: nothing."""
+    if value is None:
+        return ""
+    exact = value.astimezone(UTC)
+    return Markup('<time datetime="{}">{} UTC</time>').format(exact.isoformat(), f"{exact:%Y-%m-%d %H:%M:%S}")
+
+
+def span(value: timedelta | float | None) -> str:
+    """Return a span of time in one or two units: 12 ms, 1.5 s, 3 min 5 s, 4 d 1 h. None: nothing."""
+    if value is None:
+        return ""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole, parts = round(seconds), list[str]()
+    for length, unit in _UNITS:
+        count, whole = divmod(whole, length)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+def number(value: int | None) -> str:
+    """Return a whole number with thin spaces between thousands. None: nothing."""
+    return "" if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def plain(value: object) -> str:
+    """Return a text, cut if it is too long, with invisible characters written out: none can imitate or reorder other text."""
+    text = "" if value is None else str(value)
+    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\n… and {len(text) - _LONGEST} characters more"
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in cut)
+
+
+def breakable(value: object) -> Markup:
+    """Return `plain` text that a browser may break behind dots, slashes, dashes, colons and underscores."""
+    parts = re.split(r"(?<=[./:_-])", plain(value))
+    return Markup("<wbr>").join(map(escape, parts))
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "moment": moment,
+    "span": span,
+    "number": number,
+    "plain": plain,
+    "breakable": breakable,
+}
