@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .pages import overview
+from .pages import overview, queue_actions, queues, schedule_actions, schedules, system, workers
 from .request import PageRequest, Redirect, View
 
 
@@ -22,5 +22,25 @@ class Route:
     """The entry of the navigation that is marked on the page: the name of another route; "": its own."""
 
 
-ROUTES = (Route(name="overview", path="/", answer=overview.page),)
+# Names of queues and schedules are any text, so they stand behind the question mark: as a part of the path, browsers and proxies
+# would change "..", "a//b" and "%2F".
+WATCHING = (
+    Route(name="overview", path="/", answer=overview.page),
+    Route(name="queues", path="/queues", answer=queues.page),
+    Route(name="queue", path="/queue", answer=queues.one_page, section="queues"),
+    Route(name="queue_pause", path="/queue/pause", answer=queue_actions.pause, is_action=True),
+    Route(name="queue_resume", path="/queue/resume", answer=queue_actions.resume, is_action=True),
+    Route(name="queue_limit", path="/queue/limit", answer=queue_actions.limit, is_action=True),
+    Route(name="queue_order", path="/queue/order", answer=queue_actions.order, is_action=True),
+    Route(name="workers", path="/workers", answer=workers.page),
+    Route(name="worker", path="/workers/<uuid:worker_id>", answer=workers.one_page, section="workers"),
+    Route(name="schedules", path="/schedules", answer=schedules.page),
+    Route(name="schedule", path="/schedule", answer=schedules.one_page, section="schedules"),
+    Route(name="schedule_pause", path="/schedule/pause", answer=schedule_actions.pause, is_action=True),
+    Route(name="schedule_resume", path="/schedule/resume", answer=schedule_actions.resume, is_action=True),
+    Route(name="schedule_trigger", path="/schedule/trigger", answer=schedule_actions.trigger, is_action=True),
+    Route(name="system", path="/system", answer=system.page),
+)
+
+ROUTES = (*WATCHING,)
 """All pages and actions. The navigation lists some of them, see `rendering.NAVIGATION`."""
