@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from . import (
+    cancelling,
     checks,
     due,
     ends,
@@ -18,6 +19,7 @@ from . import (
     retention,
     statistics,
     table_sizes,
+    task_pages,
     tasks,
     units_of_work,
     unknown_tasks,
@@ -25,6 +27,7 @@ from . import (
 from .arguments import queue_names
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
+from .counts import Count
 from .dead_letters import DeadLetter, DeadLetters
 from .declarations import check_schedule
 from .due import Look
@@ -42,6 +45,7 @@ from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Percentiles, Statistics, UnknownName
 from .table_sizes import TableSize
+from .task_pages import TaskPage
 from .tasks import Attempt
 from .time_partitions import TimePartitions
 from .unknown_tasks import UnknownRun
@@ -50,6 +54,7 @@ from .workers import LiveWorker, Workers
 __all__ = [
     "Attempt",
     "ClaimCursor",
+    "Count",
     "Cure",
     "DeadLetter",
     "Explanation",
@@ -69,6 +74,7 @@ __all__ = [
     "TableSize",
     "TailCursor",
     "TaskMetric",
+    "TaskPage",
     "Turn",
     "UnknownName",
     "UnknownRun",
@@ -119,6 +125,7 @@ class Store(Claiming):
     # What people do to a task
     schedule_retry = operations.schedule_retry
     cancel = operations.cancel
+    cancel_all = cancelling.cancel_all
     redrive = operations.redrive
     discard = operations.discard
     run_now = operations.run_now
@@ -134,7 +141,9 @@ class Store(Claiming):
     look_ahead = due.look_ahead
     attempts = tasks.attempts
     find = tasks.find
-    tasks = tasks.tasks
+    count_tasks = cancelling.count_tasks
+    task_page = task_pages.task_page
+    tasks = task_pages.tasks
     explain = explaining.explain
     outlooks = outlook.outlooks
     stats = statistics.stats
