@@ -42,5 +42,12 @@ WATCHING = (
     Route(name="system", path="/system", answer=system.page),
 )
 
-ROUTES = (*WATCHING,)
+# Places for links until these pages are there.
+_PLACES = (
+    Route(name="tasks", path="/tasks", answer=queues.page),
+    Route(name="task", path="/tasks/<uuid:task_id>", answer=queues.page, section="tasks"),
+    Route(name="failures", path="/failures", answer=queues.page),
+)
+
+ROUTES = (*WATCHING, *_PLACES)
 """All pages and actions. The navigation lists some of them, see `rendering.NAVIGATION`."""

@@ -68,5 +68,8 @@ _PAGES: Mapping[str, Callable[[PageRequest, list[str]], str | None]] = {
     "failed": _failed,
 }
 """The page that a command of each group has beside it."""
-_ACTIONS = {("queue", "resume"): "queue_resume", ("schedule", "resume"): "schedule_resume"}
+_ACTIONS: Mapping[tuple[str, ...], str] = {
+    ("queue", "resume"): "queue_resume",
+    ("schedule", "resume"): "schedule_resume",
+}
 """The commands that are a button: an action that takes a name and can be undone."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from ...store import Overview
 from ..request import PageRequest, View
 from .cures import offers
-from .queues import in_order_of_trouble, in_full
-from .ranges import axis_of, chosen, charts_of, tabs
+from .provisional import Overview, depth_series, metric_series, overview
+from .queues import in_full, in_order_of_trouble
+from .ranges import axis_of, charts_of, chosen, tabs
 
 
 def page(request: PageRequest) -> View:
     """Show the problems first, then the numbers of all queues together, charts, and the queues in order of trouble."""
-    found: Overview = request.store.overview()
+    found: Overview = overview(request.store)
     axis = axis_of(chosen(request), found.at)
-    metrics = request.store.metrics.series(since=axis.since, until=axis.until, step=axis.step)
-    depths = request.store.samples.series(since=axis.since, until=axis.until, step=axis.step)
+    metrics = metric_series(request.store, since=axis.since, until=axis.until, step=axis.step)
+    depths = depth_series(request.store, since=axis.since, until=axis.until, step=axis.step)
     return View(
         template="overview.html",
         title="Overview",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from ...model import LATEST, LONGEST
-from ...store import LiveWorker, Problem, QueueSettings, Statistics
+from ...integration.front_end import FrontEnd
+from ...model import LATEST
+from ...store import QueueSettings, Statistics
 from ..request import PageRequest, View
 from .cures import offers
+from .provisional import Problem, all_queues, depth_series, held_keys, metric_series, overview
 from .ranges import axis_of, charts_of, chosen, tabs
 
 _KEYS = 50
@@ -17,9 +19,9 @@ _KEYS = 50
 
 def page(request: PageRequest) -> View:
     """Show all queues, those with settings and those with tasks or workers, in order of trouble."""
-    found = request.store.overview()
+    found = overview(request.store)
     known = {one.queue for one in found.queues}
-    idle = [_idle(one) for one in request.store.queues.list() if one.queue not in known]
+    idle = [_idle(one) for one in all_queues(request.store) if one.queue not in known]
     queues = in_order_of_trouble([*found.queues, *idle], found.problems)
     return View(
         template="queues.html",
@@ -32,12 +34,12 @@ def page(request: PageRequest) -> View:
 def one_page(request: PageRequest) -> View:
     """Show one queue. A name that no table has is a queue too: it has nothing, and the default settings."""
     name = request.query.get("name", "")
-    found = request.store.overview()
+    found = overview(request.store)
     mine = next((one for one in found.queues if one.queue == name), Statistics(queue=name))
     axis = axis_of(chosen(request), found.at)
-    metrics = request.store.metrics.series(since=axis.since, until=axis.until, step=axis.step, queue=name)
-    depths = request.store.samples.series(since=axis.since, until=axis.until, step=axis.step, queue=name)
-    held = request.store.queues.held_keys(name, limit=_KEYS)
+    metrics = metric_series(request.store, since=axis.since, until=axis.until, step=axis.step, queue=name)
+    depths = depth_series(request.store, since=axis.since, until=axis.until, step=axis.step, queue=name)
+    held = held_keys(request.store, name, limit=_KEYS)
     settings = next((one for one in request.store.queues.settings() if one.queue == name), QueueSettings(queue=name))
     workers = [one for one in request.store.workers.list() if one.works_on(name)]
     problems = [one for one in found.problems if one.subject == name]
@@ -55,7 +57,7 @@ def one_page(request: PageRequest) -> View:
             "held": held,
             "is_cut": len(held) == _KEYS,
             "workers": workers,
-            "longest": int(LONGEST.total_seconds()),
+            "start": FrontEnd().typed(("worker", "-q", name)),
         },
         data={"queue": mine, "settings": settings, "problems": problems, "held_keys": held, "workers": workers},
     )
@@ -81,15 +83,6 @@ def in_full(queues: Iterable[Statistics], state: str) -> tuple[int, datetime] | 
         return None
     exact = sum(getattr(one, state) for one in found if one.sample is None)
     return exact + sum(getattr(one, state) for one in samples), min(one.at for one in samples)
-
-
-def versions_of(workers: Iterable[LiveWorker], which: str) -> dict[str, int]:
-    """Return how many workers run each version (or, with `release`, each release of outboxq), as far as they tell."""
-    found: dict[str, int] = {}
-    for one in workers:
-        if (version := getattr(one, which)) is not None:
-            found[version] = found.get(version, 0) + 1
-    return found
 
 
 def _idle(settings: QueueSettings) -> Statistics:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from ...store import DepthPoint, MetricPoint, Percentiles
+from ...store import Percentiles
 from ..charts import Axis, Chart, Series, lines, stacked
 from ..request import PageRequest
+from .provisional import DepthPoint, MetricPoint
 
 _MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
 _ZERO = datetime(2000, 1, 1, tzinfo=UTC)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from ...database.revisions import OLDEST_SCHEMA, REVISION
+from ...errors import SchemaOutOfDate
 from ...integration.front_end import FrontEnd
+from ...task.pruning import PRUNE
 from ..request import PageRequest, View
+from .provisional import system
 
 
 def page(request: PageRequest) -> View:
     """Show the sizes of the tables, the oldest snapshot, the partitions, and the revision of the schema."""
-    found = request.store.system()
+    found = system(request.store)
     return View(
         template="system.html",
         title="System",
@@ -22,10 +25,21 @@ def page(request: PageRequest) -> View:
             "revision": REVISION,
             "oldest_schema": OLDEST_SCHEMA,
             "upgrade": FrontEnd().typed(("upgrade",)),
+            "retention": _retention(request),
+            "add_retention": FrontEnd().typed(("schedule", "add-retention", "90d")),
             "whole": sum(one.size for one in found.tables) or 1,
         },
         data=found,
     )
+
+
+def _retention(request: PageRequest) -> str | None:
+    """Return the name of the schedule that deletes old tasks. None: there is none."""
+    try:
+        schedules = request.store.schedules.list()
+    except SchemaOutOfDate:
+        return None
+    return next((one.name for one in schedules if one.task_name == PRUNE and one.paused_at is None), None)
 
 
 def _release() -> str:
