@@ -40,8 +40,7 @@ class Templates:
     def __init__(self) -> None:
         self._marks = Marks(form_token=secrets.token_hex(16), notice=secrets.token_hex(16), etag=secrets.token_hex(16))
         self._environment = environment()
-        field = hidden_field(self._marks.form_token)
-        self._environment.globals.update(csrf_field=lambda: field)
+        self._environment.globals["csrf_field"] = hidden_field(self._marks.form_token)
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
         """Return the page with its marks."""
