@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +20,6 @@ _EVENTS = 200
 """Maximum number of lines of a history."""
 _READ = 1_000
 """Number of newest events that are read for those lines: a task that no worker knows has two for each release."""
-HIDDEN = "********"
 
 _NOTES = ("reason", "available_at", "expires_at", "priority", "recovery_attempts", "policy_error")
 """Fields of an event's data that the page shows; the others are for programs."""
@@ -107,26 +104,6 @@ def _runs(events: Sequence[ExecutionEvent]) -> Iterator[tuple[ExecutionEvent, Se
 
 def _is_unknown(event: ExecutionEvent) -> bool:
     return event.event_type is EventType.RELEASED and event.event_data.get("reason") == UNKNOWN_TASK
-
-
-def payload(text: str | None, hidden: re.Pattern[str] | None) -> str:
-    """Return stored JSON, indented, with asterisks for the values of names that match `hidden`."""
-    if text is None:
-        return ""
-    try:
-        found = _without(json.loads(text), hidden)
-    except (ValueError, RecursionError) as error:
-        return f"(cannot be read: {type(error).__name__})"  # and it is not known which part is secret
-    return plain(json.dumps(found, indent=2, ensure_ascii=False))
-
-
-def _without(value: Any, hidden: re.Pattern[str] | None) -> Any:
-    if isinstance(value, Mapping):
-        return {
-            name: HIDDEN if hidden is not None and hidden.search(name) else _without(inner, hidden)
-            for name, inner in value.items()
-        }
-    return [_without(inner, hidden) for inner in value] if isinstance(value, list) else value
 
 
 def _moment(event: ExecutionEvent, labels: Mapping[Any, str], run: Sequence[ExecutionEvent]) -> Moment:
