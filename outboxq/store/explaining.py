@@ -100,11 +100,15 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
         found = target.run(tasks.get, values)
         if not found:
             raise TaskNotFound(f"there is no task {task_id}")
-        task = execution_of(found[0])
-        why, origin = _state(target, task, now), origin_of(task.headers)
-        return why if origin is None else replace(why, sentence=f"{why.sentence}; {origin}")
+        return explanation_of(target, execution_of(found[0]), now)
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+
+def explanation_of(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+    """Return why the task does not run, as `explain` does."""
+    why, origin = _state(target, task, now), origin_of(task.headers)
+    return why if origin is None else replace(why, sentence=f"{why.sentence}; {origin}")
 
 
 def _state(target: Target, task: TaskExecution, now: datetime) -> Explanation:

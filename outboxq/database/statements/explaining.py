@@ -37,7 +37,7 @@ def waiting(g: Grammar) -> Select[Any]:
     They are subqueries, so each task costs three look-ups, however many tasks wait.
     """
     claim = partition_claims.alias("claim").c
-    first = _first_of_key(task_outbox.alias("first").c, _entry.queue, _entry.partition_key).correlate(task_outbox)
+    first = first_of_key(task_outbox.alias("first").c, _entry.queue, _entry.partition_key).correlate(task_outbox)
     taken = select(claim.held).where(claim.queue == _entry.queue, claim.partition_key == _entry.partition_key)
     return select(
         _entry.task_execution_id.label("id"),
@@ -62,10 +62,11 @@ def holder(_: Grammar) -> Select[Any]:
 
 def head(_: Grammar) -> Select[Any]:
     """Select the first waiting task of the key."""
-    return _first_of_key(_entry, _queue, _key).add_columns(_entry.available_at)
+    return first_of_key(_entry, _queue, _key).add_columns(_entry.available_at)
 
 
-def _first_of_key(entry: Any, queue: Any, key: Any) -> Select[Any]:
+def first_of_key(entry: Any, queue: Any, key: Any) -> Select[Any]:
+    """Select the task that a claim takes first of a key, from the columns of an alias of the outbox."""
     first = select(entry.task_execution_id).where(entry.queue == queue, entry.partition_key == key)
     return first.order_by(entry.priority.desc(), entry.position).limit(1)
 
