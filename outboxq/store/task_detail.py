@@ -88,7 +88,7 @@ def _answers(row: Row, history: Sequence[Row]) -> dict[Builder, list[Row]]:
     head = {"task_execution_id": row["key_head"], "available_at": row["key_head_due"]}
     return {
         explaining.entry: [entry] if entry["id"] is not None else [],
-        explaining.settings: [{name: row[f"queue_{name}"] for name in statements.SETTINGS}],
+        explaining.settings: [{name: row[f"queue_{name}"] for name in explaining.SETTINGS}],
         explaining.holder: [owner] if row["key_owner"] is not None else [],
         explaining.head: [head] if row["key_head"] is not None else [],
         limits.running: [{"tasks": row["queue_running"]}],

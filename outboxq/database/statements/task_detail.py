@@ -16,16 +16,13 @@ from ..tables import (
     task_outbox,
     workers,
 )
-from .explaining import first_of_key
+from .explaining import SETTINGS, first_of_key
 from .grammar import Columns, Grammar
 from .tasks import with_lease
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 NAMED: Columns = {"id": Uuid()}
 """The columns of the batch :named."""
-
-SETTINGS = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at")
-"""The columns of the queue's settings that are read."""
 
 
 def one(g: Grammar) -> Select[Any]:
