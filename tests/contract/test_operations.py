@@ -386,10 +386,7 @@ def test_senseless_arguments_are_refused(database, operation, arguments, options
 
 @pytest.mark.parametrize("operation", ["redrive", "run_now", "set_priority"])
 def test_the_history_says_why_somebody_changed_it(database, operation):
-    if operation == "redrive":
-        task_id = helpers.dead(database).id
-    else:
-        task_id = database.add(delay=HOUR).id
+    task_id = helpers.dead(database).id if operation == "redrive" else database.add(delay=HOUR).id
     given = (task_id, 7) if operation == "set_priority" else (task_id,)
     getattr(database.frozen, operation)(*given, reason="by ann\ud800")
     assert database.frozen.history(task_id)[-1].event_data["reason"].startswith("by ann")
