@@ -19,6 +19,7 @@ from . import (
     retention,
     statistics,
     table_sizes,
+    task_detail,
     task_pages,
     tasks,
     units_of_work,
@@ -45,6 +46,7 @@ from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Percentiles, Statistics, UnknownName
 from .table_sizes import TableSize
+from .task_detail import TaskDetail
 from .task_pages import TaskPage
 from .tasks import Attempt
 from .time_partitions import TimePartitions
@@ -73,6 +75,7 @@ __all__ = [
     "Store",
     "TableSize",
     "TailCursor",
+    "TaskDetail",
     "TaskMetric",
     "TaskPage",
     "Turn",
@@ -145,6 +148,7 @@ class Store(Claiming):
     task_page = task_pages.task_page
     tasks = task_pages.tasks
     explain = explaining.explain
+    task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
     stats = statistics.stats
     table_sizes = table_sizes.table_sizes
