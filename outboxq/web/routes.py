@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .pages import overview, queue_actions, queues, schedule_actions, schedules, system, workers
+from .pages import (
+    bulk,
+    failures,
+    overview,
+    queue_actions,
+    queues,
+    schedule_actions,
+    schedules,
+    system,
+    task,
+    task_actions,
+    tasks,
+    workers,
+)
 from .request import PageRequest, Redirect, View
 
 
@@ -42,12 +55,22 @@ WATCHING = (
     Route(name="system", path="/system", answer=system.page),
 )
 
-# Places for links until these pages are there.
-_PLACES = (
-    Route(name="tasks", path="/tasks", answer=queues.page),
-    Route(name="task", path="/tasks/<uuid:task_id>", answer=queues.page, section="tasks"),
-    Route(name="failures", path="/failures", answer=queues.page),
+TASKS = (
+    Route(name="tasks", path="/tasks", answer=tasks.page),
+    Route(name="task", path="/tasks/<task_id>", answer=task.page, section="tasks"),
+    Route(name="task_cancel", path="/tasks/<uuid:task_id>/cancel", answer=task_actions.cancel, is_action=True),
+    Route(
+        name="task_cancel_now", path="/tasks/<uuid:task_id>/cancel-now", answer=task_actions.cancel_now, is_action=True
+    ),
+    Route(name="task_redrive", path="/tasks/<uuid:task_id>/redrive", answer=task_actions.redrive, is_action=True),
+    Route(name="task_discard", path="/tasks/<uuid:task_id>/discard", answer=task_actions.discard, is_action=True),
+    Route(name="task_run_now", path="/tasks/<uuid:task_id>/run-now", answer=task_actions.run_now, is_action=True),
+    Route(name="task_priority", path="/tasks/<uuid:task_id>/priority", answer=task_actions.prioritize, is_action=True),
+    Route(name="failures", path="/failures", answer=failures.page),
+    Route(name="failure_group", path="/failures/<group>", answer=failures.group, section="failures"),
+    Route(name="bulk", path="/bulk", answer=bulk.page, section="tasks"),
+    Route(name="bulk_start", path="/bulk/start", answer=bulk.start, is_action=True, section="tasks"),
 )
 
-ROUTES = (*WATCHING, *_PLACES)
+ROUTES = (*WATCHING, *TASKS)
 """All pages and actions. The navigation lists some of them, see `rendering.NAVIGATION`."""
