@@ -52,7 +52,7 @@ class Site:
 
 
 def main() -> None:
-    """Fill a database, unless it has tasks, and serve its dashboard until Ctrl-C."""
+    """Fill an empty database, and serve its dashboard until Ctrl-C."""
     from outboxq.web import application
     from tests.integrations.dashboard.filling import fill
 
