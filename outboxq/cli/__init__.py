@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from .groups import LateGroup, Place
+from .groups import Place, Program
 
 _PRUNE = Place(".maintenance:cleanup_events", "Delete finished tasks and their events by age.")
 
@@ -28,7 +28,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
 }
 
 
-@click.group(cls=LateGroup, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Program, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="outboxq")
 def main() -> None:
     """Run and inspect tasks of a transactional outbox in your own database."""

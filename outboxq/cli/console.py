@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from uuid import UUID
 
 import click
-from sqlalchemy.exc import DBAPIError, OperationalError
 
-from ..database.dialects import damaged, dialect_for, is_damaged
 from ..errors import AmbiguousTask, NotPermitted, OutboxqError, ScheduleNotFound, SchemaOutOfDate, TaskNotFound
 from ..model import LONGEST
 from .groups import Group
@@ -49,6 +47,10 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
     Any other exception keeps its traceback. `upgrade` is the command that creates the tables, as it is typed here; None: the
     command `upgrade` of the present group.
     """
+    from sqlalchemy.exc import DBAPIError, OperationalError
+
+    from ..database.dialects import damaged, dialect_for, is_damaged
+
     try:
         yield
     except SchemaOutOfDate as error:

@@ -10,20 +10,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 from click.core import ParameterSource
-from sqlalchemy.engine import URL, Engine
 
-from ..database.drivers import ensure_psycopg
-from ..database.engine import make_engine, parse_url
 from ..errors import ConfigurationError
 from ..integration.front_end import FrontEnd
-from ..outbox import Outbox
-from ..store import Store
 from .console import EXIT_USAGE, fail, speaking_plainly
 from .groups import DATABASE_PARAMETERS
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL, Engine
+
+    from ..outbox import Outbox
+    from ..store import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -124,13 +125,15 @@ class Given:
 
 def shown(url: str | URL) -> str:
     """Return the URL as it is typed in a shell; a URL with a password is not repeated."""
+    from ..database.engine import parse_url
+
     try:
         parsed = parse_url(url)
     except ConfigurationError:  # the use of the URL reports it
         return "…"
     if parsed.password is not None or any("password" in name.lower() for name in parsed.query):
         return "… (the same address)"
-    return shlex.quote(parsed.render_as_string() if isinstance(url, URL) else url)
+    return shlex.quote(url if isinstance(url, str) else parsed.render_as_string())
 
 
 def given(context: click.Context, values: Mapping[str, Any], *, app: str | None = None) -> Given:
@@ -171,6 +174,9 @@ def one_app(context: click.Context, argument: str | None, option: str | None) ->
 @contextmanager
 def opened(found: Given) -> Iterator[Store]:
     """Open the Store of this database for the block, whose errors are printed as by `speaking_plainly`."""
+    from ..database.engine import make_engine
+    from ..store import Store
+
     with speaking_plainly(upgrade=found.upgrade):
         if found.app is None:
             store = Store(make_engine(found.url or ""), schema=found.schema)
@@ -199,6 +205,8 @@ def disposing(engine: Engine) -> Iterator[Engine]:
 
 def open_outbox(found: Given) -> Outbox:
     """Return the outbox of APP, on its own database or, if it has none, on the given URL."""
+    from ..database.engine import parse_url
+
     assert found.app is not None, "only an application has an outbox"
     outbox = load(found.app)
     if found.url is not None and not outbox.is_bound:
@@ -233,6 +241,8 @@ def load(app: str) -> Outbox:
 
     Exits if APP is wrong. Raises ConfigurationError if the module needs psycopg, which is not installed.
     """
+    from ..outbox import Outbox
+
     module_name, _, name = app.partition(":")
     written = "APP is written module:outbox, e.g. shop.tasks:outbox"
     if "://" in app:  # it may hold a password
@@ -245,6 +255,8 @@ def load(app: str) -> Outbox:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name == "psycopg":
+            from ..database.drivers import ensure_psycopg
+
             ensure_psycopg()  # the application's create_engine() needs it; the error says what to install
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists, and fails to import another one

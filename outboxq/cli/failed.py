@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..store import Store
 from .console import span, table
 from .database import database_options, database_options_after_ids
 from .groups import Group
 from .tasks import TASK_ID, take_key_back
+
+if TYPE_CHECKING:
+    from ..store import Store
 
 _FILTERS = (
     click.option("-q", "--queue", help="Only dead letters of this queue."),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from ..model import TaskStatus
 from ..model.periods import Every
-from ..store import Store
 from .console import span
 from .database import database_options
+
+if TYPE_CHECKING:
+    from ..store import Store
 
 
 @click.command()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from types import EllipsisType
+from typing import TYPE_CHECKING
 
 import click
 
-from ..store import QueueSettings, Store
 from .console import span, table
 from .database import database_options
 from .groups import Group
+
+if TYPE_CHECKING:
+    from ..store import QueueSettings, Store
 
 Rate = tuple[int, timedelta] | None | EllipsisType
 

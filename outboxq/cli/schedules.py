@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,14 +17,12 @@ from ..model import EARLIEST, LATEST
 from ..model.rules import check_rule, describe, parse_rule, rule_of, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.upcoming import next_tick, next_ticks, sentence_of
-from ..outbox import Outbox
-from ..payload.parameters import dump_arguments
-from ..store import Store
-from ..task.pruning import PRUNE, retention_schedule
-from ..task.schedules import schedule_for
 from .console import plain, short, span, speaking_plainly, table
 from .database import database_options, present_outbox
 from .groups import Group
+
+if TYPE_CHECKING:
+    from ..store import Store
 
 _HEAD = ("schedule", "task", "when", "next tick", "paused since", "rule", "time zone")
 _MOST = 1000
@@ -193,6 +191,9 @@ def add_retention(store: Store, age: timedelta) -> None:
     Completed and cancelled tasks are deleted at AGE, counted from their end, e.g. 90d. Workers of the queue `default` do it. The
     command stores the schedule outboxq.retention; `remove` it to keep everything again.
     """
+    from ..outbox import Outbox
+    from ..task.pruning import PRUNE, retention_schedule
+
     outbox = present_outbox() or Outbox()
     _print(store, [store.schedules.put(retention_schedule(outbox.tasks.get(PRUNE), age))])
 
@@ -279,6 +280,9 @@ def plant(store: Store, ahead: timedelta) -> None:
 
 def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedule:
     """Return the schedule of `add`. With an application, the options of its task hold, and its parameters the arguments."""
+    from ..payload.parameters import dump_arguments
+    from ..task.schedules import schedule_for
+
     tz, args = options.pop("tz"), _object(options.pop("args"))
     options |= {"overlap": Overlap(options["overlap"]), "catch_up": CatchUp(options["catch_up"])}
     options |= {one: _in_zone(options[one], tz) for one in ("starts_at", "ends_at") if options[one] is not None}

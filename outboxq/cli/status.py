@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ..database.privileges import Role
-from ..store import Statistics, Store
-from ..store.metrics import why_unusable
 from .console import drawn, screen, short, span, table
 from .database import database_options
+
+if TYPE_CHECKING:
+    from ..store import Statistics, Store
 
 _NOW = ("ready", "delayed", "retrying", "running", "failed")
 
@@ -163,6 +163,9 @@ def _sampled(one: Statistics) -> Sequence[object]:
 
 def _note(found: Sequence[Statistics], store: Store) -> str | None:
     """Return what is missing from the rates. None: nothing is."""
+    from ..database.privileges import Role
+    from ..store.metrics import why_unusable
+
     if found and not any(one.by_workers for one in found):
         why = why_unusable(store, Role.VIEWER) or "no worker has written statistics in this time"
         return f"rates are counted from the events: {why}"
@@ -225,6 +228,8 @@ def _wait_and_run(one: Statistics, render: Callable[[timedelta], object]) -> dic
 
 def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, object]], *, by_task: bool) -> Lines:
     """Return the column names, taken from an empty record, and one line for each record."""
+    from ..store import Statistics
+
     names = ["queue", "task"] if by_task else ["queue"]
     rows = [[*(one.queue, one.task_name)[: len(names)], *cells(one).values()] for one in found]
     return [*names, *cells(Statistics(queue=""))], rows

@@ -20,10 +20,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from types import FrameType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ..worker.signals import unignored_stop_signals
-from ..worker.worker import Worker
+
+if TYPE_CHECKING:
+    from ..worker.worker import Worker
 
 log = logging.getLogger("outboxq.worker")
 

@@ -6,17 +6,18 @@ import sys
 from contextlib import suppress
 from copy import copy
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import InvalidArgument
 from ..model import TERMINAL, ExecutionEvent, TaskStatus
-from ..store import Store
-from ..store.tasks import digits_of
 from .console import plain, short, table
 from .database import database_options, front_end
 from .groups import Group
+
+if TYPE_CHECKING:
+    from ..store import Store
 
 _STATUSES = {status.lower(): status for status in TaskStatus}
 _NAMED = ("reason", "priority", "recovery_attempts", "expires_at", "policy_error")
@@ -29,6 +30,8 @@ class TaskId(click.ParamType):  # type: ignore[type-arg]  # generic in click's s
     name = "id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ..store.tasks import digits_of
+
         try:
             return digits_of(str(value))
         except InvalidArgument as error:

@@ -12,24 +12,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from sqlalchemy.engine import URL
 
-from ..database.engine import parse_url
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..integration.front_end import FrontEnd
 from ..model.forks import CAN_FORK
-from ..outbox import Outbox
 from ..worker.options import LAST_PORT, WorkerSettings
-from ..worker.worker import Worker
 from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
 from .logs import LiveHandler, LogFormat, configure, open_closed_streams, show_live_line
 from .metrics_ports import ensure_free, port_of
 from .stop_requests import Orders, interrupt_main_thread, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+    from ..outbox import Outbox
+    from ..worker.worker import Worker
 
 DEFAULTS = WorkerSettings()
 
@@ -263,6 +265,8 @@ def leave_uncollected() -> None:
 
 
 def _parsed(url: str) -> URL:
+    from ..database.engine import parse_url
+
     try:
         return parse_url(url)
     except ConfigurationError as error:

@@ -7,22 +7,27 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.privileges import Role
 from ..database.statements import tasks
 from ..database.statements import workers as statements
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
-from .arguments import identifier, positive
+from .arguments import identifier, positive, storable
 from .sleeping_workers import SleepingWorkers
 from .transactions import Transactions
 
 LIVE_WITHIN = timedelta(seconds=90)
 """A worker that was not seen for so long counts as gone: workers report every 30 seconds."""
+REVISION = "0005"
+"""The revision that brought the columns for a worker's process."""
+_DESCRIPTION = (REVISION, Role.WORKER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +47,16 @@ class LiveWorker:
     """Queue and name of tasks that it met lately and does not know."""
     started_at: datetime
     last_seen_at: datetime
+    host: str | None = None
+    """Name of the machine; None, as in the next four: the worker or the schema is older than revision 0005."""
+    pid: int | None = None
+    """Id of the process on that machine."""
+    version: str | None = None
+    """Version of the application's code, from `Outbox(version=…)`; None also if it names none."""
+    release: str | None = None
+    """Version of outboxq."""
+    busy: int | None = None
+    """Number of its threads that ran a handler when it was last seen."""
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -94,6 +109,37 @@ class Workers:
         values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
         return bool(self._tell(statements.seen, values, using))
 
+    def describe(
+        self,
+        worker_id: UUID,
+        *,
+        host: str | None = None,
+        pid: int | None = None,
+        version: str | None = None,
+        release: str | None = None,
+        busy: int | None = None,
+        using: object = None,
+    ) -> bool:
+        """Write down the process of a registered worker; the fields are those of LiveWorker.
+
+        False: the worker is not registered, or the schema has no place for it; nothing is written.
+        """
+        values = {
+            "worker_id": identifier(worker_id),
+            "host": storable(host, "host"),
+            "pid": pid,
+            "version": storable(version, "version"),
+            "release": storable(release, "release"),
+            "busy": busy,
+        }
+        if not self._store.run(partial(has_description, self._store), using=using, begin=Begin.READ):
+            return False
+        try:
+            return bool(self._tell(statements.describe, values, using))
+        except Exception:
+            self._store.rights.usable.discard(_DESCRIPTION)  # the schema may have been taken back
+            raise
+
     def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
         """The worker ends. Those that have not been seen for a day are forgotten with it.
 
@@ -109,7 +155,7 @@ class Workers:
 
         def work(target: Target) -> list[LiveWorker]:
             now = target.run(tasks.now, self._store.values(target))[0]["now"]
-            return live_workers(target, now, within)
+            return live_workers(target, now, within, described=has_description(self._store, target))
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
@@ -121,12 +167,25 @@ class Workers:
         )
 
 
-def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN) -> list[LiveWorker]:
+def has_description(store: Transactions, target: Target) -> bool:
+    """Return whether the schema has the columns for a worker's process. It is asked again until it has."""
+    if _DESCRIPTION not in store.rights.usable:
+        if not target.run(statements.has_description):
+            store.ensure_schema(target)
+            return False
+        store.rights.usable.add(_DESCRIPTION)
+    return True
+
+
+def live_workers(
+    target: Target, now: datetime, within: timedelta = LIVE_WITHIN, *, described: bool = False
+) -> list[LiveWorker]:
+    """Return the workers that were seen within this time, the oldest first; with `described` also what their processes are."""
     try:
         since = now - within
     except OverflowError:
         raise InvalidArgument(f"live_within={within!r} reaches back to before the first year") from None
-    rows = target.run(statements.live, {"live_since": since})
+    rows = target.run(statements.live_described if described else statements.live, {"live_since": since})
     return [_worker(row) for row in rows]
 
 

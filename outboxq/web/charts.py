@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from .formats import number, span
+from .formats import span
 
 WIDTH: Final = 1000
 HEIGHT: Final = 150
@@ -138,11 +138,9 @@ def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
                 low, high = scale(base), scale(base + column[index])
                 bars.append(Bar(kind=one.kind, y=high, height=_rounded(low - high)))
                 base += column[index]
-        title_of = _title(
-            axis, moment, [(one.name, number(round(c[index]))) for one, c in zip(series, columns, strict=True)]
-        )
+        title_of = _title(axis, moment, [(one.name, _number(c[index])) for one, c in zip(series, columns, strict=True)])
         steps.append(Step(x=_rounded(index * width), width=_rounded(width), title=title_of, bars=tuple(bars)))
-    totals = [number(round(sum(column))) for column in columns]
+    totals = [_number(sum(column)) for column in columns]
     summary = ", ".join(f"{total} {one.name}" for one, total in zip(series, totals, strict=True))
     return Chart(
         title=title,
@@ -154,7 +152,7 @@ def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
         legend=tuple(
             Legend(name=one.name, kind=one.kind, words=total) for one, total in zip(series, totals, strict=True)
         ),
-        rows=_rows(axis, columns, lambda value: number(round(value)), leave_out_zeros=True),
+        rows=_rows(axis, columns, _number, leave_out_zeros=True),
         is_empty=not any(map(any, columns)),
     )
 
@@ -303,7 +301,7 @@ def _clock(moment: datetime) -> str:
 
 
 def _number(value: float) -> str:
-    return number(round(value))
+    return f"{round(value):,}".replace(",", " ")
 
 
 def _short_number(value: float) -> str:

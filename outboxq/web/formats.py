@@ -39,9 +39,12 @@ def span(value: timedelta | float | None) -> str:
     return " ".join(parts[:2])
 
 
-def number(value: int | None) -> str:
-    """Return a whole number with thin spaces between thousands. None: nothing."""
-    return "" if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+def number(value: int | None) -> Markup | str:
+    """Return a whole number with thin spaces between thousands. None: nothing.
+
+    It is markup, because `plain` would write the thin spaces out.
+    """
+    return "" if value is None else Markup(f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}"))  # noqa: S704
 
 
 def plain(value: object) -> str:

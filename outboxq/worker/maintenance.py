@@ -36,8 +36,11 @@ class WorkerRegistration:
     description: Mapping[str, Any]
     """The other arguments of `Store.workers.register`."""
     meter: Meter = field(default_factory=Meter)
+    process: Callable[[], Mapping[str, Any]] = dict
+    """Returns the arguments of `Store.workers.describe`, as they are now."""
 
     def __post_init__(self) -> None:
+        self._describing = FailureLog(log, level=logging.WARNING)
         self._written_unknown: Collection[tuple[str, str]] = ()
         self._due = 0.0
         self._ended = False
@@ -55,6 +58,15 @@ class WorkerRegistration:
                 self.store.workers.unregister(self.worker_id)  # and those that have not been seen for a day
                 self.store.workers.register(self.worker_id, unknown_tasks=unknown, **self.description)
             self.meter.answered()
+            self._describe()
+
+    def _describe(self) -> None:
+        """Write down the process. A failure is logged and no more: the registration stands without it."""
+        try:
+            self.store.workers.describe(self.worker_id, **self.process())
+            self._describing.worked("the worker's process is written down again")
+        except Exception as error:  # noqa: BLE001
+            self._describing.failed("the worker's process was not written down", error)
 
     def end(self) -> None:
         """Remove the registration, if the database can be reached.

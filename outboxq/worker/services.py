@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +23,35 @@ from .options import WorkerSettings
 from .planting import Planting
 from .recovery import Recovery
 from .statistics import MetricsWriter, StatisticsTables, StatisticsUpkeep
+from .thread_pool import HandlerPool
 from .unknown_tasks import KnownTaskScheduler, UnknownTasks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Process:
+    """The process of one worker, for people."""
+
+    version: str | None
+    """Version of the application's code."""
+    pool: HandlerPool[Any]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the arguments of `Store.workers.describe`."""
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": self.version,
+            "release": installed_release(),
+            "busy": self.pool.busy,
+        }
+
+
+def installed_release() -> str | None:
+    """Return the version of outboxq; None where it runs without having been installed."""
+    try:
+        return version("outboxq")
+    except PackageNotFoundError:
+        return None
 
 
 class Services:
@@ -34,6 +66,7 @@ class Services:
         tasks: TaskRegistry,
         settings: WorkerSettings,
         description: Mapping[str, Any],
+        pool: HandlerPool[Any],
         leases: Leases,
         claim_loop: ClaimLoop,
         unknown: UnknownTasks,
@@ -42,7 +75,8 @@ class Services:
         on_thread_failure: Callable[[BaseException], None],
     ) -> None:
         """Make the services; no thread starts. `urgent`: connections for what is as urgent as a heartbeat."""
-        registration = WorkerRegistration(store, worker_id, unknown.recent, description, meter)
+        process = Process(version=tasks.version or None, pool=pool)
+        registration = WorkerRegistration(store, worker_id, unknown.recent, description, meter, process.describe)
         recovery = Recovery(
             urgent,
             leases,

@@ -60,6 +60,11 @@ class HandlerPool(Generic[T]):
         return 0 if self._is_shut_down else self._jobs.qsize()
 
     @property
+    def busy(self) -> int:
+        """The number of threads that handle a job."""
+        return max(0, min(self.size, self.in_flight - self.queued))
+
+    @property
     def prefetch_limit(self) -> int:
         """The number of jobs that may wait for busy threads now."""
         if self.prefetch is not None:

@@ -176,6 +176,7 @@ class Worker:
             tasks=tasks,
             settings=settings,
             description=description,
+            pool=self._pool,
             leases=self._leases,
             claim_loop=self._claim_loop,
             unknown=unknown,

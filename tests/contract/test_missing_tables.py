@@ -143,6 +143,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "tasks": ((), {}),
     "unknown_runs": (([CLAIM],), {}),
     "verify": ((), {}),
+    "workers.describe": ((WORKER,), {"pid": 1}),
     "workers.list": ((), {}),
     "workers.register": ((WORKER,), {"label": "me", "concurrency": 1, "task_names": []}),
     "workers.seen": ((WORKER,), {}),

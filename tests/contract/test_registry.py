@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
+from outboxq import Outbox, migrations
 from outboxq.errors import InvalidArgument
+from outboxq.store import Store
 from tests.contract import helpers
+from tests.waiting import until
 
 DAY = timedelta(days=1)
 
@@ -127,3 +133,72 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(database, wro
     with pytest.raises(InvalidArgument):
         register(database, **wrong)
     assert ids(database) == []
+
+
+# The process of a worker, which a schema before revision 0005 has no place for
+
+PROCESS = {"host": "ant", "pid": 7, "version": "1.2", "release": "9.9", "busy": 3}
+NOTHING = dict.fromkeys(PROCESS)
+
+
+def process_of(worker):
+    return {name: getattr(worker, name) for name in PROCESS}
+
+
+def test_what_the_process_of_a_worker_is_stands_beside_it(database):
+    mine, older = register(database), register(database)
+    assert database.frozen.workers.describe(mine, **PROCESS)
+    found = {worker.id: process_of(worker) for worker in database.frozen.workers.list()}
+    assert found == {mine: PROCESS, older: NOTHING}
+    register(database, mine)  # as a worker of the release before does after a pause
+    database.frozen.workers.describe(mine, **{**PROCESS, "busy": 0})
+    assert {worker.busy for worker in database.frozen.workers.list()} == {0, None}
+    assert not database.frozen.workers.describe(uuid4(), **PROCESS)
+
+
+def test_the_process_is_left_out_on_an_older_schema_and_begins_with_the_upgrade(database):
+    migrations.downgrade(database.url, "0001")
+    worker_id = register(database)
+    store = Store(database.engine, clock=database.clock)
+    assert not store.workers.describe(worker_id, **PROCESS)
+    assert [process_of(worker) for worker in store.workers.list()] == [NOTHING]
+    assert store.workers.seen(worker_id)
+    migrations.upgrade(database.url)
+    assert store.workers.describe(worker_id, **PROCESS)
+    assert [process_of(worker) for worker in store.workers.list()] == [PROCESS]
+
+
+def test_a_schema_that_is_taken_back_costs_one_failure(database):
+    worker_id = register(database)
+    store = Store(database.engine, clock=database.clock)
+    assert store.workers.describe(worker_id, **PROCESS)
+    migrations.downgrade(database.url, "0004")
+    with pytest.raises(Exception, match="busy|release|host|pid"):
+        store.workers.describe(worker_id, **PROCESS)
+    assert not store.workers.describe(worker_id, **PROCESS)
+    assert [process_of(worker) for worker in store.workers.list()] == [NOTHING]
+
+
+def test_a_worker_describes_its_own_process(database):
+    outbox = Outbox(database.engine, version="2.1")
+    running, going_on = threading.Event(), threading.Event()
+
+    @outbox.task(name="long")
+    def long() -> None:
+        running.set()
+        going_on.wait(60)
+
+    database.add(database.store, task_name="long")
+    worker = outbox.worker(concurrency=2)
+    worker.start()
+    try:
+        until(running.is_set)
+        (found,) = outbox.store.workers.list()
+        assert (found.host, found.pid, found.version) == (socket.gethostname(), os.getpid(), "2.1")
+        assert found.release is not None
+        worker._services.registration.run_early()
+        (found,) = outbox.store.workers.list()
+        assert found.busy == 1
+    finally:
+        going_on.set()
+        worker.stop()

@@ -23,6 +23,9 @@ class Listed:
         self.going_on.wait(60)
         self.ids.add(worker_id)
 
+    def describe(self, worker_id):
+        return False
+
     def unregister(self, worker_id, *, met_unknown=False):
         self.ids.discard(worker_id)
 
@@ -54,3 +57,15 @@ def test_a_worker_that_ends_while_another_thread_registers_it_is_gone():
     registering.join(60)
     ending.join(60)
     assert store.ids == set()
+
+
+def test_a_worker_stays_registered_when_its_process_cannot_be_written_down(caplog):
+    store = Listed()
+    store.going_on.set()
+    store.describe = lambda worker_id, **process: 1 / 0
+    one = presence(store)
+    for _ in range(3):
+        one.run_once()
+    assert len(store.ids) == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert one.meter.last_answer is not None

@@ -164,6 +164,13 @@ class DeadLetter(ReadOnlyModel):
     Meta = _meta("dead_letters", "view")
 
 
+class LiveWorkerManager(models.Manager.from_queryset(ReadOnlyQuerySet)):  # type: ignore[misc]
+    """Reads the columns of revision 0005 when they are asked for, so that a query also runs on an older schema."""
+
+    def get_queryset(self) -> Any:
+        return super().get_queryset().defer("host", "pid", "version", "release", "busy")
+
+
 class LiveWorker(ReadOnlyModel):
     """A row of `workers`: a worker as it registered itself."""
 
@@ -176,6 +183,13 @@ class LiveWorker(ReadOnlyModel):
     unknown_tasks = models.TextField(null=True)
     started_at = InstantField()
     last_seen_at = InstantField()
+    host = models.TextField(null=True)
+    pid = models.IntegerField(null=True)
+    version = models.TextField(null=True)
+    release = models.TextField(null=True)
+    busy = models.IntegerField(null=True)
+
+    objects = LiveWorkerManager()
 
     Meta = _meta("workers", "view")
 

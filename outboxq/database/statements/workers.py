@@ -19,6 +19,15 @@ _said = {
     "task_names": bindparam("task_names_json", type_=Text, required=True),
     "unknown_tasks": bindparam("unknown_tasks_json", type_=Text, required=True),
 }
+_described = {
+    "host": bindparam("host", type_=Text, required=True),
+    "pid": bindparam("pid", type_=Integer, required=True),
+    "version": bindparam("version", type_=Text, required=True),
+    "release": bindparam("release", type_=Text, required=True),
+    "busy": bindparam("busy", type_=Integer, required=True),
+}
+"""The columns of revision 0005: only statements that run where `has_description` finds them may name them."""
+_registered = [column for column in workers.c if column.name not in _described]
 _a_day_ago = bindparam("a_day_ago", -86400.0, type_=Double)
 _live_since = bindparam("live_since", type_=Instant, required=True)
 
@@ -52,9 +61,28 @@ def leave(g: Grammar) -> Update:
     return update(workers).where(workers.c.id == worker_id).values(last_seen_at=seen_at)
 
 
+def has_description(g: Grammar) -> Select[Any]:
+    """Select one row if the schema has the columns that `describe` writes."""
+    return g.find_column(workers.name, workers.c.busy.name)
+
+
+def describe(_: Grammar) -> Update:
+    """Record the worker's process, its versions, and how many of its threads run a handler."""
+    return update(workers).where(workers.c.id == worker_id).values(_described).returning(workers.c.id)
+
+
 def live(_: Grammar) -> Select[Any]:
-    """Select the workers seen since :live_since, oldest first."""
-    return select(workers).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
+    """Select the workers seen since :live_since, oldest first, on any schema."""
+    return _live(select(*_registered))
+
+
+def live_described(_: Grammar) -> Select[Any]:
+    """Select as `live` does, with what `describe` wrote."""
+    return _live(select(workers))
+
+
+def _live(chosen: Select[Any]) -> Select[Any]:
+    return chosen.where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
 
 
 def with_unknown_tasks(_: Grammar) -> Select[Any]:
@@ -64,4 +92,4 @@ def with_unknown_tasks(_: Grammar) -> Select[Any]:
 
 def one(_: Grammar) -> Select[Any]:
     """Select one worker, whenever it was last seen."""
-    return select(workers).where(workers.c.id == worker_id)
+    return select(*_registered).where(workers.c.id == worker_id)

@@ -289,6 +289,13 @@ class WorkersColumns(TypedColumns):
     unknown_tasks = Column(Text)  # JSON array of [queue, task name]: unknown names that it met lately; NULL: none
     started_at = Column(BoundedInstant, nullable=False)
     last_seen_at = Column(BoundedInstant, nullable=False)
+    # The next five came with revision 0005. NULL: an older release or `register` alone wrote the row. No statement that also
+    # runs on an older schema names them.
+    host = Column(Text)
+    pid = Column(Integer)
+    version = Column(Text)  # of the application's code, as it says it itself
+    release = Column(Text)  # of outboxq
+    busy = Column(Integer)  # threads that ran a handler when it was last seen
 
 
 workers = typed_table("workers", metadata, WorkersColumns)

@@ -72,6 +72,7 @@ class Command(BaseCommand):
             options=options,
             again=_again,
             own=lambda: {"worker": self._worker(options)},
+            attended=self._called_from_command_line,
             elsewhere=ELSEWHERE,
         )
         return FramedGroup(lambda: main, frame, name="outboxq", context_settings=dict(main.context_settings))
