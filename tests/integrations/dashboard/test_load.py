@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from outboxq.model import EventType, Outcome
-from tests.integrations.dashboard.filling import RECEIPT, Writer, fill
+from tests.integrations.dashboard.filling import Writer, fill
 from tests.integrations.dashboard.pages import PAGES, address
+from tests.integrations.dashboard.shop import RECEIPT
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]
 
