@@ -49,6 +49,13 @@ def address(page: str, filling: Filling) -> str:
     return urls.bind("").build(route, dict(OF_PAGES[route][of](filling)))
 
 
+class Local(Client):
+    """A client on this machine, without a socket."""
+
+    def open(self, *args: Any, **options: Any) -> Any:
+        return super().open(*args, **{"environ_overrides": {"REMOTE_ADDR": "127.0.0.1"}, **options})
+
+
 _LINK = re.compile(r"""(?:href|action|src)="([^"]*)\"""")
 
 

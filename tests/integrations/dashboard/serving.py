@@ -38,6 +38,8 @@ class Site:
         wasyncore.close_all(self._sockets)
 
     def close(self) -> None:
+        if self._stopping.is_set():
+            return
         self._stopping.set()
         self._server.pull_trigger()
         self._thread.join()
