@@ -18,6 +18,7 @@ from . import (
     retention,
     statistics,
     table_sizes,
+    task_detail,
     tasks,
     units_of_work,
     unknown_tasks,
@@ -42,6 +43,7 @@ from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Percentiles, Statistics, UnknownName
 from .table_sizes import TableSize
+from .task_detail import TaskDetail
 from .tasks import Attempt
 from .time_partitions import TimePartitions
 from .unknown_tasks import UnknownRun
@@ -68,6 +70,7 @@ __all__ = [
     "Store",
     "TableSize",
     "TailCursor",
+    "TaskDetail",
     "TaskMetric",
     "Turn",
     "UnknownName",
@@ -136,6 +139,7 @@ class Store(Claiming):
     find = tasks.find
     tasks = tasks.tasks
     explain = explaining.explain
+    task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
     stats = statistics.stats
     table_sizes = table_sizes.table_sizes
