@@ -46,7 +46,7 @@ def test_a_tab_notices_what_is_wrong(open_tab, wrong):
     assert "error: hello" in told
     assert "exception: uncaught" in told
     assert "request to another site: http://127.0.0.2:9/x.png" in told
-    assert [line.split(" ")[0] for line in tab.overflow()] == ["the", "DIV.null"]
+    assert [line.split(" ")[0] for line in tab.layout()] == ["the", "DIV.null"]
     found = " ".join(tab.accessibility())
     assert "image-alt" in found
     assert "landmark-one-main" in found
@@ -56,7 +56,7 @@ def test_a_tab_finds_nothing_wrong_with_what_is_right(open_tab):
     with served(RIGHT) as site:
         tab = open_tab(site.url, size=PHONE)
         tab.open()
-        assert (tab.problems, tab.overflow(), tab.accessibility()) == ([], [], [])
+        assert (tab.problems, tab.layout(), tab.accessibility()) == ([], [], [])
         assert tab.page.locator("body").get_attribute("data-ran") == "yes"
 
 

@@ -53,7 +53,7 @@ def attacks(tab, name, path):
     answer = tab.open(path)
     state = tab.page.evaluate(_STATE)
     found = [f"status {answer.status}"] if answer.status != 200 else []
-    found += [*tab.problems[before:], *tab.overflow()]
+    found += [*tab.problems[before:], *tab.layout()]
     found += ["a script ran"] if state["marked"] else []
     found += [f"attribute {one}" for one in set(state["attributes"]) if one.startswith(("on", "hx-on", "autofocus"))]
     found += [f"invisible {one!r}" for one in set(re.findall(hostile.INVISIBLE, state["text"]))]

@@ -109,5 +109,6 @@ def test_a_refresh_waits_for_a_form_that_is_being_filled(open_tab, at, filling):
 
 def test_a_site_that_is_gone_is_said(open_tab, at, site):
     tab = at("overview")
+    assert not tab.page.get_by_role("alert").is_visible()
     site.close()
     until(lambda: passes(tab) or tab.page.get_by_role("alert").is_visible(), every=0.1)
