@@ -38,7 +38,7 @@ _LAYOUT = """
   const scrolls = (one) => ["auto", "scroll", "hidden", "clip"].includes(getComputedStyle(one).overflowX);
   for (const one of document.body.querySelectorAll("*")) {
     const box = one.getBoundingClientRect();
-    if (!box.width || !box.height || (box.left >= -1 && box.right <= width + 1)) continue;
+    if (!box.width || !box.height || (box.right <= width + 1 && (box.left >= -1 || box.right <= 0))) continue;
     let around = one.parentElement;
     while (around !== document.body && !scrolls(around)) around = around.parentElement;
     if (around === document.body) found.push(`${one.tagName}.${one.getAttribute("class")} ends at ${box.right} of ${width}: ${one.textContent.slice(0, 60)}`);
