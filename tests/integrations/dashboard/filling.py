@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID, uuid4
 
 from sqlalchemy import Engine
@@ -176,7 +177,8 @@ def _schedules(writer: Writer) -> None:
     schedules.pause("stock: recount", reason="the warehouse moves; Ann resumes it on Monday")
     for hours in range(24, -1, -1):
         writer.at(hours * HOUR)
-        schedules.plant()
+        with patch("outboxq.store.planting.uuid7", lambda: id_at(writer.clock.now)):
+            schedules.plant()
         while claims := writer.store.claim_ready_task(10, worker_id=writer.filling.workers["old"], queues=["sweeps"]):
             if hours == 7:
                 writer.fail(claims[0], "builtins.TimeoutError", "the sweep took longer than 60 s")
