@@ -3,19 +3,39 @@ WITH page AS MATERIALIZED (
     FROM (
         SELECT
             task_executions.id AS id,
+            task_executions.status AS status,
             task_executions.queue AS queue,
             task_executions.task_name AS task_name,
-            task_executions.status AS status
+            task_executions.partition_key AS partition_key,
+            task_executions.topic AS topic
         FROM task_executions
-        ORDER BY task_executions.id DESC
-        LIMIT %(scan)s::BIGINT
+        WHERE task_executions.id >= :from_id AND task_executions.id < :to_id
+        ORDER BY task_executions.id
+        LIMIT :scan
+        OFFSET :param_1
     ) AS looked
     WHERE
-        (%(status)s::VARCHAR IS NULL OR looked.status = %(status)s::VARCHAR)
-        AND (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)
-        AND (%(task_name)s::VARCHAR IS NULL OR looked.task_name = %(task_name)s::VARCHAR)
-    ORDER BY looked.id DESC
-    LIMIT %(limit)s::BIGINT
+        (:queue IS NULL OR looked.queue = :queue)
+        AND (:task_name IS NULL OR looked.task_name = :task_name)
+        AND (:partition_key IS NULL OR looked.partition_key = :partition_key)
+        AND (:topic IS NULL OR looked.topic = :topic)
+        AND (:status IS NULL OR looked.status = :status)
+        AND (
+            :worker IS NULL
+                OR (
+                    SELECT execution_events.sequence_num
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = looked.id
+                        AND execution_events.event_type = 'task_claimed'
+                        AND execution_events.worker_id = :worker
+                    LIMIT 1
+                    OFFSET :param_2
+                ) IS NOT NULL
+        )
+    ORDER BY looked.id
+    LIMIT :limit
+    OFFSET :param_3
 )
 SELECT
     task_executions.id,
@@ -50,5 +70,5 @@ SELECT
     task_leases.lease_expires_at
 FROM task_executions
 LEFT OUTER JOIN task_leases ON task_leases.task_execution_id = task_executions.id
-WHERE task_executions.id = any(array((SELECT page.id FROM page)))
+WHERE task_executions.id IN (SELECT page.id FROM page)
 ORDER BY task_executions.id DESC

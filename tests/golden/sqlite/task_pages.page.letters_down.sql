@@ -1,33 +1,37 @@
 WITH page AS MATERIALIZED (
-    SELECT task_executions.id AS id
-    FROM task_executions
+    SELECT looked.id AS id
+    FROM (
+        SELECT
+            dead_letters.task_execution_id AS id,
+            dead_letters.queue AS queue,
+            dead_letters.task_name AS task_name,
+            dead_letters.partition_key AS partition_key,
+            dead_letters.topic AS topic
+        FROM dead_letters
+        WHERE dead_letters.task_execution_id >= :from_id AND dead_letters.task_execution_id < :to_id
+        ORDER BY dead_letters.task_execution_id DESC
+        LIMIT :scan
+        OFFSET :param_1
+    ) AS looked
     WHERE
-        task_executions.id IN (
-            SELECT looked.task_execution_id
-            FROM (
-                SELECT without_key.task_execution_id AS task_execution_id
-                FROM (
-                    SELECT task_outbox.task_execution_id AS task_execution_id
-                    FROM task_outbox
-                    WHERE task_outbox.queue = :queue AND task_outbox.partition_key IS NULL
-                    ORDER BY task_outbox.priority DESC, task_outbox.available_at DESC, task_outbox.id DESC
-                    LIMIT :scan
-                    OFFSET :param_1
-                ) AS without_key
-                UNION ALL
-                SELECT with_key.task_execution_id AS task_execution_id
-                FROM (
-                    SELECT task_outbox.task_execution_id AS task_execution_id
-                    FROM task_outbox
-                    WHERE task_outbox.queue = :queue AND task_outbox.partition_key IS NOT NULL
-                    ORDER BY task_outbox.available_at DESC, task_outbox.id DESC
-                    LIMIT :scan
+        (:queue IS NULL OR looked.queue = :queue)
+        AND (:task_name IS NULL OR looked.task_name = :task_name)
+        AND (:partition_key IS NULL OR looked.partition_key = :partition_key)
+        AND (:topic IS NULL OR looked.topic = :topic)
+        AND (
+            :worker IS NULL
+                OR (
+                    SELECT execution_events.sequence_num
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = looked.id
+                        AND execution_events.event_type = 'task_claimed'
+                        AND execution_events.worker_id = :worker
+                    LIMIT 1
                     OFFSET :param_2
-                ) AS with_key
-            ) AS looked
+                ) IS NOT NULL
         )
-        AND (:task_name IS NULL OR task_executions.task_name = :task_name)
-    ORDER BY task_executions.id DESC
+    ORDER BY looked.id DESC
     LIMIT :limit
     OFFSET :param_3
 )

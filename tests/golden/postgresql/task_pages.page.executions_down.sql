@@ -3,21 +3,36 @@ WITH page AS MATERIALIZED (
     FROM (
         SELECT
             task_executions.id AS id,
+            task_executions.status AS status,
             task_executions.queue AS queue,
             task_executions.task_name AS task_name,
-            task_executions.status AS status
+            task_executions.partition_key AS partition_key,
+            task_executions.topic AS topic
         FROM task_executions
+        WHERE task_executions.id >= %(from_id)s::UUID AND task_executions.id < %(to_id)s::UUID
         ORDER BY task_executions.id DESC
-        LIMIT :scan
-        OFFSET :param_1
+        LIMIT %(scan)s::BIGINT
     ) AS looked
     WHERE
-        (:status IS NULL OR looked.status = :status)
-        AND (:queue IS NULL OR looked.queue = :queue)
-        AND (:task_name IS NULL OR looked.task_name = :task_name)
+        (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)
+        AND (%(task_name)s::VARCHAR IS NULL OR looked.task_name = %(task_name)s::VARCHAR)
+        AND (%(partition_key)s::VARCHAR IS NULL OR looked.partition_key = %(partition_key)s::VARCHAR)
+        AND (%(topic)s::VARCHAR IS NULL OR looked.topic = %(topic)s::VARCHAR)
+        AND (%(status)s::VARCHAR IS NULL OR looked.status = %(status)s::VARCHAR)
+        AND (
+            %(worker)s::UUID IS NULL
+                OR (
+                    SELECT execution_events.sequence_num
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = looked.id
+                        AND execution_events.event_type = 'task_claimed'
+                        AND execution_events.worker_id = %(worker)s::UUID
+                    LIMIT 1
+                ) IS NOT NULL
+        )
     ORDER BY looked.id DESC
-    LIMIT :limit
-    OFFSET :param_2
+    LIMIT %(limit)s::BIGINT
 )
 SELECT
     task_executions.id,
@@ -52,5 +67,5 @@ SELECT
     task_leases.lease_expires_at
 FROM task_executions
 LEFT OUTER JOIN task_leases ON task_leases.task_execution_id = task_executions.id
-WHERE task_executions.id IN (SELECT page.id FROM page)
+WHERE task_executions.id = any(array((SELECT page.id FROM page)))
 ORDER BY task_executions.id DESC
