@@ -29,6 +29,7 @@ from .arguments import queue_names
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
 from .counts import Count
+from .dead_letter_groups import DeadLetterGroup, DeadLetterGroups
 from .dead_letters import DeadLetter, DeadLetters
 from .declarations import check_schedule
 from .due import Look
@@ -59,6 +60,8 @@ __all__ = [
     "Count",
     "Cure",
     "DeadLetter",
+    "DeadLetterGroup",
+    "DeadLetterGroups",
     "Explanation",
     "Lease",
     "LeaseLook",

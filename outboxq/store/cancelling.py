@@ -188,7 +188,7 @@ class _Walk:
         return self.store.run(work, using=self.using, done=done)
 
 
-def _statuses(status: TaskStatus | None) -> frozenset[TaskStatus]:
+def _statuses(status: object) -> frozenset[TaskStatus]:
     both = frozenset({TaskStatus.READY, TaskStatus.RUNNING})
     if status is None:
         return both

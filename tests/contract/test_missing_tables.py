@@ -72,6 +72,8 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "claim_ready_task": ((1,), {"worker_id": WORKER}),
     "complete": ((CLAIM,), {}),
     "dead_letters.discard_all": ((), {}),
+    "dead_letters.count": ((), {}),
+    "dead_letters.groups": ((), {}),
     "dead_letters.list": ((), {}),
     "dead_letters.redrive_all": ((), {}),
     "discard": ((TASK,), {}),
