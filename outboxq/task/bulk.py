@@ -145,10 +145,10 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def bulk(ctx: TaskContext, selection: SelectionJson, reason: str, number: int) -> int:
+def bulk(ctx: TaskContext, selection: SelectionJson, reason: str) -> int:
     """Redrive, discard or cancel what matches, and return how many this run has changed.
 
-    `number` is how many there were when it was asked for. What a stopping worker leaves, the next one does.
+    What a stopping worker leaves, the next one does: each 500 are committed by themselves.
     """
     outbox: Outbox = ctx.outbox  # type: ignore[assignment]
     wanted = Selection.of_json(selection)  # type: ignore[arg-type]

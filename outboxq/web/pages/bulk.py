@@ -58,7 +58,7 @@ def start(request: PageRequest) -> Redirect | View:
     count = wanted.count(store)
     if count.at_least or count.number > _AT_ONCE:
         bound = request.outbox.tasks.built_in[BULK].using(request.outbox, idempotency_key=wanted.digest)
-        handle = bound.enqueue(wanted.as_json, reason, count.number)
+        handle = bound.enqueue(wanted.as_json, reason)
         notice = f"The task {handle.id} does it. This page shows how far it is."
         return Redirect(url=request.url("task", task_id=handle.id), notice=notice)
     changed = wanted.run(store, reason=reason, limit=_AT_ONCE)

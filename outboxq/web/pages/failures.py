@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from ...errors import InvalidArgument
@@ -44,8 +44,8 @@ def group(request: PageRequest) -> View:
     group_id = request.path["group"]
     found = [one for one in request.store.dead_letters.groups(limit=1, group=group_id).groups if one.id == group_id]
     if not found:
-        values = {"sentence": "There is no dead letter of this group any more.", "several": ()}
-        return View(template="task_unfound.html", title="No such failures", values=values, status=404)
+        gone = {"sentence": "There is no dead letter of this group any more.", "several": ()}
+        return View(template="task_unfound.html", title="No such failures", values=gone, status=404)
     one = found[0]
     listed = request.store.dead_letters.list(limit=_ROWS + 1, after=_place(request), group=group_id)
     shown, more = listed[:_ROWS], len(listed) > _ROWS
@@ -64,7 +64,7 @@ def group(request: PageRequest) -> View:
     )
 
 
-def _filters(request: PageRequest) -> dict[str, str]:
+def _filters(request: PageRequest) -> dict[str, Any]:
     return {name: value for name in ("queue", "task") if (value := request.query.get(name, "").strip())}
 
 

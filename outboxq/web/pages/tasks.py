@@ -91,7 +91,8 @@ def _listed(request: PageRequest, state: str, filters: Filters) -> TaskPage:
     if state and state not in _STATES:
         raise InvalidArgument(f"there is no state {state!r}: write {', '.join(_STATES)}")
     beside = {name: _uuid(request.query[name], name) for name in ("before", "after") if request.query.get(name)}
-    return request.store.task_page(status=_STATES.get(state), **filters.wanted, **beside, limit=_ROWS)
+    wanted = filters.wanted | beside
+    return request.store.task_page(status=_STATES.get(state), **wanted, limit=_ROWS)
 
 
 def _found(request: PageRequest, beginning: str) -> TaskPage:
