@@ -13,12 +13,13 @@ import click
 
 from ..errors import InvalidTransition
 from ..model import LATEST, TERMINAL, TaskExecution, TaskStatus
+from ..model.json_records import as_json
 from .confirmation import FEW, Counted, changed, confirmation_options, confirmed, grouped, up_to
 from .console import plain
 from .database import database_options, front_end
 from .filters import OF_TASKS, TASK_ID, check_choice, filtered, in_words
 from .groups import Group
-from .output import as_json, merged, show, tell
+from .output import merged, show, tell
 from .progress import progress
 from .task_report import PAYLOAD, explained, report
 
