@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from . import (
+    cancelling,
     checks,
     due,
     ends,
@@ -19,6 +20,7 @@ from . import (
     statistics,
     table_sizes,
     task_detail,
+    task_pages,
     tasks,
     units_of_work,
     unknown_tasks,
@@ -26,6 +28,8 @@ from . import (
 from .arguments import queue_names
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
+from .counts import Count
+from .dead_letter_groups import DeadLetterGroup, DeadLetterGroups
 from .dead_letters import DeadLetter, DeadLetters
 from .declarations import check_schedule
 from .due import Look
@@ -44,6 +48,7 @@ from .sleeping_workers import SleepingWorkers
 from .statistics import Percentiles, Statistics, UnknownName
 from .table_sizes import TableSize
 from .task_detail import TaskDetail
+from .task_pages import TaskPage
 from .tasks import Attempt
 from .time_partitions import TimePartitions
 from .unknown_tasks import UnknownRun
@@ -52,8 +57,11 @@ from .workers import LiveWorker, Workers
 __all__ = [
     "Attempt",
     "ClaimCursor",
+    "Count",
     "Cure",
     "DeadLetter",
+    "DeadLetterGroup",
+    "DeadLetterGroups",
     "Explanation",
     "Lease",
     "LeaseLook",
@@ -72,6 +80,7 @@ __all__ = [
     "TailCursor",
     "TaskDetail",
     "TaskMetric",
+    "TaskPage",
     "Turn",
     "UnknownName",
     "UnknownRun",
@@ -122,6 +131,7 @@ class Store(Claiming):
     # What people do to a task
     schedule_retry = operations.schedule_retry
     cancel = operations.cancel
+    cancel_all = cancelling.cancel_all
     redrive = operations.redrive
     discard = operations.discard
     run_now = operations.run_now
@@ -137,7 +147,9 @@ class Store(Claiming):
     look_ahead = due.look_ahead
     attempts = tasks.attempts
     find = tasks.find
-    tasks = tasks.tasks
+    count_tasks = cancelling.count_tasks
+    task_page = task_pages.task_page
+    tasks = task_pages.tasks
     explain = explaining.explain
     task_detail = task_detail.task_detail
     outlooks = outlook.outlooks

@@ -1,4 +1,4 @@
-"""Tasks, their events and their attempts, as the tables have them; and lists of tasks, for people."""
+"""Tasks, their events and their attempts, as the tables have them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from uuid import UUID
 from ..database.statements import tasks as statements
 from ..errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
-from .arguments import identifier, positive, storable
+from .arguments import identifier, positive
 from .transactions import Transactions
 
-_SCAN = 10_000
 _FEWEST, _ALL = 6, 32
 _NAMED = 5
 """The number of tasks that the error names."""
@@ -124,39 +123,6 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
             [row["id"] for row in rows[:_NAMED]],
         )
     return rows[0]["id"]  # type: ignore[no-any-return]
-
-
-def tasks(
-    store: Transactions,
-    *,
-    status: TaskStatus | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    limit: int = 100,
-    using: object = None,
-) -> list[TaskExecution]:
-    """Up to `limit` tasks of this status, queue and task name, newest first; None: any.
-
-    For people: it looks at a bounded number of rows, whatever the size of the tables. Running and Failed tasks are found
-    all; of the finished ones, and without a status, the newest 10 000 tasks are looked at; of the Ready ones, the newest
-    10 000 entries, or so many of the queue. Raises InvalidArgument.
-    """
-    if status is not None and not isinstance(status, TaskStatus):
-        raise InvalidArgument(f"status takes a TaskStatus, not {status!r}")
-    values: dict[str, Any] = {
-        "status": status,
-        "queue": storable(queue, "queue"),
-        "task_name": storable(task, "task"),
-        "limit": positive(limit),
-        "scan": max(limit, _SCAN),
-    }
-    of_status = {
-        TaskStatus.READY: statements.ready if queue is None else statements.ready_of_queue,
-        TaskStatus.RUNNING: statements.running,
-        TaskStatus.FAILED: statements.failed,
-    }
-    listed = of_status.get(status or TaskStatus.COMPLETED, statements.finished)
-    return [execution_of(row) for row in store.read(listed, **values, using=using)]
 
 
 def digits_of(text: str) -> str:

@@ -22,6 +22,34 @@ def moment(value: datetime | None) -> Markup | str:
     return Markup('<time datetime="{}">{} UTC</time>').format(exact.isoformat(), f"{exact:%Y-%m-%d %H:%M:%S}")
 
 
+def clock(value: datetime | None, now: datetime) -> Markup | str:
+    """Return a `<time>` element as short as `now` allows: without the day if it is today, without the year if it is this one."""
+    if value is None:
+        return ""
+    at, today = value.astimezone(UTC), now.astimezone(UTC)
+    day = "" if at.date() == today.date() else f"{at.day} {at:%b} " if at.year == today.year else f"{at:%Y-%m-%d} "
+    return Markup('<time datetime="{}" title="{} UTC">{}{}</time>').format(
+        at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S}", day, f"{at:%H:%M:%S}"
+    )
+
+
+def age(value: datetime | None, now: datetime) -> str:
+    """Return how long ago a moment was, or how long from now it is: 3 min 5 s ago, in 2 h. None: nothing."""
+    if value is None:
+        return ""
+    return f"{span(now - value)} ago" if value <= now else f"in {span(value - now)}"
+
+
+def size(value: int | None) -> str:
+    """Return a number of bytes in one unit: 812 B, 1.4 MB. None: nothing."""
+    if value is None:
+        return ""
+    for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= length:
+            return f"{value / length:.{0 if value >= 100 * length else 1}f} {unit}"
+    return f"{value} B"
+
+
 def span(value: timedelta | float | None) -> str:
     """Return a span of time in one or two units: 12 ms, 1.5 s, 3 min 5 s, 4 d 1 h. None: nothing."""
     if value is None:
@@ -62,6 +90,9 @@ def breakable(value: object) -> Markup:
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "moment": moment,
+    "clock": clock,
+    "age": age,
+    "size": size,
     "span": span,
     "number": number,
     "plain": plain,

@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, OnDeadLetter, Outcome, TaskStatus
-from outboxq.store import tasks
+from outboxq.store import task_pages
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
@@ -93,7 +93,7 @@ def test_tasks_are_listed_by_status_queue_and_name_newest_first(database):
 
 
 def test_a_list_looks_at_a_bounded_part_of_long_tables(database, monkeypatch):
-    monkeypatch.setattr(tasks, "_SCAN", 2)
+    monkeypatch.setattr(task_pages, "SCAN", 2)
     store = database.store
     old = database.add(store, queue="mail")
     newer = [database.add(store, queue="sync").id for _ in range(3)]

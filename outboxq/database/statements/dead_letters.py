@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Text, Uuid, and_, bindparam, func, or_, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Select,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+)
 
+from ...model.failure_groups import HEAD
 from ..column_types import Instant
 from ..tables import dead_letters, partition_claims, task_executions
 from .claim import limit
@@ -18,6 +32,7 @@ _exception = bindparam("exception", type_=Text, required=True)
 _exception_end = bindparam("exception_end", type_=Text, required=True)
 _since = bindparam("since", type_=Instant, required=True)
 _until = bindparam("until", type_=Instant, required=True)
+_one, _head_length = (literal_column(str(number), Integer) for number in (1, HEAD))
 _after = tuple_(
     bindparam("after_failed_at", type_=Instant, required=True), bindparam("after_id", type_=Uuid, required=True)
 )
@@ -61,6 +76,59 @@ def oldest(_: Grammar) -> Select[Any]:
         .order_by(_letter.failed_at, _letter.task_execution_id)
         .limit(limit)
     )
+
+
+def oldest_with_errors(_: Grammar) -> Select[Any]:
+    """Select as `oldest` does, with the task's name, the exception and the beginning of the error."""
+    page = (
+        select(dead_letters)
+        .where(_matches(), tuple_(_letter.failed_at, _letter.task_execution_id) > _after)
+        .order_by(_letter.failed_at, _letter.task_execution_id)
+        .limit(limit)
+        .cte("page")
+        .prefix_with("MATERIALIZED")
+    )
+    columns = (page.c.task_execution_id.label("id"), page.c.failed_at, page.c.task_name, page.c.exception)
+    return select(*columns, _head(page).label("head")).order_by(page.c.failed_at, page.c.task_execution_id)
+
+
+def count(_: Grammar) -> Select[Any]:
+    """Count the matching dead letters, up to :limit."""
+    some: Select[Any] = select(literal_column("1").label("one")).where(_matches()).limit(limit)
+    return select(func.count().label("tasks")).select_from(some.subquery("some"))
+
+
+def folded(_: Grammar) -> Select[Any]:
+    """Fold the newest :limit matching dead letters: a row for each queue, task, exception and beginning of the error."""
+    newest = (
+        select(dead_letters)
+        .where(_matches())
+        .order_by(_letter.failed_at.desc(), _letter.task_execution_id.desc())
+        .limit(limit)
+        .subquery("newest")
+    )
+    alike = ("queue", "task_name", "exception")
+    letter = select(
+        newest.c.task_execution_id, newest.c.failed_at, *(newest.c[name] for name in alike), _head(newest).label("head")
+    ).subquery("letter")
+    same = [*(letter.c[name] for name in alike), letter.c.head]
+    order = (letter.c.failed_at.desc(), letter.c.task_execution_id.desc())
+    numbered = select(
+        *same,
+        letter.c.task_execution_id.label("newest"),
+        letter.c.failed_at.label("last_failed_at"),
+        func.min(letter.c.failed_at, type_=Instant).over(partition_by=same).label("first_failed_at"),
+        func.count().over(partition_by=same).label("number"),
+        func.row_number().over(partition_by=same, order_by=order).label("place"),
+    ).subquery("numbered")
+    return select(*(column for column in numbered.c if column.name != "place")).where(numbered.c.place == 1)
+
+
+def _head(letter: Any) -> ColumnElement[str]:
+    """Return the beginning of the task's error, which the execution has: it is looked up."""
+    error: ColumnElement[str] = func.substr(task_executions.c.last_error, _one, _head_length, type_=Text)
+    found = select(error).where(task_executions.c.id == letter.c.task_execution_id)
+    return found.correlate(letter).scalar_subquery()
 
 
 def _matches() -> ColumnElement[bool]:

@@ -14,7 +14,7 @@ from ...model import TaskExecution, TaskStatus
 from ...model.redaction import redacted
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...store import Reason, TaskDetail
-from ..request import PageRequest, Redirect, View
+from ..request import PageRequest, View
 from .cures import offers
 from .timeline import moment_of, moments_of, timed_attempts_of
 
@@ -31,13 +31,11 @@ class Payload:
     text: str
 
 
-def page(request: PageRequest) -> View | Redirect:
+def page(request: PageRequest) -> View:
     """Show one task by its id, or by the beginning of its id."""
     given = request.path["task_id"]
     try:
         task_id = request.store.find(given)
-        if given != str(task_id):
-            return Redirect(url=request.url("task", task_id=task_id), notice="")
         events = _MANY if request.query.get("events") == "all" else _FEW
         detail = request.store.task_detail(task_id, events=events)
     except AmbiguousTask as error:

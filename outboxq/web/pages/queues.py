@@ -1,0 +1,94 @@
+"""The pages of queues: all of them, and one with its limits, its keys and its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from ...model import LATEST
+from ...store import QueueSettings, Statistics
+from ..request import PageRequest, View
+from .cures import offers
+from .provisional import Problem, all_queues, depth_series, held_keys, metric_series, overview
+from .ranges import axis_of, charts_of, chosen, tabs
+
+_KEYS = 50
+"""Maximum number of held keys on a page."""
+
+
+def page(request: PageRequest) -> View:
+    """Show all queues, those with settings and those with tasks or workers, in order of trouble."""
+    found = overview(request.store)
+    known = {one.queue for one in found.queues}
+    idle = [_idle(one) for one in all_queues(request.store) if one.queue not in known]
+    queues = in_order_of_trouble([*found.queues, *idle], found.problems)
+    return View(
+        template="queues.html",
+        title="Queues",
+        values={"now": found.at, "queues": queues},
+        data=queues,
+    )
+
+
+def one_page(request: PageRequest) -> View:
+    """Show one queue. A name that no table has is a queue too: it has nothing, and the default settings."""
+    name = request.query.get("name", "")
+    found = overview(request.store)
+    mine = next((one for one in found.queues if one.queue == name), Statistics(queue=name))
+    axis = axis_of(chosen(request), found.at)
+    metrics = metric_series(request.store, since=axis.since, until=axis.until, step=axis.step, queue=name)
+    depths = depth_series(request.store, since=axis.since, until=axis.until, step=axis.step, queue=name)
+    held = held_keys(request.store, name, limit=_KEYS)
+    settings = next((one for one in request.store.queues.settings() if one.queue == name), QueueSettings(queue=name))
+    workers = [one for one in request.store.workers.list() if one.works_on(name)]
+    problems = [one for one in found.problems if one.subject == name]
+    return View(
+        template="queue.html",
+        title=name or "(empty name)",
+        values={
+            "name": name,
+            "now": found.at,
+            "queue": mine,
+            "settings": settings,
+            "problems": [(one, offers(request, one.cures)) for one in problems],
+            "charts": charts_of(axis, metrics, depths),
+            "ranges": tabs(request, "queue", name=name),
+            "held": held,
+            "is_cut": len(held) == _KEYS,
+            "workers": workers,
+            "start": request.outbox.integration.front_end.typed(("worker", "-q", name)),
+        },
+        data={"queue": mine, "settings": settings, "problems": problems, "held_keys": held, "workers": workers},
+    )
+
+
+def in_order_of_trouble(queues: Iterable[Statistics], problems: Sequence[Problem]) -> list[Statistics]:
+    """Return the queues: those with problems first, then those whose oldest due task waits the longest, then by name."""
+    troubled = {one.subject for one in problems}
+
+    def trouble(one: Statistics) -> tuple[bool, bool, datetime, str]:
+        return (one.queue not in troubled, not one.paused, one.oldest_ready_at or LATEST, one.queue)
+
+    return sorted(queues, key=trouble)
+
+
+def in_full(queues: Iterable[Statistics], state: str) -> tuple[int, datetime] | None:
+    """Return the number of tasks in a state by the last full counts, and the earliest moment of those; None: there are none."""
+    found = list(queues)
+    if not any(getattr(one, f"{state}_at_least") for one in found):
+        return None
+    samples = [one.sample for one in found if one.sample is not None]
+    if not samples:
+        return None
+    exact = sum(getattr(one, state) for one in found if one.sample is None)
+    return exact + sum(getattr(one, state) for one in samples), min(one.at for one in samples)
+
+
+def _idle(settings: QueueSettings) -> Statistics:
+    """Return the statistics of a queue that has no tasks."""
+    return Statistics(
+        queue=settings.queue,
+        paused=settings.paused_at is not None,
+        concurrency=settings.concurrency,
+        rate=settings.rate,
+    )
