@@ -251,4 +251,4 @@ def test_an_idle_page_is_one_look_up(database, now):
     client.application._freshness.forget()
     assert get(client, "/", If_None_Match=tag).status_code == 304
     engine.dispose()
-    assert len(seen) == 1, seen
+    assert len([one for one in seen if not one.startswith("BEGIN")]) == 1, seen
