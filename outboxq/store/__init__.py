@@ -40,15 +40,15 @@ from .explaining import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
 from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
-from .metrics import Metrics, TaskMetric
+from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
 from .outlook import Outlook
 from .overview import Overview
 from .queues import HeldKey, Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
-from .samples import QueueSample, Samples
+from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
-from .statistics import Percentiles, Statistics, UnknownName
+from .statistics import Statistics, UnknownName
 from .table_sizes import TableSize
 from .task_detail import TaskDetail
 from .task_pages import TaskPage
@@ -65,6 +65,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterGroup",
     "DeadLetterGroups",
+    "DepthPoint",
     "Explanation",
     "HealthLimits",
     "HeldKey",
@@ -72,6 +73,7 @@ __all__ = [
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "MetricPoint",
     "Metrics",
     "Outlook",
     "Overview",
