@@ -138,8 +138,7 @@ def _group_of(request: PageRequest, wanted: Selection) -> str:
     found = request.store.dead_letters.groups(limit=1, group=wanted.group).groups
     if not found:
         return ""
-    message = f": {found[0].message}" if found[0].message else ""
-    return f"of {found[0].task_name} that failed with {found[0].exception or 'no exception'}{message}"
+    return f"of {found[0].task_name} that failed with {found[0].message or found[0].exception or 'no exception'}"
 
 
 def _missing_worker(request: PageRequest) -> str | None:
