@@ -9,11 +9,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter
 from werkzeug.utils import redirect
 from werkzeug.wrappers import Request, Response
 
 from .access import Grant
+from .api import PREFIX, document
 from .error_pages import Problem
 from .forms import Browser
 from .freshness import Freshness, etag
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 LOG_OUT: Final = "log_out"
 """The name of the route that ends a log-in."""
-API: Final = "/api/"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +69,28 @@ class Answers:
         )
         return Visit(request=request, grant=grant, browser=browser, refresh=refresh, asked=asked)
 
+    def data(self, visit: Visit, route: Route) -> Response:
+        """Return the JSON beside a page; 304 if the program has it."""
+        viewer = visit.grant.viewer
+        shown = ("api", route.name, visit.request.full_path, visit.request.root_path, viewer)
+
+        def make() -> tuple[str | None, int]:
+            view = _view(route, visit.asked)
+            data = view.data
+            return None if data is None else document(data, may_see_arguments=viewer.may_see_arguments), view.status
+
+        mark = self._freshness.mark()
+        tag = etag(self._release, mark, shown)
+        if visit.request.if_none_match.contains(tag):
+            response = Response(status=304)
+        else:
+            text, status = self._freshness.shared((mark, shown), make)
+            if text is None:
+                raise NotFound("This page has no JSON beside it.")
+            response = Response(text, status=status, mimetype="application/json")
+        response.set_etag(tag)
+        return response
+
     def page(self, visit: Visit, route: Route) -> Response:
         """Return a page that is asked for with GET; 304 without a body if the browser has it."""
         request, browser = visit.request, visit.browser
@@ -89,7 +112,7 @@ class Answers:
             response = Response(status=304)
         else:
             text, status = self._freshness.shared(
-                (mark, shown), lambda: self._rendered(visit, route, route.answer(visit.asked))
+                (mark, shown), lambda: self._rendered(visit, route, _view(route, visit.asked))
             )
             response = self._html(text, status, form_token=browser.form_token, notice=notice, tag=tag)
             browser.forget_notice(request, response)
@@ -117,7 +140,7 @@ class Answers:
 
     def problem(self, request: Request, problem: Problem) -> Response:
         """Return a page, or JSON for programs, that says what went wrong."""
-        if request.path.startswith(API):
+        if request.path.startswith(PREFIX):
             text = json.dumps({"error": problem.sentence or problem.title})
             response = Response(text, status=problem.status, mimetype="application/json")
         else:
@@ -126,9 +149,7 @@ class Answers:
         response.headers.update(problem.headers)
         return response
 
-    def _rendered(self, visit: Visit, route: Route, view: View | Redirect) -> tuple[str, int]:
-        if isinstance(view, Redirect):
-            raise TypeError(f"the page {route.name} returned a redirect; only an action does")
+    def _rendered(self, visit: Visit, route: Route, view: View) -> tuple[str, int]:
         values = {
             **view.values,
             "title": view.title,
@@ -150,3 +171,10 @@ class Answers:
 
     def _static_path(self, request: Request) -> Any:
         return lambda name: f"{request.root_path}{self._static.path(name)}"
+
+
+def _view(route: Route, asked: PageRequest) -> View:
+    found = route.answer(asked)
+    if isinstance(found, Redirect):
+        raise TypeError(f"the page {route.name} returned a redirect; only an action does")
+    return found

@@ -8,21 +8,24 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from werkzeug.exceptions import Forbidden, MethodNotAllowed, NotFound
-from werkzeug.routing import Map, Rule
+from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wrappers import Request, Response
 
 from .access import Access, Authorize, LoginNeeded
 from .addresses import Client
 from .answers import LOG_OUT, Answers, Visit
+from .api import path_of
 from .error_pages import Problems
 from .formats import plain
 from .forms import FIELD, Browser, check_form
 from .freshness import Freshness
 from .headers import secure
 from .login import LOG_IN, Login
+from .probes import HEALTH, METRICS, Probes
 from .request import Redirect
 from .routes import ROUTES, Route
-from .static_files import PREFIX, StaticFiles
+from .static_files import PREFIX as STATIC
+from .static_files import StaticFiles
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -36,6 +39,10 @@ _LARGEST_FORM: Final = 64 * 1024
 _LONGEST_TEXT: Final = 500
 """Characters of one part of a log line."""
 _LOG_IN_PATH: Final = "/log-in"
+_API: Final = "api:"
+"""The beginning of the endpoints beside pages."""
+_HEALTH: Final = "health"
+_METRICS: Final = "metrics"
 
 
 def application(
@@ -85,6 +92,7 @@ class Dashboard:
         self._static = StaticFiles()
         self._problems = Problems()
         self._freshness = Freshness(lambda: _mark(outbox))
+        self._probes = Probes(outbox, self._freshness)
         self._answers = Answers(outbox, self._static, self._freshness)
         self._login = None if access.sessions is None else Login(access.sessions, self._answers)
         self._routes = {route.name: route for route in ROUTES}
@@ -92,7 +100,14 @@ class Dashboard:
             [
                 *(Rule(one.path, endpoint=one.name, methods=["POST" if one.is_action else "GET"]) for one in ROUTES),
                 Rule(_LOG_IN_PATH, endpoint=LOG_IN, methods=["GET", "POST"]),
+                *(
+                    Rule(path_of(one.path), endpoint=f"{_API}{one.name}", methods=["GET"])
+                    for one in ROUTES
+                    if not one.is_action
+                ),
                 Rule("/log-out", endpoint=LOG_OUT, methods=["POST"]),
+                Rule(HEALTH, endpoint=_HEALTH, methods=["GET"]),
+                Rule(METRICS, endpoint=_METRICS, methods=["GET"]),
             ]
         )
 
@@ -113,10 +128,8 @@ class Dashboard:
         return response(environ, start_response)
 
     def _respond(self, request: Request) -> Response:
-        if request.path.startswith(PREFIX):
-            if request.method not in {"GET", "HEAD"}:
-                raise MethodNotAllowed(["GET", "HEAD"])
-            return self._static.answer(request)
+        if (response := self._for_everyone(request)) is not None:
+            return response
         client = Client.of(request, self._access.proxies)
         self._access.check_host(client)
         urls = self._urls.bind(client.host, script_name=client.root or "/", path_info=request.path)
@@ -135,14 +148,33 @@ class Dashboard:
         browser = Browser.of(request, client, self._access.key, person=grant.person)
         if request.method == "POST":
             check_form(request, browser)
+        return self._known(self._answers.visit(request, grant, browser, urls, path), name, urls)
+
+    def _for_everyone(self, request: Request) -> Response | None:
+        """Return what is shown without asking who it is for; None: nothing of the kind is asked for."""
+        is_read = request.method in {"GET", "HEAD"}
+        if request.path.startswith(STATIC):
+            if not is_read:
+                raise MethodNotAllowed(["GET", "HEAD"])
+            return self._static.answer(request)
+        return self._probes.health() if request.path == HEALTH and is_read and "deep" not in request.args else None
+
+    def _known(self, visit: Visit, name: str, urls: MapAdapter) -> Response:
+        """Return the answer of a route to a viewer who may see the dashboard."""
+        if name == _HEALTH:
+            return self._probes.deep_health()
+        if name == _METRICS:
+            return self._probes.metrics(visit.request)
         if name == LOG_OUT:
-            if self._login is None or grant.session_id is None:
+            if self._login is None or visit.grant.session_id is None:
                 raise NotFound
-            return self._login.log_out(client, grant.session_id, urls)
-        visit, route = self._answers.visit(request, grant, browser, urls, path), self._routes[name]
+            return self._login.log_out(visit.browser.client, visit.grant.session_id, urls)
+        if name.startswith(_API):
+            return self._answers.data(visit, self._routes[name.removeprefix(_API)])
+        route = self._routes[name]
         response = self._action(visit, route) if route.is_action else self._answers.page(visit, route)
         self._problems.worked()
-        browser.remember(request, response)
+        visit.browser.remember(visit.request, response)
         return response
 
     def _action(self, visit: Visit, route: Route) -> Response:

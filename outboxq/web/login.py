@@ -11,7 +11,8 @@ from werkzeug.utils import redirect
 from werkzeug.wrappers import Request, Response
 
 from .addresses import Client
-from .answers import API, Answers
+from .answers import Answers
+from .api import PREFIX
 from .forms import Browser, check_form
 from .refreshing import own_path, quoted
 from .sessions import COOKIE, SECONDS, Sessions
@@ -20,6 +21,8 @@ log = logging.getLogger("outboxq.web")
 
 LOG_IN: Final = "log_in"
 """The name of the route of the page."""
+
+_NEEDED: Final = "log in, or send the token in the header Authorization: Bearer\n"
 
 
 class Login:
@@ -50,16 +53,8 @@ class Login:
         """Return the way to the page, for a request without a valid log-in."""
         if request.headers.get("HX-Request"):  # the page reloads itself, and comes here then
             return Response(status=401, headers={"HX-Refresh": "true"})
-        if (
-            request.path.startswith(API)
-            or request.accept_mimetypes.best_match(["text/html", "application/json", "text/plain"]) != "text/html"
-        ):
-            return Response(
-                "log in, or send the token as Authorization: Bearer\n",
-                status=401,
-                mimetype="text/plain",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+        if request.path.startswith(PREFIX) or not request.accept_mimetypes.accept_html:
+            return Response(_NEEDED, status=401, mimetype="text/plain", headers={"WWW-Authenticate": "Bearer"})
         here = own_path(request)
         if request.method == "GET" and request.headers.get("Sec-Fetch-Site") == "cross-site":
             # Behind a link of another site, the browser sends the log-in with the next request only.

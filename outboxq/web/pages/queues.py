@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from ...integration.front_end import FrontEnd
 from ...model import LATEST
 from ...store import QueueSettings, Statistics
 from ..request import PageRequest, View
@@ -57,7 +56,7 @@ def one_page(request: PageRequest) -> View:
             "held": held,
             "is_cut": len(held) == _KEYS,
             "workers": workers,
-            "start": FrontEnd().typed(("worker", "-q", name)),
+            "start": request.outbox.integration.front_end.typed(("worker", "-q", name)),
         },
         data={"queue": mine, "settings": settings, "problems": problems, "held_keys": held, "workers": workers},
     )

@@ -9,7 +9,6 @@ from enum import StrEnum
 from werkzeug.exceptions import NotFound
 
 from ...errors import InvalidArgument, ScheduleNotFound, SchemaOutOfDate
-from ...integration.front_end import FrontEnd
 from ...model.rules import parse_rule, zone_of
 from ...model.schedules import Schedule
 from ...model.upcoming import next_tick, next_ticks, sentence_of
@@ -82,7 +81,10 @@ def one_page(request: PageRequest) -> View:
             "schedule": schedule,
             "following": following,
             "ticks": [(one, _local(one.tick, schedule.tz)) for one in ticks],
-            "commands": [FrontEnd().typed(("schedule", verb, name)) for verb in ("pause", "resume", "trigger")],
+            "commands": [
+                request.outbox.integration.front_end.typed(("schedule", verb, name))
+                for verb in ("pause", "resume", "trigger")
+            ],
         },
         data={"schedule": found, "next_ticks": [one for one, _ in following], "ticks": ticks},
     )

@@ -6,7 +6,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ...database.revisions import OLDEST_SCHEMA, REVISION
 from ...errors import SchemaOutOfDate
-from ...integration.front_end import FrontEnd
 from ...task.pruning import PRUNE
 from ..request import PageRequest, View
 from .provisional import system
@@ -24,9 +23,9 @@ def page(request: PageRequest) -> View:
             "release": _release(),
             "revision": REVISION,
             "oldest_schema": OLDEST_SCHEMA,
-            "upgrade": FrontEnd().typed(("upgrade",)),
+            "upgrade": request.outbox.integration.front_end.typed(("upgrade",)),
             "retention": _retention(request),
-            "add_retention": FrontEnd().typed(("schedule", "add-retention", "90d")),
+            "add_retention": request.outbox.integration.front_end.typed(("schedule", "add-retention", "90d")),
             "whole": sum(one.size for one in found.tables) or 1,
         },
         data=found,
