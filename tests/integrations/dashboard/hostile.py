@@ -17,7 +17,8 @@ from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample, Store, TaskMetric
 from tests.contract.planting import run_or_plant
-from tests.integrations.dashboard.filling import BIG, Clock, Filling, id_at
+from tests.integrations.dashboard.filling import BIG, Clock, Filling
+from tests.integrations.dashboard.shop import id_at
 
 MARK = "pwned"
 """The global variable that a script sets where it runs."""
@@ -113,6 +114,7 @@ def _register(store: Store, worker: UUID, label: str) -> None:
     store.workers.register(
         worker, label=label, queues=queues, concurrency=4, task_names=NAMES, unknown_tasks=[(NAMES[0], NAMES[1])]
     )
+    store.workers.describe(worker, host=label, pid=2**31 - 1, version=NAMES[7], release=NAMES[2], busy=2**31 - 1)
 
 
 def _batches(store: Store, clock: Clock, rows: int) -> Iterator[list[UUID]]:

@@ -38,6 +38,8 @@ class Site:
         wasyncore.close_all(self._sockets)
 
     def close(self) -> None:
+        if self._stopping.is_set():
+            return
         self._stopping.set()
         self._server.pull_trigger()
         self._thread.join()
@@ -52,7 +54,7 @@ class Site:
 
 
 def main() -> None:
-    """Fill a database, unless it has tasks, and serve its dashboard until Ctrl-C."""
+    """Fill an empty database, and serve its dashboard until Ctrl-C."""
     from outboxq.web import application
     from tests.integrations.dashboard.filling import fill
 

@@ -8,13 +8,12 @@ from urllib.parse import urlsplit
 
 import pytest
 from sqlalchemy import event
-from werkzeug.test import Client
 
 from outboxq.web import application
 from outboxq.web.routes import ROUTES
 from tests.integrations.dashboard import hostile
 from tests.integrations.dashboard.filling import fill
-from tests.integrations.dashboard.pages import OF_PAGES, PAGES, address, crawl
+from tests.integrations.dashboard.pages import OF_PAGES, PAGES, Local, address, crawl
 
 MOST = 5
 """Statements that a page may cost."""
@@ -37,7 +36,7 @@ def statements(engine):
 
 
 def test_each_route_of_a_page_is_looked_at_here():
-    assert {route.name for route in ROUTES if not route.is_action} - {"failure_group"} == set(OF_PAGES)
+    assert {route.name for route in ROUTES if not route.is_action} == set(OF_PAGES)
 
 
 @pytest.mark.in_turn
@@ -47,7 +46,7 @@ def test_a_page_costs_few_statements(database):
     for page in PAGES:
         path = address(page, filling)
         for _ in range(2):  # the first time, it is looked up which tables there are
-            client = Client(application(filling.outbox, allow_actions=True, show_arguments=True))
+            client = Local(application(filling.outbox, allow_actions=True, show_arguments=True))
             with statements(database.engine) as found:
                 assert client.get(path).status_code == 200, page
         cost[page] = found
@@ -59,7 +58,7 @@ def test_a_page_costs_few_statements(database):
 @pytest.mark.parametrize("attacked", [False, True], ids=["ordinary", "hostile"])
 def test_every_link_leads_to_a_page(database, attacked):
     filling = hostile.fill(database, 500) if attacked else fill(database.engine)
-    client = Client(application(filling.outbox, allow_actions=True, show_arguments=True))
+    client = Local(application(filling.outbox, allow_actions=True, show_arguments=True))
     actions = {route.path for route in ROUTES if route.is_action}
     kinds = Counter()
     for path, answer in crawl(client, most=250):
