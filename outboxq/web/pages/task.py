@@ -10,11 +10,13 @@ from typing import Any
 from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound, UnknownTask
-from ...model import EventType, TaskExecution, TaskStatus
+from ...model import TERMINAL, EventType, TaskExecution, TaskStatus
 from ...model.redaction import redacted
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...store import Reason, TaskDetail
+from ...task.bulk import BULK, Selection
 from ..request import PageRequest, View
+from .bulk import in_number, in_words
 from .cures import offers
 from .timeline import moment_of, moments_of, timed_attempts_of
 
@@ -29,6 +31,16 @@ class Payload:
 
     name: str
     text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BulkProgress:
+    """How far a task of outboxq is that changes many others."""
+
+    words: str
+    left: str
+    """How many still match; "" once it has ended."""
+    result: str | None
 
 
 def page(request: PageRequest) -> View:
@@ -63,6 +75,7 @@ def _shown(request: PageRequest, detail: TaskDetail) -> View:
         "moments": moments_of(detail),
         "all_events": request.url("task", task_id=task.id, events="all") if detail.is_cut else None,
         "is_all": request.query.get("events") == "all",
+        "bulk": _bulk(request, task) if task.task_name == BULK else None,
         "payloads": payloads,
         "schedule": schedule,
         "tick": tick,
@@ -88,6 +101,16 @@ def _actions(detail: TaskDetail) -> frozenset[str]:
         return frozenset() if is_asked else frozenset({"cancel", "cancel_now"})
     is_failed = status is TaskStatus.FAILED
     return frozenset({"take_key_back"} if is_failed and detail.lost_key is not None else ())
+
+
+def _bulk(request: PageRequest, task: TaskExecution) -> BulkProgress | None:
+    """Return how far the task is; None if its arguments are none that the dashboard wrote."""
+    try:
+        wanted = Selection.of_json(json.loads(task.args)["selection"])
+    except (InvalidArgument, ValueError, TypeError, LookupError):
+        return None
+    left = "" if task.status in TERMINAL else in_number(wanted.count(request.store))
+    return BulkProgress(words=in_words(wanted), left=left, result=task.result)
 
 
 def _next_due(detail: TaskDetail) -> datetime | None:
