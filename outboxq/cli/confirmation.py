@@ -24,6 +24,8 @@ _EXIT_INTERRUPTED: Final = 130
 _LOOK: Final = 0.2
 """Seconds between two looks for Ctrl-C while nothing is typed."""
 
+FEW: Final = 5
+"""The number of things that `--dry-run` prints."""
 ATTENDED: Final = "outboxq.attended"
 """The key in `Context.meta` that is False where a program, and no person, calls the command."""
 
@@ -58,7 +60,7 @@ class Change:
     """A participle such as ``discarded``."""
     changed: int
     """The number of things that were changed; 0 with `--dry-run`."""
-    matched: int | None
+    matched: int | None = None
     """The number of things that the filter found; None: they were not counted."""
     at_least: bool = False
     """True if there are more than `matched`."""
@@ -124,6 +126,20 @@ def confirmed(
     return True
 
 
+def up_to(limit: int | None, count: Counted) -> Counted:
+    """Return the count of what a command with this limit changes."""
+    if limit is None or count.number < limit:
+        return count
+    return Exactly(number=limit)
+
+
+def changed(action: str, number: int, count: Counted | None = None) -> Change:
+    """Return the result of a command that has changed so many of `count`."""
+    if count is None:
+        return Change(action=action, changed=number)
+    return Change(action=action, changed=number, matched=count.number, at_least=count.at_least)
+
+
 def is_attended() -> bool:
     """Return whether a person at a terminal can be asked, and reads the question."""
     context = click.get_current_context(silent=True)
@@ -133,8 +149,8 @@ def is_attended() -> bool:
 
 
 def written(count: Counted) -> str:
-    """Return the number as people read it: ``1 500``, or ``more than 100 000``."""
-    return f"more than {grouped(count.number)}" if count.at_least else grouped(count.number)
+    """Return the number as people read it: ``1 500``, or ``at least 100 000``."""
+    return f"at least {grouped(count.number)}" if count.at_least else grouped(count.number)
 
 
 def grouped(number: int) -> str:

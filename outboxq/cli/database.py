@@ -19,6 +19,7 @@ from ..errors import ConfigurationError
 from ..integration.front_end import FrontEnd
 from .console import EXIT_USAGE, fail, speaking_plainly
 from .groups import DATABASE_PARAMETERS
+from .output import json_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Engine
@@ -62,13 +63,14 @@ app_argument = click.argument("app_argument", required=False, metavar="[APP]")
 
 
 def database_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Add `--url`, `--schema`, `--app`, and APP as the last argument. The command gets the Store as `store`."""
+    """Add `--url`, `--schema`, `--app`, `--json`, and APP as the last argument. The command gets the Store as `store`."""
     return database_options_after_ids(app_argument(command))
 
 
 def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
     """Add the same without the argument APP, for a command that takes any number of arguments."""
 
+    @json_option
     @url_option
     @schema_option
     @app_option

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import span, table
+from .confirmation import Change
+from .console import span
 from .database import database_options, database_options_after_ids
+from .filters import TASK_ID
 from .groups import Group
-from .tasks import TASK_ID, take_key_back
+from .output import show, tell
+from .tasks import take_key_back
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -68,11 +71,12 @@ def list_(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     The last column marks those that hold their partition key: later tasks of the key wait until they are redriven or discarded.
     """
     head = ("failed", "id", "task", "queue", "key", "attempt", "error", "holds its key")
+    found = store.dead_letters.list(limit=limit, **wanted)
     rows = []
-    for one in store.dead_letters.list(limit=limit, **wanted):
+    for one in found:
         identity = (one.failed_at, one.id, one.task_name, one.queue, one.partition_key)
         rows.append((*identity, one.attempt, one.last_error, "yes" if one.holds_key else ""))
-    table(head, rows, spare=("attempt", "queue", "key", "holds its key", "failed"))
+    show(head, rows, records=found, spare=("attempt", "queue", "key", "holds its key", "failed"))
 
 
 @failed.command()
@@ -101,7 +105,7 @@ def redrive(
     for task_id in [store.find(one) for one in task_ids]:
         store.redrive(task_id, take_key_back=take_key_back)
     count = len(task_ids) or store.dead_letters.redrive_all(limit=limit, **wanted)
-    click.echo(f"{count} redriven")
+    tell(f"{count} redriven", Change(action="redriven", changed=count, matched=None))
 
 
 @failed.command()
@@ -122,7 +126,7 @@ def discard(
     for task_id in [store.find(one) for one in task_ids]:
         store.discard(task_id, reason=reason)
     count = len(task_ids) or store.dead_letters.discard_all(reason=reason, limit=limit, **wanted)
-    click.echo(f"{count} discarded")
+    tell(f"{count} discarded", Change(action="discarded", changed=count, matched=None))
 
 
 def _check(task_ids: tuple[str, ...], wanted: dict[str, Any], limit: int | None, *, everything: bool) -> None:

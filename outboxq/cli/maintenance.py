@@ -10,8 +10,10 @@ import click
 
 from ..model import TaskStatus
 from ..model.periods import Every
+from .confirmation import Change
 from .console import span
 from .database import database_options
+from .output import merged, tell, wants_json, write_json
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -39,6 +41,10 @@ def partition(store: Store, every: str, ahead: int, *, dry_run: bool) -> None:
     from .. import migrations
 
     made = migrations.partition(store.bound_engine, every=every, ahead=ahead, schema=store.schema, dry_run=dry_run)
+    if wants_json():
+        change = Change(action="made", changed=0 if dry_run else len(made), matched=len(made), dry_run=dry_run)
+        write_json(merged(change, {"tables": made}))
+        return
     for name in made:
         click.echo(name)
     click.echo(f"{len(made)} tables {'would be' if dry_run else 'were'} made", err=True)
@@ -70,7 +76,10 @@ def cleanup_events(store: Store, older_than: timedelta, *, failed: bool, whole_p
     """
     statuses = {TaskStatus.COMPLETED, TaskStatus.CANCELLED} | ({TaskStatus.FAILED} if failed else set())
     deleted = store.prune(older_than, statuses=statuses, whole_partitions=whole_partitions, dry_run=dry_run)
-    click.echo(f"{deleted} tasks {'would be' if dry_run else 'were'} deleted with their events")
+    change = Change(
+        action="deleted", changed=0 if dry_run else deleted, matched=deleted if dry_run else None, dry_run=dry_run
+    )
+    tell(f"{deleted} tasks {'would be' if dry_run else 'were'} deleted with their events", change)
 
 
 @click.command()
@@ -82,6 +91,9 @@ def verify(store: Store, *, repair: bool) -> None:
     Tasks, outbox, leases, keys and dead letters are compared with the events. The exit code is 1 if they disagree.
     """
     broken = store.verify(repair=repair)
+    if wants_json():
+        write_json(broken)
+        sys.exit(1 if broken else 0)
     for violation in broken:
         examples = ", ".join(str(example) for example in violation.examples)
         repaired = f"; repaired {violation.repaired}" if repair else ""

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +15,7 @@ import click
 
 from .console import drawn, screen, short, span, table
 from .database import database_options
+from .output import wants_json, write_json
 
 if TYPE_CHECKING:
     from ..store import Statistics, Store
@@ -74,9 +76,12 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
 
     The counts are those of now: tasks that are ready, delayed, waiting for a retry, running, or failed for good. They are
     counted up to 10,000; a + says that there are more. Rates and durations cover --window, and are what workers have counted.
-    In a pipe, columns are separated by tabs and durations are in seconds.
+    In a pipe, columns are separated by tabs and durations are in seconds. With --json and --watch, each look is one line.
     """
     look = partial(store.stats, window=window, by=by, exact=exact)
+    if wants_json():
+        _print_json(look, watch)
+        return
     if sys.stdout.isatty():
         tables = partial(_for_people, by_task=by == "task", exact=exact, store=store)
     else:
@@ -89,6 +94,17 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
         _watch(lambda: tables(look()), watch)
     except KeyboardInterrupt:
         return
+
+
+def _print_json(look: Callable[[], list[Statistics]], seconds: float | None) -> None:
+    """Print one document or, every `seconds`, one on a line of its own until Ctrl-C."""
+    if seconds is None:
+        write_json(look())
+        return
+    with suppress(KeyboardInterrupt):
+        while True:
+            write_json(look(), line=True)
+            time.sleep(seconds)
 
 
 def _watch(tables: Callable[[], list[Lines]], seconds: float) -> None:

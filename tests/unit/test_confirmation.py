@@ -116,7 +116,7 @@ def test_a_dry_run_prints_how_many_and_the_first_few(command):
     assert (
         in_pipe(command, "--dry-run")[0] == "letters of 'm\\x1b[31mail': 3 000 would be discarded\n  a\\x1b\n  b\n  …\n"
     )
-    assert "more than 3 000 would be" in in_pipe(command, "--dry-run", "--yes", "--more")[0]
+    assert "at least 3 000 would be" in in_pipe(command, "--dry-run", "--yes", "--more")[0]
     assert json.loads(in_pipe(command, "--dry-run", "--json")[0]) == {
         "action": "discarded",
         "changed": 0,
