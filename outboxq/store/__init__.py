@@ -15,6 +15,7 @@ from . import (
     interruptions,
     operations,
     outlook,
+    overview,
     recovery,
     retention,
     statistics,
@@ -37,10 +38,12 @@ from .enqueue import check
 from .event_log import EventLog, TailCursor
 from .explaining import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
+from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
 from .metrics import Metrics, TaskMetric
 from .outlook import Outlook
-from .queues import Queues, QueueSettings
+from .overview import Overview
+from .queues import HeldKey, Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
 from .samples import QueueSample, Samples
 from .schedules import Schedules
@@ -63,17 +66,22 @@ __all__ = [
     "DeadLetterGroup",
     "DeadLetterGroups",
     "Explanation",
+    "HealthLimits",
+    "HeldKey",
     "Lease",
     "LeaseLook",
     "LiveWorker",
     "Look",
     "Metrics",
     "Outlook",
+    "Overview",
     "Percentiles",
+    "Problem",
     "QueueSample",
     "QueueSettings",
     "Reason",
     "Recovered",
+    "Rule",
     "Statistics",
     "Store",
     "TableSize",
@@ -154,6 +162,9 @@ class Store(Claiming):
     task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
     stats = statistics.stats
+    health = overview.health
+    change_mark = overview.change_mark
+    overview = overview.overview
     table_sizes = table_sizes.table_sizes
 
     # Upkeep

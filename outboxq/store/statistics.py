@@ -303,7 +303,7 @@ class _Seen:
             concurrency=mine.concurrency,
             rate=mine.rate,
             live_workers=sum(task_name is None or task_name in worker.task_names for worker in here),
-            unknown=_unknown(queue, task_name, here) if waits else (),
+            unknown=unknown_names(queue, task_name, here) if waits else (),
             throughput=ended / counting.total_seconds(),
             failure_rate=row.get("failures", 0) / ended if ended else None,
             wait=_from_histogram(row.get("wait")),
@@ -313,7 +313,8 @@ class _Seen:
         )
 
 
-def _unknown(queue: str, task_name: str | None, workers: Sequence[LiveWorker]) -> tuple[UnknownName, ...]:
+def unknown_names(queue: str, task_name: str | None, workers: Sequence[LiveWorker]) -> tuple[UnknownName, ...]:
+    """Return the names of tasks of a queue that its live workers met lately and none of them knows."""
     met: dict[str, list[str]] = {}
     for worker in workers:
         for where, name in worker.unknown_tasks:

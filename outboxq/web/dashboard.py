@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -91,7 +90,8 @@ class Dashboard:
         self._access = access
         self._static = StaticFiles()
         self._problems = Problems()
-        self._freshness = Freshness(lambda: _mark(outbox))
+        self._outbox = outbox
+        self._freshness = Freshness(self._mark)
         self._probes = Probes(outbox, self._freshness)
         self._answers = Answers(outbox, self._static, self._freshness)
         self._login = None if access.sessions is None else Login(access.sessions, self._answers)
@@ -177,6 +177,10 @@ class Dashboard:
         visit.browser.remember(visit.request, response)
         return response
 
+    def _mark(self) -> str:
+        """Return the mark of the tables. The outbox may have got its database only after the dashboard was made."""
+        return self._outbox.store.change_mark()
+
     def _action(self, visit: Visit, route: Route) -> Response:
         asked = visit.asked
         if not asked.viewer.may_act:
@@ -197,7 +201,3 @@ class Dashboard:
 def one_line(value: object) -> str:
     """Return the text for one line of a log: line breaks and invisible characters are written out."""
     return plain(str(value)[:_LONGEST_TEXT]).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _mark(outbox: Outbox) -> str:
-    return str(getattr(outbox.store, "change_mark", time.monotonic)())

@@ -41,7 +41,7 @@ class Probes:
 
     def deep_health(self) -> Response:
         """Return 200, or 503 with one JSON object a line for each problem that `outboxq check` would find."""
-        problems: list[Any] = self._freshness.shared("health", getattr(self._outbox.store, "health", list))
+        problems: list[Any] = self._freshness.shared("health", self._outbox.store.health)
         lines = "".join(f"{json.dumps(as_json(one))}\n" for one in problems)
         return Response(lines, status=503 if problems else 200, mimetype="application/x-ndjson")
 

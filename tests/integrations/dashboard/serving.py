@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -41,7 +42,8 @@ class Site:
         if self._stopping.is_set():
             return
         self._stopping.set()
-        self._server.pull_trigger()
+        with suppress(OSError):  # the thread has just seen it, and has closed everything
+            self._server.pull_trigger()
         self._thread.join()
 
     def __enter__(self) -> Self:
