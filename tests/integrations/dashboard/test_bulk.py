@@ -123,7 +123,7 @@ def test_many_are_changed_by_a_task_and_its_page_says_how_far_it_is(stage, few):
     (task,) = bulk_tasks(stage)
     assert task.queue == BULK_QUEUE
     assert stage.visitor.path == f"/tasks/{task.id}"
-    assert "all dead letters in the queue 'mail'" in stage.visitor.text
+    assert "Discard all dead letters in the queue 'mail', as of" in stage.visitor.text
     assert "5 still match." in stage.visitor.text
     later = failed(stage, 1, queue="mail")
     stage.work(queues=[BULK_QUEUE])
