@@ -110,7 +110,8 @@ def _bulk(request: PageRequest, task: TaskExecution) -> BulkProgress | None:
     except (InvalidArgument, ValueError, TypeError, LookupError):
         return None
     left = "" if task.status in TERMINAL else in_number(wanted.count(request.store))
-    return BulkProgress(words=in_words(wanted), left=left, result=task.result)
+    words = f"{wanted.action.capitalize()} {in_words(wanted)}, as of {wanted.before:%Y-%m-%d %H:%M:%S} UTC"
+    return BulkProgress(words=words, left=left, result=task.result)
 
 
 def _next_due(detail: TaskDetail) -> datetime | None:

@@ -35,6 +35,7 @@ class Page(HTMLParser):
         self.commands: list[str] = []
         self._open: list[tuple[str, dict[str, str], list[str]]] = []
         self._form: Form | None = None
+        self._is_split = False
         self.feed(text)
 
     @property
@@ -49,6 +50,8 @@ class Page(HTMLParser):
         if tag == "input" and self._form is not None and "name" in given:
             of = self._form.boxes if given.get("type") == "checkbox" else self._form.fields
             of[given["name"]] = given.get("value", "")
+        if tag == "wbr":
+            self._is_split = True
         if tag not in _EMPTY:
             self._open.append((tag, given, []))
 
@@ -72,7 +75,11 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if any(tag in {"script", "style"} for tag, _, _ in self._open):
             return
-        self.words.append(data)
+        if self._is_split and self.words:
+            self.words[-1] += data
+        else:
+            self.words.append(data)
+        self._is_split = False
         if self._open:
             self._open[-1][2].append(data)
 
@@ -113,13 +120,12 @@ class Visitor:
         target = urlsplit(answer.headers["Location"])
         return self.go(f"{target.path}?{target.query}" if target.query else target.path)
 
-    def again(self, button: str, **typed: str) -> tuple[Self, Self]:
-        """Press the button twice before the page has changed, as a double click does."""
+    def again(self, button: str, *, tick: bool = False, **typed: str) -> Self:
+        """Press the button twice on the same page, as a double click does."""
         page, path = self.page, self.path
-        self.press(button, **typed)
-        other = type(self).__new__(type(self))
-        other.__dict__.update(self.__dict__, page=page, path=path)
-        return self, other.press(button, **typed)
+        self.press(button, tick=tick, **typed)
+        self.page, self.path = page, path
+        return self.press(button, tick=tick, **typed)
 
     @property
     def text(self) -> str:
