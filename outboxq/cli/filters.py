@@ -69,6 +69,7 @@ OF_DEAD_LETTERS: Final = (
     click.option("--topic", help="Only dead letters of this topic."),
     click.option("--key", "partition_key", help="Only dead letters with this partition key."),
     click.option("--exception", help="Only dead letters of this exception, as module.Class or Class."),
+    click.option("--group", help="Only dead letters of this group. `failed summary` prints the ids."),
     click.option(
         "--since", type=MOMENT, help="Only tasks that failed within this time span, e.g. 2h, or since a moment."
     ),
