@@ -15,9 +15,11 @@ from . import (
     interruptions,
     operations,
     outlook,
+    overview,
     recovery,
     retention,
     statistics,
+    system,
     table_sizes,
     task_pages,
     tasks,
@@ -36,15 +38,18 @@ from .enqueue import check
 from .event_log import EventLog, TailCursor
 from .explaining import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
+from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
-from .metrics import Metrics, TaskMetric
+from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
 from .outlook import Outlook
-from .queues import Queues, QueueSettings
+from .overview import Overview
+from .queues import HeldKey, Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
-from .samples import QueueSample, Samples
+from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
-from .statistics import Percentiles, Statistics, UnknownName
+from .statistics import Statistics, UnknownName
+from .system import PartitionSize, System
 from .table_sizes import TableSize
 from .task_pages import TaskPage
 from .tasks import Attempt
@@ -60,20 +65,29 @@ __all__ = [
     "DeadLetter",
     "DeadLetterGroup",
     "DeadLetterGroups",
+    "DepthPoint",
     "Explanation",
+    "HealthLimits",
+    "HeldKey",
     "Lease",
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "MetricPoint",
     "Metrics",
     "Outlook",
+    "Overview",
+    "PartitionSize",
     "Percentiles",
+    "Problem",
     "QueueSample",
     "QueueSettings",
     "Reason",
     "Recovered",
+    "Rule",
     "Statistics",
     "Store",
+    "System",
     "TableSize",
     "TailCursor",
     "TaskMetric",
@@ -150,7 +164,11 @@ class Store(Claiming):
     explain = explaining.explain
     outlooks = outlook.outlooks
     stats = statistics.stats
+    health = overview.health
+    change_mark = overview.change_mark
+    overview = overview.overview
     table_sizes = table_sizes.table_sizes
+    system = system.system
 
     # Upkeep
     verify = checks.verify

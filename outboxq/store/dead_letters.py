@@ -244,7 +244,7 @@ class DeadLetters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _How:
-    """What a change of many dead letters was given besides the filters."""
+    """The arguments of a change of many dead letters besides the filters."""
 
     limit: int | None
     on_progress: Callable[[int], None] | None
