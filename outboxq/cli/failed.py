@@ -14,11 +14,10 @@ from ..errors import InvalidTransition
 from ..model import LATEST, TaskStatus
 from .confirmation import FEW, Counted, Exactly, changed, confirmation_options, confirmed, grouped, up_to
 from .database import database_options, database_options_after_ids
-from .filters import OF_DEAD_LETTERS, TASK_ID, check_choice, filtered, in_words
+from .filters import OF_DEAD_LETTERS, TASK_ID, check_choice, filtered, in_words, take_key_back
 from .groups import Group
 from .output import show, tell
 from .progress import progress
-from .tasks import take_key_back
 
 if TYPE_CHECKING:
     from ..store import Store
