@@ -15,10 +15,10 @@ from .console import brief, drawn, screen, short, span, table
 from .database import database_options
 from .following import until_stopped
 from .output import wants_json, write_json
-from .status_watch import Lines, View
 
 if TYPE_CHECKING:
     from ..store import Statistics, Store
+    from .status_watch import Lines, View
 
 _NOW = ("ready", "delayed", "retrying", "running", "failed")
 
@@ -90,6 +90,8 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
         return
     with until_stopped() as stop:
         if sys.stdout.isatty():
+            from .status_watch import View
+
             _watch(store, look, tables, View(store, window), partial(stop.wait, watch))
             return
         while True:
