@@ -52,7 +52,11 @@ def names(group, path=()):
 
 # each command of `outboxq` is there, but for the address of the database
 ours, theirs = dict(names(main)), dict(names(Command()._group("default")))
-assert {path[0] for path in ours.keys() - theirs.keys()} == {"completion", "demo", "grants", "upgrade", "web"} == set(ELSEWHERE)
+assert (
+    {path[0] for path in ours.keys() - theirs.keys()}
+    == {"completion", "demo", "grants", "upgrade", "web"}
+    == set(ELSEWHERE)
+)
 for path, found in theirs.items():
     assert ours[path] - DATABASE_PARAMETERS == found - {"database", "settings", "pythonpath", "skip_checks"}, path
     assert "database" in found
@@ -123,7 +127,7 @@ assert typed("schedule", "remove", "nightly") == (0, "removed\n", "")
 assert typed("task", "cancel", said.strip())[1] == "Cancelled\n"
 
 # by call_command
-assert called("queue", "list") == "queue\tpaused since\tconcurrency\trate\torder\n"
+assert called("queue", "list").startswith("queue\tpaused since\tconcurrency\trate\torder\t")
 assert refused("status", database="nowhere").startswith("outboxq: Django knows no database 'nowhere'")
 assert refused("status", "--by", "moon") == ""
 refused("worker", "--skip-checks", "--processes=2")
