@@ -42,6 +42,10 @@ class DeadLetterGroups:
     """False: there are older dead letters that were not looked at, or more groups than wanted."""
 
 
+_PLACE = 6
+"""Number of digits of the place that comes before the id in a folded row."""
+
+
 def grouped(rows: Sequence[Row]) -> list[DeadLetterGroup]:
     """Return the groups of folded rows, the largest first."""
     found: dict[str, list[Row]] = {}
@@ -52,7 +56,7 @@ def grouped(rows: Sequence[Row]) -> list[DeadLetterGroup]:
 
 
 def _joined(group: str, rows: Sequence[Row]) -> DeadLetterGroup:
-    last = max(rows, key=lambda row: (row["last_failed_at"], row["newest"]))
+    last = min(rows, key=lambda row: row["newest"])
     return DeadLetterGroup(
         id=group,
         task_name=last["task_name"],
@@ -61,7 +65,7 @@ def _joined(group: str, rows: Sequence[Row]) -> DeadLetterGroup:
         count=sum(row["number"] for row in rows),
         first_failed_at=min(row["first_failed_at"] for row in rows),
         last_failed_at=last["last_failed_at"],
-        newest=last["newest"],
+        newest=UUID(last["newest"][_PLACE:]),
         queues=tuple(sorted({row["queue"] for row in rows})),
     )
 

@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
+from ..database.dialects import Begin
 from ..database.statements import dead_letters as statements
 from ..database.statements import operations
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
-from ..model.failure_groups import HEAD
 from ..model.uuid7 import uuid7
 from .arguments import aware, identifier, positive, storable
 from .counts import Count, counted_to
@@ -110,21 +110,19 @@ class DeadLetters:
 
     def _of_group(self, group: str, values: dict[str, Any], using: object) -> builtins.list[DeadLetter]:
         """Return the dead letters of a group among the next 10 000."""
-        found: list[DeadLetter] = []
-        limit, looked = values["limit"], 0
-        values["limit"] = _BATCH
-        while looked < LOOKED_AT and len(found) < limit:
-            rows = self._store.read(statements.newest, **values, using=using)
-            found += [
-                DeadLetter(**row)
-                for row in rows
-                if group_of_row({**row, "head": (row["last_error"] or "")[:HEAD]}) == group
-            ]
-            if len(rows) < _BATCH:
-                break
-            looked += len(rows)
-            values["after_failed_at"], values["after_id"] = rows[-1]["failed_at"], rows[-1]["id"]
-        return found[:limit]
+
+        def work(target: Target) -> builtins.list[DeadLetter]:
+            wanted, ids, given = values["limit"], builtins.list[UUID](), dict(values)
+            for given["limit"] in (_BATCH, LOOKED_AT - _BATCH):
+                rows = target.run(statements.newest_with_errors, given)
+                ids += [row["id"] for row in rows if group_of_row(row) == group]
+                if len(rows) < given["limit"] or len(ids) >= wanted:
+                    break
+                given["after_failed_at"], given["after_id"] = rows[-1]["failed_at"], rows[-1]["id"]
+            packed = target.dialect.pack("letters", statements.GIVEN, [(one,) for one in ids[:wanted]])
+            return [DeadLetter(**row) for row in target.run(statements.given, packed)]
+
+        return self._store.run(work, using=using, begin=Begin.READ)
 
     def groups(self, *, limit: int = 100, using: object = None, **wanted: Unpack[Wanted]) -> DeadLetterGroups:
         """Return up to `limit` groups of the newest 10 000 dead letters that match, the largest first. Raises InvalidArgument."""

@@ -136,7 +136,7 @@ class Metrics:
             found: dict[int, Row] = {}
             if can_read(self._store, target, STATISTICS):
                 values = {**wanted, "since": since, "until": end, "step": steps.step // timedelta(microseconds=1)}
-                found = {row["step"]: _numbers(row) for row in target.run(statements.series, values)}
+                found = {row["step"]: row for row in target.run(statements.series, values)}
             return [_point(at, steps.step, found.get(place)) for place, at in enumerate(steps.begins())]
 
         return self._store.run(work, using=using, begin=Begin.READ)
@@ -244,11 +244,11 @@ def _point(at: datetime, step: timedelta, row: Row | None) -> MetricPoint:
         at=at,
         step=step,
         completed=row["completed"],
-        failed=row["failures"],
-        retried=row["retries"],
+        failed=row["failed"] + row["timed_out_last"],
+        retried=row["retried"] + row["timed_out"] - row["timed_out_last"],
         cancelled=row["cancelled"],
-        wait=percentiles(row["wait"]),
-        run=percentiles(row["run"]),
+        wait=percentiles([row[name] for name in statements.WAIT]),
+        run=percentiles([row[name] for name in statements.RUN]),
     )
 
 

@@ -154,9 +154,9 @@ def series(g: Grammar) -> Select[Any]:
     """Select the sums of each step of :step microseconds from :since to before :until, of one :queue or :task_name or all."""
     micros = bindparam("step", type_=BigInteger, required=True)
     same = [or_(wanted.is_(None), _metric[name] == wanted) for name, wanted in _WANTED.items()]
-    names = tuple(name for name in SUMMED if name not in SECONDS)
+    names = ("completed", "retried", "failed", "cancelled", "timed_out", "timed_out_last", *WAIT, *RUN)
     spans = (
-        select((g.between(_since, _metric.at) // micros).label("step"), *(_metric[name] for name in names))
+        select(g.steps(_since, _metric.at, micros).label("step"), *(_metric[name] for name in names))
         .where(_metric.at >= _since, _metric.at < _until, *same)
         .subquery("spans")
     )

@@ -1,75 +1,55 @@
 SELECT
-    numbered.queue,
-    numbered.task_name,
-    numbered.exception,
-    numbered.head,
-    numbered.newest,
-    numbered.last_failed_at,
-    numbered.first_failed_at,
-    numbered.number
+    letter.queue,
+    letter.task_name,
+    letter.exception,
+    letter.head,
+    min(CAST(letter.place + 100000 AS TEXT) || CAST(letter.task_execution_id AS TEXT)) AS newest,
+    max(letter.failed_at) AS last_failed_at,
+    min(letter.failed_at) AS first_failed_at,
+    count(*) AS number
 FROM (
     SELECT
-        letter.queue AS queue,
-        letter.task_name AS task_name,
-        letter.exception AS exception,
-        letter.head AS head,
-        letter.task_execution_id AS newest,
-        letter.failed_at AS last_failed_at,
-        min(letter.failed_at) OVER (
-            PARTITION BY letter.queue,
-            letter.task_name,
-            letter.exception,
-            letter.head
-        ) AS first_failed_at,
-        count(*) OVER (PARTITION BY letter.queue, letter.task_name, letter.exception, letter.head) AS number,
-        row_number() OVER (
-            PARTITION BY letter.queue, letter.task_name, letter.exception, letter.head
-            ORDER BY letter.failed_at DESC, letter.task_execution_id DESC
-        ) AS place
+        newest.task_execution_id AS task_execution_id,
+        newest.failed_at AS failed_at,
+        newest.queue AS queue,
+        newest.task_name AS task_name,
+        newest.exception AS exception,
+        (
+            SELECT substr(task_executions.last_error, 1, 400) AS substr_1
+            FROM task_executions
+            WHERE task_executions.id = newest.task_execution_id
+        ) AS head,
+        row_number() OVER (ORDER BY newest.failed_at DESC, newest.task_execution_id DESC) AS place
     FROM (
         SELECT
-            newest.task_execution_id AS task_execution_id,
-            newest.failed_at AS failed_at,
-            newest.queue AS queue,
-            newest.task_name AS task_name,
-            newest.exception AS exception,
-            (
-                SELECT substr(task_executions.last_error, 1, 400) AS substr_1
-                FROM task_executions
-                WHERE task_executions.id = newest.task_execution_id
-            ) AS head
-        FROM (
-            SELECT
-                dead_letters.task_execution_id AS task_execution_id,
-                dead_letters.queue AS queue,
-                dead_letters.task_name AS task_name,
-                dead_letters.topic AS topic,
-                dead_letters.partition_key AS partition_key,
-                dead_letters.exception AS exception,
-                dead_letters.failed_at AS failed_at,
-                dead_letters.lost_key AS lost_key
-            FROM dead_letters
-            WHERE
-                dead_letters.failed_at >= %(since)s::TIMESTAMP WITH TIME ZONE
-                AND dead_letters.failed_at < %(until)s::TIMESTAMP WITH TIME ZONE
-                AND (%(queue)s::VARCHAR IS NULL OR dead_letters.queue = %(queue)s::VARCHAR)
-                AND (%(task_name)s::VARCHAR IS NULL OR dead_letters.task_name = %(task_name)s::VARCHAR)
-                AND (%(topic)s::VARCHAR IS NULL OR dead_letters.topic = %(topic)s::VARCHAR)
-                AND (
-                    %(partition_key)s::VARCHAR IS NULL
-                        OR dead_letters.partition_key = %(partition_key)s::VARCHAR
-                )
-                AND (
-                    %(exception)s::VARCHAR IS NULL
-                        OR dead_letters.exception = %(exception)s::VARCHAR
-                        OR substr(
-                            dead_letters.exception,
-                            length(dead_letters.exception) - length(%(exception)s::VARCHAR)
-                        ) = %(exception_end)s::VARCHAR
-                )
-            ORDER BY dead_letters.failed_at DESC, dead_letters.task_execution_id DESC
-            LIMIT %(limit)s::BIGINT
-        ) AS newest
-    ) AS letter
-) AS numbered
-WHERE numbered.place = %(place_1)s::INTEGER
+            dead_letters.task_execution_id AS task_execution_id,
+            dead_letters.queue AS queue,
+            dead_letters.task_name AS task_name,
+            dead_letters.topic AS topic,
+            dead_letters.partition_key AS partition_key,
+            dead_letters.exception AS exception,
+            dead_letters.failed_at AS failed_at,
+            dead_letters.lost_key AS lost_key
+        FROM dead_letters
+        WHERE
+            dead_letters.failed_at >= %(since)s::TIMESTAMP WITH TIME ZONE
+            AND dead_letters.failed_at < %(until)s::TIMESTAMP WITH TIME ZONE
+            AND (%(queue)s::VARCHAR IS NULL OR dead_letters.queue = %(queue)s::VARCHAR)
+            AND (%(task_name)s::VARCHAR IS NULL OR dead_letters.task_name = %(task_name)s::VARCHAR)
+            AND (%(topic)s::VARCHAR IS NULL OR dead_letters.topic = %(topic)s::VARCHAR)
+            AND (
+                %(partition_key)s::VARCHAR IS NULL OR dead_letters.partition_key = %(partition_key)s::VARCHAR
+            )
+            AND (
+                %(exception)s::VARCHAR IS NULL
+                    OR dead_letters.exception = %(exception)s::VARCHAR
+                    OR substr(
+                        dead_letters.exception,
+                        length(dead_letters.exception) - length(%(exception)s::VARCHAR)
+                    ) = %(exception_end)s::VARCHAR
+            )
+        ORDER BY dead_letters.failed_at DESC, dead_letters.task_execution_id DESC
+        LIMIT %(limit)s::BIGINT
+    ) AS newest
+) AS letter
+GROUP BY letter.queue, letter.task_name, letter.exception, letter.head
