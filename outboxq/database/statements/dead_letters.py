@@ -13,7 +13,6 @@ from sqlalchemy import (
     Uuid,
     and_,
     bindparam,
-    cast,
     func,
     literal_column,
     or_,
@@ -87,7 +86,7 @@ def oldest(_: Grammar) -> Select[Any]:
 
 
 def oldest_with_errors(_: Grammar) -> Select[Any]:
-    """Select as `oldest` does, with the task's name, the exception and the beginning of the error."""
+    """Select as `oldest` does, with the queue, the task's name, the exception and the beginning of the error."""
     after = tuple_(_letter.failed_at, _letter.task_execution_id) > _after
     return _with_errors(after, (_letter.failed_at, _letter.task_execution_id))
 
@@ -100,7 +99,7 @@ def newest_with_errors(_: Grammar) -> Select[Any]:
 
 def _with_errors(where: ColumnElement[bool], order: Sequence[Any]) -> Select[Any]:
     page = select(dead_letters).where(_matches(), where).order_by(*order).limit(limit).subquery("page")
-    columns = (page.c.task_execution_id.label("id"), page.c.failed_at, page.c.task_name, page.c.exception)
+    columns = (page.c.task_execution_id.label("id"), page.c.failed_at, *(page.c[name] for name in _ALIKE))
     found = select(*columns, _head(page).label("head"))
     down = order[0] is not _letter.failed_at
     by = (page.c.failed_at, page.c.task_execution_id)
@@ -108,8 +107,8 @@ def _with_errors(where: ColumnElement[bool], order: Sequence[Any]) -> Select[Any
 
 
 def given(g: Grammar) -> Select[Any]:
-    """Select the dead letters of the batch :letters, newest first."""
-    ids = g.rows("letters", GIVEN).c.id
+    """Select the dead letters of the batch :chosen, newest first."""
+    ids = g.rows("chosen", GIVEN).c.id
     page = select(dead_letters).where(g.among(_letter.task_execution_id, ids)).cte("page").prefix_with("MATERIALIZED")
     return _listed(g, page)
 
@@ -122,28 +121,6 @@ def count(_: Grammar) -> Select[Any]:
     """Count the matching dead letters, up to :limit."""
     some: Select[Any] = select(literal_column("1").label("one")).where(_matches()).limit(limit)
     return select(func.count().label("tasks")).select_from(some.subquery("some"))
-
-
-def folded(_: Grammar) -> Select[Any]:
-    """Fold the newest :limit matching dead letters: a row for each queue, task, exception and beginning of the error.
-
-    `newest` is the place of its newest task, in six digits, and then its id. To join, or to sort by the texts, would take several times
-    as long.
-    """
-    order = (_letter.failed_at.desc(), _letter.task_execution_id.desc())
-    newest = select(dead_letters).where(_matches()).order_by(*order).limit(limit).subquery("newest")
-    place = func.row_number().over(order_by=(newest.c.failed_at.desc(), newest.c.task_execution_id.desc()))
-    columns = (newest.c.task_execution_id, newest.c.failed_at, *(newest.c[name] for name in _ALIKE))
-    letter = select(*columns, _head(newest).label("head"), place.label("place")).subquery("letter")
-    same = [*(letter.c[name] for name in _ALIKE), letter.c.head]
-    marked = cast(letter.c.place + literal_column("100000"), Text) + cast(letter.c.task_execution_id, Text)
-    return select(
-        *same,
-        func.min(marked, type_=Text).label("newest"),
-        func.max(letter.c.failed_at, type_=Instant).label("last_failed_at"),
-        func.min(letter.c.failed_at, type_=Instant).label("first_failed_at"),
-        func.count().label("number"),
-    ).group_by(*same)
 
 
 def _head(letter: Any) -> ColumnElement[str]:

@@ -1,7 +1,7 @@
 WITH
-    letters AS (
+    chosen AS (
         SELECT batch.id AS id, batch.ordinal AS ordinal
-        FROM unnest(%(letters_id)s::UUID[]) WITH ORDINALITY AS batch(id, ordinal)
+        FROM unnest(%(chosen_id)s::UUID[]) WITH ORDINALITY AS batch(id, ordinal)
     ),
     page AS MATERIALIZED (
         SELECT
@@ -14,7 +14,7 @@ WITH
             dead_letters.failed_at AS failed_at,
             dead_letters.lost_key AS lost_key
         FROM dead_letters
-        WHERE dead_letters.task_execution_id = any(array((SELECT letters.id FROM letters)))
+        WHERE dead_letters.task_execution_id = any(array((SELECT chosen.id FROM chosen)))
     )
 SELECT
     page.task_execution_id AS id,

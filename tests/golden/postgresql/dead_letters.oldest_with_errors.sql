@@ -1,6 +1,7 @@
 SELECT
     page.task_execution_id AS id,
     page.failed_at,
+    page.queue,
     page.task_name,
     page.exception,
     (

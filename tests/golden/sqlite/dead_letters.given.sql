@@ -1,7 +1,7 @@
 WITH
-    letters AS MATERIALIZED (
-        SELECT letters_rows."key" AS ordinal, letters_rows.value AS id
-        FROM json_each(:letters) AS letters_rows
+    chosen AS MATERIALIZED (
+        SELECT chosen_rows."key" AS ordinal, chosen_rows.value AS id
+        FROM json_each(:chosen) AS chosen_rows
     ),
     page AS MATERIALIZED (
         SELECT
@@ -14,7 +14,7 @@ WITH
             dead_letters.failed_at AS failed_at,
             dead_letters.lost_key AS lost_key
         FROM dead_letters
-        WHERE dead_letters.task_execution_id IN (SELECT letters.id FROM letters)
+        WHERE dead_letters.task_execution_id IN (SELECT chosen.id FROM chosen)
     )
 SELECT
     page.task_execution_id AS id,
