@@ -19,10 +19,12 @@ from . import (
     recovery,
     retention,
     statistics,
+    system,
     table_sizes,
     task_detail,
     task_pages,
     tasks,
+    trends,
     units_of_work,
     unknown_tasks,
 )
@@ -40,20 +42,22 @@ from .explaining import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
 from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
-from .metrics import Metrics, TaskMetric
+from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
 from .outlook import Outlook
 from .overview import Overview
 from .queues import HeldKey, Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
-from .samples import QueueSample, Samples
+from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
-from .statistics import Percentiles, Statistics, UnknownName
+from .statistics import Statistics, UnknownName
+from .system import PartitionSize, System
 from .table_sizes import TableSize
 from .task_detail import TaskDetail
 from .task_pages import TaskPage
 from .tasks import Attempt
 from .time_partitions import TimePartitions
+from .trends import Trends
 from .unknown_tasks import UnknownRun
 from .workers import LiveWorker, Workers
 
@@ -65,6 +69,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterGroup",
     "DeadLetterGroups",
+    "DepthPoint",
     "Explanation",
     "HealthLimits",
     "HeldKey",
@@ -72,9 +77,11 @@ __all__ = [
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "MetricPoint",
     "Metrics",
     "Outlook",
     "Overview",
+    "PartitionSize",
     "Percentiles",
     "Problem",
     "QueueSample",
@@ -84,11 +91,13 @@ __all__ = [
     "Rule",
     "Statistics",
     "Store",
+    "System",
     "TableSize",
     "TailCursor",
     "TaskDetail",
     "TaskMetric",
     "TaskPage",
+    "Trends",
     "Turn",
     "UnknownName",
     "UnknownRun",
@@ -138,6 +147,7 @@ class Store(Claiming):
 
     # What people do to a task
     schedule_retry = operations.schedule_retry
+    reschedule = operations.reschedule
     cancel = operations.cancel
     cancel_all = cancelling.cancel_all
     redrive = operations.redrive
@@ -165,7 +175,9 @@ class Store(Claiming):
     health = overview.health
     change_mark = overview.change_mark
     overview = overview.overview
+    trends = trends.trends
     table_sizes = table_sizes.table_sizes
+    system = system.system
 
     # Upkeep
     verify = checks.verify

@@ -1,4 +1,6 @@
-"""What the schema has and the role may read. It is asked until it is there, so an upgrade needs no restart."""
+"""The tables and columns that the schema has and the role may read. Each is asked for until it is there, so an upgrade needs no
+restart.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What needs attention, by rules: old tasks, failures, queues without workers, overdue schedules, pauses, held keys, unknown tasks."""
+"""Rules that say what needs attention: old tasks, failures, queues without workers, overdue schedules, pauses, held keys, unknown tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HealthLimits:
-    """How much is too much. None or False: that rule is not asked."""
+    """Limits of the rules. None or False: the rule is not asked."""
 
     oldest: timedelta | None = timedelta(minutes=5)
     """The longest time that a task may be due."""
@@ -71,16 +71,16 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signs:
-    """What the rules are asked of."""
+    """The state of the queues and schedules, which the rules are asked of."""
 
     now: datetime
     queues: Sequence[Statistics]
     failed_lately: dict[str, int] = field(default_factory=dict)
-    """By queue, the dead letters within the time of the limits."""
+    """Number of dead letters within the time of the limits, by queue."""
     held: dict[str, list[tuple[str, UUID]]] = field(default_factory=dict)
-    """By queue, the keys behind which tasks wait, with their dead letters: the first 100 of all queues."""
+    """For each queue, the keys behind which tasks wait, with their dead letters: the first 100 of all queues."""
     overdue: dict[str, datetime] = field(default_factory=dict)
-    """By schedule, the moment up to which its ticks are tasks."""
+    """Moment up to which the ticks of each overdue schedule are tasks."""
     paused_at: dict[str, datetime] = field(default_factory=dict)
 
 
@@ -141,15 +141,15 @@ def _oldest(signs: Signs, one: Statistics, age: timedelta) -> Problem:
 
 
 def _held(one: Statistics, held: list[tuple[str, UUID]]) -> Problem:
-    key, letter = held[0]
+    key, task_id = held[0]
     if len(held) == 1:
-        sentence = f"tasks of the queue {one.queue!r} wait for the dead letter {letter}, which holds their key {key!r}"
+        sentence = f"tasks of the queue {one.queue!r} wait for the dead letter {task_id}, which holds their key {key!r}"
     else:
         sentence = (
-            f"tasks of the queue {one.queue!r} wait for {len(held)} dead letters that hold their keys, such as {letter}, "
+            f"tasks of the queue {one.queue!r} wait for {len(held)} dead letters that hold their keys, such as {task_id}, "
             f"which holds {key!r}"
         )
-    return _of(Rule.KEY_HELD, one, sentence, *of_dead_letter(letter, "it"))
+    return _of(Rule.KEY_HELD, one, sentence, *of_dead_letter(task_id, "it"))
 
 
 def _of_schedules(signs: Signs) -> Iterator[Problem]:

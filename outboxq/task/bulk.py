@@ -31,7 +31,7 @@ _LEASE = timedelta(seconds=60)
 
 
 class BulkAction(StrEnum):
-    """What is done to all that match."""
+    """The change to all that match."""
 
     REDRIVE = "redrive"
     DISCARD = "discard"

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Delete, Select, Text, bindparam, delete, func, select
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Delete,
+    Select,
+    Text,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 
 from ..column_types import Instant
 from ..tables import queue_samples
@@ -22,6 +35,7 @@ SAMPLE: Columns = {
 _sample = queue_samples.c
 _before = bindparam("before", type_=Instant, required=True)
 _since = bindparam("since", type_=Instant, required=True)
+_queue = bindparam("queue", type_=Text, required=True)
 
 
 def record(g: Grammar) -> Transition:
@@ -40,6 +54,33 @@ def latest(g: Grammar) -> Select[Any]:
     """Select the rows of the last sample. One from the future does not count: the clock was set back."""
     last = select(func.max(_sample.at)).where(_sample.at <= g.now)
     return select(queue_samples).where(_sample.at == last.scalar_subquery())
+
+
+STEPS: Columns = {"begins_at": Instant, "ends_at": Instant}
+"""The columns of the batch :steps."""
+
+
+def series(g: Grammar) -> Select[Any]:
+    """Select the last sample of each of :steps, with the sums of all queues or of :queue; NULL where the step has none.
+
+    Each step is one look-up in the primary key, however many samples there are.
+    """
+    step = g.rows("steps", STEPS)
+    in_step = (_sample.at >= step.c.begins_at, _sample.at < step.c.ends_at)
+    last = select(func.max(_sample.at, type_=Instant)).where(*in_step).correlate(step).scalar_subquery()
+    moments = select(step.c.begins_at, last.label("at")).cte("moments").prefix_with("MATERIALIZED")
+    wanted = or_(_queue.is_(None), _sample.queue == _queue)
+    numbers = (
+        func.sum(case((wanted, _sample[name]), else_=literal_column("0")), type_=BigInteger)
+        .cast(BigInteger)
+        .label(name)
+        for name in ("ready", "delayed", "running", "failed")
+    )
+    return (
+        select(moments.c.begins_at.label("begins_at"), *numbers)
+        .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
+        .group_by(moments.c.begins_at)
+    )
 
 
 def thin_out(g: Grammar) -> Delete:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import InvalidArgument
 from ...model import TaskStatus
-from ...store import Cure
+from ...store import Count, Cure
 from ...task.bulk import BULK, BULK_QUEUE, BulkAction, Selection
 from ..formats import number
 from ..request import PageRequest, Redirect, View
@@ -33,7 +33,7 @@ def page(request: PageRequest) -> View:
     values = {
         "selection": wanted,
         "given": given,
-        "what": in_words(wanted, number(count.number) + ("+" if count.at_least else ""), _group_of(request, wanted)),
+        "what": in_words(wanted, in_number(count), _group_of(request, wanted)),
         "count": count,
         "is_small": is_small,
         "is_final": wanted.action is not BulkAction.REDRIVE,
@@ -104,16 +104,19 @@ def _waiting_or_running(state: str) -> TaskStatus:
     raise InvalidArgument(f"only ready and running tasks can be cancelled, not {state!r}")
 
 
-def in_words(wanted: Selection, many: str, group: str = "") -> str:
-    """Return what is selected in words: ``1 234 dead letters of the queue 'mail' that failed with SMTPError``."""
-    one = many == "1"
+def in_number(count: Count) -> str:
+    """Return a count as text: ``1 234``, or ``100 000 or more``."""
+    return number(count.number) + (" or more" if count.at_least else "")
+
+
+def in_words(wanted: Selection, many: str = "all", group: str = "") -> str:
+    """Return what is selected in words: ``1 234 dead letters in the queue 'mail' that failed with 'SMTPError'``."""
+    plural = "" if many == "1" else "s"
     if wanted.action is BulkAction.CANCEL:
         state = {TaskStatus.READY: "waiting", TaskStatus.RUNNING: "running", None: "waiting or running"}[wanted.status]
-        words = [f"{many} {state} task{'' if one else 's'}"]
-        verb = "enqueued"
+        words, verb = [f"{many} {state} task{plural}"], "enqueued"
     else:
-        words = [f"{many} dead letter{'' if one else 's'}"]
-        verb = "failed"
+        words, verb = [f"{many} dead letter{plural}"], "failed"
     named = {
         "of the task": wanted.task,
         "in the queue": wanted.queue,
@@ -138,8 +141,7 @@ def _group_of(request: PageRequest, wanted: Selection) -> str:
     found = request.store.dead_letters.groups(limit=1, group=wanted.group).groups
     if not found:
         return ""
-    message = f": {found[0].message}" if found[0].message else ""
-    return f"of {found[0].task_name} that failed with {found[0].exception or 'no exception'}{message}"
+    return f"of {found[0].task_name} that failed with {found[0].message or found[0].exception or 'no exception'}"
 
 
 def _missing_worker(request: PageRequest) -> str | None:

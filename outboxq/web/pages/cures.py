@@ -52,7 +52,7 @@ def _button(request: PageRequest, cure: Cure) -> tuple[str | None, Mapping[str, 
     if not target:
         return None, {}
     if (route := _BY_NAME.get(name)) is not None:
-        return request.url(route), {"name": target[0]}
+        return request.url(route, name=target[0]), {}
     if (route := _ON_TASKS.get((*name, *cure.command[3:]))) is not None:
         return request.url(route, task_id=UUID(target[0])), {"back": _shown_task(request)}
     return None, {}

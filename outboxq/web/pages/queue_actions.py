@@ -49,7 +49,8 @@ def order(request: PageRequest) -> Redirect:
 
 
 def _name(request: PageRequest) -> str:
-    return request.form.get("name", "")
+    """Return the queue's name. It stands in the URL: a form field would not keep a lone line break or an invisible character."""
+    return request.query.get("name", "")
 
 
 def _whole(request: PageRequest, field: str, words: str) -> int | None:

@@ -44,7 +44,7 @@ def by(request: PageRequest) -> str:
 
 
 def _acted(request: PageRequest, act: Callable[[str], str]) -> Redirect:
-    name = request.form.get("name", "")
+    name = request.query.get("name", "")  # as that of a queue
     try:
         return Redirect(url=request.url("schedule", name=name), notice=act(name))
     except ScheduleNotFound as error:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound, UnknownTask
-from ...model import TaskExecution, TaskStatus
+from ...model import TERMINAL, EventType, TaskExecution, TaskStatus
 from ...model.redaction import redacted
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...store import Reason, TaskDetail
+from ...task.bulk import BULK, Selection
 from ..request import PageRequest, View
+from .bulk import in_number, in_words
 from .cures import offers
 from .timeline import moment_of, moments_of, timed_attempts_of
 
@@ -29,6 +31,16 @@ class Payload:
 
     name: str
     text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BulkProgress:
+    """How far a task of outboxq is that changes many others."""
+
+    words: str
+    left: str
+    """How many still match; "" once it has ended."""
+    result: str | None
 
 
 def page(request: PageRequest) -> View:
@@ -56,12 +68,14 @@ def _shown(request: PageRequest, detail: TaskDetail) -> View:
         "why": why,
         "offers": offers(request, why.cures),
         "actions": actions,
-        "next_due": detail.due_at if detail.due_at is not None and detail.due_at > detail.at else None,
+        "next_due": _next_due(detail),
+        "retry_wait": _retry_wait(detail),
         "policy": _policy(request, task),
         "attempts": timed_attempts_of(detail),
         "moments": moments_of(detail),
         "all_events": request.url("task", task_id=task.id, events="all") if detail.is_cut else None,
         "is_all": request.query.get("events") == "all",
+        "bulk": _bulk(request, task) if task.task_name == BULK else None,
         "payloads": payloads,
         "schedule": schedule,
         "tick": tick,
@@ -87,6 +101,34 @@ def _actions(detail: TaskDetail) -> frozenset[str]:
         return frozenset() if is_asked else frozenset({"cancel", "cancel_now"})
     is_failed = status is TaskStatus.FAILED
     return frozenset({"take_key_back"} if is_failed and detail.lost_key is not None else ())
+
+
+def _bulk(request: PageRequest, task: TaskExecution) -> BulkProgress | None:
+    """Return how far the task is; None if its arguments are none that the dashboard wrote."""
+    try:
+        wanted = Selection.of_json(json.loads(task.args)["selection"])
+    except (InvalidArgument, ValueError, TypeError, LookupError):
+        return None
+    left = "" if task.status in TERMINAL else in_number(wanted.count(request.store))
+    words = f"{wanted.action.capitalize()} {in_words(wanted)}, as of {wanted.before:%Y-%m-%d %H:%M:%S} UTC"
+    return BulkProgress(words=words, left=left, result=task.result)
+
+
+def _next_due(detail: TaskDetail) -> datetime | None:
+    """Return the due time of a task that has another reason to wait as well; the sentence about its state does not say it."""
+    if detail.due_at is None or detail.due_at <= detail.at or detail.explanation.reason in _WAITS:
+        return None
+    return detail.due_at
+
+
+def _retry_wait(detail: TaskDetail) -> timedelta | None:
+    """Return the time that the retry policy chose after the last failure; None unless the task waits for that."""
+    if detail.explanation.reason is not Reason.RETRY_LATER or not detail.events:
+        return None
+    last = detail.events[-1]
+    due = moment_of(last.event_data.get("available_at"))
+    by_policy = last.event_type is EventType.RETRY_SCHEDULED and last.lease_token is not None
+    return due - last.created_at if by_policy and due is not None else None
 
 
 def _policy(request: PageRequest, task: TaskExecution) -> str:

@@ -54,7 +54,7 @@ class Filters:
 def page(request: PageRequest) -> View:
     """Show a page of tasks, and what each that has not ended waits for."""
     filters = Filters.of(request.query)
-    state = request.query.get("state", "")
+    state = request.query.get("state", "").lower()
     searched = request.query.get("id", "").strip()
     found, problem = TaskPage(tasks=[], older=None, newer=None, is_cut=False), ""
     try:
@@ -82,9 +82,7 @@ def page(request: PageRequest) -> View:
         "cancel_all": _cancel_all(request, state, filters) if not problem and not searched else None,
     }
     data = {"tasks": [_record(one) for one in found.tasks], "older": found.older, "newer": found.newer}
-    return View(
-        template="tasks.html", title="Tasks", values=values, data=data, status=400 if problem and not searched else 200
-    )
+    return View(template="tasks.html", title="Tasks", values=values, data=data)
 
 
 def _listed(request: PageRequest, state: str, filters: Filters) -> TaskPage:

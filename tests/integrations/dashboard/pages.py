@@ -34,7 +34,6 @@ OF_PAGES: Mapping[str, Mapping[str, Values]] = {
         "": lambda _: {},
         "failed": lambda _: {"state": "failed"},
         "none": lambda _: {"queue": "no such queue"},
-        "unreadable": lambda _: {"since": "soon"},
     },
     "task": {
         story: lambda filling, story=story: {"task_id": filling.tasks[story]}  # type: ignore[misc]

@@ -94,6 +94,7 @@ def test_a_refresh_keeps_focus_and_what_is_open(open_tab, at, filling):
 
 def test_a_refresh_waits_for_a_form_that_is_being_filled(open_tab, at, filling):
     tab = at("tasks")
+    tab.page.get_by_text("Filter", exact=True).first.click()
     field = tab.page.locator("main form input[name=queue]")
     field.fill("ledg")
     tab.page.evaluate("document.activeElement.blur()")
