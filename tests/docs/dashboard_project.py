@@ -6,6 +6,7 @@ import logging
 import re
 import sys
 from pathlib import Path
+from urllib.parse import urlencode
 
 import django
 from django.conf import settings
@@ -19,7 +20,7 @@ settings.configure(
     DATABASES={
         "default": {
             "ENGINE": "django.db.backends.sqlite3",
-            "NAME": "shop.db",
+            "NAME": "project.db",
             "OPTIONS": {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode=WAL;"},
         }
     },
@@ -82,7 +83,7 @@ def main() -> None:
     actor = user("actor", VIEW, *ACT)
     for client in (reader, actor):
         page = client.get("/outboxq/")
-        assert page.status_code == 200
+        assert page.status_code == 200, page.text
         assert page["Content-Security-Policy"].startswith("default-src 'none'")
         assert 'href="/outboxq/queues"' in page.text
         style = re.search(r'href="(/outboxq/static/[^"]+\.css)"', page.text)[1]
@@ -92,19 +93,18 @@ def main() -> None:
         assert client.head("/outboxq/").status_code == 200
         assert client.get("/outboxq/nothing").status_code == 404
         assert client.get("/outboxq/api/queues.json").json()
-    page = actor.get("/outboxq/queues/mail/t%C3%A4glich")
+    page = actor.get("/outboxq/queue", {"name": "mail/täglich"})
     assert page.status_code == 200, page.text
     action = re.search(r'action="(/outboxq/[^"]*resume[^"]*)"', page.text)[1]
-    token = csrf(page.text)
-    assert reader.post(action, {"csrf": token}).status_code in {400, 403, 415}
-    sent = f"csrf={token}"
-    form = "application/x-www-form-urlencoded"
-    assert actor.post(action, "csrf=wrong", content_type=form).status_code == 403
-    assert reader.post(action, sent, content_type=form).status_code == 403
+
+    def resume(client: Client, token: str) -> int:
+        sent = urlencode({"csrf": token, "name": "mail/täglich"})
+        return client.post(action, sent, content_type="application/x-www-form-urlencoded").status_code
+
+    assert (resume(actor, "wrong"), resume(reader, csrf(page.text))) == (403, 403)
     assert [one.queue for one in outboxes["default"].store.queues.settings() if one.paused_at] == ["mail/täglich"]
-    done = actor.post(action, sent, content_type=form)
-    assert done.status_code == 303, done.text
-    assert 'class="notice' in actor.get(done["Location"]).text
+    assert resume(actor, csrf(page.text)) == 303
+    assert 'class="notice' in actor.get("/outboxq/").text
     assert not [one for one in outboxes["default"].store.queues.settings() if one.paused_at]
     connections.close_all()
     print("done")

@@ -55,7 +55,6 @@ class NoServer:
     """In place of waitress: it has served when it begins."""
 
     effective_port = 8080
-    served: list[tuple[object, ...]] = []
 
     def run(self):
         pass
@@ -87,13 +86,18 @@ def test_each_option_is_on_the_page():
 
 def resume(client, root):
     """Resume the queue by its form; returns the answer."""
-    page = client.get(f"{root}/queues/mail")
+    page = client.get(f"{root}/queue?name=mail")
     assert page.status_code == 200, page.text
-    found = re.search(r'action="([^"]*resume[^"]*)"', page.text)
-    if found is None:
-        return None
-    token = re.search(r'name="csrf" value="([^"]+)"', page.text)[1]
-    return client.post(found[1], data={"csrf": token})
+    found = form(page.text, "resume")
+    return None if found is None else client.post(found[0], data=found[1])
+
+
+def form(text, action):
+    """The address of the form with this action, and its hidden fields. None: the page has no such form."""
+    for address, inside in re.findall(r'<form[^>]* action="([^"]*)"[^>]*>(.*?)</form>', text, re.DOTALL):
+        if action in address:
+            return address, dict(re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', inside))
+    return None
 
 
 def test_the_dashboard_in_flask(shop):
@@ -136,14 +140,13 @@ def test_the_dashboard_in_fastapi(shop):
         async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
             assert (await client.get("/outboxq/")).status_code == 403
             await client.post("/log-in/ann")
-            page = await client.get("/outboxq/queues/mail")
+            page = await client.get("/outboxq/queue?name=mail")
             assert page.status_code == 200
             assert 'href="/outboxq/queues"' in page.text
-            action = re.search(r'action="(/outboxq/[^"]*resume[^"]*)"', page.text)[1]
-            token = re.search(r'name="csrf" value="([^"]+)"', page.text)[1]
-            assert (await client.post(action, data={"csrf": "wrong"})).status_code == 403
-            assert (await client.post(action, data={"csrf": token})).status_code == 303
-            assert (await client.get("/outboxq/api/queues.json")).json()
+            action, fields = form(page.text, "/outboxq/")
+            assert (await client.post(action, data={**fields, "csrf": "wrong"})).status_code == 403
+            assert (await client.post(action, data=fields)).status_code == 303
+            assert (await client.get("/outboxq/api/queues.json")).json() == []
 
     asyncio.run(visit())
     assert not any(one.paused_at for one in sys.modules["shop"].outbox.store.queues.settings())
@@ -194,11 +197,11 @@ def test_the_dashboard_behind_nginx(shop, root):
         assert (answer.status, answer.location) == (303, f"{root}/queues")
         assert all(name.startswith("__Host-outboxq") for name in visitor.cookies)
         for number in range(6):  # each process serves some of them
-            page = visitor.get(f"{root}/queues/mail?number={number}")
+            page = visitor.get(f"{root}/queue?name=mail&number={number}")
             assert page.status == 200
             verb = "pause" if number % 2 else "resume"
-            action = re.search(rf'action="({root}/[^"]*{verb}[^"]*)"', page.text)[1]
-            done = visitor.post(action, {"csrf": page.csrf}, Origin="https://tasks.example.org")
+            action, fields = form(page.text, verb)
+            done = visitor.post(action, fields, Origin="https://tasks.example.org")
             assert done.status == 303
             assert visitor.get(done.location).text.count('class="notice good') == 1
-        assert visitor.post(action, {"csrf": page.csrf}, Origin="https://evil.example").status == 403
+        assert visitor.post(action, fields, Origin="https://evil.example").status == 403
