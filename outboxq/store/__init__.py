@@ -19,6 +19,7 @@ from . import (
     recovery,
     retention,
     statistics,
+    system,
     table_sizes,
     task_detail,
     task_pages,
@@ -49,6 +50,7 @@ from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Statistics, UnknownName
+from .system import PartitionSize, System
 from .table_sizes import TableSize
 from .task_detail import TaskDetail
 from .task_pages import TaskPage
@@ -77,6 +79,7 @@ __all__ = [
     "Metrics",
     "Outlook",
     "Overview",
+    "PartitionSize",
     "Percentiles",
     "Problem",
     "QueueSample",
@@ -86,6 +89,7 @@ __all__ = [
     "Rule",
     "Statistics",
     "Store",
+    "System",
     "TableSize",
     "TailCursor",
     "TaskDetail",
@@ -168,6 +172,7 @@ class Store(Claiming):
     change_mark = overview.change_mark
     overview = overview.overview
     table_sizes = table_sizes.table_sizes
+    system = system.system
 
     # Upkeep
     verify = checks.verify

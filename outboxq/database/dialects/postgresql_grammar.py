@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from ..column_types import Instant, Packed, Xid, Xid8
-from ..statements import claim, schema
+from ..statements import claim, schema, system
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
@@ -233,6 +233,9 @@ class PostgresGrammar(Grammar):
 
     def oid(self, name: str) -> ColumnElement[Any]:
         return func.to_regclass(f"{self.schema}.{name}" if self.schema else name)
+
+    def server(self) -> Select[Any]:
+        return system.server_of_postgresql(self.now)
 
     def is_standby(self) -> Select[Any]:
         return select(literal_column("1").label("found")).where(func.pg_is_in_recovery())

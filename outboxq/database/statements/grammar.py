@@ -217,6 +217,10 @@ class Grammar(ABC):
     def is_standby(self) -> Select[Any]:
         """Select one row if this server is a standby, and takes no writes."""
 
+    @abstractmethod
+    def server(self) -> Select[Any]:
+        """Select the database's name and version, its bytes, and the begin of the oldest transaction that has a snapshot."""
+
     def oid(self, name: str) -> ColumnElement[Any]:
         """Return the oid of our table or sequence of this name; NULL if there is none. For a database with oids."""
         raise NotImplementedError(f"{type(self).__name__} has no oids")
