@@ -20,7 +20,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "failed": Place(".failed:failed", "List, redrive or discard dead letters."),
     "queue": Place(".queues:queue", "Pause or limit a queue, or set the order of its keys."),
     "schedule": Place(".schedules:schedule", "List, add or change schedules."),
-    "web": Place(".web:web", "Serve the dashboard."),
+    "web": Place(".web:web", "Serve the dashboard until SIGTERM, SIGINT or SIGHUP."),
     "partition": Place(".maintenance:partition", "Partition the task history by time (PostgreSQL)."),
     "cleanup-events": _PRUNE,
     "prune": _PRUNE,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..outbox import Outbox
 from .console import EXIT_USAGE, fail, speaking_plainly
 from .database import app_argument, app_option, given, opened, present_outbox, schema_option, url_option
 from .logs import LogFormat, configure, open_closed_streams
@@ -76,13 +75,14 @@ _LARGEST_REQUEST = 2**20
 )
 @click.pass_context
 def web(context: click.Context, /, **options: Any) -> None:
-    """Serve the dashboard of APP, or of the database at --url, until SIGTERM, SIGINT or SIGHUP.
+    """Serve the dashboard until SIGTERM, SIGINT or SIGHUP.
 
-    Without APP it does not know which tasks the application has; everything else works.
+    It shows the database of APP, or the one at --url. Without APP it does not know which tasks the application has.
     """
     open_closed_streams()
     configure("INFO", LogFormat.TEXT)
     with speaking_plainly():  # the extra may be missing
+        from ..outbox import Outbox
         from ..web import application
         from ..web.addresses import is_loopback_name
     host = options["host"]

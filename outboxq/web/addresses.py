@@ -45,7 +45,7 @@ class Client:
     address: str
     """Its IP address. "": it is unknown, as behind a Unix socket."""
     host: str
-    """The host that it asked for, in small letters, with its port if that was given. "": none, or no valid one."""
+    """The host that it asked for, in lower case, with its port if that was given. "": none, or no valid one."""
     is_secure: bool
     """True if it came by HTTPS."""
     is_local: bool

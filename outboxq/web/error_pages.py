@@ -1,4 +1,4 @@
-"""What went wrong, as a status and a sentence that tells the viewer no more than is good."""
+"""Errors as a status and a sentence, which tell the viewer no more than is good."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""What a browser may do with an answer: run scripts of the dashboard only, show it in no frame, give it to no other site."""
+"""Limits of what a browser may do with an answer: run scripts of the dashboard only, show it in no frame, give it to no other site."""
 
 
 def secure(response: Response) -> None:

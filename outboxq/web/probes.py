@@ -1,4 +1,4 @@
-"""What programs ask the dashboard: whether it is well, and the numbers of its database."""
+"""Answers for programs that watch: whether the dashboard is well, and the numbers of its database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page of the dashboard is made from, and what it returns."""
+"""The request that a page of the dashboard is made from, and its answer."""
 
 from __future__ import annotations
 
