@@ -24,6 +24,7 @@ from . import (
     task_detail,
     task_pages,
     tasks,
+    trends,
     units_of_work,
     unknown_tasks,
 )
@@ -56,6 +57,7 @@ from .task_detail import TaskDetail
 from .task_pages import TaskPage
 from .tasks import Attempt
 from .time_partitions import TimePartitions
+from .trends import Trends
 from .unknown_tasks import UnknownRun
 from .workers import LiveWorker, Workers
 
@@ -95,6 +97,7 @@ __all__ = [
     "TaskDetail",
     "TaskMetric",
     "TaskPage",
+    "Trends",
     "Turn",
     "UnknownName",
     "UnknownRun",
@@ -144,6 +147,7 @@ class Store(Claiming):
 
     # What people do to a task
     schedule_retry = operations.schedule_retry
+    reschedule = operations.reschedule
     cancel = operations.cancel
     cancel_all = cancelling.cancel_all
     redrive = operations.redrive
@@ -171,6 +175,7 @@ class Store(Claiming):
     health = overview.health
     change_mark = overview.change_mark
     overview = overview.overview
+    trends = trends.trends
     table_sizes = table_sizes.table_sizes
     system = system.system
 

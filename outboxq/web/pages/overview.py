@@ -5,7 +5,6 @@ from __future__ import annotations
 from ...store import Rule
 from ..request import PageRequest, View
 from .cures import offers
-from .provisional import depth_series, metric_series
 from .queues import LIMITS, in_full, in_order_of_trouble, once
 from .ranges import axis_of, charts_of, chosen, tabs
 
@@ -15,8 +14,7 @@ def page(request: PageRequest) -> View:
     found = request.store.overview(LIMITS)
     problems = once(found.problems)
     axis = axis_of(chosen(request), found.at)
-    metrics = metric_series(request.store, since=axis.since, until=axis.until, step=axis.step)
-    depths = depth_series(request.store, since=axis.since, until=axis.until, step=axis.step)
+    trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step)
     return View(
         template="overview.html",
         title="Overview",
@@ -26,9 +24,9 @@ def page(request: PageRequest) -> View:
             "problems": [(one, offers(request, one.cures)) for one in problems],
             "full": {name: in_full(found.queues, name) for name in ("ready", "delayed", "failed")},
             "is_late": any(one.rule is Rule.OLDEST for one in problems),
-            "charts": charts_of(axis, metrics, depths),
+            "charts": charts_of(axis, trends),
             "ranges": tabs(request, "overview"),
             "queues": in_order_of_trouble(found.queues, problems),
         },
-        data={"overview": found, "metrics": metrics, "depths": depths},
+        data={"overview": found, "trends": trends},
     )

@@ -1,48 +1,11 @@
-"""Series until the store has its own methods for them."""
+"""The database until the store has its own method for it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
-
-from ...store import Percentiles
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MetricPoint:
-    """The ends of a step."""
-
-    at: datetime
-    step: timedelta
-    completed: int = 0
-    failed: int = 0
-    retried: int = 0
-    cancelled: int = 0
-    wait: Percentiles | None = None
-    run: Percentiles | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DepthPoint:
-    """The depths at the end of a step."""
-
-    at: datetime
-    ready: int | None = None
-    delayed: int | None = None
-    running: int | None = None
-    failed: int | None = None
-
-
-def metric_series(store: Any, **options: Any) -> list[Any]:
-    """Return the series of the store, or nothing until it has one."""
-    return store.metrics.series(**options) if hasattr(store.metrics, "series") else []
-
-
-def depth_series(store: Any, **options: Any) -> list[Any]:
-    """Return the series of the store, or nothing until it has one."""
-    return store.samples.series(**options) if hasattr(store.samples, "series") else []
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,6 @@ from ...model import LATEST
 from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
 from ..request import PageRequest, View
 from .cures import offers
-from .provisional import depth_series, metric_series
 from .ranges import axis_of, charts_of, chosen, tabs
 
 LIMITS = HealthLimits(queue_paused=True)
@@ -32,8 +31,7 @@ def one_page(request: PageRequest) -> View:
     mine = next((one for one in found.queues if one.queue == name), Statistics(queue=name))
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
     axis = axis_of(chosen(request), found.at)
-    metrics = metric_series(request.store, since=axis.since, until=axis.until, step=axis.step, queue=name)
-    depths = depth_series(request.store, since=axis.since, until=axis.until, step=axis.step, queue=name)
+    trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step, queue=name)
     held = request.store.queues.held_keys(name, limit=_KEYS)
     workers = [one for one in found.workers if one.works_on(name)]
     problems = [one for one in once(found.problems) if one.subject == name and one.rule is not Rule.SCHEDULE_OVERDUE]
@@ -46,7 +44,7 @@ def one_page(request: PageRequest) -> View:
             "queue": mine,
             "settings": settings,
             "problems": [(one, offers(request, one.cures)) for one in problems],
-            "charts": charts_of(axis, metrics, depths),
+            "charts": charts_of(axis, trends),
             "ranges": tabs(request, "queue", name=name),
             "held": held,
             "is_cut": len(held) == _KEYS,
@@ -57,8 +55,7 @@ def one_page(request: PageRequest) -> View:
             "queue": mine,
             "settings": settings,
             "problems": problems,
-            "metrics": metrics,
-            "depths": depths,
+            "trends": trends,
             "held_keys": held,
             "workers": workers,
         },

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from ...store import Percentiles
+from ...store import Percentiles, Trends
 from ..charts import Axis, Chart, Series, lines, stacked
 from ..request import PageRequest
-from .provisional import DepthPoint, MetricPoint
 
 _MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
 _ZERO = datetime(2000, 1, 1, tzinfo=UTC)
@@ -54,8 +53,9 @@ def tabs(request: PageRequest, page: str, **values: str) -> list[tuple[str, str,
     return [(one.words, request.url(page, **values, range=name), None, name == here) for name, one in RANGES.items()]
 
 
-def charts_of(axis: Axis, metrics: Sequence[MetricPoint], depths: Sequence[DepthPoint]) -> list[Chart]:
+def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
     """Return the charts of what ended, of what waited, and of how long both took."""
+    metrics, depths = trends.counts, trends.depths
     ended = [
         Series(name="completed", kind="completed", values=_at(axis, [(one.at, one.completed) for one in metrics])),
         Series(name="retried", kind="retried", values=_at(axis, [(one.at, one.retried) for one in metrics])),

@@ -40,18 +40,27 @@ def test_each_route_of_a_page_is_looked_at_here():
 
 
 @pytest.mark.in_turn
-def test_a_page_costs_few_statements(database):
+def test_a_page_costs_few_statements_and_one_while_nothing_changes(database, monkeypatch):
+    """A page costs its statements, and each time the one that asks whether anything has changed."""
+    monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # seconds; else a page is made anew every 30
     filling = fill(database.engine)
-    cost = {}
+    many, idle = [], {}
     for page in PAGES:
         path = address(page, filling)
         for _ in range(2):  # the first time, it is looked up which tables there are
             client = Local(application(filling.outbox, allow_actions=True, show_arguments=True))
             with statements(database.engine) as found:
-                assert client.get(path).status_code == 200, page
-        cost[page] = found
-    many = {page: found for page, found in cost.items() if len(found) > MOST}
-    assert not many, "\n".join(f"{page}: {len(found)}: {found}" for page, found in many.items())
+                answer = client.get(path)
+            assert answer.status_code == 200, page
+        client.application._freshness.forget()  # as two seconds later
+        with statements(database.engine) as mark:
+            unchanged = client.get(path, headers={"If-None-Match": answer.headers["ETag"]})
+        idle[page] = unchanged.status_code, len(mark)
+        own = [one for one in found if one not in mark]
+        if len(own) > MOST:
+            many.append(f"{page}: {len(own)}: {own}")
+    assert not many, "\n".join(many)
+    assert set(idle.values()) == {(304, 1)}, idle
 
 
 @pytest.mark.in_turn
