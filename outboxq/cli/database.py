@@ -239,11 +239,12 @@ def is_typed(context: click.Context, name: str) -> bool:
 
 
 def load(app: str) -> Outbox:
-    """Return the Outbox that `module:name` names. The working directory is importable, as for `python -m`.
+    """Return the Outbox that `module:name` names, itself or by one of its tasks. The working directory is importable, as for `python -m`.
 
     Exits if APP is wrong. Raises ConfigurationError if the module needs psycopg, which is not installed.
     """
     from ..outbox import Outbox
+    from ..task import Task
 
     module_name, _, name = app.partition(":")
     written = "APP is written module:outbox, e.g. shop.tasks:outbox"
@@ -264,6 +265,8 @@ def load(app: str) -> Outbox:
             raise  # the module exists, and fails to import another one
         fail(f"there is no module {module_name!r} in {Path.cwd()} or on Python's path; {written}", EXIT_USAGE)
     found = getattr(module, name or "outbox", None)
+    if isinstance(found, Task):
+        found = found.outbox
     if not isinstance(found, Outbox):
         fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
     return found

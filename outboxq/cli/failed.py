@@ -12,10 +12,9 @@ import click
 from .confirmation import Change
 from .console import span
 from .database import database_options, database_options_after_ids
-from .filters import TASK_ID
+from .filters import TASK_ID, take_key_back
 from .groups import Group
 from .output import show, tell
-from .tasks import take_key_back
 
 if TYPE_CHECKING:
     from ..store import Store

@@ -63,6 +63,10 @@ class TaskId(click.ParamType):  # type: ignore[type-arg]
 
 MOMENT, TASK_ID = Moment(), TaskId()
 
+take_key_back = click.option(
+    "--take-key-back", is_flag=True, help="Take the idempotency key back from another task that has it now."
+)
+
 OF_DEAD_LETTERS: Final = (
     click.option("-q", "--queue", help="Only dead letters of this queue."),
     click.option("--task", help="Only dead letters with this task name."),

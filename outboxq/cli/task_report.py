@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
@@ -14,16 +13,13 @@ import click
 from ..model import TERMINAL, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from .console import short, table
 from .database import front_end
+from .events import HEAD, PAYLOAD, SPARE, brief, lines, record_of, wait_of
 from .output import merged, wants_json, write_json
 
 if TYPE_CHECKING:
     from ..store import Explanation, Store
     from ..store.tasks import Attempt
 
-PAYLOAD: Final = ("args", "result")
-"""Fields of a task that are shown on request only."""
-_NAMED = ("reason", "priority", "recovery_attempts", "expires_at", "policy_error")
-"""Details of an event that are written with their names. The error has a column of its own."""
 _CAUSES: Mapping[EventType | str, str] = {
     EventType.CREATED: "it was enqueued with a delay of {wait}",
     EventType.RETRY_SCHEDULED: "attempt {attempt} failed, and the wait before the next one is {wait}",
@@ -46,21 +42,17 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool) -> 
             "due_because": due_because(found, history),
             "explanation": explained(now, "task show"),
             "attempts": [merged(one, without=() if traceback else ("traceback",)) for one in attempts],
-            "history": [_event(one, show_args=show_args, traceback=traceback) for one in history],
+            "history": [record_of(one, show_args=show_args, traceback=traceback) for one in history],
         }
         write_json(merged(found, {"due_at": now.due_at}, more, without=hidden))
         return
-    lines = _lines(found, now, history)
+    known = _lines(found, now, history)
     if show_args:
-        lines |= {"arguments": found.args, "result": found.result}
-    table(("id", str(found.id)), [(name, value) for name, value in lines.items() if value is not None])
+        known |= {"arguments": found.args, "result": found.result}
+    table(("id", str(found.id)), [(name, value) for name, value in known.items() if value is not None])
     _print_attempts(attempts, traceback=traceback)
     click.echo()
-    events = [
-        (e.created_at, e.event_type, e.worker_id, e.lease_token, _details(e), e.event_data.get("error"))
-        for e in history
-    ]
-    table(("time", "event", "worker", "token", "details", "error"), events, spare=("worker", "token"))
+    table(HEAD, lines(history), spare=SPARE)
 
 
 def explained(explanation: Explanation, own: str) -> dict[str, Any]:
@@ -116,15 +108,6 @@ def _sets_due_time(event: ExecutionEvent) -> bool:
     return event.event_type is not EventType.RESCHEDULED or "available_at" in event.event_data
 
 
-def wait_of(event: ExecutionEvent) -> timedelta | None:
-    """Return how much later than the event the task is due; None if it is due at once."""
-    with suppress(KeyError, TypeError, ValueError):  # no due time, or a value that outboxq did not write
-        wait = datetime.fromisoformat(event.event_data["available_at"]) - event.created_at
-        if wait > timedelta(0):
-            return wait
-    return None
-
-
 def _print_attempts(attempts: Sequence[Attempt], *, traceback: bool) -> None:
     if attempts:
         click.echo()
@@ -140,31 +123,6 @@ def _print_attempts(attempts: Sequence[Attempt], *, traceback: bool) -> None:
             table(head, [(line,) for line in attempt.traceback.splitlines()])
 
 
-def _event(event: ExecutionEvent, *, show_args: bool, traceback: bool) -> dict[str, Any]:
-    """Return the event as JSON has it, without what is shown on request only."""
-    hidden = {*(() if show_args else PAYLOAD), *(() if traceback else ("traceback",))}
-    data = {name: value for name, value in event.event_data.items() if name not in hidden}
-    return merged(event, {"event_data": data})
-
-
 def _moment(moment: datetime | None) -> datetime | str | None:
     """Return the time as the tables write it on a terminal."""
     return f"{short(moment)} UTC" if moment is not None and sys.stdout.isatty() else moment
-
-
-def _details(event: ExecutionEvent) -> str:
-    """Return the attempt, the wait, and further details: "attempt 2, due in 9.6 s, reason: …"."""
-    data = event.event_data
-    parts = [f"attempt {data['attempt']}"] if data.get("attempt") is not None else []
-    if (wait := wait_of(event)) is not None:
-        parts.append(f"due in {brief(wait)}")
-    parts += [f"{name.replace('_', ' ')}: {data[name]}" for name in _NAMED if data.get(name) is not None]
-    if (times := data.get("times")) is not None:
-        parts.append(f"{times} times in a row")
-    return ", ".join(parts)
-
-
-def brief(span: timedelta) -> str:
-    """Write a span: below a minute in tenths of a second, else as timedelta does, to the second."""
-    seconds = span.total_seconds()
-    return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))

@@ -17,11 +17,13 @@ from ..model.json_records import as_json
 from .confirmation import FEW, Counted, changed, confirmation_options, confirmed, grouped, up_to
 from .console import plain
 from .database import database_options, front_end
-from .filters import OF_TASKS, TASK_ID, check_choice, filtered, in_words
+from .events import PAYLOAD
+from .filters import OF_TASKS, TASK_ID, check_choice, filtered, in_words, take_key_back
 from .groups import Group
 from .output import merged, show, tell
 from .progress import progress
-from .task_report import PAYLOAD, explained, report
+from .task_history import history, reschedule, state_at
+from .task_report import explained, report
 
 if TYPE_CHECKING:
     from ..store import Store, TaskPage
@@ -32,10 +34,6 @@ _STATUSES = {status.lower(): status for status in TaskStatus}
 
 _LEEWAY = timedelta(seconds=1)
 """Time by which a task's id may be ahead of the database's clock, where the tasks enqueued until now are meant."""
-
-take_key_back = click.option(
-    "--take-key-back", is_flag=True, help="Take the idempotency key back from another task that has it now."
-)
 
 
 @click.group(cls=Group)
@@ -248,3 +246,7 @@ def priority(store: Store, task_id: str, value: int) -> None:
     changed = store.set_priority(found, value)
     sentence = f"priority {value}" if changed else f"had priority {value} already"
     tell(sentence, {"id": found, "priority": value, "changed": changed})
+
+
+for _command in (history, state_at, reschedule):
+    task.add_command(_command)

@@ -24,6 +24,7 @@ from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
 from .logs import LiveHandler, LogFormat, configure, open_closed_streams, show_live_line
 from .metrics_ports import ensure_free, port_of
+from .stacks import stacks_on_signal
 from .stop_requests import Orders, interrupt_main_thread, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
 
@@ -336,6 +337,7 @@ def _run(
     running: Worker | None = None
     with (
         speaking_plainly(upgrade),
+        stacks_on_signal(lambda: [] if running is None else running.running_tasks),
         stop_on_signals(lambda: running is not None and running.has_stopped) as exit_if_stopped,
         Orders(lifeline, interrupt=interrupt_main_thread) as orders,
     ):

@@ -147,6 +147,7 @@ class Store(Claiming):
 
     # What people do to a task
     schedule_retry = operations.schedule_retry
+    reschedule = operations.reschedule
     cancel = operations.cancel
     cancel_all = cancelling.cancel_all
     redrive = operations.redrive

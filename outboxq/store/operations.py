@@ -18,7 +18,7 @@ from ..payload.parameters import sanitize
 from .arguments import aware, identifier
 from .idempotency import regain_keys
 from .rows import event_data
-from .tasks import data_of
+from .tasks import data_of, get
 from .transactions import Transactions
 
 _LOOKS = 10
@@ -48,8 +48,7 @@ def schedule_retry(
     and on Failed, which needs its idempotency key, as for `redrive`. Raises TaskNotFound; InvalidTransition on Completed
     and Cancelled; DuplicateTask; InvalidArgument for a naive time or an attempt below 1.
     """
-    if not EARLIEST <= aware(retry_at, "retry_at") <= LATEST:
-        raise InvalidArgument(f"retry_at must be in the years 1970 to 9000 (UTC), not {retry_at}")
+    _check_moment(retry_at, "retry_at")
     if type(new_attempt) is not int or not 1 <= new_attempt <= MAX_ATTEMPT:
         raise InvalidArgument(f"new_attempt must be a whole number of at least 1, not {new_attempt!r}")
     _move(
@@ -61,6 +60,22 @@ def schedule_retry(
         retry_at=retry_at,
         take_key_back=take_key_back,
     )
+
+
+def reschedule(
+    store: Transactions, task_id: UUID, at: datetime, *, take_key_back: bool = False, using: object = None
+) -> None:
+    """Have a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
+
+    A waiting task keeps its attempt, its priority and its place in its key. `take_key_back` is for a dead letter, as in `redrive`.
+    A running task is left alone: no claim is taken from its worker. Raises TaskNotFound; InvalidTransition unless Ready or
+    Failed; DuplicateTask; InvalidArgument for a naive time.
+    """
+    _check_moment(at, "at")
+    if get(store, task_id, using=using).status is TaskStatus.FAILED:
+        _move(store, task_id, EventType.REQUEUED, using, attempt=1, retry_at=at, take_key_back=take_key_back)
+    else:
+        _move(store, task_id, EventType.RESCHEDULED, using, retry_at=at)
 
 
 def cancel(
@@ -160,6 +175,11 @@ def _move(
         raise _restless(task_id)
 
     return store.run(work, using=using, done=lambda target: _status_if_done(target, task_id, request))
+
+
+def _check_moment(moment: datetime, name: str) -> None:
+    if not EARLIEST <= aware(moment, name) <= LATEST:
+        raise InvalidArgument(f"{name} must be in the years 1970 to 9000 (UTC), not {moment}")
 
 
 def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: int | None, reason: str) -> bool:

@@ -40,7 +40,7 @@ def check(chart) -> None:
     assert all(0 <= one.at <= 100 for one in chart.times)
     edges = [step.x for step in chart.steps]
     assert edges == sorted(edges)
-    assert all(0 <= step.x and step.x + step.width <= WIDTH + 1 for step in chart.steps)
+    assert all(step.x >= 0 and step.x + step.width <= WIDTH + 1 for step in chart.steps)
     for step in chart.steps:
         for bar in step.bars:
             assert bar.height >= 0
