@@ -72,6 +72,7 @@ def _answer(dashboard: Dashboard, request: HttpRequest, page: str, viewer: Viewe
     environ: dict[str, Any] = {
         **request.META,
         "REQUEST_METHOD": request.method,
+        "HTTP_HOST": request.get_host(),  # as the settings trust it, behind a proxy too
         "SCRIPT_NAME": _bytes_as_text(root),
         "PATH_INFO": _bytes_as_text(request.path[len(root) :]),
         "CONTENT_LENGTH": str(len(body)),
