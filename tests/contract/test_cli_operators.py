@@ -246,13 +246,13 @@ def _ago(database, span):
 def test_dead_letters_are_dealt_with_by_id_by_filter_or_all(database, command, said, status):
     letters = [failed(database, queue=queue) for queue in ("a", "a", "b", "b", "b", "b")]
     status_of = lambda: [database.store.get(UUID(one)).status.value for one in letters]  # noqa: E731
-    assert outboxq(database, "failed", command, letters[0], letters[2]).stdout == f"2 {said}\n"
+    assert outboxq(database, "failed", command, letters[0], letters[2], "--yes").stdout == f"2 {said}\n"
     assert status_of() == [status, "Failed", status, "Failed", "Failed", "Failed"]
-    assert outboxq(database, "failed", command, "-q", "b", "--limit", 1).stdout == f"1 {said}\n"
-    assert outboxq(database, "failed", command, "-q", "b").stdout == f"2 {said}\n"
+    assert outboxq(database, "failed", command, "-q", "b", "--limit", 1, "--yes").stdout == f"1 {said}\n"
+    assert outboxq(database, "failed", command, "-q", "b", "--yes").stdout == f"2 {said}\n"
     assert status_of() == [status, "Failed", status, status, status, status]
-    assert outboxq(database, "failed", command, "--all").stdout == f"1 {said}\n"
-    assert outboxq(database, "failed", command, "--all").stdout == f"0 {said}\n"
+    assert outboxq(database, "failed", command, "--all", "--yes").stdout == f"1 {said}\n"
+    assert outboxq(database, "failed", command, "--all", "--yes").stdout == f"0 {said}\n"
     assert status_of() == [status] * 6
     assert "cannot be" in outboxq(database, "failed", command, letters[0], exit_code=1).stderr
     outboxq(database, "failed", command, uuid4(), exit_code=3)
@@ -261,7 +261,7 @@ def test_dead_letters_are_dealt_with_by_id_by_filter_or_all(database, command, s
 def test_a_reason_is_kept(database):
     letters = [failed(database), failed(database)]
     outboxq(database, "failed", "discard", letters[0], "--reason", "obsolete")
-    outboxq(database, "failed", "discard", "--all", "--reason", "obsolete")
+    outboxq(database, "failed", "discard", "--all", "--reason", "obsolete", "--yes")
     for one in letters:
         assert database.store.history(UUID(one))[-1].event_data["reason"] == "obsolete"
 
@@ -273,7 +273,7 @@ def test_a_reason_is_kept(database):
 def test_what_does_not_say_which_moves_nothing(sqlite, command, options):
     failed(sqlite)
     before = helpers.everything(sqlite)
-    outboxq(sqlite, "failed", command, *options, exit_code=2)
+    assert "Usage" in outboxq(sqlite, "failed", command, *options, "--yes", exit_code=2).stderr
     assert helpers.everything(sqlite) == before
 
 
