@@ -94,6 +94,11 @@ def breakable(value: object) -> Markup:
     return Markup("<wbr>").join(map(escape, parts))
 
 
+def sentence(value: str) -> str:
+    """Return a text with a capital at its begin, and the rest as it is."""
+    return value[:1].upper() + value[1:]
+
+
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "moment": moment,
     "clock": clock,
@@ -101,6 +106,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "size": size,
     "span": span,
     "number": number,
+    "sentence": sentence,
     "plain": plain,
     "breakable": breakable,
 }
