@@ -9,28 +9,46 @@ import pty
 import struct
 import subprocess
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+Answer = tuple[str, str | Callable[[subprocess.Popen[bytes]], object]]
+"""A text to wait for, and what is typed then: characters (``\\x03`` is Ctrl-C), or a function of the process."""
 
 
-def shown(command: Sequence[str], *, env: Mapping[str, str], columns: int = 120) -> tuple[int, str]:
-    """The command's exit code, and all that a terminal of that width was sent."""
+def shown(
+    command: Sequence[str], *, env: Mapping[str, str], columns: int = 120, answers: Sequence[Answer] = ()
+) -> tuple[int, str]:
+    """The command's exit code, and all that a terminal of that width was sent. `answers` are typed in this order."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     size = {"COLUMNS": str(columns), "LINES": "40"}  # both, or rich takes a dumb terminal for one of 80 columns
     environment = {"TERM": "xterm-256color", **env, **size}
-    with subprocess.Popen(command, env=environment, stdin=slave, stdout=slave, stderr=slave) as running:
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=_own,  # noqa: PLW1509 - one system call
+    ) as running:
         os.close(slave)
         try:
-            text = _drained(master)
+            text = _drained(master, running, [*answers])
             return running.wait(60), text.replace("\r\n", "\n")
         finally:
             running.kill()
             os.close(master)
 
 
-def _drained(master: int) -> str:
+def _own() -> None:
+    """Make the terminal that of the process, so that Ctrl-C reaches it."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _drained(master: int, running: subprocess.Popen[bytes], answers: list[Answer]) -> str:
     """Until nobody has the terminal open any more."""
-    read = bytearray()
+    read, seen = bytearray(), 0
     while True:
         try:
             piece = os.read(master, 65536)
@@ -39,5 +57,13 @@ def _drained(master: int) -> str:
                 raise
             piece = b""
         if not piece:
+            assert not answers, f"the command did not show {answers[0][0]!r}: {read.decode(errors='replace')}"
             return read.decode(errors="replace")
         read += piece
+        while answers and (place := read.find(answers[0][0].encode(), seen)) >= 0:
+            seen = place + len(answers[0][0].encode())
+            _, typed = answers.pop(0)
+            if callable(typed):
+                typed(running)
+            else:
+                os.write(master, typed.encode())

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from uuid import UUID
 
 import click
-from sqlalchemy.exc import DBAPIError, OperationalError
 
-from ..database.dialects import damaged, dialect_for, is_damaged
 from ..errors import AmbiguousTask, NotPermitted, OutboxqError, ScheduleNotFound, SchemaOutOfDate, TaskNotFound
 from ..model import LONGEST
 from .groups import Group
@@ -49,6 +47,10 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
     Any other exception keeps its traceback. `upgrade` is the command that creates the tables, as it is typed here; None: the
     command `upgrade` of the present group.
     """
+    from sqlalchemy.exc import DBAPIError, OperationalError
+
+    from ..database.dialects import damaged, dialect_for, is_damaged
+
     try:
         yield
     except SchemaOutOfDate as error:
@@ -155,6 +157,19 @@ class _Column:
 def short(moment: datetime) -> str:
     """Return the time in UTC, to the second."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def brief(span: timedelta) -> str:
+    """Write a duration in about seven characters at most: 12ms, 1.5s, 5m, 2h, 3d."""
+    seconds = span.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 100:
+        return f"{seconds:.1f}s"
+    for unit, length in (("m", 60), ("h", 3600)):
+        if seconds < 100 * length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds / 86400:.0f}d"
 
 
 def plain(cell: object, *, kept: str = "") -> str:

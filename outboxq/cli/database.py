@@ -10,23 +10,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 from click.core import ParameterSource
-from sqlalchemy.engine import URL, Engine
 
-from ..database.drivers import ensure_psycopg
-from ..database.engine import make_engine, parse_url
 from ..errors import ConfigurationError
 from ..integration.front_end import FrontEnd
-from ..outbox import Outbox
-from ..store import Store
 from .console import EXIT_USAGE, fail, speaking_plainly
 from .groups import DATABASE_PARAMETERS
+from .output import json_option
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL, Engine
+
+    from ..outbox import Outbox
+    from ..store import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=Callable[..., Any])
 
 DATABASE_URL = "OUTBOXQ_DATABASE_URL"
 APP = "OUTBOXQ_APP"
@@ -61,13 +64,14 @@ app_argument = click.argument("app_argument", required=False, metavar="[APP]")
 
 
 def database_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Add `--url`, `--schema`, `--app`, and APP as the last argument. The command gets the Store as `store`."""
+    """Add `--url`, `--schema`, `--app`, `--json`, and APP as the last argument. The command gets the Store as `store`."""
     return database_options_after_ids(app_argument(command))
 
 
 def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
     """Add the same without the argument APP, for a command that takes any number of arguments."""
 
+    @json_option
     @url_option
     @schema_option
     @app_option
@@ -75,11 +79,22 @@ def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         values = {name: kwargs.pop(name, None) for name in DATABASE_PARAMETERS}
         with opened(given(click.get_current_context(), values)) as store:
-            store.ensure_current()
+            if not _is_for_any_schema(command):
+                store.ensure_current()
             kwargs["store"] = store
             return command(*args, **kwargs)
 
     return wrapped
+
+
+def any_schema(command: C) -> C:
+    """Mark the function of a command that also runs where the tables are missing, too old or too new."""
+    command.any_schema = True  # type: ignore[attr-defined]
+    return command
+
+
+def _is_for_any_schema(command: object) -> bool:
+    return bool(getattr(command, "any_schema", False))
 
 
 def run_on_store(command: click.Command, store: Callable[[], Store], /, **options: Any) -> None:
@@ -87,7 +102,8 @@ def run_on_store(command: click.Command, store: Callable[[], Store], /, **option
     run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # the function of the command
     with speaking_plainly():
         known = store()
-        known.ensure_current()
+        if not _is_for_any_schema(run):
+            known.ensure_current()
         run(store=known, **options)
 
 
@@ -124,13 +140,15 @@ class Given:
 
 def shown(url: str | URL) -> str:
     """Return the URL as it is typed in a shell; a URL with a password is not repeated."""
+    from ..database.engine import parse_url
+
     try:
         parsed = parse_url(url)
     except ConfigurationError:  # the use of the URL reports it
         return "…"
     if parsed.password is not None or any("password" in name.lower() for name in parsed.query):
         return "… (the same address)"
-    return shlex.quote(parsed.render_as_string() if isinstance(url, URL) else url)
+    return shlex.quote(url if isinstance(url, str) else parsed.render_as_string())
 
 
 def given(context: click.Context, values: Mapping[str, Any], *, app: str | None = None) -> Given:
@@ -171,6 +189,9 @@ def one_app(context: click.Context, argument: str | None, option: str | None) ->
 @contextmanager
 def opened(found: Given) -> Iterator[Store]:
     """Open the Store of this database for the block, whose errors are printed as by `speaking_plainly`."""
+    from ..database.engine import make_engine
+    from ..store import Store
+
     with speaking_plainly(upgrade=found.upgrade):
         if found.app is None:
             store = Store(make_engine(found.url or ""), schema=found.schema)
@@ -199,6 +220,8 @@ def disposing(engine: Engine) -> Iterator[Engine]:
 
 def open_outbox(found: Given) -> Outbox:
     """Return the outbox of APP, on its own database or, if it has none, on the given URL."""
+    from ..database.engine import parse_url
+
     assert found.app is not None, "only an application has an outbox"
     outbox = load(found.app)
     if found.url is not None and not outbox.is_bound:
@@ -229,10 +252,13 @@ def is_typed(context: click.Context, name: str) -> bool:
 
 
 def load(app: str) -> Outbox:
-    """Return the Outbox that `module:name` names. The working directory is importable, as for `python -m`.
+    """Return the Outbox that `module:name` names, itself or by one of its tasks. The working directory is importable, as for `python -m`.
 
     Exits if APP is wrong. Raises ConfigurationError if the module needs psycopg, which is not installed.
     """
+    from ..outbox import Outbox
+    from ..task import Task
+
     module_name, _, name = app.partition(":")
     written = "APP is written module:outbox, e.g. shop.tasks:outbox"
     if "://" in app:  # it may hold a password
@@ -245,11 +271,15 @@ def load(app: str) -> Outbox:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name == "psycopg":
+            from ..database.drivers import ensure_psycopg
+
             ensure_psycopg()  # the application's create_engine() needs it; the error says what to install
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists, and fails to import another one
         fail(f"there is no module {module_name!r} in {Path.cwd()} or on Python's path; {written}", EXIT_USAGE)
     found = getattr(module, name or "outbox", None)
+    if isinstance(found, Task):
+        found = found.outbox
     if not isinstance(found, Outbox):
         fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
     return found

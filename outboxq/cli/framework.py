@@ -39,6 +39,8 @@ class Frame:
     """A function that returns the words to repeat in printed commands, such as ``("--database", "other")``; called as `store`."""
     own: Callable[[], Mapping[str, click.Command]] = dict
     """A function that returns the framework's own commands, by the names of those that they replace."""
+    attended: bool = True
+    """False if a program calls the commands, so that none of them asks."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Names of the commands that are left out, each with what to run instead."""
 
@@ -80,6 +82,7 @@ def framed(command: click.Command, frame: Frame) -> click.Command:
 
     A command that needs no database runs as it is.
     """
+    from .confirmation import ATTENDED
     from .database import FRONT_END, OUTBOX, run_on_store
 
     needs_database = any(one.name in DATABASE_PARAMETERS for one in command.params)
@@ -90,6 +93,7 @@ def framed(command: click.Command, frame: Frame) -> click.Command:
         front_end = FrontEnd(program=program, worker=f"{program} worker", options=again)
         meta = click.get_current_context().meta
         meta[FRONT_END] = front_end
+        meta[ATTENDED] = frame.attended
         if frame.outbox is not None:
             meta[OUTBOX] = partial(frame.outbox, **chosen)
         if not needs_database:

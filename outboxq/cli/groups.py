@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 from collections import UserDict
 from collections.abc import Mapping
 from pkgutil import resolve_name
@@ -59,6 +61,35 @@ class LateGroup(Group):
             CompletionItem(name, help=sentence) for name, sentence in self.listed(ctx) if name.startswith(incomplete)
         ]
         return found + click.Command.shell_complete(self, ctx, incomplete)
+
+
+class Program(LateGroup):
+    """The group of a whole program, which ends with its process.
+
+    An import makes hundreds of thousands of objects that live until the end. Python is kept from looking through them for
+    garbage during the import, afterwards and at the end: a third of the time of `outboxq status`
+    (``python -m timeit -n 1 -r 9 -s "import subprocess" "subprocess.run(['outboxq', 'status'])"``).
+    """
+
+    _is_starting = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        gc.disable()
+        self._is_starting = True
+        atexit.register(gc.freeze)
+        return super().__call__(*args, **kwargs)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Import the command and return it."""
+        try:
+            return super().resolve_command(ctx, args)
+        finally:
+            if self._is_starting:
+                self._is_starting = False
+                gc.freeze()
+                gc.enable()
 
 
 class _Commands(UserDict[str, Any]):

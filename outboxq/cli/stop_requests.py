@@ -20,10 +20,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from types import FrameType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ..worker.signals import unignored_stop_signals
-from ..worker.worker import Worker
+
+if TYPE_CHECKING:
+    from ..worker.worker import Worker
 
 log = logging.getLogger("outboxq.worker")
 
@@ -119,6 +121,10 @@ class Lifeline:
         """
         with suppress(OSError):  # the process has ended
             self._supervisor_end.send(order.value)
+        return self.listens()
+
+    def listens(self) -> bool:
+        """Return whether the process reads orders: its signal handlers stand then."""
         with suppress(OSError):  # it does not listen yet, or has ended
             self._is_listening = self._is_listening or self._supervisor_end.recv(1) == _LISTENING
         return self._is_listening

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from sqlalchemy.engine import Engine
 
-from .. import migrations
-from ..database.dialects import dialect_for
-from ..database.engine import make_engine
 from ..database.revisions import is_newer, left_alone
-from ..outbox import Outbox
 from .console import EXIT_USAGE, fail, speaking_plainly
 from .database import (
     Given,
@@ -24,6 +19,11 @@ from .database import (
     schema_option,
     url_option,
 )
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
+
+    from ..outbox import Outbox
 
 
 @click.command()
@@ -45,6 +45,9 @@ def upgrade(context: click.Context, /, place: str | None, revision: str, *, sql:
     APP is written module:outbox, e.g. shop:outbox: the command upgrades the tables in its database and stores what its tasks
     subscribe to, and their schedules. With a URL in place of APP, only the tables are upgraded. A missing PostgreSQL schema is created.
     """
+    from .. import migrations
+    from ..database.engine import make_engine
+
     found = _given(context, place, where)
     with speaking_plainly(upgrade=found.upgrade):
         if found.app is not None:
@@ -88,6 +91,9 @@ def _counted(count: int, noun: str) -> str:
 
 def _reached(engine: Engine, schema: str | None) -> str:
     """Return a sentence that names the database and the present revision of its tables."""
+    from .. import migrations
+    from ..database.dialects import dialect_for
+
     revision = migrations.current(engine, schema=schema)
     place = dialect_for(engine.dialect.name, schema=schema).place(engine.url, lambda: None)
     return left_alone(revision) if is_newer(revision) else f"the schema of {place} is now {revision}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import sessionmaker
 
 from .drivers import is_async_psycopg
 
@@ -14,7 +13,7 @@ def refusal(using: object) -> str:
     name = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(using, type):
         return f"{using.__name__} is a class and has no transaction; pass the instance whose transaction the task belongs to"
-    if isinstance(using, sessionmaker):
+    if any(base.__module__ == "sqlalchemy.orm.session" and base.__name__ == "sessionmaker" for base in kind.__mro__):
         return "a sessionmaker has no transaction; pass the Session that it made, whose transaction the task belongs to"
     if isinstance(using, Engine):
         return "an Engine has no transaction; pass the Session or Connection whose transaction the task belongs to"

@@ -21,8 +21,10 @@ from . import (
     statistics,
     system,
     table_sizes,
+    task_detail,
     task_pages,
     tasks,
+    trends,
     units_of_work,
     unknown_tasks,
 )
@@ -51,11 +53,13 @@ from .sleeping_workers import SleepingWorkers
 from .statistics import Statistics, UnknownName
 from .system import PartitionSize, System
 from .table_sizes import TableSize
+from .task_detail import TaskDetail
 from .task_pages import TaskPage
 from .tasks import Attempt
 from .time_partitions import TimePartitions
+from .trends import Trends
 from .unknown_tasks import UnknownRun
-from .workers import LiveWorker, Workers
+from .workers import LiveWorker, Presence, Workers
 
 __all__ = [
     "Attempt",
@@ -79,6 +83,7 @@ __all__ = [
     "Overview",
     "PartitionSize",
     "Percentiles",
+    "Presence",
     "Problem",
     "QueueSample",
     "QueueSettings",
@@ -90,8 +95,10 @@ __all__ = [
     "System",
     "TableSize",
     "TailCursor",
+    "TaskDetail",
     "TaskMetric",
     "TaskPage",
+    "Trends",
     "Turn",
     "UnknownName",
     "UnknownRun",
@@ -141,6 +148,7 @@ class Store(Claiming):
 
     # What people do to a task
     schedule_retry = operations.schedule_retry
+    reschedule = operations.reschedule
     cancel = operations.cancel
     cancel_all = cancelling.cancel_all
     redrive = operations.redrive
@@ -162,11 +170,13 @@ class Store(Claiming):
     task_page = task_pages.task_page
     tasks = task_pages.tasks
     explain = explaining.explain
+    task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
     stats = statistics.stats
     health = overview.health
     change_mark = overview.change_mark
     overview = overview.overview
+    trends = trends.trends
     table_sizes = table_sizes.table_sizes
     system = system.system
 

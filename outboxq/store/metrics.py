@@ -137,7 +137,7 @@ class Metrics:
             if can_read(self._store, target, STATISTICS):
                 values = {**wanted, "since": since, "until": end, "step": steps.step // timedelta(microseconds=1)}
                 found = {row["step"]: row for row in target.run(statements.series, values)}
-            return [_point(at, steps.step, found.get(place)) for place, at in enumerate(steps.begins())]
+            return [point_of(at, steps.step, found.get(place)) for place, at in enumerate(steps.begins())]
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
@@ -237,7 +237,8 @@ def percentiles(histogram: Sequence[int] | None) -> Percentiles | None:
     return Percentiles(**known) if known else None
 
 
-def _point(at: datetime, step: timedelta, row: Row | None) -> MetricPoint:
+def point_of(at: datetime, step: timedelta, row: Row | None) -> MetricPoint:
+    """Return the point of a step with these sums; None: nothing was counted in it."""
     if row is None:
         return MetricPoint(at=at, step=step)
     return MetricPoint(

@@ -6,16 +6,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
 
 from ..database.dialects import Begin
 from ..database.engine_events import listen
 from ..database.target import SqlalchemyTarget
 from ..errors import InvalidTarget
 from .transactions import Transactions
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 
 class Unit:
@@ -38,6 +40,8 @@ class Unit:
     @cached_property
     def session(self) -> Session:
         """A session for the ORM, in a savepoint of its own at a time."""
+        from sqlalchemy.orm import Session
+
         session = Session(self.connection, join_transaction_mode="create_savepoint")
         self._sessions.append(session)
         return session

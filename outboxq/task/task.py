@@ -21,7 +21,7 @@ from ..model.unknown_options import OF_ONE_CALL, naming_options, no_method
 from ..model.uuid7 import uuid7
 from ..payload.parameters import Parameters
 from ..retry import RetryPolicy
-from ..store import check_subscription
+from ..store import check, check_subscription
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -176,7 +176,7 @@ class BoundTask(Generic[P]):
         annotated type or not strict JSON, InvalidTarget if the target has no open transaction; all of them before anything is
         written. Raises SchemaOutOfDate if outboxq's tables are missing, DuplicateTask with ``on_conflict="raise"``.
         """
-        task = NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
+        task = self._new(args, kwargs)
         outbox = self._task.outbox
         if outbox.hooks is not None:
             return outbox.hooks.enqueue([task], self._write)[0]
@@ -207,6 +207,15 @@ class BoundTask(Generic[P]):
         ]
         hooks = self._task.outbox.hooks
         return self._write(tasks) if hooks is None else hooks.enqueue(tasks, self._write)
+
+    def planned(self, *args: P.args, **kwargs: P.kwargs) -> NewTask:
+        """Return what `enqueue` would write for this call, checked as it checks it. Nothing is written."""
+        task = self._new(args, kwargs)
+        check(task)
+        return task
+
+    def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewTask:
+        return NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
 
     def _write(self, tasks: Sequence[NewTask]) -> list[Handle]:
         with resolve_target(self._task.outbox, self._target, self._task.name) as target:

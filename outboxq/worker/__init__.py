@@ -1,6 +1,4 @@
-"""The worker: claims tasks, runs them, writes how they ended, recovers those of dead workers, and waits for more."""
+"""The worker: claims tasks, runs them, writes how they ended, recovers those of dead workers, and waits for more.
 
-from .options import WorkerOptions
-from .worker import Worker
-
-__all__ = ["Worker", "WorkerOptions"]
+Its modules are imported by their names: `outboxq worker --help` needs the options, and not what runs tasks.
+"""

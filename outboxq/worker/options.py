@@ -6,13 +6,14 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any, Self, TypedDict, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_type_hints
 
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import duration
-from ..store import queue_names
-from ..task import TaskRegistry
 from .failpoints import OnFailpoint, ignore_failpoint
+
+if TYPE_CHECKING:
+    from ..task import TaskRegistry
 
 LAST_PORT = 65_535
 
@@ -58,6 +59,12 @@ def _positive(value: timedelta | float, name: str) -> timedelta:
     return span
 
 
+def _names(value: Sequence[str], name: str) -> list[str] | None:
+    from ..store import queue_names
+
+    return queue_names(value, name)
+
+
 def _port(value: object, name: str) -> int:
     if type(value) is not int or not 0 <= value <= LAST_PORT:
         raise InvalidArgument(f"{name} must be a port from 0 to {LAST_PORT}, not {value!r}")
@@ -77,9 +84,9 @@ class WorkerSettings:
     A `check` gets a value other than the default and the name of the option, and returns the value that is kept.
     """
 
-    queues: Sequence[str] | None = field(default=None, metadata={"check": queue_names})
+    queues: Sequence[str] | None = field(default=None, metadata={"check": _names})
     """The queues to work on. None: all."""
-    topics: Sequence[str] | None = field(default=None, metadata={"check": queue_names})
+    topics: Sequence[str] | None = field(default=None, metadata={"check": _names})
     """Run only tasks that handle events of these topics, exact or as patterns (``order.*``). None: all tasks."""
     concurrency: int = field(default=8, metadata={"check": _at_least(1)})
     """The number of handler threads."""

@@ -362,7 +362,7 @@ import signal
 import sys
 import threading
 
-from outboxq.worker import Worker
+from outboxq.worker.worker import Worker
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 

@@ -29,7 +29,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
     nouns = {name: one.func for name, one in vars(Store).items() if isinstance(one, cached_property)}
     assert {name: [verb for verb in vars(noun) if not verb.startswith("_")] for name, noun in nouns.items()} == {
         "dead_letters": ["list", "redrive_all", "discard_all"],
-        "log": ["tail", "tail_from_now", "state_at"],
+        "log": ["tail", "tail_from_now", "tail_since", "tail_last", "state_at"],
         "maintenance_jobs": ["take", "make", "done"],
         "metrics": ["record", "sum_up"],
         "queues": ["pause", "resume", "limit", "order", "settings"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import pickle
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import outboxq
+from outboxq import migrations
 from outboxq.cli import COMMANDS, main
 from outboxq.cli.groups import sentence_of
 
@@ -34,6 +36,59 @@ def test_the_help_imports_no_database_and_none_of_the_commands():
     assert found & {"sqlalchemy", "psycopg", "alembic", "tenacity", "rich", "django", "flask", "pydantic"} == set()
     ours = {name for name in found if name.startswith("outboxq")}
     assert ours == {"outboxq", "outboxq.cli", "outboxq.cli.groups"}
+
+
+HELPS = """
+import contextlib, io, json, sys
+import click
+from outboxq.cli import main
+
+HEAVY = {"sqlalchemy", "rich", "alembic", "psycopg", "tenacity", "jinja2", "werkzeug", "waitress", "asyncio"}
+
+def commands(group, words):
+    context = click.Context(group, info_name=words[-1])
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield [*words, name]
+        if isinstance(command, click.Group):
+            yield from commands(command, [*words, name])
+
+found = {}
+for words in commands(main, ["outboxq"]):
+    with contextlib.redirect_stdout(io.StringIO()) as text, contextlib.suppress(SystemExit):
+        main.main([*words[1:], "--help"], prog_name="outboxq")
+    assert "Usage: outboxq" in text.getvalue(), words
+    found[" ".join(words)] = sorted(HEAVY & sys.modules.keys())
+print(json.dumps(found))
+"""
+
+
+def test_the_help_of_no_command_imports_the_database_or_the_terminal():
+    done = subprocess.run([sys.executable, "-c", HELPS], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert {words: heavy for words, heavy in found.items() if heavy} == {}
+    assert {"outboxq worker", "outboxq task show", "outboxq demo"} <= found.keys()
+
+
+def test_status_in_a_pipe_imports_what_it_uses(tmp_path):
+    """SQLAlchemy's core takes two thirds of the time of the command; what comes on top is kept small."""
+    url = f"sqlite:///{tmp_path}/app.db"
+    migrations.upgrade(url)
+    words = ["outboxq", "status", "--url", url]
+    found = modules_after(f"import sys\nsys.argv = {words!r}\nfrom outboxq.cli import main\nmain()\n")
+    unused = {"alembic", "rich", "psycopg", "sqlalchemy.orm", "outboxq.outbox", "outboxq.worker", "jinja2", "mako"}
+    assert found & unused == set()
+    ours = {name for name in found if name.startswith("outboxq")}
+    assert "outboxq.store.statistics" in ours
+    assert len(ours) <= 175, "an eager import? Each module takes half a millisecond"
+    assert len(found) <= 560
+
+
+def test_the_program_looks_for_garbage_again_once_its_command_is_imported(tmp_path):
+    (tmp_path / "app.py").write_text("import gc\nprint('collects', gc.isenabled(), gc.get_freeze_count() > 1000)\n")
+    program = "import sys\nsys.argv = ['outboxq', 'status', '-A', 'app']\nfrom outboxq.cli import main\nmain()\n"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "collects True True\n", done.stderr
 
 
 def test_the_package_imports_nothing_by_itself():

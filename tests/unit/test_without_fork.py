@@ -90,7 +90,7 @@ for name in {sorted(OF_SIGNAL)}:
     delattr(signal, name)
 """
 GUARDED = {
-    ("cli/demo.py", "SIGKILL"): "the command looks at CAN_FORK",
+    ("cli/demo_run.py", "SIGKILL"): "the command looks at CAN_FORK",
     ("cli/supervisor.py", "set_blocking"): "the command looks at CAN_FORK",
     ("cli/supervisor.py", "pass_fds"): "the command looks at CAN_FORK",
     ("cli/supervisor.py", "start_new_session"): "the command looks at CAN_FORK",

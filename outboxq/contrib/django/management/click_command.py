@@ -12,6 +12,7 @@ import click
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 
+from ....cli.confirmation import ATTENDED
 from ....cli.database import run_on_store
 from ....cli.groups import DATABASE_PARAMETERS
 from ..django_outbox import outboxes
@@ -36,9 +37,12 @@ class ClickCommand(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         alias, out = options["database"], options.get("stdout")
         words = [word for option in self._options() for word in _written(option, options[option.name])]
-        command = click.Command(
-            self.source.name, params=[*self._options()], callback=lambda **given: self.run(alias, **given)
-        )
+
+        def run(**given: Any) -> None:
+            click.get_current_context().meta[ATTENDED] = self._called_from_command_line
+            self.run(alias, **given)
+
+        command = click.Command(self.source.name, params=[*self._options()], callback=run)
         with ending_as_django_does(out, from_command_line=self._called_from_command_line):
             command.main(words, prog_name=str(self.source.name), standalone_mode=False)
 

@@ -1,0 +1,106 @@
+"""What commands print: one JSON document with `--json`, and how values look there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from enum import StrEnum
+from uuid import UUID
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from outboxq.cli.output import as_json, json_option, merged, show, tell, wants_json, write_json
+
+NOON = datetime(2026, 11, 23, 13, 0, tzinfo=timezone(timedelta(hours=1)))
+SEVEN = UUID(int=7)
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inner:
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    at: datetime = NOON
+    lasts: timedelta = timedelta(minutes=1, milliseconds=500)
+    colour: Colour = Colour.RED
+    id: UUID = SEVEN
+    inner: Inner = Inner(name="x")
+    many: tuple[Inner, ...] = (Inner(name="y"),)
+    share: float = 0.5
+    endless: float = float("inf")
+    huge: int = 2**70
+    nothing: None = None
+
+
+EXPECTED = {
+    "at": "2026-11-23T12:00:00+00:00",
+    "lasts": 60.5,
+    "colour": "red",
+    "id": "00000000-0000-0000-0000-000000000007",
+    "inner": {"name": "x"},
+    "many": [{"name": "y"}],
+    "share": 0.5,
+    "endless": None,
+    "huge": 2**70,
+    "nothing": None,
+}
+
+
+@click.command()
+@json_option
+@click.option("--sentence", is_flag=True)
+def command(*, sentence):
+    if sentence:
+        tell("two\nlines\x1b", Inner(name="\x1b\u202e\x7f\x9b"))
+    else:
+        show(("a", "b"), ((n, "\x1b") for n in range(2)), records=[Inner(name=str(n)) for n in range(2)])
+    assert wants_json() is click.get_current_context().meta.get("outboxq.json", False)
+
+
+def printed(*words):
+    return CliRunner().invoke(command, words, catch_exceptions=False).stdout
+
+
+def test_a_record_becomes_an_object_with_the_names_of_its_fields():
+    assert as_json(Record()) == EXPECTED
+    assert as_json([Record(), {Colour.RED: {UUID(int=1)}}]) == [EXPECTED, {"red": [str(UUID(int=1))]}]
+    assert merged(Record(), {"reason": "due"}, without=["huge"]).keys() == {*EXPECTED, "reason"} - {"huge"}
+
+
+def test_what_has_no_form_in_json_is_an_error():
+    with pytest.raises(TypeError, match="object has no form"):
+        as_json(object())
+
+
+def test_a_table_is_one_list_with_json():
+    assert printed() == "a\tb\n0\t\\x1b\n1\t\\x1b\n"
+    assert printed("--json") == '[{"name": "0"}, {"name": "1"}]\n'
+
+
+def test_a_sentence_is_one_object_with_json_in_which_nothing_controls_a_terminal():
+    assert printed("--sentence") == "two\nlines\\x1b\n"
+    text = printed("--sentence", "--json")
+    assert json.loads(text) == {"name": "\x1b\u202e\x7f\x9b"}
+    assert text.isascii()
+    assert not set("\x1b\x7f") & set(text)
+
+
+def test_a_document_is_indented_on_a_terminal_but_not_a_line_of_many(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    write_json({"a": 1})
+    write_json({"a": 1}, line=True)
+    assert capsys.readouterr().out == '{\n  "a": 1\n}\n{"a": 1}\n'
+
+
+def test_an_aware_time_is_in_utc_whatever_its_zone():
+    assert as_json(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01T00:00:00+00:00"
