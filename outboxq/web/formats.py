@@ -83,8 +83,14 @@ def plain(value: object) -> str:
 
 
 def breakable(value: object) -> Markup:
-    """Return `plain` text that a browser may break behind dots, slashes, dashes, colons and underscores."""
-    parts = re.split(r"(?<=[./:_-])", plain(value))
+    """Return `plain` text that a browser may break behind dots, slashes, dashes, colons and underscores.
+
+    A name that would not be seen is named: else its link could not be found.
+    """
+    text = plain(value)
+    if value is not None and not text.strip():
+        return escape("(blank name)" if text else "(empty name)")
+    parts = re.split(r"(?<=[./:_-])", text)
     return Markup("<wbr>").join(map(escape, parts))
 
 
