@@ -61,9 +61,13 @@ def one_page(request: PageRequest) -> View:
 
 
 def once(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems without the pauses that another problem of the queue names already."""
-    named = {one.subject for one in problems if one.rule is Rule.OLDEST}
-    return [one for one in problems if one.rule is not Rule.QUEUE_PAUSED or one.subject not in named]
+    """Return the problems without those that another one of the same queue explains: old tasks where no
+    worker is, and a pause that is named already.
+    """
+    unmanned = {one.subject for one in problems if one.rule is Rule.NO_WORKER}
+    kept = [one for one in problems if one.rule is not Rule.OLDEST or one.subject not in unmanned]
+    named = {one.subject for one in kept if one.rule is Rule.OLDEST}
+    return [one for one in kept if one.rule is not Rule.QUEUE_PAUSED or one.subject not in named]
 
 
 def in_order_of_trouble(queues: Iterable[Statistics], problems: Sequence[Problem]) -> list[Statistics]:
