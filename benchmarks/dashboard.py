@@ -146,6 +146,7 @@ def looks(store: Store, worker: UUID) -> dict[str, Callable[[], object]]:
     group = store.dead_letters.groups().groups[0].id
     page = store.task_page
     status = TaskStatus
+    waiting = page(status=status.READY, limit=50).tasks
     return {
         "change_mark()": store.change_mark,
         "overview()": store.overview,
@@ -180,6 +181,9 @@ def looks(store: Store, worker: UUID) -> dict[str, Callable[[], object]]:
         "task_page(FAILED, another task)": lambda: page(status=status.FAILED, task="none"),
         "get()": lambda: store.get(ready),
         "explain(), of a held key": lambda: store.explain(ready),
+        "task_detail(), of a held key": lambda: store.task_detail(ready),
+        "task_detail(), of a dead letter": lambda: store.task_detail(failed),
+        "outlooks(), of a page": lambda: store.outlooks(waiting),
         "recent_history()": lambda: store.recent_history(failed, 100),
         "attempts()": lambda: store.attempts(failed),
         "dead_letters.groups()": store.dead_letters.groups,
