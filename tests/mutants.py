@@ -6,6 +6,7 @@ the named tests must fail there. A mutant that survives, or whose text is no lon
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+CACHE = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
 
 
 @dataclass(frozen=True)
@@ -1509,6 +1511,30 @@ MUTANTS = (
         ((".where(of_queue, *where).limit(_most)", ".where(of_queue, *where).limit(_most * 1000)"),),
         ("tests/dialects/test_plans.py",),
     ),
+    Mutant(
+        "a page that nobody sees refreshes itself",
+        "outboxq/web/static/outboxq.js",
+        (("if (document.hidden || isBusy()) return;", "if (isBusy()) return;"),),
+        ("tests/integrations/dashboard/test_refreshing.py",),
+    ),
+    Mutant(
+        "a refresh takes a half-filled form away",
+        "outboxq/web/static/outboxq.js",
+        (("if (document.hidden || isBusy()) return;", "if (document.hidden) return;"),),
+        ("tests/integrations/dashboard/test_refreshing.py",),
+    ),
+    Mutant(
+        "texts of tasks are HTML",
+        "outboxq/web/rendering.py",
+        (("autoescape=True", "autoescape=False"),),
+        ("tests/integrations/dashboard/test_hostile_pages.py",),
+    ),
+    Mutant(
+        "invisible characters stay invisible in pages",
+        "outboxq/web/formats.py",
+        (("one if one.isprintable() or one in", "one if True or one in"),),
+        ("tests/integrations/dashboard/test_hostile_pages.py",),
+    ),
 )
 
 
@@ -1542,7 +1568,8 @@ def _caught_by(mutant: Mutant) -> str:
         run = subprocess.run(
             [sys.executable, "-m", "pytest", "--full", "-x", "-q", "-n", "2", "-p", "no:cacheprovider", *mutant.tests],
             cwd=copy,
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": directory},
+            # The cache has the browser, where the machine has none.
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": directory, "XDG_CACHE_HOME": CACHE},
             capture_output=True,
             text=True,
             check=False,
