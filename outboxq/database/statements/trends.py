@@ -35,7 +35,7 @@ HELD: Mapping[str, Any] = {
 }
 _COLUMNS: Mapping[str, Any] = {
     "step": BigInteger(),
-    **{name: BigInteger() for name in metrics.SUMMED if name not in metrics.SECONDS},
+    **{name: BigInteger() for name in metrics.SERIES},
     **{f"{SAMPLED}{state}": Double() for state in samples.STATES},
     **HELD,
 }

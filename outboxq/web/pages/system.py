@@ -9,7 +9,6 @@ from ...errors import SchemaOutOfDate
 from ...task.pruning import PRUNE
 from ..request import PageRequest, View
 
-
 _BROUGHT = (
     ("0002", "schedules (0002)"),
     ("0003", "charts and statistics (0003)"),
