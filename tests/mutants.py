@@ -70,6 +70,56 @@ MUTANTS = (
         ("tests/unit/test_redaction.py",),
     ),
     Mutant(
+        "the dashboard takes a form whose token is of another browser or person",
+        "outboxq/web/forms.py",
+        (("    if not browser.accepts(request.form):\n", "    if FIELD not in request.form:\n"),),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "the dashboard takes a form from a neighbouring host",
+        "outboxq/web/forms.py",
+        (('return site == "same-origin"', 'return site in {"same-origin", "same-site"}'),),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "a proxy on the machine opens the dashboard to everyone",
+        "outboxq/web/addresses.py",
+        (("any(request.headers.get(name) for name in _FORWARDED)", "request.headers.get('Forwarded')"),),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "tokens that are tried at once are counted when they turn out to be wrong",
+        "outboxq/web/login_tries.py",
+        (
+            (
+                "            self._tries.append((now, address))\n",
+                "            threading.Timer(0.05, self._tries.append, [(now, address)]).start()\n",
+            ),
+        ),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "a log-in leads to the host that a link names",
+        "outboxq/web/login.py",
+        (
+            ('wanted.startswith(("//", "/\\\\"))', 'wanted.startswith("/\\\\")'),
+            ('"/" if parts.scheme or parts.netloc else wanted', "wanted"),
+        ),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "a viewer gets the page of another one who has more rights",
+        "outboxq/web/answers.py",
+        (("            grant.viewer,\n", ""), ("visit.request.root_path, viewer)", "visit.request.root_path)")),
+        ("tests/integrations/dashboard/test_freshness.py",),
+    ),
+    Mutant(
+        "a page that was read before an action is kept after it",
+        "outboxq/web/freshness.py",
+        (("                if changes == self._changes:  #", "                if True:  #"),),
+        ("tests/integrations/dashboard/test_freshness.py",),
+    ),
+    Mutant(
         "a bucket of a histogram for Prometheus has only what no smaller one has",
         "outboxq/worker/prometheus.py",
         (("sum(numbers[: at + 1])", "numbers[at]"),),
