@@ -6,6 +6,7 @@ the named tests must fail there. A mutant that survives, or whose text is no lon
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+CACHE = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,56 @@ MUTANTS = (
         "outboxq/model/redaction.py",
         (("return _written(value, hidden, newline)", "return _written(value, None, newline)"),),
         ("tests/unit/test_redaction.py",),
+    ),
+    Mutant(
+        "the dashboard takes a form whose token is of another browser or person",
+        "outboxq/web/forms.py",
+        (("    if not browser.accepts(request.form):\n", "    if FIELD not in request.form:\n"),),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "the dashboard takes a form from a neighbouring host",
+        "outboxq/web/forms.py",
+        (('return site == "same-origin"', 'return site in {"same-origin", "same-site"}'),),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "a proxy on the machine opens the dashboard to everyone",
+        "outboxq/web/addresses.py",
+        (("any(request.headers.get(name) for name in _FORWARDED)", "request.headers.get('Forwarded')"),),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "tokens that are tried at once are counted when they turn out to be wrong",
+        "outboxq/web/login_tries.py",
+        (
+            (
+                "            self._tries.append((now, address))\n",
+                "            threading.Timer(0.05, self._tries.append, [(now, address)]).start()\n",
+            ),
+        ),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "a log-in leads to the host that a link names",
+        "outboxq/web/login.py",
+        (
+            ('wanted.startswith(("//", "/\\\\"))', 'wanted.startswith("/\\\\")'),
+            ('"/" if parts.scheme or parts.netloc else wanted', "wanted"),
+        ),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "a viewer gets the page of another one who has more rights",
+        "outboxq/web/answers.py",
+        (("            grant.viewer,\n", ""), ("visit.request.root_path, viewer)", "visit.request.root_path)")),
+        ("tests/integrations/dashboard/test_freshness.py",),
+    ),
+    Mutant(
+        "a page that was read before an action is kept after it",
+        "outboxq/web/freshness.py",
+        (("                if changes == self._changes:  #", "                if True:  #"),),
+        ("tests/integrations/dashboard/test_freshness.py",),
     ),
     Mutant(
         "a bucket of a histogram for Prometheus has only what no smaller one has",
@@ -1551,6 +1603,30 @@ MUTANTS = (
         ((".where(of_queue, *where).limit(_most)", ".where(of_queue, *where).limit(_most * 1000)"),),
         ("tests/dialects/test_plans.py",),
     ),
+    Mutant(
+        "a page that nobody sees refreshes itself",
+        "outboxq/web/static/outboxq.js",
+        (("if (document.hidden || isBusy()) return;", "if (isBusy()) return;"),),
+        ("tests/integrations/dashboard/test_refreshing.py",),
+    ),
+    Mutant(
+        "a refresh takes a half-filled form away",
+        "outboxq/web/static/outboxq.js",
+        (("if (document.hidden || isBusy()) return;", "if (document.hidden) return;"),),
+        ("tests/integrations/dashboard/test_refreshing.py",),
+    ),
+    Mutant(
+        "texts of tasks are HTML",
+        "outboxq/web/rendering.py",
+        (("autoescape=True", "autoescape=False"),),
+        ("tests/integrations/dashboard/test_hostile_pages.py",),
+    ),
+    Mutant(
+        "invisible characters stay invisible in pages",
+        "outboxq/web/formats.py",
+        (("one if one.isprintable() or one in", "one if True or one in"),),
+        ("tests/integrations/dashboard/test_hostile_pages.py",),
+    ),
 )
 
 
@@ -1584,7 +1660,8 @@ def _caught_by(mutant: Mutant) -> str:
         run = subprocess.run(
             [sys.executable, "-m", "pytest", "--full", "-x", "-q", "-n", "2", "-p", "no:cacheprovider", *mutant.tests],
             cwd=copy,
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": directory},
+            # The cache has the browser, where the machine has none.
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": directory, "XDG_CACHE_HOME": CACHE},
             capture_output=True,
             text=True,
             check=False,
