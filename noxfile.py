@@ -1,4 +1,4 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `examples`,
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `browser`, `examples`,
 `mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`,
 `bench_dashboard`) are asked for by name."""
 
@@ -124,6 +124,27 @@ def monitoring(session: nox.Session) -> None:
     """The metrics of real workers, the alert rules and their tests, by promtool (on Debian: apt install prometheus)."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "tests.monitoring", *session.posargs)
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """The dashboard in a real browser, which is fetched where there is none, with 100 000 hostile rows and ten open tabs:
+    `nox -s browser -- DIRECTORY` keeps pictures of every page there."""
+    (pictures,) = session.posargs or (session.create_tmp(),)
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "tests.chromium")
+    command = [
+        "python",
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        "-s",
+        "-m",
+        "campaign or not campaign",
+        "tests/integrations/dashboard",
+    ]
+    session.run(*command, env={"OUTBOXQ_TEST_PICTURES": str(Path(pictures).resolve())})
 
 
 @nox.session

@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "subscription": Place(".subscriptions:subscription", "List or remove the subscriptions of tasks to topics."),
     "queue": Place(".queues:queue", "Pause or limit a queue, or set the order of its keys."),
     "schedule": Place(".schedules:schedule", "List, add or change schedules."),
+    "web": Place(".web:web", "Serve the dashboard until SIGTERM, SIGINT or SIGHUP."),
     "partition": Place(".maintenance:partition", "Partition the task history by time (PostgreSQL)."),
     "cleanup-events": _PRUNE,
     "prune": _PRUNE,

@@ -13,13 +13,14 @@ import click
 
 from ..errors import InvalidTransition
 from ..model import LATEST, TERMINAL, TaskExecution, TaskStatus
+from ..model.json_records import as_json
 from .confirmation import FEW, Counted, changed, confirmation_options, confirmed, grouped, up_to
 from .console import plain
 from .database import database_options, front_end
 from .events import PAYLOAD
 from .filters import OF_TASKS, TASK_ID, check_choice, filtered, in_words, take_key_back
 from .groups import Group
-from .output import as_json, merged, show, tell
+from .output import merged, show, tell
 from .progress import progress
 from .task_history import history, reschedule, state_at
 from .task_report import explained, report

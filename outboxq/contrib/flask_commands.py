@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ELSEWHERE = {
     "demo": "run: outboxq demo",
     "grants": "run: outboxq grants, with the address of the database as the owner of the tables",
+    "web": "mount outboxq.web.application() in your site, behind its own log-in",
 }
 """Commands that Flask leaves out, each with what to run instead."""
 

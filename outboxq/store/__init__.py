@@ -21,8 +21,10 @@ from . import (
     statistics,
     system,
     table_sizes,
+    task_detail,
     task_pages,
     tasks,
+    trends,
     units_of_work,
     unknown_tasks,
 )
@@ -51,9 +53,11 @@ from .sleeping_workers import SleepingWorkers
 from .statistics import Statistics, UnknownName
 from .system import PartitionSize, System
 from .table_sizes import TableSize
+from .task_detail import TaskDetail
 from .task_pages import TaskPage
 from .tasks import Attempt
 from .time_partitions import TimePartitions
+from .trends import Trends
 from .unknown_tasks import UnknownRun
 from .workers import LiveWorker, Workers
 
@@ -90,8 +94,10 @@ __all__ = [
     "System",
     "TableSize",
     "TailCursor",
+    "TaskDetail",
     "TaskMetric",
     "TaskPage",
+    "Trends",
     "Turn",
     "UnknownName",
     "UnknownRun",
@@ -163,11 +169,13 @@ class Store(Claiming):
     task_page = task_pages.task_page
     tasks = task_pages.tasks
     explain = explaining.explain
+    task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
     stats = statistics.stats
     health = overview.health
     change_mark = overview.change_mark
     overview = overview.overview
+    trends = trends.trends
     table_sizes = table_sizes.table_sizes
     system = system.system
 

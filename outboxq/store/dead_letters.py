@@ -150,6 +150,7 @@ class DeadLetters:
     def redrive_all(
         self,
         *,
+        reason: str = "",
         limit: int | None = None,
         on_progress: Callable[[int], None] | None = None,
         stop: Callable[[], bool] | None = None,
@@ -163,8 +164,9 @@ class DeadLetters:
         caller's), and a dead letter that another session deals with meanwhile is not counted. `on_progress` is called with the
         number so far after each batch, and `stop` is asked before each: True ends it.
         """
+        data = event_data({"reason": reason} if reason else {})
         how = _How(limit=limit, on_progress=on_progress, stop=stop, using=using)
-        return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, None, how=how, wanted=wanted)
+        return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, data, how=how, wanted=wanted)
 
     def discard_all(
         self,

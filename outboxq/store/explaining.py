@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -100,11 +100,15 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
         found = target.run(tasks.get, values)
         if not found:
             raise TaskNotFound(f"there is no task {task_id}")
-        task = execution_of(found[0])
-        why, origin = _state(target, task, now), origin_of(task.headers)
-        return why if origin is None else replace(why, sentence=f"{why.sentence}; {origin}")
+        return explanation_of(target, execution_of(found[0]), now)
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+
+def explanation_of(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+    """Return why the task does not run, as `explain` does."""
+    why, origin = _state(target, task, now), origin_of(task.headers)
+    return why if origin is None else replace(why, sentence=f"{why.sentence}; {origin}")
 
 
 def _state(target: Target, task: TaskExecution, now: datetime) -> Explanation:
@@ -199,7 +203,7 @@ def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
         or not_yet(task, due, now)
         or closed(task.queue, settings, now)
         or _behind(target, task, values)
-        or limited(target, task.queue, settings, now)
+        or limited(task.queue, settings, now, lambda: int(target.run(limits.running, values)[0]["tasks"]))
     )
     if found is None:
         workers = live_workers(target, now)
@@ -261,13 +265,12 @@ def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> E
     return None
 
 
-def limited(target: Target, queue: str, settings: Mapping[str, Any], now: datetime) -> Explanation | None:
+def limited(queue: str, settings: Mapping[str, Any], now: datetime, running: Callable[[], int]) -> Explanation | None:
+    """Return the reason if the queue starts no task now; `running` counts those that run there."""
     lift = partial(_cure, "lift the limit", "queue", "limit", queue)
-    if (most := settings.get("concurrency_limit")) is not None:
-        running = target.run(limits.running, {"queue": queue})[0]["tasks"]
-        if running >= most:
-            sentence = f"its queue may run {most} at a time, and runs {running}"
-            return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
+    if (most := settings.get("concurrency_limit")) is not None and (number := running()) >= most:
+        sentence = f"its queue may run {most} at a time, and runs {number}"
+        return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
     if (starts := settings.get("rate_limit")) is not None and settings["rate_full_at"] is not None:
         seconds = settings["rate_seconds"]
         following = settings["rate_full_at"] - timedelta(seconds=seconds - seconds / starts)

@@ -136,8 +136,8 @@ class Metrics:
             found: dict[int, Row] = {}
             if can_read(self._store, target, STATISTICS):
                 values = {**wanted, "since": since, "until": end, "step": steps.step // timedelta(microseconds=1)}
-                found = {row["step"]: _numbers(row) for row in target.run(statements.series, values)}
-            return [_point(at, steps.step, found.get(place)) for place, at in enumerate(steps.begins())]
+                found = {row["step"]: row for row in target.run(statements.series, values)}
+            return [point_of(at, steps.step, found.get(place)) for place, at in enumerate(steps.begins())]
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
@@ -237,9 +237,11 @@ def percentiles(histogram: Sequence[int] | None) -> Percentiles | None:
     return Percentiles(**known) if known else None
 
 
-def _point(at: datetime, step: timedelta, row: Row | None) -> MetricPoint:
-    if row is None:
+def point_of(at: datetime, step: timedelta, sums: Row | None) -> MetricPoint:
+    """Return the point of a step with these sums; None: nothing was counted in it."""
+    if sums is None:
         return MetricPoint(at=at, step=step)
+    row = _numbers(sums)
     return MetricPoint(
         at=at,
         step=step,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -74,8 +75,13 @@ def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object
 
 def attempts(store: Transactions, task_id: UUID, *, using: object = None) -> list[Attempt]:
     """Return each attempt at the task, oldest first; none for a task that was never claimed. Raises TaskNotFound."""
+    return attempts_of(events_of(store, task_id, using))
+
+
+def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
+    """Return the attempts that these events of a task, oldest first, tell of."""
     found: dict[int, Attempt] = {}
-    for event in events_of(store, task_id, using):
+    for event in events:
         token, data = event.lease_token, event.event_data
         if token is None:
             continue

@@ -18,7 +18,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from outboxq.cli import main
+from outboxq.cli import main, status
 from outboxq.model import EventType, Outcome
 from outboxq.model.schedules import NewSchedule
 
@@ -29,6 +29,7 @@ WITHOUT = {
     "demo": "is for people alone",
     "grants": "prints SQL",
     "upgrade": "prints SQL, or nothing on stdout",
+    "web": "serves pages, and JSON at /api",
     "worker": "has --log-format json",
 }
 """Commands without `--json`, and why."""
@@ -191,6 +192,19 @@ def test_the_keys_are_stable(database):
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name.endswith(" list")])
 def test_a_list_of_nothing_is_an_empty_list(sqlite, name):
     assert json.loads(outboxq(sqlite, *name.split()).stdout) == []
+
+
+def test_a_watch_prints_one_document_a_line(sqlite, monkeypatch):
+    sqlite.add(sqlite.store)
+    waits = iter((None, KeyboardInterrupt()))
+
+    def sleep(_seconds: float) -> None:
+        if (ends := next(waits)) is not None:
+            raise ends
+
+    monkeypatch.setattr(status.time, "sleep", sleep)
+    first, second = map(json.loads, outboxq(sqlite, "status", "--watch").stdout.splitlines())
+    assert [one["ready"] for one in (*first, *second)] == [1, 1]
 
 
 def test_an_error_leaves_stdout_empty_and_has_its_exit_code(sqlite):

@@ -14,6 +14,7 @@ from outboxq.errors import InvalidArgument, TaskNotFound
 from outboxq.model import TERMINAL, EventType, OnDeadLetter, Outcome, TaskStatus
 from outboxq.store import Reason
 from tests.contract import helpers
+from tests.dialects.test_statement_count import statements
 
 HOUR = timedelta(hours=1)
 
@@ -53,6 +54,7 @@ def explained(database, task, reason, *words, waits_for=None, cured=None):
     for cure in found.cures:
         exists(cure.command)
     in_a_list(database, task, found)
+    on_a_page(database, task, found)
     assert [cure.command[:2] for cure in found.cures] == (cured or CURES.get(reason, []))
 
 
@@ -64,6 +66,17 @@ def in_a_list(database, task, told):
         assert outlook is None
     elif "not registered" not in told.sentence:
         assert (outlook.reason, outlook.due_at) == (told.reason, told.due_at)
+
+
+def on_a_page(database, task, found):
+    """A page about the task says the same, and what else it shows comes with few statements."""
+    with statements(database) as seen:
+        detail = database.frozen.task_detail(task.id)
+    assert detail.explanation == found
+    assert detail.due_at == found.due_at
+    assert detail.task == database.frozen.get(task.id)
+    assert detail.events == database.frozen.history(task.id)
+    assert len([one for one in seen if not one.startswith("BEGIN")]) <= 5
 
 
 def exists(words):

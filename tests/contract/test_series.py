@@ -102,3 +102,21 @@ def test_on_an_older_schema_all_points_are_empty(database):
     store, since = Store(database.engine, clock=database.clock), database.clock.now - HOUR
     assert store.metrics.series(since=since, step=HOUR) == [MetricPoint(at=since, step=HOUR)]
     assert store.samples.series(since=since, step=HOUR) == [DepthPoint(at=since)]
+
+
+def test_trends_are_both_series_at_once(database):
+    since = database.clock.now
+    for seconds in (10, 45, 100):
+        database.clock.advance(seconds)
+        counted(database, completed=3, failed=1)
+        database.frozen.samples.record(
+            [QueueSample(queue="mail", ready=seconds, failed=2), QueueSample(queue="other", ready=5)]
+        )
+    span = {"since": since, "until": since + 4 * MINUTE, "step": MINUTE}
+    for queue in (None, "mail", "none"):
+        both = database.frozen.trends(**span, queue=queue)
+        assert both.counts == database.frozen.metrics.series(**span, queue=queue)
+        assert both.depths == database.frozen.samples.series(**span, queue=queue)
+    assert [one.ready for one in database.frozen.trends(**span, queue="mail").depths] == [45, None, 100, None]
+    with pytest.raises(InvalidArgument, match="at most 2000 points"):
+        database.frozen.trends(**span | {"step": 1, "since": since - 10 * HOUR})

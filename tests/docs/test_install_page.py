@@ -24,6 +24,7 @@ EXTRAS = {
     "prometheus": "`outboxq worker --metrics-port`: [Monitoring](monitoring.md)",
     "reload": "`outboxq worker --reload`, which restarts when your code changes",
     "opentelemetry": "[traces and metrics in OpenTelemetry](tracing.md#opentelemetry)",
+    "web": "[the dashboard](dashboard.md)",
     "sentry": "[traces, errors and monitors in Sentry](tracing.md#sentry)",
 }
 NAMES = {"sqlalchemy": "SQLAlchemy", "alembic": "Alembic", "django": "Django", "flask": "Flask", "rich": "Rich"}

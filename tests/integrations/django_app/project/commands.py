@@ -52,7 +52,7 @@ def names(group, path=()):
 
 # each command of `outboxq` is there, but for the address of the database
 ours, theirs = dict(names(main)), dict(names(Command()._group("default")))
-assert {path[0] for path in ours.keys() - theirs.keys()} == {"demo", "grants", "upgrade"} == set(ELSEWHERE)
+assert {path[0] for path in ours.keys() - theirs.keys()} == {"demo", "grants", "upgrade", "web"} == set(ELSEWHERE)
 for path, found in theirs.items():
     assert ours[path] - DATABASE_PARAMETERS == found - {"database", "settings", "pythonpath", "skip_checks"}, path
     assert "database" in found

@@ -22,6 +22,7 @@ PROGRAM = "manage.py outboxq"
 ELSEWHERE = {
     "demo": "run: outboxq demo",
     "grants": "run: outboxq grants, with the address of the database as the owner of the tables",
+    "web": "mount outboxq.web.application() in your site, behind its own log-in",
     "upgrade": "run: manage.py migrate",
 }
 """Commands that manage.py leaves out, each with what to run instead."""

@@ -1,0 +1,18 @@
+"""The dashboard: a WSGI application that shows the tasks of one outbox, and changes them where that is allowed."""
+
+from __future__ import annotations
+
+from ..errors import ConfigurationError
+
+try:
+    from .access import Authorize
+    from .dashboard import Dashboard, application
+    from .request import Viewer
+except ModuleNotFoundError as error:
+    if error.name not in {"jinja2", "markupsafe", "werkzeug"}:
+        raise
+    raise ConfigurationError(
+        f"the dashboard needs the package {error.name}; run: pip install 'outboxq[web]'"
+    ) from error
+
+__all__ = ["Authorize", "Dashboard", "Viewer", "application"]

@@ -1,0 +1,100 @@
+"""Times, spans, numbers and texts as pages show them. Each is a filter of the templates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from markupsafe import Markup, escape
+
+_LONGEST = 20_000
+"""Maximum number of characters of a text."""
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def moment(value: datetime | None) -> Markup | str:
+    """Return a `<time>` element with the time in UTC, to the second; the exact time is in its attribute. None: nothing."""
+    if value is None:
+        return ""
+    exact = value.astimezone(UTC)
+    return Markup('<time datetime="{}">{} UTC</time>').format(exact.isoformat(), f"{exact:%Y-%m-%d %H:%M:%S}")
+
+
+def clock(value: datetime | None, now: datetime) -> Markup | str:
+    """Return a `<time>` element as short as `now` allows: without the day if it is today, without the year if it is this one."""
+    if value is None:
+        return ""
+    at, today = value.astimezone(UTC), now.astimezone(UTC)
+    day = "" if at.date() == today.date() else f"{at.day} {at:%b} " if at.year == today.year else f"{at:%Y-%m-%d} "
+    return Markup('<time datetime="{}" title="{} UTC">{}{}</time>').format(
+        at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S}", day, f"{at:%H:%M:%S}"
+    )
+
+
+def age(value: datetime | None, now: datetime) -> str:
+    """Return how long ago a moment was, or how long from now it is: 3 min 5 s ago, in 2 h. None: nothing."""
+    if value is None:
+        return ""
+    return f"{span(now - value)} ago" if value <= now else f"in {span(value - now)}"
+
+
+def size(value: int | None) -> str:
+    """Return a number of bytes in one unit: 812 B, 1.4 MB. None: nothing."""
+    if value is None:
+        return ""
+    for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= length:
+            return f"{value / length:.{0 if value >= 100 * length else 1}f} {unit}"
+    return f"{value} B"
+
+
+def span(value: timedelta | float | None) -> str:
+    """Return a span of time in one or two units: 12 ms, 1.5 s, 3 min 5 s, 4 d 1 h. None: nothing."""
+    if value is None:
+        return ""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole, parts = round(seconds), list[str]()
+    for length, unit in _UNITS:
+        count, whole = divmod(whole, length)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+def number(value: int | None) -> Markup | str:
+    """Return a whole number with thin spaces between thousands. None: nothing.
+
+    It is markup, because `plain` would write the thin spaces out.
+    """
+    return "" if value is None else Markup(f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}"))  # noqa: S704
+
+
+def plain(value: object) -> str:
+    """Return a text, cut if it is too long, with invisible characters written out: none can imitate or reorder other text."""
+    text = "" if value is None else str(value)
+    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\n… and {len(text) - _LONGEST} characters more"
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in cut)
+
+
+def breakable(value: object) -> Markup:
+    """Return `plain` text that a browser may break behind dots, slashes, dashes, colons and underscores."""
+    parts = re.split(r"(?<=[./:_-])", plain(value))
+    return Markup("<wbr>").join(map(escape, parts))
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "moment": moment,
+    "clock": clock,
+    "age": age,
+    "size": size,
+    "span": span,
+    "number": number,
+    "plain": plain,
+    "breakable": breakable,
+}

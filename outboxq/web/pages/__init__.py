@@ -1,0 +1,1 @@
+"""The pages of the dashboard: each module has one, a function from a request to a view."""

@@ -1,0 +1,95 @@
+"""The addresses of the dashboard's pages, for tests that look at each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from html import unescape
+from typing import Any
+from urllib.parse import urldefrag, urljoin, urlsplit
+
+from werkzeug.routing import Map, Rule
+from werkzeug.test import Client
+
+from outboxq.web.routes import ROUTES
+from tests.integrations.dashboard.filling import Filling
+
+
+def largest_group(filling: Filling) -> str:
+    """The id of the largest group of dead letters."""
+    return max(filling.outbox.store.dead_letters.groups().groups, key=lambda one: one.count).id
+
+
+Values = Callable[[Filling], Mapping[str, Any]]
+
+OF_PAGES: Mapping[str, Mapping[str, Values]] = {
+    "overview": {"": lambda _: {}, "of a week": lambda _: {"range": "7d"}},
+    "queues": {"": lambda _: {}},
+    "queue": {
+        "": lambda _: {"name": "ledger"},
+        "limited": lambda _: {"name": "webhooks"},
+        "paused": lambda _: {"name": "newsletter"},
+    },
+    "tasks": {
+        "": lambda _: {},
+        "failed": lambda _: {"state": "failed"},
+        "none": lambda _: {"queue": "no such queue"},
+    },
+    "task": {
+        story: lambda filling, story=story: {"task_id": filling.tasks[story]}  # type: ignore[misc]
+        for story in ("retried", "dead_letter", "behind_held_key", "retry_later", "running", "unknown")
+    },
+    "failures": {"": lambda _: {}},
+    "failure_group": {"": lambda filling: {"group": largest_group(filling)}},
+    "bulk": {
+        "redrive": lambda filling: {"action": "redrive", "group": largest_group(filling)},
+        "cancel": lambda _: {"action": "cancel", "queue": "newsletter"},
+        "nothing": lambda _: {"action": "discard", "queue": "no such queue"},
+    },
+    "workers": {"": lambda _: {}},
+    "worker": {"": lambda filling: {"worker_id": filling.workers["new"]}},
+    "schedules": {"": lambda _: {}},
+    "schedule": {"": lambda _: {"name": "shop.sweep"}, "paused": lambda _: {"name": "stock: recount"}},
+    "system": {"": lambda _: {}},
+}
+"""What the address of each page is made from, by the name of its route; more than one where it differs much."""
+
+PAGES = [f"{route} {of}".strip() for route, several in OF_PAGES.items() for of in several]
+
+
+def address(page: str, filling: Filling) -> str:
+    """The path and query of one of `PAGES`."""
+    route, _, of = page.partition(" ")
+    urls = Map([Rule(one.path, endpoint=one.name) for one in ROUTES if not one.is_action])
+    return urls.bind("").build(route, dict(OF_PAGES[route][of](filling)))
+
+
+class Local(Client):
+    """A client on this machine, without a socket."""
+
+    def open(self, *args: Any, **options: Any) -> Any:
+        return super().open(*args, **{"environ_overrides": {"REMOTE_ADDR": "127.0.0.1"}, **options})
+
+
+_LINK = re.compile(r"""(?:href|action|src)="([^"]*)\"""")
+
+
+def links(path: str, text: str) -> Iterator[str]:
+    """The paths of this site that a page links to."""
+    for found in _LINK.findall(text):
+        target = urldefrag(urljoin(f"http://localhost{path}", unescape(found))).url
+        if (parts := urlsplit(target)).netloc == "localhost":
+            yield f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+
+def crawl(client: Client, *, most: int) -> Iterator[tuple[str, Any]]:
+    """Yield the path and the answer of up to so many pages, from the first one along the links; actions are not followed."""
+    waiting, seen = ["/"], {"/"}
+    while waiting and len(seen) - len(waiting) < most:
+        path = waiting.pop(0)
+        answer = client.get(path)
+        yield path, answer
+        if answer.mimetype == "text/html":
+            new = [one for one in dict.fromkeys(links(path, answer.text)) if one not in seen]
+            seen.update(new)
+            waiting.extend(new)

@@ -1,0 +1,78 @@
+"""What holds of each page: its links lead somewhere, and it costs few statements."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from sqlalchemy import event
+
+from outboxq.web import application
+from outboxq.web.routes import ROUTES
+from tests.integrations.dashboard import hostile
+from tests.integrations.dashboard.filling import fill
+from tests.integrations.dashboard.pages import OF_PAGES, PAGES, Local, address, crawl
+
+MOST = 5
+"""Statements that a page may cost."""
+
+
+@contextmanager
+def statements(engine):
+    """The statements that an engine runs meanwhile, without those that only begin or end a transaction."""
+    found: list[str] = []
+
+    def see(_connection, _cursor, statement, *_):
+        if not statement.startswith(("BEGIN", "SET", "COMMIT", "ROLLBACK")):
+            found.append(" ".join(statement.split())[:200])
+
+    event.listen(engine, "before_cursor_execute", see)
+    try:
+        yield found
+    finally:
+        event.remove(engine, "before_cursor_execute", see)
+
+
+def test_each_route_of_a_page_is_looked_at_here():
+    assert {route.name for route in ROUTES if not route.is_action} == set(OF_PAGES)
+
+
+@pytest.mark.in_turn
+def test_a_page_costs_few_statements_and_one_while_nothing_changes(database, monkeypatch):
+    """A page costs its statements, and each time the one that asks whether anything has changed."""
+    monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # seconds; else a page is made anew every 30
+    filling = fill(database.engine)
+    many, idle = [], {}
+    for page in PAGES:
+        path = address(page, filling)
+        for _ in range(2):  # the first time, it is looked up which tables there are
+            client = Local(application(filling.outbox, allow_actions=True, show_arguments=True))
+            with statements(database.engine) as found:
+                answer = client.get(path)
+            assert answer.status_code == 200, page
+        client.application._freshness.forget()  # as two seconds later
+        with statements(database.engine) as mark:
+            unchanged = client.get(path, headers={"If-None-Match": answer.headers["ETag"]})
+        idle[page] = unchanged.status_code, len(mark)
+        own = [one for one in found if one not in mark]
+        if len(own) > MOST:
+            many.append(f"{page}: {len(own)}: {own}")
+    assert not many, "\n".join(many)
+    assert set(idle.values()) == {(304, 1)}, idle
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("attacked", [False, True], ids=["ordinary", "hostile"])
+def test_every_link_leads_to_a_page(database, attacked):
+    filling = hostile.fill(database, 500) if attacked else fill(database.engine)
+    client = Local(application(filling.outbox, allow_actions=True, show_arguments=True))
+    actions = {route.path for route in ROUTES if route.is_action}
+    kinds = Counter()
+    for path, answer in crawl(client, most=250):
+        if answer.status_code == 405 and actions:
+            continue  # an action: it takes POST only
+        assert answer.status_code in {200, 304}, path
+        kinds[urlsplit(path).path.split("/")[1]] += 1
+    assert kinds

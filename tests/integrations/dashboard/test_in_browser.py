@@ -1,0 +1,55 @@
+"""Each page in a real browser: it fits its window, everybody can use it, and it is quiet."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from outboxq.web import application
+from tests.browser import DESKTOP, PHONE
+from tests.integrations.dashboard.filling import fill
+from tests.integrations.dashboard.pages import PAGES, address
+from tests.integrations.dashboard.serving import Site
+
+PICTURES = os.environ.get("OUTBOXQ_TEST_PICTURES")
+"""The directory in which pictures of the pages are kept."""
+WINDOWS = {"desktop": DESKTOP, "phone": PHONE}
+
+
+@pytest.fixture
+def filling(sqlite):
+    return fill(sqlite.engine)
+
+
+@pytest.fixture
+def site(filling):
+    with Site(application(filling.outbox, allow_actions=True, show_arguments=True)) as found:
+        yield found
+
+
+def looked_at(tab, page, path, window, scheme):
+    """What is wrong with a page."""
+    before = len(tab.problems)
+    answer = tab.open(path)
+    found = [f"status {answer.status}"] if answer.status != 200 else []
+    found += [*tab.problems[before:], *tab.layout(), *tab.accessibility()]
+    if PICTURES:
+        tab.picture(Path(PICTURES) / f"{page.replace(' ', '-')}.{window}.{scheme}.png")
+    return [f"{page} ({window}, {scheme}): {one}" for one in found]
+
+
+@pytest.mark.parametrize(
+    ("window", "scheme"),
+    [
+        ("desktop", "light"),
+        ("phone", "dark"),
+        pytest.param("desktop", "dark", marks=pytest.mark.campaign),
+        pytest.param("phone", "light", marks=pytest.mark.campaign),
+    ],
+)
+def test_each_page_fits_and_everybody_can_use_it(open_tab, site, filling, window, scheme):
+    tab = open_tab(site.url, size=WINDOWS[window], dark=scheme == "dark")
+    wrong = [one for page in PAGES for one in looked_at(tab, page, address(page, filling), window, scheme)]
+    assert not wrong, "\n".join(wrong)
