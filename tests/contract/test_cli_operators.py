@@ -282,19 +282,24 @@ def test_what_does_not_say_which_moves_nothing(sqlite, command, options):
 
 def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back(database):
     head = ["queue", "paused since", "concurrency", "rate", "order"]
-    assert cells(outboxq(database, "queue", "list")) == [head]
+    whole = [*head, "ready", "delayed", "running", "failed", "workers"]
+    none = ["0"] * 5
+    assert cells(outboxq(database, "queue", "list")) == [whole]
     (_, paused) = cells(outboxq(database, "queue", "pause", "mail"))
     assert datetime.fromisoformat(paused[1]) == database.store.queues.settings()[0].paused_at
     outboxq(database, "queue", "limit", "mail", "--concurrency", 3)
     outboxq(database, "queue", "limit", "mail", "--rate", "100/1m")
     outboxq(database, "queue", "order", "mail", "oldest")
-    assert cells(outboxq(database, "queue", "list")) == [head, ["mail", paused[1], "3", "100 in 0:01:00", "oldest"]]
+    assert cells(outboxq(database, "queue", "list")) == [
+        whole,
+        ["mail", paused[1], "3", "100 in 0:01:00", "oldest", *none],
+    ]
     outboxq(database, "queue", "resume", "mail")
     outboxq(database, "queue", "order", "mail", "turns")
     outboxq(database, "queue", "limit", "mail", "--rate", "none", "--concurrency", "4")
-    assert cells(outboxq(database, "queue", "list"))[1:] == [["mail", "", "4", "", "turns"]]
+    assert cells(outboxq(database, "queue", "list"))[1:] == [["mail", "", "4", "", "turns", *none]]
     outboxq(database, "queue", "limit", "mail", "--concurrency", "none")
-    assert cells(outboxq(database, "queue", "list")) == [head]
+    assert cells(outboxq(database, "queue", "list")) == [whole]
 
 
 @pytest.mark.parametrize(
