@@ -144,6 +144,41 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_freshness.py",),
     ),
     Mutant(
+        "a command that changes many reads its answer from a pipe",
+        "outboxq/cli/confirmation.py",
+        (("    return _is_terminal(sys.stdin) and _is_terminal(sys.stderr)", "    return True"),),
+        ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
+    ),
+    Mutant(
+        "a question that is answered by return goes on",
+        "outboxq/cli/confirmation.py",
+        (('line.strip().lower() in {"y", "yes"}', 'line.strip().lower() in {"", "y", "yes"}'),),
+        ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
+    ),
+    Mutant(
+        "what fails while the question is read is discarded with the others",
+        "outboxq/cli/failed.py",
+        (("""    wanted = {**wanted, "until": min(wanted.get("until", LATEST), store.now() + _TICK)}\n""", ""),),
+        ("tests/contract/test_cli_questions.py",),
+    ),
+    Mutant(
+        "Ctrl-C ends a command in the middle of a batch, and nobody learns how far it came",
+        "outboxq/cli/progress.py",
+        (
+            (
+                "        if not state.ask_to_stop():\n            raise KeyboardInterrupt",
+                "        raise SystemExit(130)",
+            ),
+        ),
+        ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
+    ),
+    Mutant(
+        "the arguments of a task are in its JSON though nobody asked for them",
+        "outboxq/cli/task_report.py",
+        (("        hidden = () if show_args else PAYLOAD\n", "        hidden = ()\n"),),
+        ("tests/contract/test_cli_json.py",),
+    ),
+    Mutant(
         "a bucket of a histogram for Prometheus has only what no smaller one has",
         "outboxq/worker/prometheus.py",
         (("sum(numbers[: at + 1])", "numbers[at]"),),
