@@ -179,6 +179,41 @@ MUTANTS = (
         ("tests/contract/test_cli_json.py",),
     ),
     Mutant(
+        "Ctrl-C is an exception in the midst of a statement, and the log is followed for ever",
+        "outboxq/cli/following.py",
+        (("        if self._waits:\n            raise _Woken\n", "        raise _Woken\n"),),
+        ("tests/contract/test_cli_log.py",),
+    ),
+    Mutant(
+        "rescheduling takes a running task away from its worker",
+        "outboxq/store/operations.py",
+        (
+            (
+                "_move(store, task_id, EventType.RESCHEDULED, using, retry_at=at)",
+                "_move(store, task_id, EventType.RETRY_SCHEDULED, using, attempt=1, retry_at=at)",
+            ),
+        ),
+        ("tests/contract/test_cli_log.py",),
+    ),
+    Mutant(
+        "a worker process that still imports dies of the signal that asks for its stacks",
+        "outboxq/cli/supervisor.py",
+        ((" and child.lifeline.listens()", ""),),
+        ("tests/contract/test_worker_stacks.py",),
+    ),
+    Mutant(
+        "a check that found a problem ends as if all were well",
+        "outboxq/cli/check.py",
+        (("sys.exit(EXIT_PROBLEM if found else 0)", "sys.exit(0)"),),
+        ("tests/contract/test_cli_inspecting.py",),
+    ),
+    Mutant(
+        "a dry run of an enqueue enqueues",
+        "outboxq/cli/enqueue.py",
+        (("    if not dry_run:\n        handle", "    if bound:\n        handle"),),
+        ("tests/contract/test_cli_enqueue.py",),
+    ),
+    Mutant(
         "a bucket of a histogram for Prometheus has only what no smaller one has",
         "outboxq/worker/prometheus.py",
         (("sum(numbers[: at + 1])", "numbers[at]"),),
