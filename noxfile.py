@@ -1,6 +1,6 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `browser`, `examples`,
-`mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`,
-`bench_dashboard`) are asked for by name."""
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `browser`,
+`examples`, `mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`, `bench_dashboard`) are asked for by
+name."""
 
 from __future__ import annotations
 

@@ -146,6 +146,7 @@ def looks(store: Store, worker: UUID) -> dict[str, Callable[[], object]]:
     group = store.dead_letters.groups().groups[0].id
     page = store.task_page
     status = TaskStatus
+    waiting = page(status=status.READY, limit=50).tasks
     return {
         "change_mark()": store.change_mark,
         "overview()": store.overview,
@@ -156,6 +157,11 @@ def looks(store: Store, worker: UUID) -> dict[str, Callable[[], object]]:
         ),
         "samples.series(1 h)": lambda: store.samples.series(since=now - hour, until=now, step=60),
         "samples.series(24 h)": lambda: store.samples.series(since=now - day, until=now, step=600),
+        "trends(1 h)": lambda: store.trends(since=now - hour, until=now, step=60),
+        "trends(24 h)": lambda: store.trends(since=now - day, until=now, step=600),
+        "trends(24 h, one queue)": lambda: store.trends(
+            since=now - day, until=now, step=600, queue="mail", held_keys=50
+        ),
         "queues.list()": store.queues.list,
         "queues.held_keys()": lambda: store.queues.held_keys("keyed"),
         "workers.list()": store.workers.list,
@@ -180,6 +186,9 @@ def looks(store: Store, worker: UUID) -> dict[str, Callable[[], object]]:
         "task_page(FAILED, another task)": lambda: page(status=status.FAILED, task="none"),
         "get()": lambda: store.get(ready),
         "explain(), of a held key": lambda: store.explain(ready),
+        "task_detail(), of a held key": lambda: store.task_detail(ready),
+        "task_detail(), of a dead letter": lambda: store.task_detail(failed),
+        "outlooks(), of a page": lambda: store.outlooks(waiting),
         "recent_history()": lambda: store.recent_history(failed, 100),
         "attempts()": lambda: store.attempts(failed),
         "dead_letters.groups()": store.dead_letters.groups,

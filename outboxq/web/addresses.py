@@ -62,7 +62,7 @@ class Client:
         address = _address(environ.get("REMOTE_ADDR") or "")
         is_proxied = _is_in(address, trusted_proxies)
         is_secure = environ.get("wsgi.url_scheme") == "https"
-        host = environ.get("HTTP_HOST", "").lower()
+        host = (environ.get("HTTP_HOST") or environ.get("SERVER_NAME", "")).lower()
         host = host if _HOST.fullmatch(host) else ""
         is_local = (
             _is_loopback(address)

@@ -81,7 +81,7 @@ class Answers:
 
         mark = self._freshness.mark()
         tag = etag(self._release, mark, shown)
-        if visit.request.if_none_match.contains(tag):
+        if visit.request.if_none_match.contains_weak(tag):
             response = Response(status=304)
         else:
             text, status = self._freshness.shared((mark, shown), make)
@@ -108,7 +108,7 @@ class Answers:
         )
         mark = self._freshness.mark()
         tag = etag(self._release, mark, shown, browser.form_token)
-        if notice is None and request.if_none_match.contains(tag):
+        if notice is None and request.if_none_match.contains_weak(tag):
             response = Response(status=304)
         else:
             text, status = self._freshness.shared(

@@ -19,7 +19,8 @@ def moment(value: datetime | None) -> Markup | str:
     if value is None:
         return ""
     exact = value.astimezone(UTC)
-    return Markup('<time datetime="{}">{} UTC</time>').format(exact.isoformat(), f"{exact:%Y-%m-%d %H:%M:%S}")
+    # Without Markup.format, which takes ten times as long: the figures of a chart have hundreds of moments.
+    return Markup(f'<time datetime="{exact.isoformat()}">{exact:%Y-%m-%d %H:%M:%S} UTC</time>')  # noqa: S704
 
 
 def clock(value: datetime | None, now: datetime) -> Markup | str:
@@ -79,13 +80,26 @@ def plain(value: object) -> str:
     """Return a text, cut if it is too long, with invisible characters written out: none can imitate or reorder other text."""
     text = "" if value is None else str(value)
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\n… and {len(text) - _LONGEST} characters more"
+    if cut.isprintable():  # as most are; looking at each character was a quarter of the time of a page
+        return cut
     return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in cut)
 
 
 def breakable(value: object) -> Markup:
-    """Return `plain` text that a browser may break behind dots, slashes, dashes, colons and underscores."""
-    parts = re.split(r"(?<=[./:_-])", plain(value))
+    """Return `plain` text that a browser may break behind dots, slashes, dashes, colons and underscores.
+
+    A name that would not be seen is named: else its link could not be found.
+    """
+    text = plain(value)
+    if value is not None and not text.strip():
+        return escape("(blank name)" if text else "(empty name)")
+    parts = re.split(r"(?<=[./:_-])", text)
     return Markup("<wbr>").join(map(escape, parts))
+
+
+def sentence(value: str) -> str:
+    """Return a text with a capital at its begin, and the rest as it is."""
+    return value[:1].upper() + value[1:]
 
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -95,6 +109,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "size": size,
     "span": span,
     "number": number,
+    "sentence": sentence,
     "plain": plain,
     "breakable": breakable,
 }

@@ -153,12 +153,22 @@ def state(database) -> object:
     return everything(database), database.store.schedules.list(), partitions
 
 
-def test_a_terminal_is_shown_the_filter_and_the_count_and_return_changes_nothing(case):
-    database, words = case.database, case.words
+def test_the_filter_and_the_count_are_shown_and_return_changes_nothing(case):
+    before = state(case.database)
+    said = attended(case.database, *case.words, answer="\n", code=1)
+    assert said.stdout == ""
+    question, answered = said.stderr.splitlines()
+    assert re.fullmatch(case.question, question), question
+    assert answered == "Go on? [y/N] outboxq: nothing was changed"
+    assert state(case.database) == before
+
+
+def test_on_a_real_terminal_return_changes_nothing(database):
+    fill(database)
     before = state(database)
-    code, said = on_terminal(database, *words, answers=[("Go on? [y/N] ", "\n")])
+    code, said = on_terminal(database, "task", "cancel", "-q", "mail", answers=[("Go on? [y/N] ", "\n")])
     assert code == 1
-    assert re.search(rf"^{case.question}\nGo on", said, re.MULTILINE), said
+    assert "waiting and running tasks of the queue 'mail': 2 will be cancelled\nGo on? [y/N] \n" in said
     assert said.endswith("outboxq: nothing was changed\n")
     assert state(database) == before
 
@@ -177,7 +187,8 @@ def test_a_yes_does_it(case):
     assert state(case.database) != before
 
 
-def test_a_yes_on_a_real_terminal_does_it(database):
+def test_a_yes_on_a_real_terminal_does_it(sqlite):
+    database = sqlite
     fill(database)
     code, said = on_terminal(database, "failed", "discard", "--all", answers=[("Go on? [y/N] ", "y\n")])
     assert (code, "3 discarded" in said) == (0, True), said
@@ -238,7 +249,8 @@ def test_of_several_ids_none_is_changed_if_one_is_no_dead_letter(database):
     assert everything(database) == before
 
 
-def test_a_hostile_name_in_the_question_controls_nothing(database):
+def test_a_hostile_name_in_the_question_controls_nothing(sqlite):
+    database = sqlite
     failed(database, queue=HOSTILE, task_name=HOSTILE)
     code, said = on_terminal(database, "failed", "discard", "-q", HOSTILE, answers=[("[y/N] ", "n\n")])
     assert code == 1
@@ -248,7 +260,8 @@ def test_a_hostile_name_in_the_question_controls_nothing(database):
     assert not set("\x1b\u202e") & set(dry.output)
 
 
-def test_what_fails_after_the_question_is_left_alone(database):
+def test_what_fails_after_the_question_is_left_alone(postgresql):
+    database = postgresql
     fill(database)
 
     def fails_then(running: subprocess.Popen[bytes]) -> None:

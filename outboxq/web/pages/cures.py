@@ -19,31 +19,33 @@ class Offer:
     command: str
     """The line to type in a shell."""
     href: str | None = None
-    """The page where it can be done; None: there is none."""
+    """The page where it can be done; None: there is none, or it is the page that is shown."""
     action: str | None = None
     """The URL that the button's form is sent to; None: the cure is no button, or the viewer may not act."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """The fields of that form."""
     is_final: bool = False
-    """True: what the button does cannot be undone."""
+    """True: what the cure does cannot be undone."""
 
 
-def offers(request: PageRequest, cures: Iterable[Cure]) -> list[Offer]:
-    """Return what the page offers for each cure."""
-    return [_offer(request, cure) for cure in cures]
+def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[Offer]:
+    """Return what the page offers for each cure. `with_final`: also as a button what cannot be undone; else it is a link."""
+    return [_offer(request, cure, with_final=with_final) for cure in cures]
 
 
-def _offer(request: PageRequest, cure: Cure) -> Offer:
+def _offer(request: PageRequest, cure: Cure, *, with_final: bool) -> Offer:
     group, *words = cure.command
-    find = _PAGES.get(group)
-    action, fields = _button(request, cure) if request.viewer.may_act else (None, {})
+    find, is_final = _PAGES.get(group), cure.command[:2] in _FINAL
+    may = request.viewer.may_act and (with_final or not is_final)
+    action, fields = _button(request, cure) if may else (None, {})
+    href = None if find is None else find(request, words)
     return Offer(
         purpose=cure.purpose,
         command=request.outbox.integration.front_end.typed(cure.command),
-        href=None if find is None else find(request, words),
+        href=None if href == _here(request) else href,
         action=action,
         fields=fields,
-        is_final=action is not None and cure.command[:2] in _FINAL,
+        is_final=is_final,
     )
 
 
@@ -56,6 +58,12 @@ def _button(request: PageRequest, cure: Cure) -> tuple[str | None, Mapping[str, 
     if (route := _ON_TASKS.get((*name, *cure.command[3:]))) is not None:
         return request.url(route, task_id=UUID(target[0])), {"back": _shown_task(request)}
     return None, {}
+
+
+def _here(request: PageRequest) -> str | None:
+    """Return the URL of the task's page that is shown; None on any other page."""
+    task_id = _shown_task(request)
+    return request.url("task", task_id=task_id) if task_id else None
 
 
 def _shown_task(request: PageRequest) -> str:
@@ -96,6 +104,7 @@ _BY_NAME: Final[Mapping[tuple[str, ...], str]] = {
 """The commands that are a button: an action that takes a name and can be undone."""
 _ON_TASKS: Final[Mapping[tuple[str, ...], str]] = {
     ("task", "run-now"): "task_run_now",
+    ("task", "cancel"): "task_cancel",
     ("task", "cancel", "--force"): "task_cancel_now",
     ("failed", "redrive"): "task_redrive",
     ("failed", "discard"): "task_discard",

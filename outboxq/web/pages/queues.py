@@ -9,7 +9,7 @@ from ...model import LATEST
 from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
 from ..request import PageRequest, View
 from .cures import offers
-from .ranges import axis_of, charts_of, chosen, tabs
+from .ranges import axis_of, charts_of, chosen, nothing, tabs
 
 LIMITS = HealthLimits(queue_paused=True)
 """The rules of what needs attention on a page: a pause too, though it may be meant."""
@@ -31,8 +31,8 @@ def one_page(request: PageRequest) -> View:
     mine = next((one for one in found.queues if one.queue == name), Statistics(queue=name))
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
     axis = axis_of(chosen(request), found.at)
-    trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step, queue=name)
-    held = request.store.queues.held_keys(name, limit=_KEYS)
+    trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step, queue=name, held_keys=_KEYS)
+    charts = charts_of(axis, trends)
     workers = [one for one in found.workers if one.works_on(name)]
     problems = [one for one in once(found.problems) if one.subject == name and one.rule is not Rule.SCHEDULE_OVERDUE]
     return View(
@@ -44,10 +44,11 @@ def one_page(request: PageRequest) -> View:
             "queue": mine,
             "settings": settings,
             "problems": [(one, offers(request, one.cures)) for one in problems],
-            "charts": charts_of(axis, trends),
+            "charts": charts,
+            "nothing": nothing(request, charts),
             "ranges": tabs(request, "queue", name=name),
-            "held": held,
-            "is_cut": len(held) == _KEYS,
+            "held": trends.held,
+            "is_cut": len(trends.held) == _KEYS,
             "workers": workers,
             "start": request.outbox.integration.front_end.typed(("worker", "-q", name)),
         },
@@ -56,16 +57,19 @@ def one_page(request: PageRequest) -> View:
             "settings": settings,
             "problems": problems,
             "trends": trends,
-            "held_keys": held,
             "workers": workers,
         },
     )
 
 
 def once(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems without the pauses that another problem of the queue names already."""
-    named = {one.subject for one in problems if one.rule is Rule.OLDEST}
-    return [one for one in problems if one.rule is not Rule.QUEUE_PAUSED or one.subject not in named]
+    """Return the problems without those that another one of the same queue explains: old tasks where no
+    worker is, and a pause that is named already.
+    """
+    unmanned = {one.subject for one in problems if one.rule is Rule.NO_WORKER}
+    kept = [one for one in problems if one.rule is not Rule.OLDEST or one.subject not in unmanned]
+    named = {one.subject for one in kept if one.rule is Rule.OLDEST}
+    return [one for one in kept if one.rule is not Rule.QUEUE_PAUSED or one.subject not in named]
 
 
 def in_order_of_trouble(queues: Iterable[Statistics], problems: Sequence[Problem]) -> list[Statistics]:
