@@ -46,6 +46,30 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_watch_pages.py::test_an_overdue_schedule_comes_first_and_says_what_helps",),
     ),
     Mutant(
+        "a look for a page of tasks begins one task too late after a look that was ended",
+        "outboxq/store/task_pages.py",
+        (('{"from_id": last}', '{"from_id": next_id(last)}'),),
+        ("tests/contract/test_task_pages.py",),
+    ),
+    Mutant(
+        "cancelling all tasks also takes those that are enqueued meanwhile",
+        "outboxq/store/cancelling.py",
+        ((' for row in found if row["created_at"] <= self.began]', " for row in found]"),),
+        ("tests/contract/test_cancel_all.py",),
+    ),
+    Mutant(
+        "the mark of change overlooks an event that is committed after a later one",
+        "outboxq/database/statements/overview.py",
+        (('cast(seen.c.sum, Text).label("events"), ', ""),),
+        ("tests/contract/test_overview.py",),
+    ),
+    Mutant(
+        "live workers are read by columns that an older schema lacks",
+        "outboxq/database/statements/workers.py",
+        (("return _live(select(*_registered))", "return _live(select(workers))"),),
+        ("tests/contract/test_registry.py",),
+    ),
+    Mutant(
         "a change of many also takes what failed after the question",
         "outboxq/task/bulk.py",
         (("return self.before if self.until is None else min(self.before, self.until)", "return self.until"),),
