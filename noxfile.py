@@ -1,5 +1,6 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `browser`, `examples`,
-`mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`) are asked for by name."""
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `browser`,
+`examples`, `mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`, `bench_dashboard`) are asked for by
+name."""
 
 from __future__ import annotations
 
@@ -202,3 +203,10 @@ def bench_status(session: nox.Session) -> None:
     """What a look at the statistics costs with ten million waiting tasks."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.status", *session.posargs)
+
+
+@nox.session
+def bench_dashboard(session: nox.Session) -> None:
+    """What each page of the dashboard costs with ten million finished and ten million waiting tasks; needs some 20 GB of disk."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.dashboard", *session.posargs)

@@ -35,6 +35,11 @@ _LAYOUT = """
   if (page.scrollWidth > page.clientWidth) found.push(`the page is ${page.scrollWidth} of ${page.clientWidth} pixels wide`);
   for (const one of document.querySelectorAll("[hidden]"))
     if (one.checkVisibility()) found.push(`${one.tagName}#${one.id} is hidden and yet seen`);
+  for (const one of document.querySelectorAll("td[data-label]")) {
+    const label = getComputedStyle(one, "::before");
+    if (label.position === "absolute" && parseFloat(label.width) > parseFloat(getComputedStyle(one).paddingLeft))
+      found.push(`the label ${one.dataset.label} covers what it names`);
+  }
   const scrolls = (one) => ["auto", "scroll", "hidden", "clip"].includes(getComputedStyle(one).overflowX);
   for (const one of document.body.querySelectorAll("*")) {
     const box = one.getBoundingClientRect();
@@ -158,7 +163,7 @@ class Tab:
         return response
 
     def layout(self) -> list[str]:
-        """What is wider than the window, outside of what scrolls by itself; and what is seen though it is hidden."""
+        """What is wider than the window, outside of what scrolls by itself; what is seen though it is hidden; what is covered."""
         return list(self.page.evaluate(_LAYOUT))
 
     def accessibility(self) -> list[str]:

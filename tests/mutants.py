@@ -74,6 +74,28 @@ MUTANTS = (
         "outboxq/web/freshness.py",
         (("                if changes == self._changes:  #", "                if True:  #"),),
         ("tests/integrations/dashboard/test_freshness.py",),
+        "a change of many also takes what failed after the question",
+        "outboxq/task/bulk.py",
+        (("return self.before if self.until is None else min(self.before, self.until)", "return self.until"),),
+        ("tests/integrations/dashboard/test_bulk.py",),
+    ),
+    Mutant(
+        "a second click starts a second task that changes many",
+        "outboxq/web/pages/bulk.py",
+        (("using(request.outbox, idempotency_key=wanted.digest)", "using(request.outbox)"),),
+        ("tests/integrations/dashboard/test_bulk.py",),
+    ),
+    Mutant(
+        "a dead letter is redriven with a key that another task has, though no box was ticked",
+        "outboxq/web/pages/task_actions.py",
+        (('takes_key_back = request.form.get("take_key_back") == "yes"', "takes_key_back = True"),),
+        ("tests/integrations/dashboard/test_task_pages.py",),
+    ),
+    Mutant(
+        "values of secret names are hidden at the top level only",
+        "outboxq/model/redaction.py",
+        (("return _written(value, hidden, newline)", "return _written(value, None, newline)"),),
+        ("tests/unit/test_redaction.py",),
     ),
     Mutant(
         "a bucket of a histogram for Prometheus has only what no smaller one has",

@@ -15,14 +15,15 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "demo": Place(".demo:demo", "Run a small shop, kill a worker, check that nothing is lost."),
     "upgrade": Place(".upgrade:upgrade", "Create or upgrade the tables, subscriptions and schedules."),
     "worker": Place(".worker:worker", "Run the tasks of APP until SIGTERM, SIGINT or SIGHUP."),
+    "workers": Place(".workers:workers", "List the live workers."),
     "status": Place(".status:status", "Show counts, rates and durations of each queue."),
     "log": Place(".log:log", "Print the events of all tasks, or of one, in their order."),
     "task": Place(".tasks:task", "Inspect tasks, or change one."),
     "failed": Place(".failed:failed", "List, redrive or discard dead letters."),
     "enqueue": Place(".enqueue:enqueue", "Enqueue a task, and print its id."),
-    "emit": Place(".enqueue:emit", "Emit an event: enqueue each task that subscribes to the topic."),
+    "emit": Place(".enqueue:emit", "Emit an event to the tasks that subscribe to its topic."),
     "subscription": Place(".subscriptions:subscription", "List or remove the subscriptions of tasks to topics."),
-    "queue": Place(".queues:queue", "Pause or limit a queue, or set the order of its keys."),
+    "queue": Place(".queues:queue", "List, show, pause or limit queues, or order their keys."),
     "schedule": Place(".schedules:schedule", "List, add or change schedules."),
     "web": Place(".web:web", "Serve the dashboard until SIGTERM, SIGINT or SIGHUP."),
     "partition": Place(".maintenance:partition", "Partition the task history by time (PostgreSQL)."),
@@ -30,6 +31,9 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "prune": _PRUNE,
     "grants": Place(".grants:grants", "Print the GRANTs that a PostgreSQL role needs."),
     "verify": Place(".maintenance:verify", "Check that outboxq's tables are consistent."),
+    "check": Place(".check:check", "Print what needs attention; exit with 1 if anything does."),
+    "db": Place(".db:db", "Show the revision, the upgrades and the sizes of the tables."),
+    "completion": Place(".completion:completion", "Print the script for completion in bash, zsh or fish."),
 }
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=Callable[..., Any])
 
 DATABASE_URL = "OUTBOXQ_DATABASE_URL"
 APP = "OUTBOXQ_APP"
@@ -78,11 +79,22 @@ def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         values = {name: kwargs.pop(name, None) for name in DATABASE_PARAMETERS}
         with opened(given(click.get_current_context(), values)) as store:
-            store.ensure_current()
+            if not _is_for_any_schema(command):
+                store.ensure_current()
             kwargs["store"] = store
             return command(*args, **kwargs)
 
     return wrapped
+
+
+def any_schema(command: C) -> C:
+    """Mark the function of a command that also runs where the tables are missing, too old or too new."""
+    command.any_schema = True  # type: ignore[attr-defined]
+    return command
+
+
+def _is_for_any_schema(command: object) -> bool:
+    return bool(getattr(command, "any_schema", False))
 
 
 def run_on_store(command: click.Command, store: Callable[[], Store], /, **options: Any) -> None:
@@ -90,7 +102,8 @@ def run_on_store(command: click.Command, store: Callable[[], Store], /, **option
     run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # the function of the command
     with speaking_plainly():
         known = store()
-        known.ensure_current()
+        if not _is_for_any_schema(run):
+            known.ensure_current()
         run(store=known, **options)
 
 

@@ -1,4 +1,4 @@
-"""`outboxq enqueue` and `outboxq emit`: a task or an event by hand, checked before anything is written."""
+"""`outboxq enqueue` and `outboxq emit`: a task or an event from the command line, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _due(store: Store, options: Mapping[str, Any]) -> str:
 @_options_of_both
 @database_options
 def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options: Any) -> None:
-    """Emit an event: enqueue each task that subscribes to the topic.
+    """Emit an event to the tasks that subscribe to its topic.
 
     The tasks that are enqueued are printed, with --dry-run those that would be. An event that no task subscribes to is
     recorded as event_unrouted.

@@ -13,6 +13,7 @@ from .console import span
 from .database import database_options
 from .groups import Group
 from .output import show
+from .queue_report import HEAD, cells, list_, show_
 
 if TYPE_CHECKING:
     from ..store import QueueSettings, Store
@@ -41,15 +42,7 @@ def _concurrency(_context: click.Context, _parameter: click.Parameter, value: st
 
 @click.group(cls=Group)
 def queue() -> None:
-    """Pause or limit a queue, or set the order of its keys."""
-
-
-@queue.command("list")
-@database_options
-def list_(store: Store) -> None:
-    """List queues with non-default settings."""
-    found = store.queues.settings()
-    _print(found, found)
+    """List, show, pause or limit queues, or order their keys."""
 
 
 @queue.command()
@@ -105,12 +98,8 @@ def order(store: Store, name: str, first: str) -> None:
 
 
 def _print_one(settings: QueueSettings) -> None:
-    _print([settings], settings)
+    show(HEAD, [cells(settings)], records=settings)
 
 
-def _print(settings: list[QueueSettings], records: object) -> None:
-    rows = []
-    for one in settings:
-        rate = None if one.rate is None else f"{one.rate[0]} in {one.rate[1]}"
-        rows.append((one.queue, one.paused_at, one.concurrency, rate, "turns" if one.fair else "oldest"))
-    show(("queue", "paused since", "concurrency", "rate", "order"), rows, records=records)
+for _command in (list_, show_):
+    queue.add_command(_command)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from ..model import EARLIEST, LATEST
 from ..model.rules import check_rule, describe, parse_rule, rule_of, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.upcoming import next_tick, next_ticks, sentence_of
-from .confirmation import Change
+from .confirmation import Change, Exactly, confirmed, yes_option
 from .console import plain, short, span, speaking_plainly, table
 from .database import database_options, present_outbox
 from .groups import Group
@@ -208,12 +209,18 @@ def add_retention(store: Store, age: timedelta) -> None:
 
 @schedule.command()
 @click.argument("name")
+@click.option("--dry-run", is_flag=True, help="Change nothing. Print what would be deleted.")
 @database_options
-def remove(store: Store, name: str) -> None:
+def remove(store: Store, name: str, *, dry_run: bool) -> None:
     """Delete a schedule.
 
     Its planted ticks that are not due yet are cancelled. A schedule that APP declares comes back with its next worker.
     """
+    if dry_run:
+        found = store.schedules.get(name)
+        sentence = f"{found.name!r}, which enqueues {found.task_name} {sentence_of(found)}, would be deleted"
+        tell(sentence, {"name": name, "removed": False})
+        return
     store.schedules.remove(name)
     tell("removed", {"name": name, "removed": True})
 
@@ -258,14 +265,20 @@ def trigger(store: Store, name: str) -> None:
 @click.option("--from", "start", type=MOMENT, required=True, help="Moment of the first tick.")
 @click.option("--to", "end", type=MOMENT, required=True, help="Moment before which the last tick is.")
 @click.option("--dry-run", is_flag=True, help="Print the ticks, and enqueue nothing.")
+@yes_option
 @database_options
-def backfill(store: Store, name: str, start: datetime, end: datetime, *, dry_run: bool) -> None:
+def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bool, dry_run: bool) -> None:
     """Enqueue the ticks of a past time that have no task.
 
+    What the tasks do cannot be taken back, so the command asks first.
     Write the moments in ISO 8601. Without an offset they are in the time zone of the schedule.
     """
     tz = store.schedules.get(name).tz
-    ticks = store.schedules.backfill(name, _in_zone(start, tz), _in_zone(end, tz), dry_run=dry_run)
+    fill = partial(store.schedules.backfill, name, _in_zone(start, tz), _in_zone(end, tz))
+    if not dry_run:
+        what = f"ticks of the schedule {name!r} from {start} to before {end}"
+        confirmed(lambda: Exactly(number=len(fill(dry_run=True))), what, yes=yes, dry_run=False, done="enqueued")
+    ticks = fill(dry_run=dry_run)
     if wants_json():
         change = Change(action="enqueued", changed=0 if dry_run else len(ticks), matched=len(ticks), dry_run=dry_run)
         write_json(merged(change, {"ticks": ticks}))

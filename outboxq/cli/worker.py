@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..integration.front_end import FrontEnd
@@ -56,6 +57,25 @@ class Rerunnable(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = tuple(args)
         return super().parse_args(ctx, args)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Return the context of `workers list` for the words ``list …``, and else that of this command.
+
+        An application in a module `list` is written ``list:outbox``.
+        """
+        above = None if parent is None else parent.command
+        if args[:1] == ["list"] and parent is not None and isinstance(above, click.Group):
+            group = above.get_command(parent, "workers")
+            if isinstance(group, click.Group) and (listing := group.get_command(parent, "list")) is not None:
+                return listing.make_context(f"{info_name} list", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the options and, where the application stands, the word `list` too."""
+        own = [CompletionItem("list", help="List the live workers.")] if "list".startswith(incomplete) else []
+        return own + super().shell_complete(ctx, incomplete)
 
 
 def none_if_empty(_context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -182,7 +202,8 @@ def none_if_empty(_context: click.Context, _option: click.Parameter, value: tupl
 def worker(context: click.Context, /, app: str | None, app_argument: str | None, **options: Any) -> None:
     """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
 
-    Running tasks may finish. A second signal, or SIGQUIT, gives them back at once.
+    Running tasks may finish. A second signal, or SIGQUIT, gives them back at once. SIGUSR1 prints the stacks of all threads.
+    `worker list` lists the live workers.
     """
     app = one_app(context, app_argument, app)
     if app is None:

@@ -59,7 +59,7 @@ from .tasks import Attempt
 from .time_partitions import TimePartitions
 from .trends import Trends
 from .unknown_tasks import UnknownRun
-from .workers import LiveWorker, Workers
+from .workers import LiveWorker, Presence, Workers
 
 __all__ = [
     "Attempt",
@@ -83,6 +83,7 @@ __all__ = [
     "Overview",
     "PartitionSize",
     "Percentiles",
+    "Presence",
     "Problem",
     "QueueSample",
     "QueueSettings",

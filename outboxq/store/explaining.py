@@ -175,7 +175,8 @@ def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     if silent := silence(task, ends, now):
         overdue = f"its {name} has not extended its lease for {span_of(silent)}, as it should have"
         return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back")
-    return Explanation(Reason.RUNNING, f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it")
+    sentence = f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it"
+    return Explanation(Reason.RUNNING, sentence, _cure("ask it to stop", "task", "cancel", task.id))
 
 
 def is_impossible_lease(task: TaskExecution) -> bool:
@@ -294,7 +295,8 @@ def unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | No
     if any(task.task_name in one.task_names for one in taking):
         return None
     known = f"no live worker that would take it knows the task {task.task_name!r}"
-    return Explanation(Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts")
+    cure = _cure("start a worker that knows it", "worker", "-q", task.queue)
+    return Explanation(Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", cure)
 
 
 def _next(target: Target, task: TaskExecution, values: Mapping[str, Any], workers: list[LiveWorker]) -> Explanation:

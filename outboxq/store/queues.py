@@ -23,7 +23,7 @@ from .workers import live_workers
 
 _LONGEST = timedelta(days=3650)
 _LOOKED_AT = 10_000
-_MOST_WAITING = 1_000
+MOST_WAITING = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,9 +123,9 @@ class Queues:
 
     def held_keys(self, queue: str, *, limit: int = 50, using: object = None) -> builtins.list[HeldKey]:
         """Return up to `limit` partition keys of a queue that dead letters hold, those held for longest first."""
-        values = {"queue": storable(queue, "queue"), "limit": positive(limit), "most": _MOST_WAITING + 1}
+        values = {"queue": storable(queue, "queue"), "limit": positive(limit), "most": MOST_WAITING + 1}
         rows = self._store.read(statements.held_keys, **values, using=using)
-        return [HeldKey(**{**row, "waiting": counted_to(_MOST_WAITING, row["waiting"])}) for row in rows]
+        return [held_key_of(row) for row in rows]
 
     def _say(self, queue: str, using: object, **settings: Any) -> QueueSettings:
         if not queue:
@@ -149,6 +149,10 @@ class Queues:
             return settings_of(row)
 
         return self._store.run(work, using=using)
+
+
+def held_key_of(row: Row) -> HeldKey:
+    return HeldKey(**{**row, "waiting": counted_to(MOST_WAITING, row["waiting"])})
 
 
 def settings_of(row: Row) -> QueueSettings:

@@ -92,7 +92,7 @@ class Samples:
             ends = [*begins[1:], end]
             packed = target.dialect.pack("steps", samples.STEPS, list(zip(begins, ends, strict=True)))
             found = {row.pop("begins_at"): row for row in target.run(samples.series, {"queue": queue, **packed})}
-            return [DepthPoint(at=at, **found.get(at, {})) for at in begins]
+            return [depth_of(at, found.get(at)) for at in begins]
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
@@ -147,6 +147,13 @@ class Samples:
         self._store.run(lambda target: target.run(samples.thin_out, span), begin=Begin.ASYNCHRONOUS)
         self._thinned_before = before
         self._store.run(lambda target: target.run(samples.forget, {"before": present - KEPT}), begin=Begin.ASYNCHRONOUS)
+
+
+def depth_of(at: datetime, row: Row | None, prefix: str = "") -> DepthPoint:
+    """Return the point of a step with these sums, in columns that begin with `prefix`; None: it has no sample."""
+    if row is None:
+        return DepthPoint(at=at)
+    return DepthPoint(at=at, **{state: int(row[f"{prefix}{state}"]) for state in samples.STATES})
 
 
 def counted(rows: Sequence[Row]) -> dict[str, Row]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from ..database.dialects import Begin
-from ..database.statements import schema, time_partitions
 from ..database.statements import system as statements
+from ..database.statements import time_partitions
 from ..database.target import Target
 from .table_sizes import TableSize, sizes_of
 from .transactions import Transactions
@@ -29,6 +29,8 @@ class PartitionSize:
 class System:
     """The database: its schema, its version, and the sizes of what is in it."""
 
+    at: datetime
+    """Time of the look."""
     revision: str
     """Revision of the schema."""
     oldest_code: str
@@ -48,20 +50,20 @@ class System:
 
 
 def system(store: Transactions, *, using: object = None) -> System:
-    """Return what the database says of itself. Four statements at most, none of which reads a row of the tables of tasks."""
+    """Return what the database says of itself. Three statements at most, none of which reads a row of the tables of tasks."""
     return store.run(partial(_read, store), using=using, begin=Begin.READ)
 
 
 def _read(store: Transactions, target: Target) -> System:
     store.ensure_schema(target)
-    (version,) = target.run(schema.version)
     (server,) = target.run(statements.server, store.values(target))
     oldest = server["oldest_snapshot_at"]
     measures = target.dialect.measures_tables
     partitions = target.run(time_partitions.sizes) if target.dialect.has_partitions else []
     return System(
-        revision=version["version_num"],
-        oldest_code=version["oldest_code"],
+        at=server["now"],
+        revision=server["revision"],
+        oldest_code=server["oldest_code"],
         server=f"{server['name']} {server['version'].partition(' ')[0]}",
         size=server["size"],
         tables=sizes_of(target) if measures else [],

@@ -62,6 +62,14 @@ class LiveWorker:
         return takes(self.topics, topic)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Presence:
+    """The workers that were seen lately, and the moment at which that was asked."""
+
+    at: datetime
+    workers: builtins.list[LiveWorker]
+
+
 class Workers:
     """Live workers, as they describe themselves."""
 
@@ -148,11 +156,16 @@ class Workers:
 
     def list(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> builtins.list[LiveWorker]:
         """The workers that were seen within this time, the oldest first."""
-        within = duration(live_within, "live_within")
+        return self.presence(live_within, using=using).workers
 
-        def work(target: Target) -> list[LiveWorker]:
+    def presence(self, within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> Presence:
+        """Return the workers that were seen within this time, the oldest first, and the database's time."""
+        span = duration(within, "live_within")
+
+        def work(target: Target) -> Presence:
             now = target.run(tasks.now, self._store.values(target))[0]["now"]
-            return live_workers(target, now, within, described=can_read(self._store, target, PROCESSES))
+            described = can_read(self._store, target, PROCESSES)
+            return Presence(at=now, workers=live_workers(target, now, span, described=described))
 
         return self._store.run(work, using=using, begin=Begin.READ)
 

@@ -190,7 +190,7 @@ class Dashboard:
         finally:
             self._freshness.forget()
         outcome = answer.notice if isinstance(answer, Redirect) else answer.title
-        target = {**asked.path, **{name: value for name, value in asked.form.items() if name != FIELD}}
+        target = {**asked.path, **asked.query, **{name: value for name, value in asked.form.items() if name != FIELD}}
         who = asked.viewer.name or f"a viewer at {visit.browser.client.address}"
         log.info("%s: %s %s: %s", *map(one_line, (who, route.name, target, outcome)))
         if isinstance(answer, Redirect):

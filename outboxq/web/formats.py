@@ -83,9 +83,20 @@ def plain(value: object) -> str:
 
 
 def breakable(value: object) -> Markup:
-    """Return `plain` text that a browser may break behind dots, slashes, dashes, colons and underscores."""
-    parts = re.split(r"(?<=[./:_-])", plain(value))
+    """Return `plain` text that a browser may break behind dots, slashes, dashes, colons and underscores.
+
+    A name that would not be seen is named: else its link could not be found.
+    """
+    text = plain(value)
+    if value is not None and not text.strip():
+        return escape("(blank name)" if text else "(empty name)")
+    parts = re.split(r"(?<=[./:_-])", text)
     return Markup("<wbr>").join(map(escape, parts))
+
+
+def sentence(value: str) -> str:
+    """Return a text with a capital at its begin, and the rest as it is."""
+    return value[:1].upper() + value[1:]
 
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -95,6 +106,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "size": size,
     "span": span,
     "number": number,
+    "sentence": sentence,
     "plain": plain,
     "breakable": breakable,
 }

@@ -26,6 +26,7 @@ _LETTER = [("failed", "redrive"), ("failed", "discard")]
 CURES = {
     Reason.FAILED: _LETTER,
     Reason.KEY_HELD: _LETTER,
+    Reason.RUNNING: [("task", "cancel")],
     Reason.CANCEL_REQUESTED: [("task", "cancel")],
     Reason.DELAYED: [("task", "run-now")],
     Reason.RETRY_LATER: [("task", "run-now")],
@@ -36,6 +37,7 @@ CURES = {
     Reason.RATE_LIMIT: [("queue", "limit")],
     Reason.NO_WORKER: [("worker", "-q")],
     Reason.TOPIC_UNWANTED: [("worker", "-q")],
+    Reason.TASK_UNKNOWN: [("worker", "-q")],
     Reason.INCONSISTENT: [("verify", "--repair")],
 }
 

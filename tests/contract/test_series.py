@@ -9,6 +9,7 @@ import pytest
 
 from outboxq import migrations
 from outboxq.errors import InvalidArgument
+from outboxq.model import EventType, OnDeadLetter, Outcome
 from outboxq.model.histograms import BUCKETS
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import DepthPoint, MetricPoint, QueueSample, Store, TaskMetric
@@ -120,3 +121,26 @@ def test_trends_are_both_series_at_once(database):
     assert [one.ready for one in database.frozen.trends(**span, queue="mail").depths] == [45, None, 100, None]
     with pytest.raises(InvalidArgument, match="at most 2000 points"):
         database.frozen.trends(**span | {"step": 1, "since": since - 10 * HOUR})
+
+
+def test_trends_have_the_held_keys_of_the_queue_if_they_are_asked_for(database):
+    for key in ("a", "b"):
+        database.add(queue="mail", partition_key=key, on_dead_letter=OnDeadLetter.HOLD)
+        database.add(queue="mail", partition_key=key)
+        (claim,) = database.claim(queues=["mail"])
+        database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError")])
+        database.clock.advance(1)
+    span = {"since": database.clock.now - HOUR, "until": database.clock.now, "step": MINUTE}
+    held = database.frozen.queues.held_keys("mail")
+    assert [one.partition_key for one in held] == ["a", "b"]
+    assert database.frozen.trends(**span, queue="mail", held_keys=50).held == held
+    assert database.frozen.trends(**span, queue="mail", held_keys=1).held == held[:1]
+    assert database.frozen.trends(**span, queue="other", held_keys=50).held == []
+    assert database.frozen.trends(**span, queue="mail").held == []
+
+
+def test_sums_that_no_integer_of_the_database_holds_are_shown_all_the_same(database):
+    since = database.clock.now
+    database.frozen.samples.record([QueueSample(queue=str(number), failed=2**62) for number in range(3)])
+    (point,) = database.frozen.samples.series(since=since, until=since + MINUTE, step=MINUTE)
+    assert point.failed == 3 * 2**62

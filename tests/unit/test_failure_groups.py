@@ -15,7 +15,10 @@ from outboxq.model.failure_groups import HEAD, group_of, message_of
         ("ValueError: no", "ValueError: no"),
         ("KeyError: 'order-7'\n  more", "KeyError: …"),
         ("TimeoutError: after 30.5 s on host 10.0.0.1:5432", "TimeoutError: after … s on host …"),
-        (f"NotFound: {uuid4()} and {uuid4()}", "NotFound: … and …"),
+        (
+            "NotFound: ae0073ee-74e7-4b01-874f-c53f8372fa96 and 923a3118-ca09-413e-af29-013ae2d1c023",
+            "NotFound: … and …",
+        ),
         ("Bad: deadbeef01 but dead beef, 0xFF at line 12", "Bad: … but dead beef, … at line …"),
         ("can't find user 12's file", "can't find user …'s file"),
         ('refused: "a" is not "b"', "refused: … is not …"),

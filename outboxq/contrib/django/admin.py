@@ -11,8 +11,8 @@ from django.utils.timezone import get_current_timezone_name as zone
 
 from ...model import TaskStatus
 from ...model.redaction import HIDDEN, redacted
-from .admin_actions import ActingAdmin
 from .admin_detail import story_of
+from .admin_failures import FailuresAdmin
 from .admin_list import CreatedFilter, QueueFilter, StatusFilter, TaskFilter, TaskList, as_uuid
 from .admin_queues import QueueSettingsAdmin
 from .admin_schedules import TaskScheduleAdmin
@@ -59,7 +59,7 @@ def _moment(name: str) -> Any:
     return moment
 
 
-class TaskExecutionAdmin(ActingAdmin):
+class TaskExecutionAdmin(FailuresAdmin):
     """The admin of tasks, for users with the view permission. Each action needs a permission of its own.
 
     To show more or less, register a subclass instead: see `alias`, `hidden` and `show_arguments`.

@@ -8,10 +8,12 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Delete,
+    Double,
     Select,
     Text,
     bindparam,
     case,
+    cast,
     delete,
     func,
     literal_column,
@@ -58,11 +60,14 @@ def latest(g: Grammar) -> Select[Any]:
 
 STEPS: Columns = {"begins_at": Instant, "ends_at": Instant}
 """The columns of the batch :steps."""
+STATES = ("ready", "delayed", "running", "failed")
+"""The numbers of a sample."""
 
 
 def series(g: Grammar) -> Select[Any]:
     """Select the last sample of each of :steps, with the sums of all queues or of :queue; NULL where the step has none.
 
+    The sums are no integers, because these could be too large for the database, while a chart needs no more than 15 digits.
     Each step is one look-up in the primary key, however many samples there are.
     """
     step = g.rows("steps", STEPS)
@@ -71,10 +76,8 @@ def series(g: Grammar) -> Select[Any]:
     moments = select(step.c.begins_at, last.label("at")).cte("moments").prefix_with("MATERIALIZED")
     wanted = or_(_queue.is_(None), _sample.queue == _queue)
     numbers = (
-        func.sum(case((wanted, _sample[name]), else_=literal_column("0")), type_=BigInteger)
-        .cast(BigInteger)
-        .label(name)
-        for name in ("ready", "delayed", "running", "failed")
+        func.sum(cast(case((wanted, _sample[name]), else_=literal_column("0")), Double), type_=Double).label(name)
+        for name in STATES
     )
     return (
         select(moments.c.begins_at.label("begins_at"), *numbers)

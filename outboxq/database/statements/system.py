@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Select, Text, column, func, literal_column, null, select, table
 
 from ..column_types import Instant
+from ..tables import version_table
 from .grammar import Grammar
 
 _activity = table(
@@ -22,8 +23,12 @@ _prepared = table("pg_prepared_xacts", column("database", Text), column("prepare
 
 
 def server(g: Grammar) -> Select[Any]:
-    """Select the database's name and version, its bytes, and the begin of the oldest transaction that has a snapshot."""
-    return g.server()
+    """Select the database's name and version, its bytes, the begin of the oldest transaction that has a snapshot, and the revision
+    of our schema with the oldest code that it admits.
+    """
+    found, schema = g.server().subquery("server"), version_table.c
+    revision, oldest_code = (select(one).scalar_subquery() for one in (schema.version_num, schema.oldest_code))
+    return select(found, revision.label("revision"), oldest_code.label("oldest_code"))
 
 
 def server_of_postgresql(now: Any) -> Select[Any]:

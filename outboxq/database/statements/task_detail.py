@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, Uuid, and_, bindparam, case, func, select
+from sqlalchemy import Select, Uuid, bindparam, case, func, select
 
 from ..tables import (
     dead_letters,
@@ -33,16 +33,18 @@ def one(g: Grammar) -> Select[Any]:
     """
     execution, entry, claim, key = task_executions.c, task_outbox.c, partition_claims.c, idempotency_keys.c
     settings, letter, first = queue_settings.c, dead_letters.c, task_outbox.alias("first").c
-    of_key = and_(claim.queue == execution.queue, claim.partition_key == execution.partition_key)
-    other = task_leases.alias("other")
-    running = select(func.count()).select_from(other).where(other.c.queue == execution.queue)
+    # As subqueries: a join of the claims reads all of them, since the planner cannot tell that one key has one row.
+    of_key = select(claim.task_execution_id).where(
+        claim.queue == execution.queue, claim.partition_key == execution.partition_key
+    )
+    lease = task_leases.alias("lease")
+    running = select(func.count()).select_from(lease).where(lease.c.queue == execution.queue)
     head = first_of_key(first, execution.queue, execution.partition_key)
     idempotency = select(key.key).where(key.task_execution_id == execution.id).order_by(key.key).limit(1)
     return (
         with_lease()
         .outerjoin(task_outbox, entry.task_execution_id == execution.id)
         .outerjoin(queue_settings, settings.queue == execution.queue)
-        .outerjoin(partition_claims, of_key)
         .outerjoin(dead_letters, letter.task_execution_id == execution.id)
         .add_columns(
             g.now.label("now"),
@@ -50,8 +52,8 @@ def one(g: Grammar) -> Select[Any]:
             entry.available_at.label("entry_available_at"),
             entry.priority.label("entry_priority"),
             *(settings[name].label(f"queue_{name}") for name in SETTINGS),
-            claim.task_execution_id.label("key_owner"),
-            claim.held.label("key_held"),
+            of_key.correlate(task_executions).scalar_subquery().label("key_owner"),
+            of_key.with_only_columns(claim.held).correlate(task_executions).scalar_subquery().label("key_held"),
             head.correlate(task_executions).scalar_subquery().label("key_head"),
             head.with_only_columns(first.available_at)
             .correlate(task_executions)

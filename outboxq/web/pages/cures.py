@@ -25,25 +25,26 @@ class Offer:
     fields: Mapping[str, str] = field(default_factory=dict)
     """The fields of that form."""
     is_final: bool = False
-    """True: what the button does cannot be undone."""
+    """True: what the cure does cannot be undone."""
 
 
-def offers(request: PageRequest, cures: Iterable[Cure]) -> list[Offer]:
-    """Return what the page offers for each cure."""
-    return [_offer(request, cure) for cure in cures]
+def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[Offer]:
+    """Return what the page offers for each cure. `with_final`: also as a button what cannot be undone; else it is a link."""
+    return [_offer(request, cure, with_final=with_final) for cure in cures]
 
 
-def _offer(request: PageRequest, cure: Cure) -> Offer:
+def _offer(request: PageRequest, cure: Cure, *, with_final: bool) -> Offer:
     group, *words = cure.command
-    find = _PAGES.get(group)
-    action, fields = _button(request, cure) if request.viewer.may_act else (None, {})
+    find, is_final = _PAGES.get(group), cure.command[:2] in _FINAL
+    may = request.viewer.may_act and (with_final or not is_final)
+    action, fields = _button(request, cure) if may else (None, {})
     return Offer(
         purpose=cure.purpose,
         command=request.outbox.integration.front_end.typed(cure.command),
         href=None if find is None else find(request, words),
         action=action,
         fields=fields,
-        is_final=action is not None and cure.command[:2] in _FINAL,
+        is_final=is_final,
     )
 
 

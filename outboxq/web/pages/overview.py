@@ -23,7 +23,7 @@ def page(request: PageRequest) -> View:
             "now": found.at,
             "problems": [(one, offers(request, one.cures)) for one in problems],
             "full": {name: in_full(found.queues, name) for name in ("ready", "delayed", "failed")},
-            "is_late": any(one.rule is Rule.OLDEST for one in problems),
+            "is_late": any(one.rule is Rule.OLDEST for one in found.problems),
             "charts": charts_of(axis, trends),
             "ranges": tabs(request, "overview"),
             "queues": in_order_of_trouble(found.queues, problems),

@@ -31,8 +31,7 @@ def one_page(request: PageRequest) -> View:
     mine = next((one for one in found.queues if one.queue == name), Statistics(queue=name))
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
     axis = axis_of(chosen(request), found.at)
-    trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step, queue=name)
-    held = request.store.queues.held_keys(name, limit=_KEYS)
+    trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step, queue=name, held_keys=_KEYS)
     workers = [one for one in found.workers if one.works_on(name)]
     problems = [one for one in once(found.problems) if one.subject == name and one.rule is not Rule.SCHEDULE_OVERDUE]
     return View(
@@ -46,8 +45,8 @@ def one_page(request: PageRequest) -> View:
             "problems": [(one, offers(request, one.cures)) for one in problems],
             "charts": charts_of(axis, trends),
             "ranges": tabs(request, "queue", name=name),
-            "held": held,
-            "is_cut": len(held) == _KEYS,
+            "held": trends.held,
+            "is_cut": len(trends.held) == _KEYS,
             "workers": workers,
             "start": request.outbox.integration.front_end.typed(("worker", "-q", name)),
         },
@@ -56,16 +55,19 @@ def one_page(request: PageRequest) -> View:
             "settings": settings,
             "problems": problems,
             "trends": trends,
-            "held_keys": held,
             "workers": workers,
         },
     )
 
 
 def once(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems without the pauses that another problem of the queue names already."""
-    named = {one.subject for one in problems if one.rule is Rule.OLDEST}
-    return [one for one in problems if one.rule is not Rule.QUEUE_PAUSED or one.subject not in named]
+    """Return the problems without those that another one of the same queue explains: old tasks where no
+    worker is, and a pause that is named already.
+    """
+    unmanned = {one.subject for one in problems if one.rule is Rule.NO_WORKER}
+    kept = [one for one in problems if one.rule is not Rule.OLDEST or one.subject not in unmanned]
+    named = {one.subject for one in kept if one.rule is Rule.OLDEST}
+    return [one for one in kept if one.rule is not Rule.QUEUE_PAUSED or one.subject not in named]
 
 
 def in_order_of_trouble(queues: Iterable[Statistics], problems: Sequence[Problem]) -> list[Statistics]:

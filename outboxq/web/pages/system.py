@@ -8,18 +8,17 @@ from ...database.revisions import OLDEST_SCHEMA, REVISION
 from ...errors import SchemaOutOfDate
 from ...task.pruning import PRUNE
 from ..request import PageRequest, View
-from .provisional import system
 
 
 def page(request: PageRequest) -> View:
     """Show the sizes of the tables, the oldest snapshot, the partitions, and the revision of the schema."""
-    found = system(request.store)
+    found = request.store.system()
     return View(
         template="system.html",
         title="System",
         values={
             "system": found,
-            "now": request.store.now(),
+            "now": found.at,
             "release": _release(),
             "revision": REVISION,
             "oldest_schema": OLDEST_SCHEMA,

@@ -66,7 +66,7 @@ def _shown(request: PageRequest, detail: TaskDetail) -> View:
         "detail": detail,
         "task": task,
         "why": why,
-        "offers": offers(request, why.cures),
+        "offers": offers(request, why.cures, with_final=True),
         "actions": actions,
         "next_due": _next_due(detail),
         "retry_wait": _retry_wait(detail),

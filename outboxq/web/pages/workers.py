@@ -22,7 +22,8 @@ _RUNNING = 100
 
 def page(request: PageRequest) -> View:
     """Show the workers that live, and those that have fallen silent within a day."""
-    workers, now = request.store.workers.list(_KEPT), request.store.now()
+    presence = request.store.workers.presence(_KEPT)
+    workers, now = presence.workers, presence.at
     live = [one for one in workers if is_live(one, now)]
     return View(
         template="workers.html",
@@ -42,7 +43,8 @@ def page(request: PageRequest) -> View:
 def one_page(request: PageRequest) -> View:
     """Show one worker with the tasks that it runs. Raises NotFound."""
     worker_id = request.path["worker_id"]
-    workers, now = request.store.workers.list(_KEPT), request.store.now()
+    presence = request.store.workers.presence(_KEPT)
+    workers, now = presence.workers, presence.at
     found = next((one for one in workers if one.id == worker_id), None)
     if found is None:
         raise NotFound(

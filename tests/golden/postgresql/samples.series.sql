@@ -18,37 +18,37 @@ WITH
     )
 SELECT
     moments.begins_at AS begins_at,
-    CAST(
-        sum(
+    sum(
+        CAST(
             CASE
                 WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.ready
                 ELSE 0
-            END
-        ) AS BIGINT
+            END AS DOUBLE PRECISION
+        )
     ) AS ready,
-    CAST(
-        sum(
+    sum(
+        CAST(
             CASE
                 WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.delayed
                 ELSE 0
-            END
-        ) AS BIGINT
+            END AS DOUBLE PRECISION
+        )
     ) AS delayed,
-    CAST(
-        sum(
+    sum(
+        CAST(
             CASE
                 WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.running
                 ELSE 0
-            END
-        ) AS BIGINT
+            END AS DOUBLE PRECISION
+        )
     ) AS running,
-    CAST(
-        sum(
+    sum(
+        CAST(
             CASE
                 WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.failed
                 ELSE 0
-            END
-        ) AS BIGINT
+            END AS DOUBLE PRECISION
+        )
     ) AS failed
 FROM moments
 JOIN queue_samples ON queue_samples.at = moments.at

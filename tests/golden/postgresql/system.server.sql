@@ -2,7 +2,15 @@ WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
 )
 SELECT
-    'PostgreSQL' AS name,
+    server.name,
+    server.version,
+    server.size,
+    server.oldest_snapshot_at,
+    server.now,
+    (SELECT outboxq_alembic_version.version_num FROM outboxq_alembic_version) AS revision,
+    (SELECT outboxq_alembic_version.oldest_code FROM outboxq_alembic_version) AS oldest_code
+FROM (
+    SELECT 'PostgreSQL' AS name,
     current_setting('server_version') AS version,
     pg_database_size(current_database()) AS size,
     least(
@@ -22,3 +30,4 @@ SELECT
         )
     ) AS oldest_snapshot_at,
     (SELECT clock.now FROM clock) AS now
+) AS server

@@ -18,17 +18,37 @@ WITH
     )
 SELECT
     moments.begins_at AS begins_at,
-    CAST(
-        sum(CASE WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.ready ELSE 0 END) AS BIGINT
+    sum(
+        CAST(
+            CASE
+                WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.ready
+                ELSE 0
+            END AS DOUBLE
+        )
     ) AS ready,
-    CAST(
-        sum(CASE WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.delayed ELSE 0 END) AS BIGINT
+    sum(
+        CAST(
+            CASE
+                WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.delayed
+                ELSE 0
+            END AS DOUBLE
+        )
     ) AS delayed,
-    CAST(
-        sum(CASE WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.running ELSE 0 END) AS BIGINT
+    sum(
+        CAST(
+            CASE
+                WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.running
+                ELSE 0
+            END AS DOUBLE
+        )
     ) AS running,
-    CAST(
-        sum(CASE WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.failed ELSE 0 END) AS BIGINT
+    sum(
+        CAST(
+            CASE
+                WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.failed
+                ELSE 0
+            END AS DOUBLE
+        )
     ) AS failed
 FROM moments
 JOIN queue_samples ON queue_samples.at = moments.at

@@ -38,8 +38,20 @@ SELECT
     queue_settings.rate_limit AS queue_rate_limit,
     queue_settings.rate_seconds AS queue_rate_seconds,
     queue_settings.rate_full_at AS queue_rate_full_at,
-    partition_claims.task_execution_id AS key_owner,
-    partition_claims.held AS key_held,
+    (
+        SELECT partition_claims.task_execution_id
+        FROM partition_claims
+        WHERE
+            partition_claims.queue = task_executions.queue
+            AND partition_claims.partition_key = task_executions.partition_key
+    ) AS key_owner,
+    (
+        SELECT partition_claims.held
+        FROM partition_claims
+        WHERE
+            partition_claims.queue = task_executions.queue
+            AND partition_claims.partition_key = task_executions.partition_key
+    ) AS key_held,
     (
         SELECT first.task_execution_id
         FROM task_outbox AS first
@@ -59,8 +71,8 @@ SELECT
     CASE
         WHEN (queue_settings.concurrency_limit IS NOT NULL) THEN (
             SELECT count(*) AS count_1
-            FROM task_leases AS other
-            WHERE other.queue = task_executions.queue
+            FROM task_leases AS lease
+            WHERE lease.queue = task_executions.queue
         )
     END AS queue_running,
     dead_letters.exception AS dead_letter_exception,
@@ -78,7 +90,5 @@ FROM task_executions
 LEFT OUTER JOIN task_leases ON task_leases.task_execution_id = task_executions.id
 LEFT OUTER JOIN task_outbox ON task_outbox.task_execution_id = task_executions.id
 LEFT OUTER JOIN queue_settings ON queue_settings.queue = task_executions.queue
-LEFT OUTER JOIN partition_claims ON partition_claims.queue = task_executions.queue
-    AND partition_claims.partition_key = task_executions.partition_key
 LEFT OUTER JOIN dead_letters ON dead_letters.task_execution_id = task_executions.id
 WHERE task_executions.id = :task_id

@@ -39,7 +39,7 @@ def fill_statistics(engine: Engine, now: datetime) -> None:
         wave = 1 + 0.6 * math.sin(number / 12)
         trouble = 4 if 100 <= number % 140 < 108 else 1
         for queue, task, rate, wait, run in BUSY:
-            failed = int(rate * minutes * 0.02 * trouble)
+            failed = int(rate * minutes * 0.02 * trouble + (number % 3 == 0))
             total = max(1, int(rate * minutes * wave))
             retried = int(total * 0.05 * trouble)
             metrics.append(

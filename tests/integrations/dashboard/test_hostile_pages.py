@@ -28,7 +28,8 @@ _STATE = """
     attributes.push(name);
     if (!["href", "action", "src", "value"].includes(name)) texts.push(value);
   }
-  return {text: texts.join("\\n"), attributes, marked: window.MARK !== undefined};
+  const blank = [...document.querySelectorAll("a[href], button, h1")].filter((one) => !one.textContent.trim()).map((one) => one.getAttribute("href"));
+  return {blank, text: texts.join("\\n"), attributes, marked: window.MARK !== undefined};
 }
 """.replace("MARK", hostile.MARK)
 
@@ -55,6 +56,7 @@ def attacks(tab, name, path):
     found = [f"status {answer.status}"] if answer.status != 200 else []
     found += [*tab.problems[before:], *tab.layout()]
     found += ["a script ran"] if state["marked"] else []
+    found += [f"a link to {one} without a word" for one in state["blank"]]
     found += [f"attribute {one}" for one in set(state["attributes"]) if one.startswith(("on", "hx-on", "autofocus"))]
     found += [f"invisible {one!r}" for one in set(re.findall(hostile.INVISIBLE, state["text"]))]
     return [f"{name} {path}: {one}" for one in found]

@@ -47,7 +47,7 @@ class Person:
 
     def sends(self, action, words="", **fields):
         """Fill in and send the form of an action; what is folded up is opened first. Its notice has these words."""
-        form = self.page.locator(f'main form[action$="{action}"]').first
+        form = self.page.locator(f'main form:is([action$="{action}"], [action*="{action}?"])').first
         folded = form.locator("xpath=ancestor::details[not(@open)]/summary")
         if folded.count():
             folded.first.click()

@@ -519,9 +519,9 @@ def test_every_command_looks_and_changes_where_the_application_is(shop, database
     assert "its queue is paused" in run("task", "explain", str(handle.id))[1]
     assert run("task", "cancel", str(handle.id)) == (0, "Cancelled\n")
     assert run("queue", "resume", "mail")[0] == 0
-    assert run("failed", "redrive", "--all") == (0, "0 redriven\n")
+    assert run("failed", "redrive", "--all", "--yes") == (0, "0 redriven\n")
     assert run("verify") == (0, "every invariant holds\n")
-    assert run("prune", "--older-than", "0s") == (0, "1 tasks were deleted with their events\n")
+    assert run("prune", "--older-than", "0s", "--yes") == (0, "1 tasks were deleted with their events\n")
     assert run("task", "show", str(handle.id)) == (3, f"outboxq: there is no task {handle.id}\n")
     code, said = run("grants", "web")
     assert (code, "run: outboxq grants" in said) == (2, True)

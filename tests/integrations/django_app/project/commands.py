@@ -84,10 +84,12 @@ assert (code, "outboxq.W003" in said) == (0, True), said  # it runs the checks
 assert tasks.seen == [1]
 assert str(failing.id) in typed("failed", "list")[1]
 assert "ValueError: no" in typed("task", "show", str(failing.id), "--traceback")[1]
-assert typed("failed", "redrive", "--all")[1] == "1 redriven\n"
+code, _, said = typed("failed", "redrive", "--all")
+assert (code, "--yes" in said) == (2, True), said
+assert typed("failed", "redrive", "--all", "--yes")[1] == "1 redriven\n"
 assert typed("task", "cancel", str(failing.id), "--reason=typed twice")[1] == "Cancelled\n"
 assert typed("verify") == (0, "", "every invariant holds\n")
-assert typed("prune", "--older-than", "0s") == (0, "2 tasks were deleted with their events\n", "")
+assert typed("prune", "--older-than", "0s", "--yes") == (0, "2 tasks were deleted with their events\n", "")
 code, _, said = typed("task", "explain", str(handle.id))
 assert (code, said) == (3, f"outboxq: there is no task {handle.id}\n")
 code, _, said = typed("task", "show")

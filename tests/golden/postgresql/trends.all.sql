@@ -1,10 +1,10 @@
 WITH
-    steps AS MATERIALIZED (
-        SELECT
-            steps_rows."key" AS ordinal,
-            json_extract(steps_rows.value, '$[0]') AS begins_at,
-            json_extract(steps_rows.value, '$[1]') AS ends_at
-        FROM json_each(:steps) AS steps_rows
+    steps AS (
+        SELECT batch.begins_at AS begins_at, batch.ends_at AS ends_at, batch.ordinal AS ordinal
+        FROM unnest(
+            %(steps_begins_at)s::TIMESTAMP WITH TIME ZONE[],
+            %(steps_ends_at)s::TIMESTAMP WITH TIME ZONE[]
+        ) WITH ORDINALITY AS batch(begins_at, ends_at, ordinal)
     ),
     moments AS MATERIALIZED (
         SELECT
@@ -17,67 +17,71 @@ WITH
         FROM steps
     )
 SELECT
-    both.kind,
-    both.step,
-    both.completed,
-    both.retried,
-    both.failed,
-    both.cancelled,
-    both.snoozed,
-    both.released,
-    both.lost,
-    both.timed_out,
-    both.timed_out_last,
-    both.wait_0,
-    both.wait_1,
-    both.wait_2,
-    both.wait_3,
-    both.wait_4,
-    both.wait_5,
-    both.wait_6,
-    both.wait_7,
-    both.wait_8,
-    both.wait_9,
-    both.wait_10,
-    both.wait_11,
-    both.wait_12,
-    both.wait_13,
-    both.wait_14,
-    both.wait_15,
-    both.wait_16,
-    both.wait_17,
-    both.wait_18,
-    both.wait_19,
-    both.wait_20,
-    both.wait_21,
-    both.wait_22,
-    both.run_0,
-    both.run_1,
-    both.run_2,
-    both.run_3,
-    both.run_4,
-    both.run_5,
-    both.run_6,
-    both.run_7,
-    both.run_8,
-    both.run_9,
-    both.run_10,
-    both.run_11,
-    both.run_12,
-    both.run_13,
-    both.run_14,
-    both.run_15,
-    both.run_16,
-    both.run_17,
-    both.run_18,
-    both.run_19,
-    both.run_20,
-    both.run_21,
-    both.run_22,
-    both.sampled_ready,
-    both.sampled_delayed,
-    both.sampled_running,
-    both.sampled_failed
+    found.kind,
+    found.step,
+    found.completed,
+    found.retried,
+    found.failed,
+    found.cancelled,
+    found.snoozed,
+    found.released,
+    found.lost,
+    found.timed_out,
+    found.timed_out_last,
+    found.wait_0,
+    found.wait_1,
+    found.wait_2,
+    found.wait_3,
+    found.wait_4,
+    found.wait_5,
+    found.wait_6,
+    found.wait_7,
+    found.wait_8,
+    found.wait_9,
+    found.wait_10,
+    found.wait_11,
+    found.wait_12,
+    found.wait_13,
+    found.wait_14,
+    found.wait_15,
+    found.wait_16,
+    found.wait_17,
+    found.wait_18,
+    found.wait_19,
+    found.wait_20,
+    found.wait_21,
+    found.wait_22,
+    found.run_0,
+    found.run_1,
+    found.run_2,
+    found.run_3,
+    found.run_4,
+    found.run_5,
+    found.run_6,
+    found.run_7,
+    found.run_8,
+    found.run_9,
+    found.run_10,
+    found.run_11,
+    found.run_12,
+    found.run_13,
+    found.run_14,
+    found.run_15,
+    found.run_16,
+    found.run_17,
+    found.run_18,
+    found.run_19,
+    found.run_20,
+    found.run_21,
+    found.run_22,
+    found.sampled_ready,
+    found.sampled_delayed,
+    found.sampled_running,
+    found.sampled_failed,
+    found.partition_key,
+    found.dead_letter,
+    found.failed_at,
+    found.waiting
 FROM (
     SELECT
         'counted' AS kind,
@@ -137,10 +141,14 @@ FROM (
         counted.run_20 AS run_20,
         counted.run_21 AS run_21,
         counted.run_22 AS run_22,
-        CAST(NULL AS BIGINT) AS sampled_ready,
-        CAST(NULL AS BIGINT) AS sampled_delayed,
-        CAST(NULL AS BIGINT) AS sampled_running,
-        CAST(NULL AS BIGINT) AS sampled_failed
+        CAST(NULL AS DOUBLE PRECISION) AS sampled_ready,
+        CAST(NULL AS DOUBLE PRECISION) AS sampled_delayed,
+        CAST(NULL AS DOUBLE PRECISION) AS sampled_running,
+        CAST(NULL AS DOUBLE PRECISION) AS sampled_failed,
+        CAST(NULL AS TEXT) AS partition_key,
+        CAST(NULL AS UUID) AS dead_letter,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS failed_at,
+        CAST(NULL AS BIGINT) AS waiting
     FROM (
         SELECT
             spans.step AS step,
@@ -201,17 +209,11 @@ FROM (
             CAST(sum(spans.run_22) AS BIGINT) AS run_22
         FROM (
             SELECT
-                (
-                    (
-                        CAST(strftime(:strftime_1, substr(task_metrics.at, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
-                            substr(task_metrics.at, :substr_3, :substr_4) AS INTEGER
-                        )
-                    ) - (
-                        CAST(strftime(:strftime_2, substr(:since, :substr_5, :substr_6)) AS INTEGER) * :param_2 + CAST(
-                            substr(:since, :substr_7, :substr_8) AS INTEGER
-                        )
+                CASE
+                    WHEN (isfinite(%(since)s::TIMESTAMP WITH TIME ZONE) AND isfinite(task_metrics.at)) THEN CAST(
+                        EXTRACT(epoch FROM task_metrics.at - %(since)s::TIMESTAMP WITH TIME ZONE) * %(param_1)s::INTEGER AS BIGINT
                     )
-                ) / :step AS step,
+                END / %(step)s::BIGINT AS step,
                 task_metrics.completed AS completed,
                 task_metrics.retried AS retried,
                 task_metrics.failed AS failed,
@@ -269,27 +271,21 @@ FROM (
                 task_metrics.run_22 AS run_22
             FROM task_metrics
             WHERE
-                task_metrics.at >= :since
-                AND task_metrics.at < :until
-                AND (:queue IS NULL OR task_metrics.queue = :queue)
-                AND (:task_name IS NULL OR task_metrics.task_name = :task_name)
+                task_metrics.at >= %(since)s::TIMESTAMP WITH TIME ZONE
+                AND task_metrics.at < %(until)s::TIMESTAMP WITH TIME ZONE
+                AND (%(queue)s::VARCHAR IS NULL OR task_metrics.queue = %(queue)s::VARCHAR)
+                AND (%(task_name)s::VARCHAR IS NULL OR task_metrics.task_name = %(task_name)s::VARCHAR)
         ) AS spans
         GROUP BY spans.step
     ) AS counted
     UNION ALL
     SELECT
         'sampled' AS kind,
-        (
-            (
-                CAST(strftime(:strftime_3, substr(sampled.begins_at, :substr_9, :substr_10)) AS INTEGER) * :param_3 + CAST(
-                    substr(sampled.begins_at, :substr_11, :substr_12) AS INTEGER
-                )
-            ) - (
-                CAST(strftime(:strftime_4, substr(:since, :substr_13, :substr_14)) AS INTEGER) * :param_4 + CAST(
-                    substr(:since, :substr_15, :substr_16) AS INTEGER
-                )
+        CASE
+            WHEN (isfinite(%(since)s::TIMESTAMP WITH TIME ZONE) AND isfinite(sampled.begins_at)) THEN CAST(
+                EXTRACT(epoch FROM sampled.begins_at - %(since)s::TIMESTAMP WITH TIME ZONE) * %(param_2)s::INTEGER AS BIGINT
             )
-        ) / :step AS step,
+        END / %(step)s::BIGINT AS step,
         CAST(NULL AS BIGINT) AS completed,
         CAST(NULL AS BIGINT) AS retried,
         CAST(NULL AS BIGINT) AS failed,
@@ -348,44 +344,48 @@ FROM (
         sampled.ready AS sampled_ready,
         sampled.delayed AS sampled_delayed,
         sampled.running AS sampled_running,
-        sampled.failed AS sampled_failed
+        sampled.failed AS sampled_failed,
+        CAST(NULL AS TEXT) AS partition_key,
+        CAST(NULL AS UUID) AS dead_letter,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS failed_at,
+        CAST(NULL AS BIGINT) AS waiting
     FROM (
         SELECT
             moments.begins_at AS begins_at,
-            CAST(
-                sum(
+            sum(
+                CAST(
                     CASE
-                        WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.ready
+                        WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.ready
                         ELSE 0
-                    END
-                ) AS BIGINT
+                    END AS DOUBLE PRECISION
+                )
             ) AS ready,
-            CAST(
-                sum(
+            sum(
+                CAST(
                     CASE
-                        WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.delayed
+                        WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.delayed
                         ELSE 0
-                    END
-                ) AS BIGINT
+                    END AS DOUBLE PRECISION
+                )
             ) AS delayed,
-            CAST(
-                sum(
+            sum(
+                CAST(
                     CASE
-                        WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.running
+                        WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.running
                         ELSE 0
-                    END
-                ) AS BIGINT
+                    END AS DOUBLE PRECISION
+                )
             ) AS running,
-            CAST(
-                sum(
+            sum(
+                CAST(
                     CASE
-                        WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.failed
+                        WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.failed
                         ELSE 0
-                    END
-                ) AS BIGINT
+                    END AS DOUBLE PRECISION
+                )
             ) AS failed
         FROM moments
         JOIN queue_samples ON queue_samples.at = moments.at
         GROUP BY moments.begins_at
     ) AS sampled
-) AS both
+) AS found
