@@ -74,6 +74,8 @@ MUTANTS = (
         "outboxq/web/freshness.py",
         (("                if changes == self._changes:  #", "                if True:  #"),),
         ("tests/integrations/dashboard/test_freshness.py",),
+    ),
+    Mutant(
         "a change of many also takes what failed after the question",
         "outboxq/task/bulk.py",
         (("return self.before if self.until is None else min(self.before, self.until)", "return self.until"),),
