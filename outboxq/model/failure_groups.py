@@ -11,12 +11,15 @@ _LONGEST = 200
 """The number of characters of a group's message."""
 _VARYING = re.compile(
     r"""
-    (?<!\w)'[^'\n]*'(?!\w) | (?<!\w)"[^"\n]*"(?!\w)  # quoted texts
-    | \b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b  # uuids
-    | \b0x[0-9a-f]+\b | \b(?=[a-f]*[0-9])[0-9a-f]{8,}\b  # hexadecimal numbers
+    (?=['"0-9a-fA-F])(?:  # what can begin so is looked at: three times as fast
+    (?<!\w)(?:'[^'\n]*'|"[^"\n]*")(?!\w)  # quoted texts
+    | \b(?:
+        [0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}  # uuids
+        | 0[xX][0-9a-fA-F]+ | (?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}  # hexadecimal numbers
+    )\b
     | [0-9]+(?:[.,:][0-9]+)*  # numbers, dates and times
-    """,
-    re.VERBOSE | re.IGNORECASE,
+    )""",
+    re.VERBOSE,
 )
 _CUT_WORD = re.compile(r"[\w'\"-]*$")
 

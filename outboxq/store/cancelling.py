@@ -20,7 +20,7 @@ from .arguments import positive
 from .counts import Count, counted_to
 from .operations import freed, marked, was_done
 from .rows import event_data
-from .task_pages import SCAN, source_of, wanted
+from .task_pages import SCAN, ending, next_id, source_of, wanted
 from .tasks import now
 from .transactions import Transactions
 
@@ -63,7 +63,7 @@ def count_tasks(
                 cut = len(target.run(rest, values)) > (queue is None)
         return counted_to(most, found, cut=cut)
 
-    return store.run(work, using=using, begin=Begin.SNAPSHOT)
+    return store.run(work, using=using, begin=Begin.READ)
 
 
 def cancel_all(
@@ -138,7 +138,7 @@ class _Walk:
                 return False
             values["limit"] = BATCH if self.left is None else min(BATCH, self.left)
             look = partial(self._look, status=status, values=values)
-            ids, after = self.store.run(look, using=self.using, begin=Begin.SNAPSHOT)
+            ids, after = self.store.run(look, using=self.using, begin=Begin.READ)
             if ids:
                 moved = self._change(ids)
                 self.cancelled += moved
@@ -146,20 +146,18 @@ class _Walk:
                 self.on_progress(self.cancelled)
             if after is None:
                 return True
-            values["from_id"] = UUID(int=after.int + 1)
+            values["from_id"] = next_id(after)
 
     def _look(self, target: Target, *, status: TaskStatus, values: dict[str, Any]) -> tuple[list[UUID], UUID | None]:
         """Return the next ids, and the last id that was looked at; None: there are no more."""
         source = source_of(target, status, values)
         given = self.store.values(target, **values)
+        ended = ending(target, source, given, up=True)
         found = target.run(statements.NEXT_IDS[source], given)
         ids = [row["id"] for row in found if row["created_at"] <= self.began]
         if len(found) == values["limit"]:
             return ids, found[-1]["id"]
-        if source == "queue":
-            return ids, None
-        end = target.run(statements.END[f"{source}_up"], given)
-        return ids, end[0]["id"] if end[1:] else None
+        return ids, ended
 
     def _change(self, ids: Sequence[UUID]) -> int:
         """Change one batch, in the order of the ids, so that two operators wait for each other, and not both."""

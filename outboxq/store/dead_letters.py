@@ -10,16 +10,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
+from ..database.dialects import Begin
 from ..database.statements import dead_letters as statements
 from ..database.statements import operations
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
-from ..model.failure_groups import HEAD
 from ..model.uuid7 import uuid7
 from .arguments import aware, identifier, positive, storable
 from .counts import Count, counted_to
-from .dead_letter_groups import DeadLetterGroups, group_id, group_of_row, grouped
+from .dead_letter_groups import DeadLetterGroups, group_id, grouped, with_groups
 from .idempotency import regain_keys
 from .operations import freed, marked, was_done
 from .rows import event_data
@@ -31,6 +31,8 @@ log = logging.getLogger("outboxq.store")
 LOOKED_AT = 10_000
 """The number of the newest dead letters that are grouped."""
 _BATCH = 500
+_LOOKS = (500, 2_500, LOOKED_AT - 3_000)
+"""The numbers of dead letters among which those of one group are looked for, one after the other."""
 _NAMED = 10
 """The number of left-out dead letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
@@ -110,31 +112,28 @@ class DeadLetters:
 
     def _of_group(self, group: str, values: dict[str, Any], using: object) -> builtins.list[DeadLetter]:
         """Return the dead letters of a group among the next 10 000."""
-        found: list[DeadLetter] = []
-        limit, looked = values["limit"], 0
-        values["limit"] = _BATCH
-        while looked < LOOKED_AT and len(found) < limit:
-            rows = self._store.read(statements.newest, **values, using=using)
-            found += [
-                DeadLetter(**row)
-                for row in rows
-                if group_of_row({**row, "head": (row["last_error"] or "")[:HEAD]}) == group
-            ]
-            if len(rows) < _BATCH:
-                break
-            looked += len(rows)
-            values["after_failed_at"], values["after_id"] = rows[-1]["failed_at"], rows[-1]["id"]
-        return found[:limit]
+
+        def work(target: Target) -> builtins.list[DeadLetter]:
+            wanted, ids, given = values["limit"], builtins.list[UUID](), dict(values)
+            for given["limit"] in _LOOKS:
+                rows = target.run(statements.newest_with_errors, given)
+                ids += [row["id"] for row, mine in with_groups(rows) if mine == group]
+                if len(rows) < given["limit"] or len(ids) >= wanted:
+                    break
+                given["after_failed_at"], given["after_id"] = rows[-1]["failed_at"], rows[-1]["id"]
+            packed = target.dialect.pack("chosen", statements.GIVEN, [(one,) for one in ids[:wanted]])
+            return [DeadLetter(**row) for row in target.run(statements.given, packed)]
+
+        return self._store.run(work, using=using, begin=Begin.READ)
 
     def groups(self, *, limit: int = 100, using: object = None, **wanted: Unpack[Wanted]) -> DeadLetterGroups:
         """Return up to `limit` groups of the newest 10 000 dead letters that match, the largest first. Raises InvalidArgument."""
-        group, values = group_id(wanted.get("group")), _filters(wanted) | {"limit": LOOKED_AT + 1}
+        group, values = group_id(wanted.get("group")), _filters(wanted) | _from_the_newest(LOOKED_AT + 1)
         positive(limit)
-        rows = self._store.read(statements.folded, **values, using=using)
-        looked = sum(row["number"] for row in rows)
-        found = [one for one in grouped(rows) if group in {None, one.id}]
-        is_complete = looked <= LOOKED_AT and len(found) <= limit
-        return DeadLetterGroups(groups=found[:limit], looked_at=min(looked, LOOKED_AT), is_complete=is_complete)
+        rows = self._store.read(statements.newest_with_errors, **values, using=using)
+        found = [one for one in grouped(rows[:LOOKED_AT]) if group in {None, one.id}]
+        is_complete = len(rows) <= LOOKED_AT and len(found) <= limit
+        return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), LOOKED_AT), is_complete=is_complete)
 
     def count(self, *, most: int = 100_000, using: object = None, **wanted: Unpack[Wanted]) -> Count:
         """Count the dead letters that match, up to `most`; of a `group`, those among the newest `most` ones. Raises
@@ -143,9 +142,10 @@ class DeadLetters:
         group, values = group_id(wanted.get("group")), _filters(wanted) | {"limit": positive(most, "most") + 1}
         if group is None:
             return counted_to(most, self._store.read(statements.count, **values, using=using)[0]["tasks"])
-        rows = self._store.read(statements.folded, **values, using=using)
-        found = sum(one.count for one in grouped(rows) if one.id == group)
-        return counted_to(most, found, cut=sum(row["number"] for row in rows) > most)
+        values |= _from_the_newest(most + 1)
+        rows = self._store.read(statements.newest_with_errors, **values, using=using)
+        found = sum(mine == group for _, mine in with_groups(rows[:most]))
+        return counted_to(most, found, cut=len(rows) > most)
 
     def redrive_all(
         self,
@@ -207,7 +207,8 @@ class DeadLetters:
                 break
             values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
             if group is not None:
-                found = [row for row in found if group_of_row(row) == group][: None if left is None else left - moved]
+                mine = [row for row, other in with_groups(found) if other == group]
+                found = mine[: None if left is None else left - moved]
                 if not found:
                     continue
             request = str(uuid7())
@@ -252,6 +253,10 @@ class _How:
     on_progress: Callable[[int], None] | None
     stop: Callable[[], bool] | None
     using: object
+
+
+def _from_the_newest(limit: int) -> dict[str, Any]:
+    return {"limit": limit, "after_failed_at": _LAST[0], "after_id": _LAST[1]}
 
 
 def _counting(rows: Sequence[tuple[Any, ...]], request: str) -> Callable[[Target], int | None]:

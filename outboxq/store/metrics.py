@@ -237,20 +237,19 @@ def percentiles(histogram: Sequence[int] | None) -> Percentiles | None:
     return Percentiles(**known) if known else None
 
 
-def point_of(at: datetime, step: timedelta, sums: Row | None) -> MetricPoint:
+def point_of(at: datetime, step: timedelta, row: Row | None) -> MetricPoint:
     """Return the point of a step with these sums; None: nothing was counted in it."""
-    if sums is None:
+    if row is None:
         return MetricPoint(at=at, step=step)
-    row = _numbers(sums)
     return MetricPoint(
         at=at,
         step=step,
         completed=row["completed"],
-        failed=row["failures"],
-        retried=row["retries"],
+        failed=row["failed"] + row["timed_out_last"],
+        retried=row["retried"] + row["timed_out"] - row["timed_out_last"],
         cancelled=row["cancelled"],
-        wait=percentiles(row["wait"]),
-        run=percentiles(row["run"]),
+        wait=percentiles([row[name] for name in statements.WAIT]),
+        run=percentiles([row[name] for name in statements.RUN]),
     )
 
 

@@ -72,11 +72,11 @@ def tasks(
     """
     values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until, worker=worker)
     look = partial(_page, store, status=status, values=values, limit=positive(limit))
-    page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.SNAPSHOT)
+    page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
     found = page.tasks
     while page.is_cut and status in {TaskStatus.RUNNING, TaskStatus.FAILED} and len(found) < limit:
         on = {"before": page.older, "after": None} if after is None else {"before": before, "after": page.newer}
-        page = store.run(partial(look, **on), using=using, begin=Begin.SNAPSHOT)
+        page = store.run(partial(look, **on), using=using, begin=Begin.READ)
         found = found + page.tasks if after is None else page.tasks + found
     return found[:limit] if after is None else found[-limit:]
 
@@ -104,7 +104,7 @@ def task_page(
     """
     values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until, worker=worker)
     look = partial(_page, store, status=status, values=values, limit=positive(limit), before=before, after=after)
-    return store.run(look, using=using, begin=Begin.SNAPSHOT)
+    return store.run(look, using=using, begin=Begin.READ)
 
 
 def wanted(
@@ -138,6 +138,27 @@ def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, An
     return source
 
 
+def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> UUID | None:
+    """Bound the look, and return the last id that it looks at; None: it comes to the end before.
+
+    What is written or deleted after this makes the look longer or shorter, but it ends at the same id.
+    """
+    if source == "queue":
+        return None
+    end = target.run(statements.END[f"{source}_{'up' if up else 'down'}"], given)
+    if not end[1:]:
+        return None
+    last: UUID = end[0]["id"]
+    given |= {"to_id": next_id(last)} if up else {"from_id": last}
+    return last
+
+
+def _is_filtered(status: TaskStatus | None, given: Mapping[str, Any]) -> bool:
+    """Return whether a look may leave rows out."""
+    named = ("queue", "task_name", "partition_key", "topic", "worker")
+    return status in {TaskStatus.COMPLETED, TaskStatus.CANCELLED} or any(given[name] is not None for name in named)
+
+
 def _page(
     store: Transactions,
     target: Target,
@@ -154,20 +175,20 @@ def _page(
     if before is not None:
         given["to_id"] = min(given["to_id"], identifier(before))
     if after is not None:
-        given["from_id"] = max(given["from_id"], _next(identifier(after)))
+        given["from_id"] = max(given["from_id"], next_id(identifier(after)))
     given = store.values(target, **given)
+    up = after is not None and before is None
     source = source_of(target, status, given)
-    way = f"{source}_{'up' if after is not None and before is None else 'down'}"
-    found = [execution_of(row) for row in target.run(statements.PAGE[way], given)]
+    ended = ending(target, source, given, up=up) if _is_filtered(status, given) else None
+    found = [execution_of(row) for row in target.run(statements.PAGE[f"{source}_{'up' if up else 'down'}"], given)]
     rest = len(found) > limit
-    ended: UUID | None = None
-    if not rest and source != "queue" and (end := target.run(statements.END[way], given))[1:]:
-        ended = end[0]["id"]
+    if rest:
+        ended = None
     page = partial(TaskPage, is_cut=ended is not None, looked_at=given["scan"])
-    if after is not None and before is None:
+    if after is not None and up:
         listed = found[-limit:]
         return page(
-            tasks=listed, newer=listed[0].id if rest else ended, older=listed[-1].id if listed else _next(after)
+            tasks=listed, newer=listed[0].id if rest else ended, older=listed[-1].id if listed else next_id(after)
         )
     listed = found[:limit]
     newer = listed[0].id if listed else UUID(int=max(0, given["to_id"].int - 1))
@@ -175,6 +196,6 @@ def _page(
     return page(tasks=listed, older=listed[-1].id if rest else ended, newer=None if is_newest else newer)
 
 
-def _next(task_id: UUID) -> UUID:
+def next_id(task_id: UUID) -> UUID:
     """Return the id after this one."""
     return UUID(int=min(task_id.int + 1, LAST.int))

@@ -76,7 +76,7 @@ def test_a_count_ends_at_its_bound(database, several):
     assert letters.count(most=7) == Count(number=7)
     assert letters.count(most=2, task="mail.other") == Count(number=1)
     group = letters.groups().groups[0].id
-    assert letters.count(most=5, group=group) == Count(number=3, at_least=True), "of the newest six"
+    assert letters.count(most=5, group=group) == Count(number=2, at_least=True), "of the newest five"
 
 
 def test_groups_look_at_the_newest(database, several, monkeypatch):

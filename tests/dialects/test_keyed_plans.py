@@ -268,7 +268,6 @@ MOST_PAGES = {
 }
 MOST_STEPS = {
     "before sleeping, the wall": 80 * WALL,
-    "list of dead letters": 150_000,  # SQLite reads all of a look, which ends after 10,000 rows
     **dict.fromkeys(CLAIMS, 25_000),
 }
 """Of SQLite's virtual machine: to read the entries of one queue takes a million."""

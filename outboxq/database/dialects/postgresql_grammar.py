@@ -10,6 +10,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     ColumnElement,
+    Double,
     FromClause,
     Integer,
     Select,
@@ -67,6 +68,14 @@ class PostgresGrammar(Grammar):
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         micros = cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
         return case((and_(func.isfinite(earlier), func.isfinite(later)), micros))
+
+    def steps(
+        self, earlier: ColumnElement[Any], later: ColumnElement[Any], micros: ColumnElement[Any]
+    ) -> ColumnElement[int]:
+        # EXTRACT would compute with numerics, and take four times as long.
+        seconds = func.date_part(literal_column("'epoch'"), later - earlier, type_=Double)
+        exact = seconds * literal_column("1000000.0::float8", Double) + literal_column("0.5::float8", Double)
+        return cast(func.floor(exact / cast(micros, Double)), BigInteger)
 
     def hour(self, moment: ColumnElement[Any]) -> ColumnElement[datetime]:
         return func.date_trunc(literal_column("'hour'"), moment, literal_column("'UTC'"), type_=Instant)

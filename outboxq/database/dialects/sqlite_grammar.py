@@ -75,6 +75,11 @@ class SqliteGrammar(Grammar):
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         return _micros(later) - _micros(earlier)
 
+    def steps(
+        self, earlier: ColumnElement[Any], later: ColumnElement[Any], micros: ColumnElement[Any]
+    ) -> ColumnElement[int]:
+        return self.between(earlier, later) // micros
+
     def hour(self, moment: ColumnElement[Any]) -> ColumnElement[datetime]:
         head = func.substr(type_coerce(moment, Text), literal_column("1"), literal_column("14"), type_=Text)
         return type_coerce(head + literal_column("'00:00.000000+00:00'", Text), Instant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -23,7 +24,7 @@ from ...model.failure_groups import HEAD
 from ..column_types import Instant
 from ..tables import dead_letters, partition_claims, task_executions
 from .claim import limit
-from .grammar import Grammar
+from .grammar import Columns, Grammar
 
 _letter = dead_letters.c
 _SAME = {name: bindparam(name, type_=Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")}
@@ -33,6 +34,7 @@ _exception_end = bindparam("exception_end", type_=Text, required=True)
 _since = bindparam("since", type_=Instant, required=True)
 _until = bindparam("until", type_=Instant, required=True)
 _one, _head_length = (literal_column(str(number), Integer) for number in (1, HEAD))
+_ALIKE = ("queue", "task_name", "exception")
 _after = tuple_(
     bindparam("after_failed_at", type_=Instant, required=True), bindparam("after_id", type_=Uuid, required=True)
 )
@@ -48,6 +50,11 @@ def newest(g: Grammar) -> Select[Any]:
         .cte("page")
         .prefix_with("MATERIALIZED")
     )
+    return _listed(g, page)
+
+
+def _listed(g: Grammar, page: Any) -> Select[Any]:
+    """Select these dead letters with what their tasks have besides, newest first."""
     execution, claim = task_executions.c, partition_claims.c
     held = select(claim.task_execution_id).where(claim.task_execution_id == page.c.task_execution_id, claim.held)
     return (
@@ -79,49 +86,41 @@ def oldest(_: Grammar) -> Select[Any]:
 
 
 def oldest_with_errors(_: Grammar) -> Select[Any]:
-    """Select as `oldest` does, with the task's name, the exception and the beginning of the error."""
-    page = (
-        select(dead_letters)
-        .where(_matches(), tuple_(_letter.failed_at, _letter.task_execution_id) > _after)
-        .order_by(_letter.failed_at, _letter.task_execution_id)
-        .limit(limit)
-        .cte("page")
-        .prefix_with("MATERIALIZED")
-    )
-    columns = (page.c.task_execution_id.label("id"), page.c.failed_at, page.c.task_name, page.c.exception)
-    return select(*columns, _head(page).label("head")).order_by(page.c.failed_at, page.c.task_execution_id)
+    """Select as `oldest` does, with the queue, the task's name, the exception and the beginning of the error."""
+    after = tuple_(_letter.failed_at, _letter.task_execution_id) > _after
+    return _with_errors(after, (_letter.failed_at, _letter.task_execution_id))
+
+
+def newest_with_errors(_: Grammar) -> Select[Any]:
+    """Select the same of the matching dead letters before (:after_failed_at, :after_id), newest first."""
+    before = tuple_(_letter.failed_at, _letter.task_execution_id) < _after
+    return _with_errors(before, (_letter.failed_at.desc(), _letter.task_execution_id.desc()))
+
+
+def _with_errors(where: ColumnElement[bool], order: Sequence[Any]) -> Select[Any]:
+    page = select(dead_letters).where(_matches(), where).order_by(*order).limit(limit).subquery("page")
+    columns = (page.c.task_execution_id.label("id"), page.c.failed_at, *(page.c[name] for name in _ALIKE))
+    found = select(*columns, _head(page).label("head"))
+    down = order[0] is not _letter.failed_at
+    by = (page.c.failed_at, page.c.task_execution_id)
+    return found.order_by(*(column.desc() if down else column for column in by))
+
+
+def given(g: Grammar) -> Select[Any]:
+    """Select the dead letters of the batch :chosen, newest first."""
+    ids = g.rows("chosen", GIVEN).c.id
+    page = select(dead_letters).where(g.among(_letter.task_execution_id, ids)).cte("page").prefix_with("MATERIALIZED")
+    return _listed(g, page)
+
+
+GIVEN: Columns = {"id": Uuid()}
+"""The columns of the batch."""
 
 
 def count(_: Grammar) -> Select[Any]:
     """Count the matching dead letters, up to :limit."""
     some: Select[Any] = select(literal_column("1").label("one")).where(_matches()).limit(limit)
     return select(func.count().label("tasks")).select_from(some.subquery("some"))
-
-
-def folded(_: Grammar) -> Select[Any]:
-    """Fold the newest :limit matching dead letters: a row for each queue, task, exception and beginning of the error."""
-    newest = (
-        select(dead_letters)
-        .where(_matches())
-        .order_by(_letter.failed_at.desc(), _letter.task_execution_id.desc())
-        .limit(limit)
-        .subquery("newest")
-    )
-    alike = ("queue", "task_name", "exception")
-    letter = select(
-        newest.c.task_execution_id, newest.c.failed_at, *(newest.c[name] for name in alike), _head(newest).label("head")
-    ).subquery("letter")
-    same = [*(letter.c[name] for name in alike), letter.c.head]
-    order = (letter.c.failed_at.desc(), letter.c.task_execution_id.desc())
-    numbered = select(
-        *same,
-        letter.c.task_execution_id.label("newest"),
-        letter.c.failed_at.label("last_failed_at"),
-        func.min(letter.c.failed_at, type_=Instant).over(partition_by=same).label("first_failed_at"),
-        func.count().over(partition_by=same).label("number"),
-        func.row_number().over(partition_by=same, order_by=order).label("place"),
-    ).subquery("numbered")
-    return select(*(column for column in numbered.c if column.name != "place")).where(numbered.c.place == 1)
 
 
 def _head(letter: Any) -> ColumnElement[str]:

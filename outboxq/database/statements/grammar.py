@@ -103,6 +103,12 @@ class Grammar(ABC):
         """Return the exact number of microseconds between two times."""
 
     @abstractmethod
+    def steps(
+        self, earlier: ColumnElement[Any], later: ColumnElement[Any], micros: ColumnElement[Any]
+    ) -> ColumnElement[int]:
+        """Return the number of whole steps of so many microseconds between two times."""
+
+    @abstractmethod
     def hour(self, moment: ColumnElement[Any]) -> ColumnElement[datetime]:
         """Return the begin of the hour of a time, in UTC."""
 

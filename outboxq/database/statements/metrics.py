@@ -57,6 +57,8 @@ SUMMED: Columns = {
     **{name: Integer() for name in (*WAIT, *RUN)},
 }
 """The columns that are added up."""
+SERIES = ("completed", "retried", "failed", "cancelled", "timed_out", "timed_out_last", *WAIT, *RUN)
+"""The columns of which a series has the sums."""
 METRIC: Columns = {"id": Uuid(), "queue": Text(), "task_name": Text(), **SUMMED}
 
 _metric = task_metrics.c
@@ -154,13 +156,12 @@ def series(g: Grammar) -> Select[Any]:
     """Select the sums of each step of :step microseconds from :since to before :until, of one :queue or :task_name or all."""
     micros = bindparam("step", type_=BigInteger, required=True)
     same = [or_(wanted.is_(None), _metric[name] == wanted) for name, wanted in _WANTED.items()]
-    names = tuple(name for name in SUMMED if name not in SECONDS)
     spans = (
-        select((g.between(_since, _metric.at) // micros).label("step"), *(_metric[name] for name in names))
+        select(g.steps(_since, _metric.at, micros).label("step"), *(_metric[name] for name in SERIES))
         .where(_metric.at >= _since, _metric.at < _until, *same)
         .subquery("spans")
     )
-    sums = (cast(func.sum(spans.c[name]), BigInteger).label(name) for name in names)
+    sums = (cast(func.sum(spans.c[name]), BigInteger).label(name) for name in SERIES)
     return select(spans.c.step, *sums).group_by(spans.c.step)
 
 

@@ -1,7 +1,8 @@
 """Select a page of tasks by their ids, which contain their times: from the table that holds those of a status.
 
-Each look begins at one id, goes up or down in the order of the ids by a unique index, and ends after :scan rows. So a page costs
-the same whatever the size of the tables, and the next page begins where the look ended.
+Each look begins at one id, goes up or down in the order of the ids by a unique index, and ends after :scan rows: where a filter may
+leave out most of them, the last of these rows is found first, and bounds the look. So a page costs the same whatever the size of the
+tables, and the next page begins where the look ended.
 """
 
 from __future__ import annotations
@@ -82,16 +83,10 @@ def _source(name: str) -> tuple[FromClause, Any, ColumnElement[bool]]:
 
 
 def _ids(source: str, *, up: bool) -> Select[Any]:
-    """Select the ids of up to :limit matching tasks among the first :scan of the source."""
+    """Select the ids of up to :limit matching tasks of the source between the two ids."""
     rows, ids, counts = _source(source)
     columns = [rows.c[name].label(name) for name in _SAME if name in rows.c]
-    looked = (
-        select(ids.label("id"), *columns)
-        .where(ids >= _from_id, ids < _to_id, counts)
-        .order_by(ids if up else ids.desc())
-        .limit(_scan)
-        .subquery("looked")
-    )
+    looked = select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
     # With a limit it is looked up task by task, and not read for all tasks of the worker at once.
     worked = (
         select(_event.sequence_num)

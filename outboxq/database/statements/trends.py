@@ -1,4 +1,4 @@
-"""What was counted and what was sampled in each step of time, and the keys that dead letters hold, in one statement."""
+"""Read the counts and the samples of each step of time, and the keys that dead letters hold, in one statement."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HELD: Mapping[str, Any] = {
 }
 _COLUMNS: Mapping[str, Any] = {
     "step": BigInteger(),
-    **{name: BigInteger() for name in metrics.SUMMED if name not in metrics.SECONDS},
+    **{name: BigInteger() for name in metrics.SERIES},
     **{f"{SAMPLED}{state}": Double() for state in samples.STATES},
     **HELD,
 }

@@ -6,7 +6,7 @@ from ...store import Rule
 from ..request import PageRequest, View
 from .cures import offers
 from .queues import LIMITS, in_full, in_order_of_trouble, once
-from .ranges import axis_of, charts_of, chosen, tabs
+from .ranges import axis_of, charts_of, chosen, nothing, tabs
 
 
 def page(request: PageRequest) -> View:
@@ -15,6 +15,7 @@ def page(request: PageRequest) -> View:
     problems = once(found.problems)
     axis = axis_of(chosen(request), found.at)
     trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step)
+    charts = charts_of(axis, trends)
     return View(
         template="overview.html",
         title="Overview",
@@ -24,7 +25,8 @@ def page(request: PageRequest) -> View:
             "problems": [(one, offers(request, one.cures)) for one in problems],
             "full": {name: in_full(found.queues, name) for name in ("ready", "delayed", "failed")},
             "is_late": any(one.rule is Rule.OLDEST for one in found.problems),
-            "charts": charts_of(axis, trends),
+            "charts": charts,
+            "nothing": nothing(request, charts),
             "ranges": tabs(request, "overview"),
             "queues": in_order_of_trouble(found.queues, problems),
         },

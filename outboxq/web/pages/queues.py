@@ -9,7 +9,7 @@ from ...model import LATEST
 from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
 from ..request import PageRequest, View
 from .cures import offers
-from .ranges import axis_of, charts_of, chosen, tabs
+from .ranges import axis_of, charts_of, chosen, nothing, tabs
 
 LIMITS = HealthLimits(queue_paused=True)
 """The rules of what needs attention on a page: a pause too, though it may be meant."""
@@ -32,6 +32,7 @@ def one_page(request: PageRequest) -> View:
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
     axis = axis_of(chosen(request), found.at)
     trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step, queue=name, held_keys=_KEYS)
+    charts = charts_of(axis, trends)
     workers = [one for one in found.workers if one.works_on(name)]
     problems = [one for one in once(found.problems) if one.subject == name and one.rule is not Rule.SCHEDULE_OVERDUE]
     return View(
@@ -43,7 +44,8 @@ def one_page(request: PageRequest) -> View:
             "queue": mine,
             "settings": settings,
             "problems": [(one, offers(request, one.cures)) for one in problems],
-            "charts": charts_of(axis, trends),
+            "charts": charts,
+            "nothing": nothing(request, charts),
             "ranges": tabs(request, "queue", name=name),
             "held": trends.held,
             "is_cut": len(trends.held) == _KEYS,

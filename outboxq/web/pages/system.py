@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from ...database.revisions import OLDEST_SCHEMA, REVISION
+from ...database.revisions import REVISION
 from ...errors import SchemaOutOfDate
 from ...task.pruning import PRUNE
 from ..request import PageRequest, View
+
+_BROUGHT = (
+    ("0002", "schedules (0002)"),
+    ("0003", "charts and statistics (0003)"),
+    ("0004", "headers in the SQL function (0004)"),
+    ("0005", "hosts, versions and busy threads of workers (0005)"),
+)
+"""What a page can show from a revision of the schema on."""
 
 
 def page(request: PageRequest) -> View:
@@ -21,7 +29,7 @@ def page(request: PageRequest) -> View:
             "now": found.at,
             "release": _release(),
             "revision": REVISION,
-            "oldest_schema": OLDEST_SCHEMA,
+            "missing": [words for since, words in _BROUGHT if found.revision < since],
             "upgrade": request.outbox.integration.front_end.typed(("upgrade",)),
             "retention": _retention(request),
             "add_retention": request.outbox.integration.front_end.typed(("schedule", "add-retention", "90d")),

@@ -11,8 +11,6 @@ FROM (
         WHERE
             task_outbox.task_execution_id >= %(from_id)s::UUID
             AND task_outbox.task_execution_id < %(to_id)s::UUID
-        ORDER BY task_outbox.task_execution_id
-        LIMIT %(scan)s::BIGINT
     ) AS looked
     WHERE
         (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)

@@ -10,8 +10,6 @@ WITH page AS MATERIALIZED (
             task_executions.topic AS topic
         FROM task_executions
         WHERE task_executions.id >= %(from_id)s::UUID AND task_executions.id < %(to_id)s::UUID
-        ORDER BY task_executions.id DESC
-        LIMIT %(scan)s::BIGINT
     ) AS looked
     WHERE
         (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)

@@ -8,8 +8,6 @@ WITH page AS MATERIALIZED (
             AND task_leases.task_execution_id < %(to_id)s::UUID
             AND (%(queue)s::VARCHAR IS NULL OR task_leases.queue = %(queue)s::VARCHAR)
             AND (%(worker)s::UUID IS NULL OR task_leases.worker_id = %(worker)s::UUID)
-        ORDER BY task_leases.task_execution_id
-        LIMIT %(scan)s::BIGINT
     ) AS looked
     WHERE
         (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)

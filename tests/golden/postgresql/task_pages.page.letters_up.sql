@@ -11,8 +11,6 @@ WITH page AS MATERIALIZED (
         WHERE
             dead_letters.task_execution_id >= %(from_id)s::UUID
             AND dead_letters.task_execution_id < %(to_id)s::UUID
-        ORDER BY dead_letters.task_execution_id
-        LIMIT %(scan)s::BIGINT
     ) AS looked
     WHERE
         (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)

@@ -26,8 +26,6 @@ WITH
                 mine.topic AS topic
             FROM mine
             WHERE mine.id >= %(from_id)s::UUID AND mine.id < %(to_id)s::UUID
-            ORDER BY mine.id
-            LIMIT %(scan)s::BIGINT
         ) AS looked
         WHERE
             (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)

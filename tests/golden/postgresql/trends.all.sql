@@ -23,9 +23,6 @@ SELECT
     found.retried,
     found.failed,
     found.cancelled,
-    found.snoozed,
-    found.released,
-    found.lost,
     found.timed_out,
     found.timed_out_last,
     found.wait_0,
@@ -90,9 +87,6 @@ FROM (
         counted.retried AS retried,
         counted.failed AS failed,
         counted.cancelled AS cancelled,
-        counted.snoozed AS snoozed,
-        counted.released AS released,
-        counted.lost AS lost,
         counted.timed_out AS timed_out,
         counted.timed_out_last AS timed_out_last,
         counted.wait_0 AS wait_0,
@@ -156,9 +150,6 @@ FROM (
             CAST(sum(spans.retried) AS BIGINT) AS retried,
             CAST(sum(spans.failed) AS BIGINT) AS failed,
             CAST(sum(spans.cancelled) AS BIGINT) AS cancelled,
-            CAST(sum(spans.snoozed) AS BIGINT) AS snoozed,
-            CAST(sum(spans.released) AS BIGINT) AS released,
-            CAST(sum(spans.lost) AS BIGINT) AS lost,
             CAST(sum(spans.timed_out) AS BIGINT) AS timed_out,
             CAST(sum(spans.timed_out_last) AS BIGINT) AS timed_out_last,
             CAST(sum(spans.wait_0) AS BIGINT) AS wait_0,
@@ -209,18 +200,17 @@ FROM (
             CAST(sum(spans.run_22) AS BIGINT) AS run_22
         FROM (
             SELECT
-                CASE
-                    WHEN (isfinite(%(since)s::TIMESTAMP WITH TIME ZONE) AND isfinite(task_metrics.at)) THEN CAST(
-                        EXTRACT(epoch FROM task_metrics.at - %(since)s::TIMESTAMP WITH TIME ZONE) * %(param_1)s::INTEGER AS BIGINT
-                    )
-                END / %(step)s::BIGINT AS step,
+                CAST(
+                    floor(
+                        (
+                            date_part('epoch', task_metrics.at - %(since)s::TIMESTAMP WITH TIME ZONE) * 1000000.0::float8 + 0.5::float8
+                        ) / CAST(CAST(%(step)s::BIGINT AS DOUBLE PRECISION) AS DOUBLE PRECISION)
+                    ) AS BIGINT
+                ) AS step,
                 task_metrics.completed AS completed,
                 task_metrics.retried AS retried,
                 task_metrics.failed AS failed,
                 task_metrics.cancelled AS cancelled,
-                task_metrics.snoozed AS snoozed,
-                task_metrics.released AS released,
-                task_metrics.lost AS lost,
                 task_metrics.timed_out AS timed_out,
                 task_metrics.timed_out_last AS timed_out_last,
                 task_metrics.wait_0 AS wait_0,
@@ -283,16 +273,13 @@ FROM (
         'sampled' AS kind,
         CASE
             WHEN (isfinite(%(since)s::TIMESTAMP WITH TIME ZONE) AND isfinite(sampled.begins_at)) THEN CAST(
-                EXTRACT(epoch FROM sampled.begins_at - %(since)s::TIMESTAMP WITH TIME ZONE) * %(param_2)s::INTEGER AS BIGINT
+                EXTRACT(epoch FROM sampled.begins_at - %(since)s::TIMESTAMP WITH TIME ZONE) * %(param_1)s::INTEGER AS BIGINT
             )
         END / %(step)s::BIGINT AS step,
         CAST(NULL AS BIGINT) AS completed,
         CAST(NULL AS BIGINT) AS retried,
         CAST(NULL AS BIGINT) AS failed,
         CAST(NULL AS BIGINT) AS cancelled,
-        CAST(NULL AS BIGINT) AS snoozed,
-        CAST(NULL AS BIGINT) AS released,
-        CAST(NULL AS BIGINT) AS lost,
         CAST(NULL AS BIGINT) AS timed_out,
         CAST(NULL AS BIGINT) AS timed_out_last,
         CAST(NULL AS BIGINT) AS wait_0,

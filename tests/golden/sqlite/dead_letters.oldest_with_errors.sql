@@ -1,4 +1,15 @@
-WITH page AS MATERIALIZED (
+SELECT
+    page.task_execution_id AS id,
+    page.failed_at,
+    page.queue,
+    page.task_name,
+    page.exception,
+    (
+        SELECT substr(task_executions.last_error, 1, 400) AS substr_1
+        FROM task_executions
+        WHERE task_executions.id = page.task_execution_id
+    ) AS head
+FROM (
     SELECT
         dead_letters.task_execution_id AS task_execution_id,
         dead_letters.queue AS queue,
@@ -25,16 +36,5 @@ WITH page AS MATERIALIZED (
     ORDER BY dead_letters.failed_at, dead_letters.task_execution_id
     LIMIT :limit
     OFFSET :param_1
-)
-SELECT
-    page.task_execution_id AS id,
-    page.failed_at,
-    page.task_name,
-    page.exception,
-    (
-        SELECT substr(task_executions.last_error, 1, 400) AS substr_1
-        FROM task_executions
-        WHERE task_executions.id = page.task_execution_id
-    ) AS head
-FROM page
+) AS page
 ORDER BY page.failed_at, page.task_execution_id

@@ -9,9 +9,6 @@ FROM (
             task_outbox.topic AS topic
         FROM task_outbox
         WHERE task_outbox.task_execution_id >= :from_id AND task_outbox.task_execution_id < :to_id
-        ORDER BY task_outbox.task_execution_id
-        LIMIT :scan
-        OFFSET :param_1
     ) AS looked
     WHERE
         (:queue IS NULL OR looked.queue = :queue)
@@ -35,12 +32,12 @@ FROM (
                         AND execution_events.event_type = 'task_claimed'
                         AND execution_events.worker_id = :worker
                     LIMIT 1
-                    OFFSET :param_2
+                    OFFSET :param_1
                 ) IS NOT NULL
         )
     ORDER BY looked.id
     LIMIT :limit
-    OFFSET :param_3
+    OFFSET :param_2
 ) AS page
 JOIN task_executions ON task_executions.id = page.id
 ORDER BY page.id

@@ -9,9 +9,6 @@ FROM (
             AND task_leases.task_execution_id < :to_id
             AND (:queue IS NULL OR task_leases.queue = :queue)
             AND (:worker IS NULL OR task_leases.worker_id = :worker)
-        ORDER BY task_leases.task_execution_id
-        LIMIT :scan
-        OFFSET :param_1
     ) AS looked
     WHERE
         (:queue IS NULL OR looked.queue = :queue)
@@ -41,7 +38,7 @@ FROM (
         )
     ORDER BY looked.id
     LIMIT :limit
-    OFFSET :param_2
+    OFFSET :param_1
 ) AS page
 JOIN task_executions ON task_executions.id = page.id
 ORDER BY page.id

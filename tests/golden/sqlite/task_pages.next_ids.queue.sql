@@ -22,9 +22,6 @@ FROM (
         SELECT mine.id AS id, mine.queue AS queue, mine.partition_key AS partition_key, mine.topic AS topic
         FROM mine
         WHERE mine.id >= :from_id AND mine.id < :to_id
-        ORDER BY mine.id
-        LIMIT :scan
-        OFFSET :param_1
     ) AS looked
     WHERE
         (:queue IS NULL OR looked.queue = :queue)
@@ -48,12 +45,12 @@ FROM (
                         AND execution_events.event_type = 'task_claimed'
                         AND execution_events.worker_id = :worker
                     LIMIT 1
-                    OFFSET :param_2
+                    OFFSET :param_1
                 ) IS NOT NULL
         )
     ORDER BY looked.id
     LIMIT :limit
-    OFFSET :param_3
+    OFFSET :param_2
 ) AS page
 JOIN task_executions ON task_executions.id = page.id
 ORDER BY page.id

@@ -10,9 +10,6 @@ WITH page AS MATERIALIZED (
             task_executions.topic AS topic
         FROM task_executions
         WHERE task_executions.id >= :from_id AND task_executions.id < :to_id
-        ORDER BY task_executions.id DESC
-        LIMIT :scan
-        OFFSET :param_1
     ) AS looked
     WHERE
         (:queue IS NULL OR looked.queue = :queue)
@@ -30,12 +27,12 @@ WITH page AS MATERIALIZED (
                         AND execution_events.event_type = 'task_claimed'
                         AND execution_events.worker_id = :worker
                     LIMIT 1
-                    OFFSET :param_2
+                    OFFSET :param_1
                 ) IS NOT NULL
         )
     ORDER BY looked.id DESC
     LIMIT :limit
-    OFFSET :param_3
+    OFFSET :param_2
 )
 SELECT
     task_executions.id,

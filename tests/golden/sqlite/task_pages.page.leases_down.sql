@@ -8,9 +8,6 @@ WITH page AS MATERIALIZED (
             AND task_leases.task_execution_id < :to_id
             AND (:queue IS NULL OR task_leases.queue = :queue)
             AND (:worker IS NULL OR task_leases.worker_id = :worker)
-        ORDER BY task_leases.task_execution_id DESC
-        LIMIT :scan
-        OFFSET :param_1
     ) AS looked
     WHERE
         (:queue IS NULL OR looked.queue = :queue)
@@ -40,7 +37,7 @@ WITH page AS MATERIALIZED (
         )
     ORDER BY looked.id DESC
     LIMIT :limit
-    OFFSET :param_2
+    OFFSET :param_1
 )
 SELECT
     task_executions.id,

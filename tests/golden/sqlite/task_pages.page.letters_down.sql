@@ -9,9 +9,6 @@ WITH page AS MATERIALIZED (
             dead_letters.topic AS topic
         FROM dead_letters
         WHERE dead_letters.task_execution_id >= :from_id AND dead_letters.task_execution_id < :to_id
-        ORDER BY dead_letters.task_execution_id DESC
-        LIMIT :scan
-        OFFSET :param_1
     ) AS looked
     WHERE
         (:queue IS NULL OR looked.queue = :queue)
@@ -28,12 +25,12 @@ WITH page AS MATERIALIZED (
                         AND execution_events.event_type = 'task_claimed'
                         AND execution_events.worker_id = :worker
                     LIMIT 1
-                    OFFSET :param_2
+                    OFFSET :param_1
                 ) IS NOT NULL
         )
     ORDER BY looked.id DESC
     LIMIT :limit
-    OFFSET :param_3
+    OFFSET :param_2
 )
 SELECT
     task_executions.id,

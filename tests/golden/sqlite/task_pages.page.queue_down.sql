@@ -26,9 +26,6 @@ WITH
                 mine.topic AS topic
             FROM mine
             WHERE mine.id >= :from_id AND mine.id < :to_id
-            ORDER BY mine.id DESC
-            LIMIT :scan
-            OFFSET :param_1
         ) AS looked
         WHERE
             (:queue IS NULL OR looked.queue = :queue)
@@ -52,12 +49,12 @@ WITH
                             AND execution_events.event_type = 'task_claimed'
                             AND execution_events.worker_id = :worker
                         LIMIT 1
-                        OFFSET :param_2
+                        OFFSET :param_1
                     ) IS NOT NULL
             )
         ORDER BY looked.id DESC
         LIMIT :limit
-        OFFSET :param_3
+        OFFSET :param_2
     )
 SELECT
     task_executions.id,
