@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import ConfigurationError
 from .console import EXIT_USAGE, fail, speaking_plainly
 from .database import app_argument, app_option, given, opened, present_outbox, schema_option, url_option
 from .logs import LogFormat, configure, open_closed_streams
 from .stop_requests import stop_on_signals
 
 if TYPE_CHECKING:
-    from waitress.server import BaseWSGIServer, MultiSocketServer
+    from waitress.server import BaseWSGIServer
 
 TOKEN = "OUTBOXQ_WEB_TOKEN"  # noqa: S105  # the name of the variable
 _EVERY_ADDRESS = {"", "*", "0.0.0.0", "::"}  # noqa: S104
@@ -98,20 +99,25 @@ def web(context: click.Context, /, **options: Any) -> None:
     with stop_on_signals(lambda: is_over) as exit_if_stopped, opened(found) as store:
         store.ensure_current()
         outbox = present_outbox() or Outbox(store.bound_engine, schema=found.schema)
-        dashboard = application(
-            outbox,
-            allow_actions=options["allow_actions"],
-            show_arguments=options["show_arguments"],
-            token=token,
-            trust_header=options["trust_header"],
-            trusted_proxies=options["proxies"],
-            trusted_hosts=[*options["hosts"], *_own_names(host)],
-        )
-        server = _server(dashboard, host, options["port"], options["threads"])
-        exit_if_stopped()
-        click.echo(f"The dashboard is at {_address(server, host)} (Ctrl-C ends it).")
-        server.run()  # a signal ends it
-        server.close()
+        try:
+            dashboard = application(
+                outbox,
+                allow_actions=options["allow_actions"],
+                show_arguments=options["show_arguments"],
+                token=token,
+                trust_header=options["trust_header"],
+                trusted_proxies=options["proxies"],
+                trusted_hosts=[*options["hosts"], *_own_names(host)],
+            )
+        except ConfigurationError as error:
+            fail(str(error), EXIT_USAGE)
+        with _listening(host, options["port"]) as listening:
+            server = _server(dashboard, listening, options["threads"])
+            exit_if_stopped()
+            name = "localhost" if host in _EVERY_ADDRESS else _written(host)
+            click.echo(f"The dashboard is at http://{name}:{listening.getsockname()[1]}/ (Ctrl-C ends it).")
+            server.run()  # a signal ends it
+            server.close()
         is_over = True
 
 
@@ -134,20 +140,14 @@ def _own_names(host: str) -> list[str]:
     return [] if ":" in name else [name]
 
 
-def _server(dashboard: Any, host: str, port: int, threads: int) -> MultiSocketServer | BaseWSGIServer:
-    from waitress import create_server
-
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there. Exits if the address or the port cannot be had."""
     try:
-        return create_server(
-            dashboard,
-            host=host or "*",
-            port=port,
-            threads=threads,
-            ident=None,
-            max_request_body_size=_LARGEST_REQUEST,
-            clear_untrusted_proxy_headers=False,  # the dashboard has to see that a proxy is between
-        )
-    except (OSError, ValueError) as error:
+        name = None if host in {"", "*"} else host
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        return socket.create_server(address[:2], family=family, backlog=1024)
+    except (OSError, UnicodeError) as error:
         fail(
             f"the dashboard cannot be served on {host} port {port}: {getattr(error, 'strerror', None) or error}; free that port or "
             "choose another one with --port",
@@ -155,10 +155,17 @@ def _server(dashboard: Any, host: str, port: int, threads: int) -> MultiSocketSe
         )
 
 
-def _address(server: Any, host: str) -> str:
-    listening = getattr(server, "effective_listen", None)
-    port = listening[0][1] if listening else server.effective_port
-    return f"http://{'localhost' if host in _EVERY_ADDRESS else _written(host)}:{port}/"
+def _server(dashboard: Any, listening: socket.socket, threads: int) -> BaseWSGIServer:
+    from waitress import create_server
+
+    return create_server(
+        dashboard,
+        sockets=[listening],
+        threads=threads,
+        ident=None,
+        max_request_body_size=_LARGEST_REQUEST,
+        clear_untrusted_proxy_headers=False,  # the dashboard has to see that a proxy is between
+    )
 
 
 def _written(host: str) -> str:

@@ -90,7 +90,9 @@ class Problems:
 
     def _away(self, error: Exception) -> Problem:
         self._outage.failed("the dashboard does not reach the database", error)
-        return _problem(503, "This page comes back as soon as the database answers.", {"Retry-After": "5"})
+        return _problem(
+            503, "The log of the dashboard says why. Load the page again in a moment.", {"Retry-After": "5"}
+        )
 
 
 def _problem(status: int, sentence: str, headers: dict[str, str] | None = None) -> Problem:

@@ -19,7 +19,8 @@ def moment(value: datetime | None) -> Markup | str:
     if value is None:
         return ""
     exact = value.astimezone(UTC)
-    return Markup('<time datetime="{}">{} UTC</time>').format(exact.isoformat(), f"{exact:%Y-%m-%d %H:%M:%S}")
+    # Without Markup.format, which takes ten times as long: the figures of a chart have hundreds of moments.
+    return Markup(f'<time datetime="{exact.isoformat()}">{exact:%Y-%m-%d %H:%M:%S} UTC</time>')  # noqa: S704
 
 
 def clock(value: datetime | None, now: datetime) -> Markup | str:
@@ -79,6 +80,8 @@ def plain(value: object) -> str:
     """Return a text, cut if it is too long, with invisible characters written out: none can imitate or reorder other text."""
     text = "" if value is None else str(value)
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\n… and {len(text) - _LONGEST} characters more"
+    if cut.isprintable():  # as most are; looking at each character was a quarter of the time of a page
+        return cut
     return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in cut)
 
 

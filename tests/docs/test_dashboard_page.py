@@ -54,8 +54,6 @@ def shop(tmp_path, monkeypatch):
 class NoServer:
     """In place of waitress: it has served when it begins."""
 
-    effective_port = 8080
-
     def run(self):
         pass
 
@@ -64,6 +62,7 @@ class NoServer:
 
 def test_the_commands_serve(shop, monkeypatch):
     served = []
+    monkeypatch.setattr(command, "_listening", lambda host, port: socket.create_server(("127.0.0.1", 0)))
     monkeypatch.setattr(command, "_server", lambda *args: served.append(args) or NoServer())
     lines = [line for language, _, source in blocks(PAGE) if language == "sh" for line in source.splitlines()]
     for line in lines:

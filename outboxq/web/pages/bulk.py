@@ -118,11 +118,11 @@ def in_words(wanted: Selection, many: str = "all", group: str = "") -> str:
     else:
         words, verb = [f"{many} dead letter{plural}"], "failed"
     named = {
-        "of the task": wanted.task,
+        "of the task": None if group else wanted.task,
         "in the queue": wanted.queue,
         "with the partition key": wanted.key,
         "of the topic": wanted.topic,
-        "that failed with": wanted.exception,
+        "that failed with": None if group else wanted.exception,
     }
     words += [f"{what} {value!r}" for what, value in named.items() if value is not None]
     if wanted.group is not None:
@@ -138,7 +138,8 @@ def _group_of(request: PageRequest, wanted: Selection) -> str:
     """Return a group in words; "" for none."""
     if wanted.group is None:
         return ""
-    found = request.store.dead_letters.groups(limit=1, group=wanted.group).groups
+    narrowed: dict[str, Any] = {"task": wanted.task, "exception": wanted.exception}
+    found = request.store.dead_letters.groups(limit=1, group=wanted.group, **narrowed).groups
     if not found:
         return ""
     return f"of {found[0].task_name} that failed with {found[0].message or found[0].exception or 'no exception'}"

@@ -31,7 +31,7 @@ def page(request: PageRequest) -> View:
     found = request.store.dead_letters.groups(limit=_GROUPS, **_filters(request))
     groups = sorted(found.groups, key=lambda one: one.last_failed_at, reverse=True)
     values = {
-        "groups": groups,
+        "groups": [(one, selection_of(one)) for one in groups],
         "total": sum(one.count for one in groups),
         "looked_at": None if found.is_complete else found.looked_at,
         "filters": _filters(request),
@@ -47,7 +47,7 @@ def group(request: PageRequest) -> View:
         gone = {"sentence": "There is no dead letter of this group any more.", "several": ()}
         return View(template="task_unfound.html", title="No such failures", values=gone, status=404)
     one = found[0]
-    listed = request.store.dead_letters.list(limit=_ROWS + 1, after=_place(request), group=group_id)
+    listed = request.store.dead_letters.list(limit=_ROWS + 1, after=_place(request), **selection_of(one))
     shown, more = listed[:_ROWS], len(listed) > _ROWS
     values = {
         "group": one,
@@ -55,6 +55,7 @@ def group(request: PageRequest) -> View:
         "older": _older(request, shown[-1]) if more and shown else None,
         "newer": request.url("failure_group", group=group_id) if request.query.get("after") else None,
         "sample": _sample(request, one),
+        "selection": selection_of(one),
     }
     return View(
         template="failure_group.html",
@@ -62,6 +63,12 @@ def group(request: PageRequest) -> View:
         values=values,
         data={"group": one, "dead_letters": [_record(letter) for letter in shown]},
     )
+
+
+def selection_of(group: DeadLetterGroup) -> dict[str, Any]:
+    """Return the filters of a group. Its task and its exception leave few errors to be compared one by one."""
+    exception = {} if group.exception is None else {"exception": group.exception}
+    return {"group": group.id, "task": group.task_name, **exception}
 
 
 def _filters(request: PageRequest) -> dict[str, Any]:

@@ -81,7 +81,8 @@ def page(request: PageRequest) -> View:
         "clear": request.url("tasks", state=state) if state else request.url("tasks"),
         "cancel_all": _cancel_all(request, state, filters) if not problem and not searched else None,
     }
-    data = {"tasks": [_record(one) for one in found.tasks], "older": found.older, "newer": found.newer}
+    data: dict[str, Any] = {"tasks": [_record(one) for one in found.tasks], "older": found.older, "newer": found.newer}
+    data["problem"] = problem or None
     return View(template="tasks.html", title="Tasks", values=values, data=data)
 
 

@@ -62,6 +62,15 @@ def test_a_group_is_redriven_after_a_question_that_counts_it(stage):
     assert bulk_tasks(stage) == []
 
 
+def test_dead_letters_are_discarded_by_a_filter_that_a_person_types(stage):
+    mine, others = failed(stage, 2, queue="mail"), failed(stage, 1)
+    stage.visitor.go("/failures").press("Count them …", action="discard", queue="mail", exception="SMTPError")
+    assert "2 dead letters in the queue 'mail' that failed with 'SMTPError'" in stage.visitor.text
+    stage.visitor.press("Discard 2", tick=True)
+    assert statuses(stage, mine) == {TaskStatus.CANCELLED}
+    assert statuses(stage, others) == {TaskStatus.FAILED}
+
+
 def test_what_fails_after_the_question_is_left_alone(stage):
     mine = failed(stage, 2)
     stage.visitor.go(f"/bulk?action=discard&task={WORK}")

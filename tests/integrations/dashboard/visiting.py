@@ -50,6 +50,8 @@ class Page(HTMLParser):
         if tag == "input" and self._form is not None and "name" in given:
             of = self._form.boxes if given.get("type") == "checkbox" else self._form.fields
             of[given["name"]] = given.get("value", "")
+        if tag == "select" and self._form is not None and "name" in given:
+            self._form.fields[given["name"]] = ""
         if tag == "wbr":
             self._is_split = True
         if tag not in _EMPTY:
