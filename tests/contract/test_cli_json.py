@@ -175,6 +175,9 @@ def application(database, tmp_path, monkeypatch):
 @pytest.mark.usefixtures("application")
 def test_the_keys_are_stable(database):
     tasks = tasks_of(database)
+    database.store.workers.register(
+        uuid4(), label="web-1:7", concurrency=1, task_names=["tests.work"], queues=["reports"], topics=["order.*"]
+    )
     printed = {}
     for name, words in SAMPLES.items():
         needs_postgresql = name == "partition" and database.name == "sqlite"
