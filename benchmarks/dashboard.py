@@ -157,6 +157,11 @@ def looks(store: Store, worker: UUID) -> dict[str, Callable[[], object]]:
         ),
         "samples.series(1 h)": lambda: store.samples.series(since=now - hour, until=now, step=60),
         "samples.series(24 h)": lambda: store.samples.series(since=now - day, until=now, step=600),
+        "trends(1 h)": lambda: store.trends(since=now - hour, until=now, step=60),
+        "trends(24 h)": lambda: store.trends(since=now - day, until=now, step=600),
+        "trends(24 h, one queue)": lambda: store.trends(
+            since=now - day, until=now, step=600, queue="mail", held_keys=50
+        ),
         "queues.list()": store.queues.list,
         "queues.held_keys()": lambda: store.queues.held_keys("keyed"),
         "workers.list()": store.workers.list,

@@ -28,6 +28,30 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a look for a page of tasks begins one task too late after a look that was ended",
+        "outboxq/store/task_pages.py",
+        (('{"from_id": last}', '{"from_id": next_id(last)}'),),
+        ("tests/contract/test_task_pages.py",),
+    ),
+    Mutant(
+        "cancelling all tasks also takes those that are enqueued meanwhile",
+        "outboxq/store/cancelling.py",
+        ((' for row in found if row["created_at"] <= self.began]', " for row in found]"),),
+        ("tests/contract/test_cancel_all.py",),
+    ),
+    Mutant(
+        "the mark of change overlooks an event that is committed after a later one",
+        "outboxq/database/statements/overview.py",
+        (('cast(seen.c.sum, Text).label("events"), ', ""),),
+        ("tests/contract/test_overview.py",),
+    ),
+    Mutant(
+        "live workers are read by columns that an older schema lacks",
+        "outboxq/database/statements/workers.py",
+        (("return _live(select(*_registered))", "return _live(select(workers))"),),
+        ("tests/contract/test_registry.py",),
+    ),
+    Mutant(
         "a button acts on the queue whose name has no spaces around it",
         "outboxq/web/pages/queue_actions.py",
         (('return request.query.get("name", "")', 'return request.query.get("name", "").strip()'),),
@@ -118,6 +142,76 @@ MUTANTS = (
         "outboxq/web/freshness.py",
         (("                if changes == self._changes:  #", "                if True:  #"),),
         ("tests/integrations/dashboard/test_freshness.py",),
+    ),
+    Mutant(
+        "a command that changes many reads its answer from a pipe",
+        "outboxq/cli/confirmation.py",
+        (("    return _is_terminal(sys.stdin) and _is_terminal(sys.stderr)", "    return True"),),
+        ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
+    ),
+    Mutant(
+        "a question that is answered by return goes on",
+        "outboxq/cli/confirmation.py",
+        (('line.strip().lower() in {"y", "yes"}', 'line.strip().lower() in {"", "y", "yes"}'),),
+        ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
+    ),
+    Mutant(
+        "what fails while the question is read is discarded with the others",
+        "outboxq/cli/failed.py",
+        (("""    wanted = {**wanted, "until": min(wanted.get("until", LATEST), store.now() + _TICK)}\n""", ""),),
+        ("tests/contract/test_cli_questions.py",),
+    ),
+    Mutant(
+        "Ctrl-C ends a command in the middle of a batch, and nobody learns how far it came",
+        "outboxq/cli/progress.py",
+        (
+            (
+                "        if not state.ask_to_stop():\n            raise KeyboardInterrupt",
+                "        raise SystemExit(130)",
+            ),
+        ),
+        ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
+    ),
+    Mutant(
+        "the arguments of a task are in its JSON though nobody asked for them",
+        "outboxq/cli/task_report.py",
+        (("        hidden = () if show_args else PAYLOAD\n", "        hidden = ()\n"),),
+        ("tests/contract/test_cli_json.py",),
+    ),
+    Mutant(
+        "Ctrl-C is an exception in the midst of a statement, and the log is followed for ever",
+        "outboxq/cli/following.py",
+        (("        if self._waits:\n            raise _Woken\n", "        raise _Woken\n"),),
+        ("tests/contract/test_cli_log.py",),
+    ),
+    Mutant(
+        "rescheduling takes a running task away from its worker",
+        "outboxq/store/operations.py",
+        (
+            (
+                "_move(store, task_id, EventType.RESCHEDULED, using, retry_at=at)",
+                "_move(store, task_id, EventType.RETRY_SCHEDULED, using, attempt=1, retry_at=at)",
+            ),
+        ),
+        ("tests/contract/test_cli_log.py",),
+    ),
+    Mutant(
+        "a worker process that still imports dies of the signal that asks for its stacks",
+        "outboxq/cli/supervisor.py",
+        ((" and child.lifeline.listens()", ""),),
+        ("tests/contract/test_worker_stacks.py",),
+    ),
+    Mutant(
+        "a check that found a problem ends as if all were well",
+        "outboxq/cli/check.py",
+        (("sys.exit(EXIT_PROBLEM if found else 0)", "sys.exit(0)"),),
+        ("tests/contract/test_cli_inspecting.py",),
+    ),
+    Mutant(
+        "a dry run of an enqueue enqueues",
+        "outboxq/cli/enqueue.py",
+        (("    if not dry_run:\n        handle", "    if bound:\n        handle"),),
+        ("tests/contract/test_cli_enqueue.py",),
     ),
     Mutant(
         "a bucket of a histogram for Prometheus has only what no smaller one has",

@@ -117,11 +117,16 @@ def confirmed(
             "shows what would be changed",
             _EXIT_USAGE,
         )
-    found = _counted(count)
-    if found.number == 0:
-        return True
-    _say(f"{what}: {written(found)} will be {done}")
-    if not _answer():
+    try:
+        found = _counted(count)
+        if found.number == 0:
+            return True
+        _say(f"{what}: {written(found)} will be {done}")
+        agreed = _answer()
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        _refuse("nothing was changed", _EXIT_INTERRUPTED)
+    if not agreed:
         _refuse("nothing was changed", EXIT_DECLINED)
     return True
 
@@ -177,12 +182,8 @@ def _print_what_would_be(found: Counted, what: str, done: str, first: Sequence[o
 
 def _answer() -> bool:
     """Ask on stderr, so that stdout has the result only. The end of the input is a no."""
-    try:
-        click.echo("Go on? [y/N] ", nl=False, err=True)
-        line = _typed()
-    except KeyboardInterrupt:
-        click.echo(err=True)
-        _refuse("nothing was changed", _EXIT_INTERRUPTED)
+    click.echo("Go on? [y/N] ", nl=False, err=True)
+    line = _typed()
     if not line.endswith("\n"):
         click.echo(err=True)
     return line.strip().lower() in {"y", "yes"}

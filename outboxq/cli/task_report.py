@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _CAUSES: Mapping[EventType | str, str] = {
     EventType.CREATED: "it was enqueued with a delay of {wait}",
-    EventType.RETRY_SCHEDULED: "attempt {attempt} failed, and the wait before the next one is {wait}",
+    EventType.RETRY_SCHEDULED: "an attempt failed, and attempt {attempt} comes {wait} later",
     EventType.SNOOZED: "its handler snoozed it for {wait}",
     EventType.RELEASED: "a worker gave it back for {wait}",
     EventType.RESET: "it was taken back from a dead worker, with a wait of {wait}",
@@ -105,7 +105,7 @@ def due_because(found: TaskExecution, history: Iterable[ExecutionEvent]) -> str 
 
 def _sets_due_time(event: ExecutionEvent) -> bool:
     """Return whether the event gave the task a due time. A change of the priority is a rescheduling that does not."""
-    return event.event_type is not EventType.RESCHEDULED or "available_at" in event.event_data
+    return event.event_type is not EventType.RESCHEDULED or "priority" not in event.event_data
 
 
 def _print_attempts(attempts: Sequence[Attempt], *, traceback: bool) -> None:

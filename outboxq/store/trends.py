@@ -1,4 +1,4 @@
-"""What a page of charts shows, read together: what was counted, what was sampled, and the keys that dead letters hold."""
+"""The counts, the samples and the held keys that a page of charts shows, read together."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .transactions import Transactions
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trends:
-    """What happened and what waited, in steps of time."""
+    """Counts and samples in steps of time."""
 
     counts: list[MetricPoint]
-    """What `metrics.series` returns."""
+    """The points that `metrics.series` returns."""
     depths: list[DepthPoint]
-    """What `samples.series` returns."""
+    """The points that `samples.series` returns."""
     held: list[HeldKey] = field(default_factory=list)
-    """What `queues.held_keys` returns; empty if it was not asked for."""
+    """The keys that `queues.held_keys` returns; empty if they were not asked for."""
 
 
 def trends(

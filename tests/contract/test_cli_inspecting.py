@@ -15,8 +15,9 @@ from click.testing import CliRunner, Result
 
 from outboxq import migrations
 from outboxq.cli import main
-from outboxq.database.revisions import REVISION
+from outboxq.database.revisions import OLDEST_SCHEMA, REVISION
 from outboxq.model import EventType, OnDeadLetter, Outcome
+from outboxq.model.subscriptions import Subscription
 from tests.terminal import shown
 
 HOUR = timedelta(hours=1)
@@ -231,3 +232,53 @@ def test_each_shell_has_a_script_of_its_own(shell):
     assert f"_OUTBOXQ_COMPLETE={shell}_complete" in text
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+# --- all of them
+
+LOOKS = (
+    ("workers", "list"),
+    ("queue", "list"),
+    ("check",),
+    ("log",),
+    ("subscription", "list"),
+    ("db", "current"),
+    ("db", "history"),
+    ("db", "sizes"),
+)
+
+
+def test_each_look_works_on_the_oldest_schema(database):
+    task_id = failed(database, queue="mail")
+    database.store.subscriptions.replace([Subscription(topic="a", task_name="tests.work", parameter="x")])
+    database.store.workers.register(uuid4(), label="host:1", concurrency=8, task_names=["tests.work"])
+    migrations.downgrade(database.url, OLDEST_SCHEMA)
+    try:
+        words = (
+            *LOOKS,
+            ("task", "history", task_id),
+            ("task", "reschedule", task_id, "--in", "1h"),
+            ("queue", "show", "mail"),
+        )
+        for one in words:
+            assert json.loads(outboxq(database, *one, "--json", exit_code=int(one == ("check",))).stdout) != []
+        (worker,) = rows(outboxq(database, "worker", "list"))
+        assert (worker[0], worker[4]) == ("host:1", "?/8")
+    finally:
+        migrations.upgrade(database.url)
+
+
+def test_text_of_the_tables_controls_no_terminal(database):
+    hostile = "\x1b[31mred\ttab\nline\u202eleft\x9b2J"
+    task_id = failed(
+        database, queue=hostile, task_name=hostile, partition_key=hostile, on_dead_letter=OnDeadLetter.HOLD
+    )
+    database.add(database.store, queue=hostile, task_name=hostile, partition_key=hostile)
+    database.store.subscriptions.replace([Subscription(topic=hostile, task_name=hostile, parameter="x")])
+    worker_id = registered(database, queues=[hostile])
+    database.store.workers.describe(worker_id, **{**HOST, "host": hostile}, version=hostile)
+    words = (*LOOKS, ("task", "history", task_id), ("queue", "show", hostile), ("emit", "x", "--dry-run"))
+    for one in words:
+        text = outboxq(database, *one, exit_code=int(one == ("check",))).output
+        assert not set("\x1b\x9b\u202e") & set(text), one
+        assert "\ttab" not in text

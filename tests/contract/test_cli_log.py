@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from datetime import timedelta
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from outboxq.cli import main
+from outboxq.cli.following import until_stopped
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome
 from outboxq.store import TailCursor
@@ -86,39 +88,58 @@ def test_json_has_the_fields_of_the_events_and_no_traceback_unless_it_is_asked_f
     assert "secret" in outboxq(database, "task", "history", task_id, "--json", "--traceback").stdout
 
 
+@contextmanager
+def following(database, *words: str):
+    """The command as a process of its own, which does not outlive the test."""
+    command = [sys.executable, "-m", "outboxq", "log", "--follow", *words]
+    environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database.url, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 @pytest.mark.in_turn
 def test_the_log_is_followed_until_a_signal_which_is_a_clean_end(database, number):
-    words = [sys.executable, "-m", "outboxq", "log", "--follow", "--json", "--cursor", "start", "--show-cursor"]
-    environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database.url, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as following:
-        assert following.stdout is not None
+    with following(database, "--json", "--cursor", "start", "--show-cursor") as running:
         for _ in range(2):  # the second one is enqueued while the process follows
             task_id = failed(database)
-            seen = [json.loads(following.stdout.readline()) for _ in range(3)]
+            seen = [json.loads(running.stdout.readline()) for _ in range(3)]
             assert {one["task_execution_id"] for one in seen} == {task_id}
-        following.send_signal(number)
-        rest, said = following.communicate(timeout=60)
-    assert (following.returncode, rest) == (0, "")
+        running.send_signal(number)
+        rest, said = running.communicate(timeout=60)
+    assert (running.returncode, rest) == (0, "")
     assert TailCursor.parse(said.strip()).sequence_num == seen[-1]["sequence_num"]
 
 
 @pytest.mark.in_turn
 def test_one_task_is_followed_by_its_own_history(database):
     task_id = failed(database)
-    words = [sys.executable, "-m", "outboxq", "log", "-f", "--task", task_id]
-    environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database.url, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as following:
-        assert following.stdout is not None
-        seen = [following.stdout.readline().split("\t")[1] for _ in range(4)]
+    with following(database, "--task", task_id) as running:
+        seen = [running.stdout.readline().split("\t")[1] for _ in range(4)]
         database.add(database.store)
         database.store.discard(database.store.find(task_id))
-        seen.append(following.stdout.readline().split("\t")[1])
-        following.terminate()
-        assert following.wait(timeout=60) == 0
+        seen.append(running.stdout.readline().split("\t")[1])
+        running.terminate()
+        assert running.wait(timeout=60) == 0
     assert seen == ["event", "task_created", "task_claimed", "task_failed", "task_discarded"]
+
+
+def test_a_signal_within_a_statement_waits_for_its_end():
+    """On PostgreSQL an exception there leaves the connection in the midst of the statement, and the look is made again."""
+    went_on = []
+    with until_stopped() as stop:
+        signal.raise_signal(signal.SIGINT)
+        went_on.append(stop.wait(3600))  # it returns at once
+    with until_stopped():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # a second signal ends the block wherever it is
+        went_on.append("after a second signal")
+    assert went_on == [True]
 
 
 def test_a_position_by_time_or_number_is_before_what_it_names(database):

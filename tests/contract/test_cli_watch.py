@@ -87,9 +87,11 @@ def test_watching_with_json_is_a_line_a_look_until_a_signal(database, number):
     database.add(database.store, queue="mail")
     words = [sys.executable, "-m", "outboxq", "status", "--watch", "0.1", "--json", "--url", database.url]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
-        assert watching.stdout is not None
-        looks = [json.loads(watching.stdout.readline()) for _ in range(2)]
-        watching.send_signal(number)
-        _, said = watching.communicate(timeout=60)
+        try:
+            looks = [json.loads(watching.stdout.readline()) for _ in range(2)]
+            watching.send_signal(number)
+            _, said = watching.communicate(timeout=60)
+        finally:
+            watching.kill()
     assert (watching.returncode, said) == (0, "")
     assert [look[0]["ready"] for look in looks] == [1, 1]

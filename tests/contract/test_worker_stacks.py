@@ -46,6 +46,7 @@ def worker(database, *words: str, application: str = APPLICATION):
         try:
             yield running
         finally:
+            running.kill()
             for pid in (running.pid, *map(int, re.findall(r"\(pid (\d+)\) started", printed()))):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -40,7 +40,7 @@ THEIR_PLACE = (
 )
 MORE_CODES = {"EXIT_NOT_FOUND": "there is no task with this id, or no schedule of this name"}
 """Of commands that look or change; the others are those of the worker."""
-ONE = "the command refused, or `verify` found something wrong"
+ONE = "the command refused, `verify` found something wrong, or `check` a problem"
 
 
 def page() -> str:

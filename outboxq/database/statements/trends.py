@@ -1,4 +1,4 @@
-"""What was counted and what was sampled in each step of time, and the keys that dead letters hold, in one statement."""
+"""Read the counts and the samples of each step of time, and the keys that dead letters hold, in one statement."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Offer:
     command: str
     """The line to type in a shell."""
     href: str | None = None
-    """The page where it can be done; None: there is none."""
+    """The page where it can be done; None: there is none, or it is the page that is shown."""
     action: str | None = None
     """The URL that the button's form is sent to; None: the cure is no button, or the viewer may not act."""
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -38,10 +38,11 @@ def _offer(request: PageRequest, cure: Cure, *, with_final: bool) -> Offer:
     find, is_final = _PAGES.get(group), cure.command[:2] in _FINAL
     may = request.viewer.may_act and (with_final or not is_final)
     action, fields = _button(request, cure) if may else (None, {})
+    href = None if find is None else find(request, words)
     return Offer(
         purpose=cure.purpose,
         command=request.outbox.integration.front_end.typed(cure.command),
-        href=None if find is None else find(request, words),
+        href=None if href == _here(request) else href,
         action=action,
         fields=fields,
         is_final=is_final,
@@ -57,6 +58,12 @@ def _button(request: PageRequest, cure: Cure) -> tuple[str | None, Mapping[str, 
     if (route := _ON_TASKS.get((*name, *cure.command[3:]))) is not None:
         return request.url(route, task_id=UUID(target[0])), {"back": _shown_task(request)}
     return None, {}
+
+
+def _here(request: PageRequest) -> str | None:
+    """Return the URL of the task's page that is shown; None on any other page."""
+    task_id = _shown_task(request)
+    return request.url("task", task_id=task_id) if task_id else None
 
 
 def _shown_task(request: PageRequest) -> str:
@@ -97,6 +104,7 @@ _BY_NAME: Final[Mapping[tuple[str, ...], str]] = {
 """The commands that are a button: an action that takes a name and can be undone."""
 _ON_TASKS: Final[Mapping[tuple[str, ...], str]] = {
     ("task", "run-now"): "task_run_now",
+    ("task", "cancel"): "task_cancel",
     ("task", "cancel", "--force"): "task_cancel_now",
     ("failed", "redrive"): "task_redrive",
     ("failed", "discard"): "task_discard",

@@ -92,13 +92,16 @@ def _unfound(sentence: str, several: tuple[UUID, ...] = ()) -> View:
 
 def _actions(detail: TaskDetail) -> frozenset[str]:
     """Return the actions that the task's status allows, without those that the cures offer."""
-    status = detail.task.status
+    task, status = detail.task, detail.task.status
+    cancels = [cure for cure in detail.explanation.cures if cure.command[:2] == ("task", "cancel")]
     if status is TaskStatus.READY:
         is_due = detail.due_at is None or detail.due_at <= detail.at or detail.explanation.reason in _WAITS
         return frozenset({"cancel", "priority"} if is_due else {"cancel", "priority", "run_now"})
     if status is TaskStatus.RUNNING:
-        is_asked = detail.explanation.reason is Reason.CANCEL_REQUESTED
-        return frozenset() if is_asked else frozenset({"cancel", "cancel_now"})
+        offered = {"cancel_now" if "--force" in cure.command else "cancel" for cure in cancels}
+        return frozenset(
+            {"cancel", "cancel_now"} - offered - {"cancel" if task.cancel_requested_at is not None else ""}
+        )
     is_failed = status is TaskStatus.FAILED
     return frozenset({"take_key_back"} if is_failed and detail.lost_key is not None else ())
 

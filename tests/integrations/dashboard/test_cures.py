@@ -247,3 +247,13 @@ def test_who_may_not_act_sees_the_commands_instead_of_buttons(stage):
     page = stage.page(task)
     assert f"outboxq task run-now {task}" in page.page.commands
     assert page.page.buttons() == []
+
+
+def test_what_runs_is_asked_to_stop(stage):
+    task = stage.add()
+    stage.claim()
+    page = stage.page(task)
+    assert page.page.buttons().count("Ask it to stop") == 1
+    page.press("Ask it to stop", reason="wrong file")
+    assert "Reason: wrong file (in the dashboard)" in page.text
+    assert "Ask it to stop" not in page.page.buttons()
