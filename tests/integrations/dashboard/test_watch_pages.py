@@ -14,6 +14,7 @@ from outboxq.database.tables import workers
 from outboxq.model import OnDeadLetter, Outcome
 from outboxq.model.records import EventType
 from outboxq.model.schedules import NewSchedule
+from outboxq.store import QueueSample
 from outboxq.web import application
 from tests.integrations.dashboard.hostile import INVISIBLE, NAMES
 from tests.integrations.dashboard.pages import Local
@@ -107,6 +108,15 @@ def test_queues_in_trouble_come_first(database, reader):
     database.add(database.store, queue="stuck")
     words = reader.words("/queues")
     assert words.index("stuck no worker") < words.index("calm") < words.index("later")
+
+
+def test_queues_have_their_last_hour_as_a_small_chart(database, reader):
+    worker(database, "mail", "idle")
+    for minutes in (20, 10):
+        database.clock.now = datetime.now(UTC) - minutes * MINUTE
+        database.frozen.samples.record([QueueSample(queue="mail", ready=minutes)])
+    reader.words("/queues")
+    assert reader.page.text.count('aria-label="Ready tasks in the last hour"') == 1, "of the queue that was sampled"
 
 
 def test_a_queue_is_paused_and_resumed_by_its_buttons(database, reader, onlooker):
