@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from werkzeug.exceptions import Forbidden, MethodNotAllowed, NotFound
+from werkzeug.exceptions import BadRequest, Forbidden, MethodNotAllowed, NotFound
 from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wrappers import Request, Response
 
@@ -99,7 +99,7 @@ class Dashboard:
         self._urls = Map(
             [
                 *(Rule(one.path, endpoint=one.name, methods=["POST" if one.is_action else "GET"]) for one in ROUTES),
-                Rule(_LOG_IN_PATH, endpoint=LOG_IN, methods=["GET", "POST"]),
+                *([] if self._login is None else [Rule(_LOG_IN_PATH, endpoint=LOG_IN, methods=["GET", "POST"])]),
                 *(
                     Rule(path_of(one.path), endpoint=f"{_API}{one.name}", methods=["GET"])
                     for one in ROUTES
@@ -108,7 +108,8 @@ class Dashboard:
                 Rule("/log-out", endpoint=LOG_OUT, methods=["POST"]),
                 Rule(HEALTH, endpoint=_HEALTH, methods=["GET"]),
                 Rule(METRICS, endpoint=_METRICS, methods=["GET"]),
-            ]
+            ],
+            merge_slashes=False,
         )
 
     @property
@@ -128,6 +129,8 @@ class Dashboard:
         return response(environ, start_response)
 
     def _respond(self, request: Request) -> Response:
+        if not request.query_string.isascii():
+            raise BadRequest("The address holds characters that are not written as %… there.")
         if (response := self._for_everyone(request)) is not None:
             return response
         client = Client.of(request, self._access.proxies)
