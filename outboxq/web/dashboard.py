@@ -10,6 +10,7 @@ from werkzeug.exceptions import BadRequest, Forbidden, MethodNotAllowed, NotFoun
 from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wrappers import Request, Response
 
+from ..store.transactions import patience
 from .access import Access, Authorize, LoginNeeded
 from .addresses import Client
 from .answers import LOG_OUT, Answers, Visit
@@ -35,6 +36,8 @@ log = logging.getLogger("outboxq.web")
 
 _LARGEST_FORM: Final = 64 * 1024
 """Bytes of a form."""
+_PATIENCE: Final = 1.0
+"""Seconds for which the database is asked again while it is away. A worker waits longer; here it would keep a thread from others."""
 _LONGEST_TEXT: Final = 500
 """Characters of one part of a log line."""
 _LOG_IN_PATH: Final = "/log-in"
@@ -122,7 +125,8 @@ class Dashboard:
         request = Request(environ)
         request.max_content_length = request.max_form_memory_size = _LARGEST_FORM
         try:
-            response = self._respond(request)
+            with patience(_PATIENCE):
+                response = self._respond(request)
         except Exception as error:  # noqa: BLE001
             response = self._answers.problem(request, self._problems.problem(error, request.path))
         secure(response)
