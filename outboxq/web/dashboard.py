@@ -133,8 +133,10 @@ class Dashboard:
         return response(environ, start_response)
 
     def _respond(self, request: Request) -> Response:
-        if not request.query_string.isascii():
-            raise BadRequest("The address holds characters that are not written as %… there.")
+        try:
+            request.query_string.decode()
+        except UnicodeDecodeError:
+            raise BadRequest("The address holds bytes that are no text.") from None
         if (response := self._for_everyone(request)) is not None:
             return response
         client = Client.of(request, self._access.proxies)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import re
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import unescape
@@ -64,12 +63,6 @@ class Visitor:
             else:
                 self.cookies[name] = value
         return answer
-
-    def raw(self, request: bytes) -> bytes:
-        """Send bytes that no library would, and return all that comes back before the server hangs up."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
-            connection.sendall(request)
-            return b"".join(iter(lambda: connection.recv(65536), b""))
 
     def log_in(self, token: str, *, next: str = "/", **headers: str) -> Answer:
         page = self.get(f"/log-in?{urlencode({'next': next})}", **headers)
