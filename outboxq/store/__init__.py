@@ -15,6 +15,7 @@ from . import (
     operations,
     outlook,
     recovery,
+    results,
     retention,
     statistics,
     table_sizes,
@@ -37,6 +38,7 @@ from .metrics import Metrics, TaskMetric
 from .outlook import Outlook
 from .queues import Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
+from .results import ResultReader, Standing
 from .samples import QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
@@ -64,6 +66,8 @@ __all__ = [
     "QueueSettings",
     "Reason",
     "Recovered",
+    "ResultReader",
+    "Standing",
     "Statistics",
     "Store",
     "TableSize",
@@ -137,6 +141,7 @@ class Store(Claiming):
     tasks = tasks.tasks
     explain = explaining.explain
     outlooks = outlook.outlooks
+    standings = results.standings
     stats = statistics.stats
     table_sizes = table_sizes.table_sizes
 
