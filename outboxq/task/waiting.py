@@ -246,7 +246,7 @@ class Look:
         """The number of times that the tables were read."""
         self._reader = reader
         self._may_pass = may_pass
-        self._checked = time.monotonic()
+        self._checked, self._unchecked = time.monotonic(), False
 
     def again(self, waits: Collection[Wait]) -> bool:
         """Look whether the tasks have ended, if anything was committed since. Returns whether one has.
@@ -256,13 +256,18 @@ class Look:
         """
         if not waits or not self._may_find(waits):
             return False
-        everything = time.monotonic() >= self._checked + RECHECK
+        everything = self._is_to_be_checked
         if everything:
-            self._checked = time.monotonic()
+            self._checked, self._unchecked = time.monotonic(), False
         missing = [wait for wait in waits if everything or wait.standing is None]
         others = [wait for wait in waits if not everything and wait.standing is not None]
         found = self.at(missing, everything=True)
         return self.at(others, everything=False) or found
+
+    @property
+    def _is_to_be_checked(self) -> bool:
+        """Return whether it is time to ask for tasks that may be gone: something was committed since that was last asked."""
+        return self._unchecked and time.monotonic() >= self._checked + RECHECK
 
     def at(self, waits: Iterable[Wait], *, everything: bool) -> bool:
         """Look at the tasks of these callers. Returns whether one has ended; `everything`: those that are missing are noticed."""
@@ -296,7 +301,8 @@ class Look:
         except Exception as error:  # noqa: BLE001
             self._pass_over(error, waits)
             return False
-        if has_changed or any(wait.trouble is not None for wait in waits):
+        self._unchecked |= has_changed
+        if has_changed or self._is_to_be_checked or any(wait.trouble is not None for wait in waits):
             return True
         for wait in waits:
             if wait.standing is None:
