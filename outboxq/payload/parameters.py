@@ -10,6 +10,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
@@ -175,10 +176,10 @@ def parsed_result(text: str | None, *, name: str) -> Any:
     """Return the plain JSON value of a stored result. Raises PayloadError for text that `dump_result` does not write."""
     if text is None:
         return None
-    try:
+    with suppress(ValueError, RecursionError, CodecError):
         return _DECODER.decode(text)
-    except (ValueError, RecursionError, CodecError):
-        raise PayloadError(f"{name}: the stored result is not strict JSON: no worker wrote it") from None
+    # Outside of the handling of that error, which quotes the text.
+    raise PayloadError(f"{name}: the stored result is not strict JSON: no worker wrote it")
 
 
 def dump_result(value: object, *, name: str) -> str | None:

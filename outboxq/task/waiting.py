@@ -322,7 +322,7 @@ class WaiterOfProcess:
 
     def __init__(self) -> None:
         self._waiters: dict[tuple[int, int], ResultWaiter] = {}
-        """By the process and the store. Those of the processes before it are kept: to close their connections is not for us."""
+        """Waiters by process and store. Those of the processes before it are kept: to close their connections is not for us."""
 
     def of(self, store: Store) -> ResultWaiter:
         """Return the waiter for this store, the same in each thread."""
