@@ -14,10 +14,10 @@ from uuid import UUID
 from ..errors import TaskNotFound, WaitRefused
 from ..store import ResultReader, Standing, Store
 
-FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.005, 1.05, 0.25
+FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.005, 1.02, 0.25
 """Seconds between two looks: at first, how much longer each next one is, and at most.
 
-So an end is seen 5 ms later, or a twentieth of the time waited, whichever is more, and at most 250 ms.
+So an end is seen 5 ms later, or a fiftieth of the time waited, whichever is more, and at most 250 ms.
 """
 SHARE, BURST = 0.05, 0.05
 """The share of a core that looks may take, and the seconds of processor time that they may take beyond it in a row:
@@ -54,6 +54,8 @@ class Wait:
     trouble: Exception | None = None
     """The error of the last look, if it failed for a reason that may pass."""
     done: threading.Event = field(default_factory=threading.Event)
+    is_new: bool = True
+    """True until the first look."""
     _was_over: bool = False
 
     def take(self, standing: Standing) -> bool:
@@ -230,11 +232,14 @@ class ResultWaiter:
         self._arrived.clear()
         with self._lock:
             new, self._new = self._new, []
+            for wait in new:
+                wait.is_new = False
             return [wait for wait in new if wait in self._waits]
 
     def _others(self, seen: Collection[Wait]) -> list[Wait]:
+        """Return the callers but those whose tasks were `seen` just now, and those that have come since."""
         with self._lock:
-            return [wait for wait in self._waits if wait not in seen]
+            return [wait for wait in self._waits if not wait.is_new and wait not in seen]
 
 
 class Look:
