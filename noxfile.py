@@ -1,5 +1,6 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `browser`, `examples`,
-`mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`, `bench_results`) are asked for by name."""
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `browser`,
+`examples`, `mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`, `bench_dashboard`,
+`bench_results`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -209,3 +210,10 @@ def bench_results(session: nox.Session) -> None:
     """How soon results come, and what a thousand callers that wait cost: `nox -s bench_results -- --on sqlite`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.awaited", *session.posargs)
+
+
+@nox.session
+def bench_dashboard(session: nox.Session) -> None:
+    """What each page of the dashboard costs with ten million finished and ten million waiting tasks; needs some 20 GB of disk."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.dashboard", *session.posargs)

@@ -43,6 +43,7 @@ __all__ = [
     "not_ours",
     "ours",
     "partition",
+    "revisions",
     "sql",
     "upgrade",
 ]
@@ -143,6 +144,15 @@ def current(database: str | URL | Engine | Connection, *, schema: str | None = N
     """Return the revision of the tables; None if there are none."""
     with _connected(database, Begin.READ) as connection:
         return _found(connection, dialect_for(connection.dialect.name, schema=schema))[0]
+
+
+def revisions() -> list[tuple[str, str]]:
+    """Return the revisions that this release knows, oldest first, each with a sentence about what it brings."""
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory(str(script_location()))
+    known = [(str(one.revision), (one.doc or "").partition("\n")[0]) for one in scripts.walk_revisions()]
+    return known[::-1]
 
 
 def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) -> str:

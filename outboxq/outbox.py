@@ -34,6 +34,7 @@ from .retry import RetryPolicy
 from .store import Store
 from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
+from .task.bulk import BULK, bulk_task
 from .task.origin import Origin
 from .task.periodic import PeriodicTasks
 from .task.pruning import PRUNE, prune_task, retention_schedule
@@ -95,7 +96,7 @@ class Outbox(AwaitedResults, PeriodicTasks):
         self._given_hooks = HookCalls.of(hooks)
         self.tasks = self._registry()
         self.tasks.version = storable(version, "version") or ""
-        self.tasks.built_in[PRUNE] = prune_task(self)
+        self.tasks.built_in.update({PRUNE: prune_task(self), BULK: bulk_task(self)})
         if retention is not None:
             self.tasks.add_schedule(retention_schedule(self.tasks.built_in[PRUNE], retention), self)
         self._database: str | URL | Engine | None = None

@@ -28,15 +28,22 @@ DESKTOP, PHONE = (1440, 900), (390, 844)
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 """The tags of the rules of axe-core that pages keep."""
 
-_OVERFLOW = """
+_LAYOUT = """
 () => {
   const width = document.documentElement.clientWidth, found = [];
   const page = document.scrollingElement;
   if (page.scrollWidth > page.clientWidth) found.push(`the page is ${page.scrollWidth} of ${page.clientWidth} pixels wide`);
+  for (const one of document.querySelectorAll("[hidden]"))
+    if (one.checkVisibility()) found.push(`${one.tagName}#${one.id} is hidden and yet seen`);
+  for (const one of document.querySelectorAll("td[data-label]")) {
+    const label = getComputedStyle(one, "::before");
+    if (label.position === "absolute" && parseFloat(label.width) > parseFloat(getComputedStyle(one).paddingLeft))
+      found.push(`the label ${one.dataset.label} covers what it names`);
+  }
   const scrolls = (one) => ["auto", "scroll", "hidden", "clip"].includes(getComputedStyle(one).overflowX);
   for (const one of document.body.querySelectorAll("*")) {
     const box = one.getBoundingClientRect();
-    if (!box.width || !box.height || (box.left >= -1 && box.right <= width + 1)) continue;
+    if (!box.width || !box.height || (box.right <= width + 1 && (box.left >= -1 || box.right <= 0))) continue;
     let around = one.parentElement;
     while (around !== document.body && !scrolls(around)) around = around.parentElement;
     if (around === document.body) found.push(`${one.tagName}.${one.getAttribute("class")} ends at ${box.right} of ${width}: ${one.textContent.slice(0, 60)}`);
@@ -155,9 +162,9 @@ class Tab:
         assert response is not None
         return response
 
-    def overflow(self) -> list[str]:
-        """What is wider than the window, outside of what scrolls by itself."""
-        return list(self.page.evaluate(_OVERFLOW))
+    def layout(self) -> list[str]:
+        """What is wider than the window, outside of what scrolls by itself; what is seen though it is hidden; what is covered."""
+        return list(self.page.evaluate(_LAYOUT))
 
     def accessibility(self) -> list[str]:
         """What axe-core finds wrong with the page."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from outboxq.database import statements
 from outboxq.database.dialects import granting
-from outboxq.database.statements import metrics, statistics, time_partitions
+from outboxq.database.statements import metrics, overview, statistics, task_pages, time_partitions, trends
 from outboxq.database.statements.checks import CHECKS, REPAIRS
 from outboxq.database.statements.grammar import Builder
 
@@ -37,6 +37,12 @@ def all_builders() -> Mapping[str, Builder]:
         "metrics.since": metrics.SINCE,
         "statistics.by_queue": statistics.BY_QUEUE,
         "statistics.by_task": statistics.BY_TASK,
+        "overview.signals": overview.SIGNALS,
+        "overview.mark": overview.MARK,
+        "trends": trends.TRENDS,
+        "task_pages.page": task_pages.PAGE,
+        "task_pages.end": task_pages.END,
+        "task_pages.next_ids": task_pages.NEXT_IDS,
         "time_partitions.forget": time_partitions.FORGET,
         "checks": {name: check.broken for name, check in CHECKS.items()},
         "repairs": REPAIRS,

@@ -23,7 +23,10 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 PACKAGE, VERSION = "@sparticuz/chromium", "153.0.0"
 """An npm package with a headless shell of Chromium, compressed, with the libraries that it needs."""
 PARTS = ("chromium", "al2023.tar", "fonts.tar", "swiftshader.tar")
-MISSING = "no browser: install Chromium, or run `nox -s browser`, which fetches one for Linux on x86-64 from npm"
+LEFT_OUT = (
+    "the tests in a browser are left out, for there is none: install Chromium, or run `nox -s browser`, which fetches one for "
+    "Linux on x86-64 from npm"
+)
 
 _UNPACK = """
 const fs = require("fs"), zlib = require("zlib"), [from, to, ...names] = process.argv.slice(1);
@@ -44,14 +47,17 @@ class Executable:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-class NoBrowser(Exception):
-    """There is no browser, and none may be fetched here."""
+def is_missing() -> bool:
+    """Return whether there is no browser, and none may be fetched here: on a machine that is not CI's."""
+    return _of_the_machine() is None and not os.environ.get("CI") and not _home().is_dir()
 
 
 def find() -> Executable:
-    """Return the browser that is named, one of the machine, or the one that was installed before. Where CI is set in the
-    environment it is installed now. Raises NoBrowser.
-    """
+    """Return the browser that is named, one of the machine, or that of the package, which is fetched where it is not there yet."""
+    return _of_the_machine() or install()
+
+
+def _of_the_machine() -> Executable | None:
     if named := os.environ.get(NAMED_BY):
         path = shutil.which(named)
         if path is None:
@@ -60,11 +66,7 @@ def find() -> Executable:
     for name in NAMES:
         if path := shutil.which(name):
             return Executable(path=Path(path))
-    if os.environ.get("CI"):
-        return install()
-    if (home := _home()).is_dir():
-        return _installed(home)
-    raise NoBrowser(MISSING)
+    return None
 
 
 def install() -> Executable:
@@ -122,7 +124,4 @@ def _installed(home: Path) -> Executable:
 
 
 if __name__ == "__main__":
-    try:
-        print(find().path)
-    except NoBrowser:
-        print(install().path)
+    print(find().path)

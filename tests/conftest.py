@@ -25,7 +25,7 @@ from outboxq.database.engine import configure_sqlite, make_engine
 from outboxq.model import Claim, Handle, NewTask
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from tests import postgres
+from tests import chromium, postgres
 from tests.older import keep_stderr_apart
 from tests.reuse import Reused
 from tests.signals import set_for_children
@@ -202,6 +202,10 @@ LONG = (
 """Where the tests are that take longest, one by one."""
 
 
+def pytest_report_header() -> str | None:
+    return chromium.LEFT_OUT if chromium.is_missing() else None
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if not config.getoption("quick") or collection_path.is_dir():
         return None
@@ -223,6 +227,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("full"):
         every = config.getoption("in_turn")
         left_out |= taken_elsewhere([item for item in items if item not in left_out], every=every)
+    if chromium.is_missing():
+        left_out |= {item for item in items if "browser" in getattr(item, "fixturenames", ())}
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]

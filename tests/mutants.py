@@ -6,6 +6,7 @@ the named tests must fail there. A mutant that survives, or whose text is no lon
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+CACHE = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,192 @@ class Mutant:
 
 
 MUTANTS = (
+    Mutant(
+        "a look for a page of tasks begins one task too late after a look that was ended",
+        "outboxq/store/task_pages.py",
+        (('{"from_id": last}', '{"from_id": next_id(last)}'),),
+        ("tests/contract/test_task_pages.py",),
+    ),
+    Mutant(
+        "cancelling all tasks also takes those that are enqueued meanwhile",
+        "outboxq/store/cancelling.py",
+        ((' for row in found if row["created_at"] <= self.began]', " for row in found]"),),
+        ("tests/contract/test_cancel_all.py",),
+    ),
+    Mutant(
+        "the mark of change overlooks an event that is committed after a later one",
+        "outboxq/database/statements/overview.py",
+        (('cast(seen.c.sum, Text).label("events"), ', ""),),
+        ("tests/contract/test_overview.py",),
+    ),
+    Mutant(
+        "live workers are read by columns that an older schema lacks",
+        "outboxq/database/statements/workers.py",
+        (("return _live(select(*_registered))", "return _live(select(workers))"),),
+        ("tests/contract/test_registry.py",),
+    ),
+    Mutant(
+        "a button acts on the queue whose name has no spaces around it",
+        "outboxq/web/pages/queue_actions.py",
+        (('return request.query.get("name", "")', 'return request.query.get("name", "").strip()'),),
+        ("tests/integrations/dashboard/test_watch_pages.py::test_a_hostile_name_is_shown_and_acted_on_as_it_is",),
+    ),
+    Mutant(
+        "a chart draws a line over the time of which nothing is known",
+        "outboxq/web/charts.py",
+        (("is_open = alone = False\n        else", "alone = False\n        else"),),
+        ("tests/unit/test_charts.py",),
+    ),
+    Mutant(
+        "a schedule that no worker plants looks active",
+        "outboxq/web/pages/schedules.py",
+        (("if missed is not None and missed < now - _OVERDUE:", "if missed is None:"),),
+        ("tests/integrations/dashboard/test_watch_pages.py::test_an_overdue_schedule_comes_first_and_says_what_helps",),
+    ),
+    Mutant(
+        "a change of many also takes what failed after the question",
+        "outboxq/task/bulk.py",
+        (("return self.before if self.until is None else min(self.before, self.until)", "return self.until"),),
+        ("tests/integrations/dashboard/test_bulk.py",),
+    ),
+    Mutant(
+        "a second click starts a second task that changes many",
+        "outboxq/web/pages/bulk.py",
+        (("using(request.outbox, idempotency_key=wanted.digest)", "using(request.outbox)"),),
+        ("tests/integrations/dashboard/test_bulk.py",),
+    ),
+    Mutant(
+        "a dead letter is redriven with a key that another task has, though no box was ticked",
+        "outboxq/web/pages/task_actions.py",
+        (('takes_key_back = request.form.get("take_key_back") == "yes"', "takes_key_back = True"),),
+        ("tests/integrations/dashboard/test_task_pages.py",),
+    ),
+    Mutant(
+        "values of secret names are hidden at the top level only",
+        "outboxq/model/redaction.py",
+        (("return _written(value, hidden, newline)", "return _written(value, None, newline)"),),
+        ("tests/unit/test_redaction.py",),
+    ),
+    Mutant(
+        "the dashboard takes a form whose token is of another browser or person",
+        "outboxq/web/forms.py",
+        (("    if not browser.accepts(request.form):\n", "    if FIELD not in request.form:\n"),),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "the dashboard takes a form from a neighbouring host",
+        "outboxq/web/forms.py",
+        (('return site == "same-origin"', 'return site in {"same-origin", "same-site"}'),),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "a proxy on the machine opens the dashboard to everyone",
+        "outboxq/web/addresses.py",
+        (("any(request.headers.get(name) for name in _FORWARDED)", "request.headers.get('Forwarded')"),),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "tokens that are tried at once are counted when they turn out to be wrong",
+        "outboxq/web/login_tries.py",
+        (
+            (
+                "            self._tries.append((now, address))\n",
+                "            threading.Timer(0.05, self._tries.append, [(now, address)]).start()\n",
+            ),
+        ),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "a log-in leads to the host that a link names",
+        "outboxq/web/login.py",
+        (
+            ('wanted.startswith(("//", "/\\\\"))', 'wanted.startswith("/\\\\")'),
+            ('"/" if parts.scheme or parts.netloc else wanted', "wanted"),
+        ),
+        ("tests/integrations/dashboard/test_security.py",),
+    ),
+    Mutant(
+        "a viewer gets the page of another one who has more rights",
+        "outboxq/web/answers.py",
+        (("            grant.viewer,\n", ""), ("visit.request.root_path, viewer)", "visit.request.root_path)")),
+        ("tests/integrations/dashboard/test_freshness.py",),
+    ),
+    Mutant(
+        "a page that was read before an action is kept after it",
+        "outboxq/web/freshness.py",
+        (("                if changes == self._changes:  #", "                if True:  #"),),
+        ("tests/integrations/dashboard/test_freshness.py",),
+    ),
+    Mutant(
+        "a command that changes many reads its answer from a pipe",
+        "outboxq/cli/confirmation.py",
+        (("    return _is_terminal(sys.stdin) and _is_terminal(sys.stderr)", "    return True"),),
+        ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
+    ),
+    Mutant(
+        "a question that is answered by return goes on",
+        "outboxq/cli/confirmation.py",
+        (('line.strip().lower() in {"y", "yes"}', 'line.strip().lower() in {"", "y", "yes"}'),),
+        ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
+    ),
+    Mutant(
+        "what fails while the question is read is discarded with the others",
+        "outboxq/cli/failed.py",
+        (("""    wanted = {**wanted, "until": min(wanted.get("until", LATEST), store.now() + _TICK)}\n""", ""),),
+        ("tests/contract/test_cli_questions.py",),
+    ),
+    Mutant(
+        "Ctrl-C ends a command in the middle of a batch, and nobody learns how far it came",
+        "outboxq/cli/progress.py",
+        (
+            (
+                "        if not state.ask_to_stop():\n            raise KeyboardInterrupt",
+                "        raise SystemExit(130)",
+            ),
+        ),
+        ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
+    ),
+    Mutant(
+        "the arguments of a task are in its JSON though nobody asked for them",
+        "outboxq/cli/task_report.py",
+        (("        hidden = () if show_args else PAYLOAD\n", "        hidden = ()\n"),),
+        ("tests/contract/test_cli_json.py",),
+    ),
+    Mutant(
+        "Ctrl-C is an exception in the midst of a statement, and the log is followed for ever",
+        "outboxq/cli/following.py",
+        (("        if self._waits:\n            raise _Woken\n", "        raise _Woken\n"),),
+        ("tests/contract/test_cli_log.py",),
+    ),
+    Mutant(
+        "rescheduling takes a running task away from its worker",
+        "outboxq/store/operations.py",
+        (
+            (
+                "_move(store, task_id, EventType.RESCHEDULED, using, retry_at=at)",
+                "_move(store, task_id, EventType.RETRY_SCHEDULED, using, attempt=1, retry_at=at)",
+            ),
+        ),
+        ("tests/contract/test_cli_log.py",),
+    ),
+    Mutant(
+        "a worker process that still imports dies of the signal that asks for its stacks",
+        "outboxq/cli/supervisor.py",
+        ((" and child.lifeline.listens()", ""),),
+        ("tests/contract/test_worker_stacks.py",),
+    ),
+    Mutant(
+        "a check that found a problem ends as if all were well",
+        "outboxq/cli/check.py",
+        (("sys.exit(EXIT_PROBLEM if found else 0)", "sys.exit(0)"),),
+        ("tests/contract/test_cli_inspecting.py",),
+    ),
+    Mutant(
+        "a dry run of an enqueue enqueues",
+        "outboxq/cli/enqueue.py",
+        (("    if not dry_run:\n        handle", "    if bound:\n        handle"),),
+        ("tests/contract/test_cli_enqueue.py",),
+    ),
     Mutant(
         "a bucket of a histogram for Prometheus has only what no smaller one has",
         "outboxq/worker/prometheus.py",
@@ -1485,6 +1673,30 @@ MUTANTS = (
         ((".where(of_queue, *where).limit(_most)", ".where(of_queue, *where).limit(_most * 1000)"),),
         ("tests/dialects/test_plans.py",),
     ),
+    Mutant(
+        "a page that nobody sees refreshes itself",
+        "outboxq/web/static/outboxq.js",
+        (("if (document.hidden || isBusy()) return;", "if (isBusy()) return;"),),
+        ("tests/integrations/dashboard/test_refreshing.py",),
+    ),
+    Mutant(
+        "a refresh takes a half-filled form away",
+        "outboxq/web/static/outboxq.js",
+        (("if (document.hidden || isBusy()) return;", "if (document.hidden) return;"),),
+        ("tests/integrations/dashboard/test_refreshing.py",),
+    ),
+    Mutant(
+        "texts of tasks are HTML",
+        "outboxq/web/rendering.py",
+        (("autoescape=True", "autoescape=False"),),
+        ("tests/integrations/dashboard/test_hostile_pages.py",),
+    ),
+    Mutant(
+        "invisible characters stay invisible in pages",
+        "outboxq/web/formats.py",
+        (("one if one.isprintable() or one in", "one if True or one in"),),
+        ("tests/integrations/dashboard/test_hostile_pages.py",),
+    ),
 )
 
 
@@ -1518,7 +1730,8 @@ def _caught_by(mutant: Mutant) -> str:
         run = subprocess.run(
             [sys.executable, "-m", "pytest", "--full", "-x", "-q", "-n", "2", "-p", "no:cacheprovider", *mutant.tests],
             cwd=copy,
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": directory},
+            # The cache has the browser, where the machine has none.
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": directory, "XDG_CACHE_HOME": CACHE},
             capture_output=True,
             text=True,
             check=False,

@@ -16,11 +16,11 @@ from tests import wheel
 
 ROOT = Path(__file__).parents[1]
 OLDEST = ROOT / "tests" / "oldest.txt"
-RUN_WITH = ("postgresql", "pydantic", "django", "flask", "reload", "opentelemetry", "sentry", "prometheus")
+RUN_WITH = ("postgresql", "pydantic", "django", "flask", "reload", "opentelemetry", "sentry", "prometheus", "web")
 """The extras that a running application may have; the others are tools."""
 
-WITH_THEM = ("psycopg-binary", "flask-sqlalchemy", "fastapi", "opentelemetry-sdk", "werkzeug", "anyio")
-"""Pinned too, for they go with the others: psycopg's own half, what only tests use, and what Flask and Starlette stand on."""
+WITH_THEM = ("psycopg-binary", "flask-sqlalchemy", "fastapi", "opentelemetry-sdk", "anyio")
+"""Pinned too, for they go with the others: psycopg's own half, what only tests use, and what Starlette stands on."""
 
 PART = [
     "tests/contract/test_schema_golden.py",

@@ -24,6 +24,8 @@ _EXIT_INTERRUPTED: Final = 130
 _LOOK: Final = 0.2
 """Seconds between two looks for Ctrl-C while nothing is typed."""
 
+FEW: Final = 5
+"""The number of things that `--dry-run` prints."""
 ATTENDED: Final = "outboxq.attended"
 """The key in `Context.meta` that is False where a program, and no person, calls the command."""
 
@@ -58,7 +60,7 @@ class Change:
     """A participle such as ``discarded``."""
     changed: int
     """The number of things that were changed; 0 with `--dry-run`."""
-    matched: int | None
+    matched: int | None = None
     """The number of things that the filter found; None: they were not counted."""
     at_least: bool = False
     """True if there are more than `matched`."""
@@ -115,13 +117,32 @@ def confirmed(
             "shows what would be changed",
             _EXIT_USAGE,
         )
-    found = _counted(count)
-    if found.number == 0:
-        return True
-    _say(f"{what}: {written(found)} will be {done}")
-    if not _answer():
+    try:
+        found = _counted(count)
+        if found.number == 0:
+            return True
+        _say(f"{what}: {written(found)} will be {done}")
+        agreed = _answer()
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        _refuse("nothing was changed", _EXIT_INTERRUPTED)
+    if not agreed:
         _refuse("nothing was changed", EXIT_DECLINED)
     return True
+
+
+def up_to(limit: int | None, count: Counted) -> Counted:
+    """Return the count of what a command with this limit changes."""
+    if limit is None or count.number < limit:
+        return count
+    return Exactly(number=limit)
+
+
+def changed(action: str, number: int, count: Counted | None = None) -> Change:
+    """Return the result of a command that has changed so many of `count`."""
+    if count is None:
+        return Change(action=action, changed=number)
+    return Change(action=action, changed=number, matched=count.number, at_least=count.at_least)
 
 
 def is_attended() -> bool:
@@ -133,8 +154,8 @@ def is_attended() -> bool:
 
 
 def written(count: Counted) -> str:
-    """Return the number as people read it: ``1 500``, or ``more than 100 000``."""
-    return f"more than {grouped(count.number)}" if count.at_least else grouped(count.number)
+    """Return the number as people read it: ``1 500``, or ``at least 100 000``."""
+    return f"at least {grouped(count.number)}" if count.at_least else grouped(count.number)
 
 
 def grouped(number: int) -> str:
@@ -161,12 +182,8 @@ def _print_what_would_be(found: Counted, what: str, done: str, first: Sequence[o
 
 def _answer() -> bool:
     """Ask on stderr, so that stdout has the result only. The end of the input is a no."""
-    try:
-        click.echo("Go on? [y/N] ", nl=False, err=True)
-        line = _typed()
-    except KeyboardInterrupt:
-        click.echo(err=True)
-        _refuse("nothing was changed", _EXIT_INTERRUPTED)
+    click.echo("Go on? [y/N] ", nl=False, err=True)
+    line = _typed()
     if not line.endswith("\n"):
         click.echo(err=True)
     return line.strip().lower() in {"y", "yes"}

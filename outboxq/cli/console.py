@@ -159,6 +159,19 @@ def short(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
+def brief(span: timedelta) -> str:
+    """Write a duration in about seven characters at most: 12ms, 1.5s, 5m, 2h, 3d."""
+    seconds = span.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 100:
+        return f"{seconds:.1f}s"
+    for unit, length in (("m", 60), ("h", 3600)):
+        if seconds < 100 * length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds / 86400:.0f}d"
+
+
 def plain(cell: object, *, kept: str = "") -> str:
     """Return the text with invisible characters, except those to be kept, written out: none may control the terminal."""
     text = "" if cell is None else str(cell)

@@ -19,6 +19,7 @@ from ..errors import ConfigurationError
 from ..integration.front_end import FrontEnd
 from .console import EXIT_USAGE, fail, speaking_plainly
 from .groups import DATABASE_PARAMETERS
+from .output import json_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Engine
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=Callable[..., Any])
 
 DATABASE_URL = "OUTBOXQ_DATABASE_URL"
 APP = "OUTBOXQ_APP"
@@ -62,13 +64,14 @@ app_argument = click.argument("app_argument", required=False, metavar="[APP]")
 
 
 def database_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Add `--url`, `--schema`, `--app`, and APP as the last argument. The command gets the Store as `store`."""
+    """Add `--url`, `--schema`, `--app`, `--json`, and APP as the last argument. The command gets the Store as `store`."""
     return database_options_after_ids(app_argument(command))
 
 
 def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
     """Add the same without the argument APP, for a command that takes any number of arguments."""
 
+    @json_option
     @url_option
     @schema_option
     @app_option
@@ -76,11 +79,22 @@ def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         values = {name: kwargs.pop(name, None) for name in DATABASE_PARAMETERS}
         with opened(given(click.get_current_context(), values)) as store:
-            store.ensure_current()
+            if not _is_for_any_schema(command):
+                store.ensure_current()
             kwargs["store"] = store
             return command(*args, **kwargs)
 
     return wrapped
+
+
+def any_schema(command: C) -> C:
+    """Mark the function of a command that also runs where the tables are missing, too old or too new."""
+    command.any_schema = True  # type: ignore[attr-defined]
+    return command
+
+
+def _is_for_any_schema(command: object) -> bool:
+    return bool(getattr(command, "any_schema", False))
 
 
 def run_on_store(command: click.Command, store: Callable[[], Store], /, **options: Any) -> None:
@@ -88,7 +102,8 @@ def run_on_store(command: click.Command, store: Callable[[], Store], /, **option
     run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # the function of the command
     with speaking_plainly():
         known = store()
-        known.ensure_current()
+        if not _is_for_any_schema(run):
+            known.ensure_current()
         run(store=known, **options)
 
 
@@ -237,11 +252,12 @@ def is_typed(context: click.Context, name: str) -> bool:
 
 
 def load(app: str) -> Outbox:
-    """Return the Outbox that `module:name` names. The working directory is importable, as for `python -m`.
+    """Return the Outbox that `module:name` names, itself or by one of its tasks. The working directory is importable, as for `python -m`.
 
     Exits if APP is wrong. Raises ConfigurationError if the module needs psycopg, which is not installed.
     """
     from ..outbox import Outbox
+    from ..task import Task
 
     module_name, _, name = app.partition(":")
     written = "APP is written module:outbox, e.g. shop.tasks:outbox"
@@ -262,6 +278,8 @@ def load(app: str) -> Outbox:
             raise  # the module exists, and fails to import another one
         fail(f"there is no module {module_name!r} in {Path.cwd()} or on Python's path; {written}", EXIT_USAGE)
     found = getattr(module, name or "outbox", None)
+    if isinstance(found, Task):
+        found = found.outbox
     if not isinstance(found, Outbox):
         fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
     return found

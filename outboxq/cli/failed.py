@@ -1,51 +1,29 @@
-"""`outboxq failed`: lists, redrives and discards dead letters."""
+"""`outboxq failed`: lists, groups, redrives and discards dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from functools import wraps
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import click
 
-from .console import span, table
+from ..errors import InvalidTransition
+from ..model import LATEST, TaskStatus
+from .confirmation import FEW, Counted, Exactly, changed, confirmation_options, confirmed, grouped, up_to
 from .database import database_options, database_options_after_ids
+from .filters import OF_DEAD_LETTERS, TASK_ID, check_choice, filtered, in_words, take_key_back
 from .groups import Group
-from .tasks import TASK_ID, take_key_back
+from .output import show, tell
+from .progress import progress
 
 if TYPE_CHECKING:
     from ..store import Store
 
-_FILTERS = (
-    click.option("-q", "--queue", help="Only dead letters of this queue."),
-    click.option("--task", help="Only dead letters with this task name."),
-    click.option("--topic", help="Only dead letters of this topic."),
-    click.option("--key", help="Only dead letters with this partition key."),
-    click.option("--exception", help="Only dead letters of this exception, as module.Class or Class."),
-    click.option("--since", callback=span, help="Only tasks that failed within this time span, e.g. 2h."),
-    click.option("--until", callback=span, help="Only tasks that failed longer ago than this, e.g. 30m."),
-)
-
-
-def _filtered(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the filter options. The command gets those that were given as `wanted`."""
-
-    @wraps(command)
-    def wrapped(*, store: Store, **options: Any) -> None:
-        given = {name: options.pop(name) for name in ("queue", "task", "topic", "exception", "since", "until")}
-        given["partition_key"] = options.pop("key")
-        now = store.now()
-        wanted = {
-            name: now - value if isinstance(value, timedelta) else value
-            for name, value in given.items()
-            if value is not None
-        }
-        command(store=store, wanted=wanted, **options)
-
-    for option in reversed(_FILTERS):
-        wrapped = option(wrapped)
-    return wrapped
+_TICK = timedelta(microseconds=1)
+_NOUN = "dead letters"
 
 
 @click.group(cls=Group)
@@ -61,18 +39,49 @@ def failed() -> None:
     "--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of dead letters."
 )
 @database_options
-@_filtered
+@filtered(*OF_DEAD_LETTERS)
 def list_(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     """List dead letters, newest first.
 
     The last column marks those that hold their partition key: later tasks of the key wait until they are redriven or discarded.
     """
     head = ("failed", "id", "task", "queue", "key", "attempt", "error", "holds its key")
+    found = store.dead_letters.list(limit=limit, **wanted)
     rows = []
-    for one in store.dead_letters.list(limit=limit, **wanted):
+    for one in found:
         identity = (one.failed_at, one.id, one.task_name, one.queue, one.partition_key)
         rows.append((*identity, one.attempt, one.last_error, "yes" if one.holds_key else ""))
-    table(head, rows, spare=("attempt", "queue", "key", "holds its key", "failed"))
+    show(head, rows, records=found, spare=("attempt", "queue", "key", "holds its key", "failed"))
+
+
+@failed.command()
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of groups.")
+@database_options
+@filtered(*OF_DEAD_LETTERS)
+def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
+    """Group dead letters by task, exception and message.
+
+    The largest group is the first one. The newest 10,000 dead letters are looked at. `list`, `redrive` and `discard` take the id of a group with --group.
+    """
+    found = store.dead_letters.groups(limit=limit, **wanted)
+    head = ("count", "task", "exception", "message", "first", "last", "newest id", "group")
+    rows = [
+        (
+            one.count,
+            one.task_name,
+            one.exception,
+            one.message,
+            one.first_failed_at,
+            one.last_failed_at,
+            one.newest,
+            one.id,
+        )
+        for one in found.groups
+    ]
+    show(head, rows, records=found, spare=("first", "exception", "newest id", "last"))
+    if not found.is_complete:
+        looked = f"the newest {grouped(found.looked_at)} dead letters were looked at"
+        click.echo(f"there is more: {looked}, and the largest {len(found.groups)} groups are shown", err=True)
 
 
 @failed.command()
@@ -80,28 +89,32 @@ def list_(store: Store, limit: int, wanted: dict[str, Any]) -> None:
 @click.option("--all", "everything", is_flag=True, help="Apply to every dead letter. Required without ids or filters.")
 @click.option("--limit", type=click.IntRange(min=1), help="Maximum number of dead letters, oldest first.")
 @take_key_back
+@confirmation_options
 @database_options_after_ids
-@_filtered
+@filtered(*OF_DEAD_LETTERS)
 def redrive(
     store: Store,
+    *,
     task_ids: tuple[str, ...],
     limit: int | None,
     wanted: dict[str, Any],
-    *,
     everything: bool,
     take_key_back: bool,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
     """Run dead letters again, from their first attempt.
 
-    Give the ids of tasks, or filters, or --all.
+    Give the ids of tasks, or filters, or --all. One id needs no question.
     """
-    _check(task_ids, wanted, limit, everything=everything)
+    check_choice(task_ids, wanted, limit, everything=everything)
     if take_key_back and not task_ids:
         raise click.UsageError("--take-key-back is for the ids of tasks, each of which was looked at")
-    for task_id in [store.find(one) for one in task_ids]:
-        store.redrive(task_id, take_key_back=take_key_back)
-    count = len(task_ids) or store.dead_letters.redrive_all(limit=limit, **wanted)
-    click.echo(f"{count} redriven")
+    if task_ids:
+        one = partial(store.redrive, take_key_back=take_key_back)
+        _each(store, task_ids, one, "redriven", yes=yes, dry_run=dry_run)
+        return
+    _all(store, store.dead_letters.redrive_all, wanted, limit, "redriven", yes=yes, dry_run=dry_run)
 
 
 @failed.command()
@@ -109,26 +122,83 @@ def redrive(
 @click.option("--all", "everything", is_flag=True, help="Apply to every dead letter. Required without ids or filters.")
 @click.option("--limit", type=click.IntRange(min=1), help="Maximum number of dead letters, oldest first.")
 @click.option("--reason", default="", help="Reason, kept in each task's history.")
+@confirmation_options
 @database_options_after_ids
-@_filtered
+@filtered(*OF_DEAD_LETTERS)
 def discard(
-    store: Store, task_ids: tuple[str, ...], limit: int | None, reason: str, wanted: dict[str, Any], *, everything: bool
+    store: Store,
+    *,
+    task_ids: tuple[str, ...],
+    limit: int | None,
+    reason: str,
+    wanted: dict[str, Any],
+    everything: bool,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
     """Discard dead letters: they end as Cancelled.
 
-    Give the ids of tasks, or filters, or --all.
+    Give the ids of tasks, or filters, or --all. One id needs no question.
     """
-    _check(task_ids, wanted, limit, everything=everything)
-    for task_id in [store.find(one) for one in task_ids]:
-        store.discard(task_id, reason=reason)
-    count = len(task_ids) or store.dead_letters.discard_all(reason=reason, limit=limit, **wanted)
-    click.echo(f"{count} discarded")
+    check_choice(task_ids, wanted, limit, everything=everything)
+    if task_ids:
+        _each(store, task_ids, partial(store.discard, reason=reason), "discarded", yes=yes, dry_run=dry_run)
+        return
+    act = partial(store.dead_letters.discard_all, reason=reason)
+    _all(store, act, wanted, limit, "discarded", yes=yes, dry_run=dry_run)
 
 
-def _check(task_ids: tuple[str, ...], wanted: dict[str, Any], limit: int | None, *, everything: bool) -> None:
-    if task_ids and (wanted or everything or limit):
-        raise click.UsageError("give the ids of tasks, or filters, not both")
-    if everything and wanted:
-        raise click.UsageError("--all means all of them; leave it out to use filters")
-    if not (task_ids or wanted or everything):
-        raise click.UsageError("which ones? Give ids or filters, or --all")
+def _each(
+    store: Store, given: tuple[str, ...], act: Callable[[UUID], object], done: str, *, yes: bool, dry_run: bool
+) -> None:
+    """Act on these dead letters. One id needs no question; several ids are asked about as a filter is."""
+    ids = list(dict.fromkeys(store.find(one) for one in given))
+
+    count, found = Exactly(number=len(ids)), []
+    if dry_run or len(ids) > 1:
+        found = [store.get(one) for one in ids]
+    for one in found:
+        if one.status is not TaskStatus.FAILED:  # before any is changed
+            raise InvalidTransition(f"task {one.id} is {one.status} and cannot be {done}")
+    first = [f"{one.id}  {one.task_name}  {one.last_error or ''}".rstrip() for one in found]
+    what = f"{'task' if len(ids) == 1 else 'tasks'} {', '.join(map(str, ids))}"
+    if not confirmed(count, what, yes=yes or len(ids) == 1, dry_run=dry_run, done=done, first=lambda: first):
+        return
+    with progress(done, len(ids), stoppable=True) as on_progress:
+        for number, task_id in enumerate(ids, 1):
+            if on_progress.stop():
+                break
+            act(task_id)
+            on_progress(number)
+    tell(f"{on_progress.number} {done}", changed(done, on_progress.number, count))
+
+
+def _all(
+    store: Store,
+    act: Callable[..., int],
+    wanted: dict[str, Any],
+    limit: int | None,
+    done: str,
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Act on the dead letters that match, and that failed before the question was asked."""
+    what = in_words(_NOUN, wanted, limit=limit, verb="that failed")
+    wanted = {**wanted, "until": min(wanted.get("until", LATEST), store.now() + _TICK)}
+
+    @cache
+    def count() -> Counted:
+        return up_to(limit, store.dead_letters.count(**wanted))
+
+    def first() -> list[str]:
+        if limit is not None:  # the oldest are meant, and the list begins with the newest
+            return []
+        found = store.dead_letters.list(limit=FEW, **wanted)
+        return [f"{one.id}  {one.task_name}  {one.last_error or ''}".rstrip() for one in found]
+
+    if not confirmed(count, what, yes=yes, dry_run=dry_run, done=done, first=first):
+        return
+    with progress(done, count(), stoppable=True) as on_progress:
+        moved = act(limit=limit, on_progress=on_progress, stop=on_progress.stop, **wanted)
+    tell(f"{moved} {done}", changed(done, moved, count()))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from functools import cache, partial
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import click
 
-from ..model import TaskStatus
+from ..model import EARLIEST, TaskStatus
 from ..model.periods import Every
-from .console import span
+from .confirmation import FEW, Change, Exactly, changed, confirmation_options, confirmed
+from .console import plain, short, span
 from .database import database_options
+from .output import merged, tell, wants_json, write_json
+from .progress import progress
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -28,17 +33,29 @@ if TYPE_CHECKING:
 @click.option(
     "--ahead", default=3, show_default=True, type=click.IntRange(min=1), help="Number of future partitions to create."
 )
-@click.option("--dry-run", is_flag=True, help="Print the tables that would be created, and change nothing.")
+@confirmation_options
 @database_options
-def partition(store: Store, every: str, ahead: int, *, dry_run: bool) -> None:
+def partition(store: Store, every: str, ahead: int, *, yes: bool, dry_run: bool) -> None:
     """Partition the task history by time (PostgreSQL).
 
-    `prune` can then drop old partitions whole. The tables are locked meanwhile, for about a second with a few million tasks.
-    Run again, the command only creates missing partitions.
+    `prune` can then drop old partitions whole. The tables are locked meanwhile, for about a second with a few million tasks. No
+    command undoes it, so the first run asks. Run again, the command only creates missing partitions, without a question.
     """
     from .. import migrations
 
-    made = migrations.partition(store.bound_engine, every=every, ahead=ahead, schema=store.schema, dry_run=dry_run)
+    make = partial(migrations.partition, store.bound_engine, every=every, ahead=ahead, schema=store.schema)
+    made = make(dry_run=True)
+    if not dry_run:
+        is_first = any(name.endswith("_first") for name in made)  # the tables become partitions of that name
+        what = f"tables for the task history by {every}, which is locked and read once meanwhile"
+        if not confirmed(Exactly(number=len(made)), what, yes=yes or not is_first, dry_run=False, done="made"):
+            return
+        with progress("made", len(made)):
+            made = make()
+    if wants_json():
+        change = Change(action="made", changed=0 if dry_run else len(made), matched=len(made), dry_run=dry_run)
+        write_json(merged(change, {"tables": made}))
+        return
     for name in made:
         click.echo(name)
     click.echo(f"{len(made)} tables {'would be' if dry_run else 'were'} made", err=True)
@@ -61,16 +78,43 @@ def partition(store: Store, every: str, ahead: int, *, dry_run: bool) -> None:
     is_flag=True,
     help="Delete no single rows: drop each partition once all of it is old. Needs PostgreSQL and `partition`.",
 )
-@click.option("--dry-run", is_flag=True, help="Count the tasks, and delete nothing.")
+@confirmation_options
 @database_options
-def cleanup_events(store: Store, older_than: timedelta, *, failed: bool, whole_partitions: bool, dry_run: bool) -> None:
+def cleanup_events(
+    store: Store, older_than: timedelta, *, failed: bool, whole_partitions: bool, yes: bool, dry_run: bool
+) -> None:
     """Delete finished tasks and their events by age.
 
     A finished task is Completed or Cancelled. Unfinished tasks are kept, whatever their age.
     """
-    statuses = {TaskStatus.COMPLETED, TaskStatus.CANCELLED} | ({TaskStatus.FAILED} if failed else set())
-    deleted = store.prune(older_than, statuses=statuses, whole_partitions=whole_partitions, dry_run=dry_run)
-    click.echo(f"{deleted} tasks {'would be' if dry_run else 'were'} deleted with their events")
+    statuses = [TaskStatus.COMPLETED, *([TaskStatus.FAILED] if failed else []), TaskStatus.CANCELLED]
+    prune = partial(store.prune, older_than, statuses=statuses, whole_partitions=whole_partitions)
+    now = store.now()
+    before = now - min(older_than, now - EARLIEST)
+
+    @cache
+    def count() -> Exactly:
+        return Exactly(number=prune(dry_run=True))
+
+    def first() -> list[str]:
+        oldest = (
+            one
+            for status in statuses
+            for one in store.tasks(status=status, until=before, after=UUID(int=0), limit=FEW)
+            if one.completed_at is not None and one.completed_at < before
+        )
+        return [f"{one.id}  {one.task_name}  {one.status}" for one in sorted(oldest, key=lambda one: one.id)[:FEW]]
+
+    names = " and ".join(filter(None, (", ".join(statuses[:-1]), statuses[-1])))
+    what = f"{names} tasks that ended before {short(before)} UTC, with their events"
+    if not confirmed(
+        count, what, yes=yes, dry_run=dry_run, done="deleted", first=lambda: [] if whole_partitions else first()
+    ):
+        return
+    total = None if yes else count()  # with millions of tasks, counting takes seconds
+    with progress("deleted", total, stoppable=True) as on_progress:
+        deleted = prune(stop=on_progress.stop, on_progress=on_progress)
+    tell(f"{deleted} tasks were deleted with their events", changed("deleted", deleted, total))
 
 
 @click.command()
@@ -79,13 +123,19 @@ def cleanup_events(store: Store, older_than: timedelta, *, failed: bool, whole_p
 def verify(store: Store, *, repair: bool) -> None:
     """Check that outboxq's tables are consistent.
 
-    Tasks, outbox, leases, keys and dead letters are compared with the events. The exit code is 1 if they disagree.
+    Tasks, outbox, leases, keys and dead letters are compared with the events. The exit code is 1 if they disagree. Nothing is
+    changed without --repair, which writes only what the events say already, so it asks nothing.
     """
-    broken = store.verify(repair=repair)
+    with progress("checked", commits=False) as on_progress:
+        broken = store.verify(repair=repair, on_progress=on_progress)
+    if wants_json():
+        write_json(broken)
+        sys.exit(1 if broken else 0)
     for violation in broken:
         examples = ", ".join(str(example) for example in violation.examples)
         repaired = f"; repaired {violation.repaired}" if repair else ""
-        click.echo(f"{violation.count} × {violation.name}: {violation.meaning} ({examples}){repaired}")
+        sentence = f"{violation.count} × {violation.name}: {violation.meaning} ({examples}){repaired}"
+        click.echo(plain(sentence))
     if not broken:
         click.echo("every invariant holds", err=True)
     sys.exit(1 if broken else 0)

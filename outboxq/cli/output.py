@@ -6,17 +6,13 @@ The keys of a document are the field names of the records. They are stable: keys
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime, timedelta
-from enum import Enum
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
-from uuid import UUID
 
 import click
+
+from ..model.json_records import as_json
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -71,42 +67,6 @@ def write_json(records: object, *, line: bool = False) -> None:
     indent = 2 if sys.stdout.isatty() and not line else None
     text = json.dumps(as_json(records), indent=indent, allow_nan=False)
     click.echo(text.replace("\x7f", "\\u007f"))
-
-
-def as_json(value: object) -> Any:
-    """Return the value as JSON has it.
-
-    A record becomes an object with its fields as keys, a time ISO 8601 in UTC, a span its seconds, an enum its value, an id text.
-    """
-    match value:
-        case Enum():
-            return as_json(value.value)
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else None  # JSON has neither infinity nor NaN
-        case datetime():
-            return value.astimezone(UTC).isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case UUID():
-            return str(value)
-        case _:
-            return _whole_as_json(value)
-
-
-def _whole_as_json(value: object) -> Any:
-    match value:
-        case Mapping():
-            return {str(as_json(name)): as_json(one) for name, one in value.items()}
-        case AbstractSet():
-            return sorted((as_json(one) for one in value), key=str)
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            return {one.name: as_json(getattr(value, one.name)) for one in fields(value)}
-        case Iterable():
-            return [as_json(one) for one in value]
-        case _:
-            raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 def merged(*records: object, without: Iterable[str] = ()) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,6 +16,7 @@ from .confirmation import Counted, grouped, written
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
 EXIT_INTERRUPTED: Final = 130
 
@@ -23,16 +24,17 @@ EXIT_INTERRUPTED: Final = 130
 class Progress:
     """The state of one long piece of work. Call it with the number that is done so far."""
 
-    def __init__(self, done: str, total: int | Counted | None, bar: Bar | None) -> None:
+    def __init__(self, done: str, total: int | Counted | None, *, commits: bool = True) -> None:
         self.number = 0
         """The number that is done and committed."""
         self.total = total
         self.was_stopped = False
         """True once the work was asked to end early, and has read it."""
         self._done = done
+        self._commits = commits
         self._asked = threading.Event()
-        self._bar = bar
-        self._line = None if bar is None else bar.add_task(done, total=_limit(total))
+        self._bar: Bar | None = None
+        self._line: TaskID | None = None
 
     def __call__(self, number: int, total: int | None = None) -> None:
         """Take note that so many are done; `total` where only the work knows it."""
@@ -40,6 +42,11 @@ class Progress:
         self.total = self.total if total is None else total
         if self._bar is not None and self._line is not None:
             self._bar.update(self._line, completed=number, total=_limit(self.total))
+
+    def show_on(self, bar: Bar | None) -> None:
+        """Show the numbers on this bar from now on."""
+        if bar is not None:
+            self._bar, self._line = bar, bar.add_task(self._done, total=_limit(self.total))
 
     def stop(self) -> bool:
         """Return whether the work should end before its next batch. Pass it to the store as `stop=`."""
@@ -56,24 +63,28 @@ class Progress:
     def sentence(self) -> str:
         """The words after Ctrl-C: "stopped: 1 500 of 30 000 discarded; those are committed"."""
         total = self.total if self.total is None or not isinstance(self.total, int) else grouped(self.total)
+        kept = "; those are committed" if self._commits and self.number else ""
         of = "" if total is None else f" of {total if isinstance(total, str) else written(total)}"
-        return f"stopped: {grouped(self.number)}{of} {self._done}{'; those are committed' if self.number else ''}"
+        return f"stopped: {grouped(self.number)}{of} {self._done}{kept}"
 
 
 @contextmanager
-def progress(done: str, total: int | Counted | None = None, *, stoppable: bool = False) -> Iterator[Progress]:
+def progress(
+    done: str, total: int | Counted | None = None, *, stoppable: bool = False, commits: bool = True
+) -> Iterator[Progress]:
     """Show the progress of the block on a terminal's stderr; nothing in a pipe. `done` is a participle such as ``discarded``.
 
     Ctrl-C prints how far the block came, and exits with code 130. `stoppable` is for work that asks `Progress.stop` between its
-    batches: the first Ctrl-C then waits for the present batch, so that the number is exact, and the second does not.
+    batches: the first Ctrl-C then waits for the present batch, so that the number is exact, and the second does not. `commits` is
+    False for work that changes nothing.
     """
-    with _bar() as bar:
-        state = Progress(done, total, bar)
-        try:
-            with _first_interrupt_asks(state) if stoppable else _unchanged():
-                yield state
-        except KeyboardInterrupt:
-            _stop(state)
+    state = Progress(done, total, commits=commits)
+    try:
+        with _first_interrupt_asks(state) if stoppable else nullcontext(), _bar() as bar:
+            state.show_on(bar)
+            yield state
+    except KeyboardInterrupt:
+        _stop(state)
     if state.was_stopped:
         _stop(state)
 
@@ -81,11 +92,6 @@ def progress(done: str, total: int | Counted | None = None, *, stoppable: bool =
 def _stop(state: Progress) -> None:
     click.echo(f"outboxq: {state.sentence}", err=True)
     sys.exit(EXIT_INTERRUPTED)
-
-
-@contextmanager
-def _unchanged() -> Iterator[None]:
-    yield
 
 
 @contextmanager

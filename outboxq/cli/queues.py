@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .console import span, table
+from .console import span
 from .database import database_options
 from .groups import Group
+from .output import show
+from .queue_report import HEAD, cells, list_, show_
 
 if TYPE_CHECKING:
     from ..store import QueueSettings, Store
@@ -40,14 +42,7 @@ def _concurrency(_context: click.Context, _parameter: click.Parameter, value: st
 
 @click.group(cls=Group)
 def queue() -> None:
-    """Pause or limit a queue, or set the order of its keys."""
-
-
-@queue.command("list")
-@database_options
-def list_(store: Store) -> None:
-    """List queues with non-default settings."""
-    _print(store.queues.settings())
+    """List, show, pause or limit queues, or order their keys."""
 
 
 @queue.command()
@@ -58,7 +53,7 @@ def pause(store: Store, name: str) -> None:
 
     Tasks that already run go on.
     """
-    _print([store.queues.pause(name)])
+    _print_one(store.queues.pause(name))
 
 
 @queue.command()
@@ -66,7 +61,7 @@ def pause(store: Store, name: str) -> None:
 @database_options
 def resume(store: Store, name: str) -> None:
     """Resume a paused queue."""
-    _print([store.queues.resume(name)])
+    _print_one(store.queues.resume(name))
 
 
 @queue.command()
@@ -87,7 +82,7 @@ def limit(store: Store, name: str, concurrency: int | EllipsisType | None, rate:
     """
     if concurrency is ... and rate is ...:
         raise click.UsageError("give --concurrency, --rate, or both; none removes a limit")
-    _print([store.queues.limit(name, concurrency=concurrency, rate=rate)])
+    _print_one(store.queues.limit(name, concurrency=concurrency, rate=rate))
 
 
 @queue.command()
@@ -99,12 +94,12 @@ def order(store: Store, name: str, first: str) -> None:
 
     turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its key.
     """
-    _print([store.queues.order(name, fair=first == "turns")])
+    _print_one(store.queues.order(name, fair=first == "turns"))
 
 
-def _print(settings: list[QueueSettings]) -> None:
-    rows = []
-    for one in settings:
-        rate = None if one.rate is None else f"{one.rate[0]} in {one.rate[1]}"
-        rows.append((one.queue, one.paused_at, one.concurrency, rate, "turns" if one.fair else "oldest"))
-    table(("queue", "paused since", "concurrency", "rate", "order"), rows)
+def _print_one(settings: QueueSettings) -> None:
+    show(HEAD, [cells(settings)], records=settings)
+
+
+for _command in (list_, show_):
+    queue.add_command(_command)

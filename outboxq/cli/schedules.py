@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,11 @@ from ..model import EARLIEST, LATEST
 from ..model.rules import check_rule, describe, parse_rule, rule_of, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.upcoming import next_tick, next_ticks, sentence_of
+from .confirmation import Change, Exactly, confirmed, yes_option
 from .console import plain, short, span, speaking_plainly, table
 from .database import database_options, present_outbox
 from .groups import Group
+from .output import json_option, merged, show, tell, wants_json, write_json
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -99,25 +102,30 @@ def schedule() -> None:
 @database_options
 def list_(store: Store) -> None:
     """List schedules, each with its next tick."""
-    _print(store, store.schedules.list())
+    found = store.schedules.list()
+    now = store.now()
+    _print(now, found, [_record(one, now) for one in found])
 
 
-@schedule.command()
+@schedule.command("show")
 @click.argument("name")
 @number_option
 @click.option("--show-args", is_flag=True, help="Print the arguments of its tasks too.")
 @database_options
-def show(store: Store, name: str, number: int, *, show_args: bool) -> None:
+def show_(store: Store, name: str, number: int, *, show_args: bool) -> None:
     """Print a schedule, its next ticks and its last ones."""
-    found = store.schedules.get(name)
+    found, now = store.schedules.get(name), store.now()
+    following, ticks = next_ticks(found, now, number), store.schedules.ticks(name, number)
+    if wants_json():
+        write_json(merged(_record(found, now, show_args=show_args), {"next_ticks": following, "ticks": ticks}))
+        return
     table(("schedule", found.name), [(one, value) for one, value in _lines(found).items() if value is not None])
     if show_args:
         table(("arguments", found.args), [])
-    if following := next_ticks(found, store.now(), number):
+    if following:
         click.echo()
         _print_moments(following, found.tz)
     click.echo()
-    ticks = store.schedules.ticks(name, number)
     table(
         ("last tick", "task id", "status"),
         [(one.tick, one.task_id, "deleted" if one.status is None else one.status) for one in ticks],
@@ -129,6 +137,7 @@ def show(store: Store, name: str, number: int, *, show_args: bool) -> None:
 @tz_option
 @number_option
 @click.option("--from", "start", type=MOMENT, help="Moment after which the ticks are. Default: now.")
+@json_option
 def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     """Print when a rule has its next ticks. It needs no database.
 
@@ -179,7 +188,7 @@ def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
     task's own options hold where none are given here, and its arguments are checked.
     """
     new = _new_schedule(name, task, rule, **options)
-    _print(store, [store.schedules.put(new)])
+    _print_one(store, store.schedules.put(new))
 
 
 @schedule.command("add-retention")
@@ -195,19 +204,25 @@ def add_retention(store: Store, age: timedelta) -> None:
     from ..task.pruning import PRUNE, retention_schedule
 
     outbox = present_outbox() or Outbox()
-    _print(store, [store.schedules.put(retention_schedule(outbox.tasks.get(PRUNE), age))])
+    _print_one(store, store.schedules.put(retention_schedule(outbox.tasks.get(PRUNE), age)))
 
 
 @schedule.command()
 @click.argument("name")
+@click.option("--dry-run", is_flag=True, help="Change nothing. Print what would be deleted.")
 @database_options
-def remove(store: Store, name: str) -> None:
+def remove(store: Store, name: str, *, dry_run: bool) -> None:
     """Delete a schedule.
 
     Its planted ticks that are not due yet are cancelled. A schedule that APP declares comes back with its next worker.
     """
+    if dry_run:
+        found = store.schedules.get(name)
+        sentence = f"{found.name!r}, which enqueues {found.task_name} {sentence_of(found)}, would be deleted"
+        tell(sentence, {"name": name, "removed": False})
+        return
     store.schedules.remove(name)
-    click.echo("removed")
+    tell("removed", {"name": name, "removed": True})
 
 
 @schedule.command()
@@ -219,7 +234,7 @@ def pause(store: Store, name: str, reason: str) -> None:
 
     Its planted ticks that are not due yet are cancelled. Tasks that already run go on.
     """
-    _print(store, [store.schedules.pause(name, reason=reason)])
+    _print_one(store, store.schedules.pause(name, reason=reason))
 
 
 @schedule.command()
@@ -230,7 +245,7 @@ def resume(store: Store, name: str) -> None:
 
     Its catch-up policy decides about the ticks since.
     """
-    _print(store, [store.schedules.resume(name)])
+    _print_one(store, store.schedules.resume(name))
 
 
 @schedule.command()
@@ -241,7 +256,8 @@ def trigger(store: Store, name: str) -> None:
 
     The ticks of the schedule stay as they are. A paused schedule can be triggered too.
     """
-    click.echo(str(store.schedules.trigger(name, by="outboxq schedule trigger").id))
+    task_id = store.schedules.trigger(name, by="outboxq schedule trigger").id
+    tell(str(task_id), {"id": task_id, "schedule": name})
 
 
 @schedule.command()
@@ -249,14 +265,24 @@ def trigger(store: Store, name: str) -> None:
 @click.option("--from", "start", type=MOMENT, required=True, help="Moment of the first tick.")
 @click.option("--to", "end", type=MOMENT, required=True, help="Moment before which the last tick is.")
 @click.option("--dry-run", is_flag=True, help="Print the ticks, and enqueue nothing.")
+@yes_option
 @database_options
-def backfill(store: Store, name: str, start: datetime, end: datetime, *, dry_run: bool) -> None:
+def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bool, dry_run: bool) -> None:
     """Enqueue the ticks of a past time that have no task.
 
+    What the tasks do cannot be taken back, so the command asks first.
     Write the moments in ISO 8601. Without an offset they are in the time zone of the schedule.
     """
     tz = store.schedules.get(name).tz
-    ticks = store.schedules.backfill(name, _in_zone(start, tz), _in_zone(end, tz), dry_run=dry_run)
+    fill = partial(store.schedules.backfill, name, _in_zone(start, tz), _in_zone(end, tz))
+    if not dry_run:
+        what = f"ticks of the schedule {name!r} from {start} to before {end}"
+        confirmed(lambda: Exactly(number=len(fill(dry_run=True))), what, yes=yes, dry_run=False, done="enqueued")
+    ticks = fill(dry_run=dry_run)
+    if wants_json():
+        change = Change(action="enqueued", changed=0 if dry_run else len(ticks), matched=len(ticks), dry_run=dry_run)
+        write_json(merged(change, {"ticks": ticks}))
+        return
     _print_moments(ticks, tz)
     click.echo(f"{len(ticks)} ticks {'would be' if dry_run else 'were'} enqueued", err=True)
 
@@ -275,7 +301,8 @@ def plant(store: Store, ahead: timedelta) -> None:
 
     Running workers do that by themselves. The command is for workers that are only started now and then, with --burst.
     """
-    click.echo(f"{store.schedules.plant(horizon=ahead)} ticks were planted")
+    planted = store.schedules.plant(horizon=ahead)
+    tell(f"{planted} ticks were planted", {"planted": planted})
 
 
 def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedule:
@@ -311,16 +338,28 @@ def _in_zone(moment: datetime, tz: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=zone_of(tz))
 
 
-def _print(store: Store, schedules: Iterable[Schedule]) -> None:
-    now, rows = store.now(), []
+def _print_one(store: Store, found: Schedule) -> None:
+    now = store.now()
+    _print(now, [found], _record(found, now))
+
+
+def _record(found: Schedule, now: datetime, *, show_args: bool = False) -> dict[str, Any]:
+    """Return the schedule as JSON has it, with its next tick and its rule in words."""
+    more = {"next_tick": next_tick(found, now), "sentence": sentence_of(found)}
+    return merged(found, more, without=() if show_args else ("args",))
+
+
+def _print(now: datetime, schedules: Iterable[Schedule], records: object) -> None:
+    rows = []
     for one in schedules:
         rows.append((one.name, one.task_name, sentence_of(one), next_tick(one, now), one.paused_at, one.rule, one.tz))
-    table(_HEAD, rows, spare=("rule", "time zone", "paused since", "task"))
+    show(_HEAD, rows, records=records, spare=("rule", "time zone", "paused since", "task"))
 
 
 def _print_moments(ticks: Iterable[datetime], tz: str) -> None:
     zone = zone_of(tz)
-    table(("tick", f"in {tz}"), [(one, f"{one.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}") for one in ticks])
+    rows = [(one, f"{one.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}") for one in ticks]
+    show(("tick", f"in {tz}"), rows, records=[{"tick": tick, "local": local} for tick, local in rows])
 
 
 def _lines(found: Schedule) -> dict[str, object]:

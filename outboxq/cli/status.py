@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from .console import drawn, screen, short, span, table
+from .console import brief, drawn, screen, short, span, table
 from .database import database_options
+from .following import until_stopped
+from .output import wants_json, write_json
 
 if TYPE_CHECKING:
     from ..store import Statistics, Store
+    from .status_watch import Lines, View
 
 _NOW = ("ready", "delayed", "retrying", "running", "failed")
-
-Lines = tuple[Sequence[str], Sequence[Sequence[object]]]
-"""Column names of a table, and its rows."""
 
 
 class Watching(click.Command):
@@ -74,9 +73,13 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
 
     The counts are those of now: tasks that are ready, delayed, waiting for a retry, running, or failed for good. They are
     counted up to 10,000; a + says that there are more. Rates and durations cover --window, and are what workers have counted.
-    In a pipe, columns are separated by tabs and durations are in seconds.
+    In a pipe, columns are separated by tabs and durations are in seconds. With --json and --watch, each look is one line.
+    On a terminal, --watch shows problems first, and curves and workers too.
     """
     look = partial(store.stats, window=window, by=by, exact=exact)
+    if wants_json():
+        _print_json(look, watch)
+        return
     if sys.stdout.isatty():
         tables = partial(_for_people, by_task=by == "task", exact=exact, store=store)
     else:
@@ -85,28 +88,53 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
         for head, rows in tables(look()):
             table(head, rows)
         return
-    try:
-        _watch(lambda: tables(look()), watch)
-    except KeyboardInterrupt:
-        return
+    with until_stopped() as stop:
+        if sys.stdout.isatty():
+            from .status_watch import View
 
-
-def _watch(tables: Callable[[], list[Lines]], seconds: float) -> None:
-    if not sys.stdout.isatty():
+            _watch(store, look, tables, View(store, window), partial(stop.wait, watch))
+            return
         while True:
-            for head, rows in tables():
+            for head, rows in tables(look()):
                 table(head, rows)
             click.echo()
-            time.sleep(seconds)
+            if stop.wait(watch):
+                return
+
+
+def _print_json(look: Callable[[], list[Statistics]], seconds: float | None) -> None:
+    """Print one document or, every `seconds`, one on a line of its own until Ctrl-C."""
+    if seconds is None:
+        write_json(look())
+        return
+    with until_stopped() as stop:
+        while True:
+            write_json(look(), line=True)
+            if stop.wait(seconds):
+                return
+
+
+def _watch(
+    store: Store,
+    look: Callable[[], list[Statistics]],
+    tables: Callable[[list[Statistics]], list[Lines]],
+    view: View,
+    wait: Callable[[], bool],
+) -> None:
     from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
     console = screen()
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            seen = [drawn(head, rows, width=console.width) for head, rows in tables()]
-            live.update(Group(f"{short(datetime.now(UTC))} UTC", *seen), refresh=True)
-            time.sleep(seconds)
+            overview = store.overview()
+            found = view.sorted(look(), overview)
+            head = [Text(line, no_wrap=True) for line in view.head(overview, console.width)]
+            lines = [*tables(found), *view.tables(found, overview)]
+            live.update(Group(*head, *(drawn(top, rows, width=console.width) for top, rows in lines)), refresh=True)
+            if wait():
+                return
 
 
 def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
@@ -141,9 +169,9 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool, exact: bool, stor
     """Return one table each for the counts, the rates and the durations; each fits into 80 columns."""
     lines = [_lines(found, _now, by_task=by_task), _lines(found, _happened, by_task=by_task)]
     if attempts := [one for one in found if one.wait is not None]:
-        lines.append(_lines(attempts, partial(_wait_and_run, render=_brief), by_task=by_task))
+        lines.append(_lines(attempts, partial(_wait_and_run, render=brief), by_task=by_task))
     if ended := [one for one in found if one.emit_to_start is not None]:
-        lines.append(_lines(ended, partial(_percentiles, render=_brief), by_task=by_task))
+        lines.append(_lines(ended, partial(_percentiles, render=brief), by_task=by_task))
     if unknown := [(name.task_name, one.queue, ", ".join(name.met_by)) for one in found for name in one.unknown]:
         lines.append((["no live worker knows", "queue", "met by"], unknown))
     samples = {one.queue: one for one in found if one.sample is not None}
@@ -158,7 +186,7 @@ def _sampled(one: Statistics) -> Sequence[object]:
     sample, age = one.sample, one.sample_age
     assert sample is not None
     assert age is not None
-    return one.queue, sample.ready, sample.delayed, sample.failed, _brief(age)
+    return one.queue, sample.ready, sample.delayed, sample.failed, brief(age)
 
 
 def _note(found: Sequence[Statistics], store: Store) -> str | None:
@@ -177,7 +205,7 @@ def _note(found: Sequence[Statistics], store: Store) -> str | None:
 def _now(one: Statistics) -> dict[str, object]:
     return {
         **{name: _number(one, name) for name in _NOW},
-        "oldest": None if one.oldest_ready_age is None else _brief(one.oldest_ready_age),
+        "oldest": None if one.oldest_ready_age is None else brief(one.oldest_ready_age),
         "workers": one.live_workers,
         "": _notes(one),
     }
@@ -206,7 +234,7 @@ def _notes(one: Statistics) -> str | None:
     if one.concurrency is not None:
         notes.append(f"limit {one.concurrency} at a time")
     if one.rate is not None:
-        notes.append(f"limit {one.rate[0]} in {_brief(one.rate[1])}")
+        notes.append(f"limit {one.rate[0]} in {brief(one.rate[1])}")
     return ", ".join(notes) or None
 
 
@@ -233,16 +261,3 @@ def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, 
     names = ["queue", "task"] if by_task else ["queue"]
     rows = [[*(one.queue, one.task_name)[: len(names)], *cells(one).values()] for one in found]
     return [*names, *cells(Statistics(queue=""))], rows
-
-
-def _brief(span: timedelta) -> str:
-    """Write a duration in about seven characters at most: 12ms, 1.5s, 5m, 2h, 3d."""
-    seconds = span.total_seconds()
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    if seconds < 100:
-        return f"{seconds:.1f}s"
-    for unit, length in (("m", 60), ("h", 3600)):
-        if seconds < 100 * length:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{seconds / 86400:.0f}d"

@@ -121,6 +121,10 @@ class Lifeline:
         """
         with suppress(OSError):  # the process has ended
             self._supervisor_end.send(order.value)
+        return self.listens()
+
+    def listens(self) -> bool:
+        """Return whether the process reads orders: its signal handlers stand then."""
         with suppress(OSError):  # it does not listen yet, or has ended
             self._is_listening = self._is_listening or self._supervisor_end.recv(1) == _LISTENING
         return self._is_listening

@@ -18,6 +18,7 @@ from functools import partial
 
 from ..worker.signals import SignalCounter, unignored_stop_signals
 from .console import EXIT_FILE, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
+from .stacks import SIGNAL as STACKS
 from .stop_requests import Lifeline, Order
 
 log = logging.getLogger("outboxq.supervisor")
@@ -111,6 +112,7 @@ class Supervisor:
     def _forwarding_signals(self) -> Iterator[None]:
         """Turn signals into events. Python calls signal handlers only when `run` wakes up; the pipe of signal numbers is read at once."""
         numbers, heard = unignored_stop_signals(), SignalCounter()
+        stacks = [STACKS] if STACKS is not None and signal.getsignal(STACKS) is signal.SIG_DFL else []
         arriving, leaving = os.pipe()
         os.set_blocking(leaving, False)
 
@@ -119,11 +121,13 @@ class Supervisor:
                 for number in came:
                     if number in numbers:
                         self._events.put(partial(self._forward, number, at_once=heard.is_urgent(number)))
+                    elif number in stacks:
+                        self._events.put(self._print_stacks)
 
         thread = threading.Thread(target=listen, name="outboxq-signals", daemon=True)
         thread.start()
         before = signal.set_wakeup_fd(leaving)
-        previous = {number: signal.signal(number, lambda *_: None) for number in numbers}
+        previous = {number: signal.signal(number, lambda *_: None) for number in (*numbers, *stacks)}
         try:
             yield
         finally:
@@ -142,6 +146,13 @@ class Supervisor:
         if not is_echo:
             log.info("passing on %s%s", _name(number), ": at once" if at_once else "")
             self._send_to_all(Order.AT_ONCE if at_once else Order.STOP, number)
+
+    def _print_stacks(self) -> None:
+        """Have all processes print the stacks of their threads. One that has not set its handler yet would die of the signal."""
+        assert STACKS is not None
+        for child in self._children:
+            if child.process is not None and child.lifeline is not None and child.lifeline.listens():
+                child.process.send_signal(STACKS)
 
     def _send_to_all(self, order: Order, number: int) -> None:
         """Give all running processes this order, or that signal if they do not listen. No process is started any more."""

@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
+from collections.abc import Mapping
 from copy import copy
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import click
 
-from ..errors import InvalidArgument
-from ..model import TERMINAL, ExecutionEvent, TaskStatus
-from .console import plain, short, table
+from ..errors import InvalidTransition
+from ..model import LATEST, TERMINAL, TaskExecution, TaskStatus
+from ..model.json_records import as_json
+from .confirmation import FEW, Counted, changed, confirmation_options, confirmed, grouped, up_to
+from .console import plain
 from .database import database_options, front_end
+from .events import PAYLOAD
+from .filters import OF_TASKS, TASK_ID, check_choice, filtered, in_words, take_key_back
 from .groups import Group
+from .output import merged, show, tell
+from .progress import progress
+from .task_history import history, reschedule, state_at
+from .task_report import explained, report
 
 if TYPE_CHECKING:
-    from ..store import Store
+    from ..store import Store, TaskPage
+    from ..store.outlook import Outlook
 
 _STATUSES = {status.lower(): status for status in TaskStatus}
-_NAMED = ("reason", "priority", "recovery_attempts", "expires_at", "policy_error")
-"""Details of an event that are written with their names. The error has a column of its own."""
 
 
-class TaskId(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
-    """A click type: the hex digits of an id or of its beginning, for `Store.find`."""
-
-    name = "id"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ..store.tasks import digits_of
-
-        try:
-            return digits_of(str(value))
-        except InvalidArgument as error:
-            self.fail(str(error), param, ctx)
-
-
-TASK_ID = TaskId()
-
-take_key_back = click.option(
-    "--take-key-back", is_flag=True, help="Take the idempotency key back from another task that has it now."
-)
+_LEEWAY = timedelta(seconds=1)
+"""Time by which a task's id may be ahead of the database's clock, where the tasks enqueued until now are meant."""
 
 
 @click.group(cls=Group)
@@ -51,18 +42,32 @@ def task() -> None:
 
 
 @task.command("list")
-@click.option("-q", "--queue", help="Only tasks in this queue.")
-@click.option("--task", "name", help="Only tasks with this name.")
 @click.option("--status", type=click.Choice(list(_STATUSES), case_sensitive=False), help="Only tasks in this status.")
+@click.option("--worker", type=click.UUID, help="Only tasks that this worker claimed last.")
+@click.option("--before", type=TASK_ID, help="Only tasks older than the one with this id: the next page.")
+@click.option("--after", type=TASK_ID, help="Only tasks newer than the one with this id: the page before.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of tasks.")
 @database_options
-def list_(store: Store, queue: str | None, name: str | None, status: str | None, limit: int) -> None:
+@filtered(*OF_TASKS)
+def list_(
+    store: Store,
+    *,
+    wanted: dict[str, Any],
+    status: str | None,
+    worker: UUID | None,
+    before: str | None,
+    after: str | None,
+    limit: int,
+) -> None:
     """List tasks, newest first, and what each waits for.
 
-    All running and failed tasks can be found. Of the other statuses, and without --status, only the newest 10,000 tasks are
-    searched.
+    All running and failed tasks can be found. Of the other statuses, and without --status, 10,000 tasks are looked at. If there
+    may be more, the command for the next page is printed on stderr.
     """
-    found = store.tasks(status=_STATUSES[status.lower()] if status else None, queue=queue, task=name, limit=limit)
+    chosen = None if status is None else _STATUSES[status.lower()]
+    wanted |= {name: value for name, value in (("status", chosen), ("worker", worker)) if value is not None}
+    place = {name: store.find(one) for name, one in (("before", before), ("after", after)) if one is not None}
+    page, found = _listed(store, wanted, place, limit)
     ahead = store.outlooks(found)
     rows = []
     for one in found:
@@ -71,79 +76,51 @@ def list_(store: Store, queue: str | None, name: str | None, status: str | None,
         identity = (one.id, one.task_name, one.queue, one.status, reason, one.attempt)
         rows.append((*identity, one.created_at, due, one.last_error))
     head = ("id", "task", "queue", "status", "reason", "attempt", "created", "due", "last error")
-    table(head, rows, spare=("created", "attempt", "due", "queue", "last error"))
+    records = [merged(one, _ahead(ahead.get(one.id)), without=PAYLOAD) for one in found]
+    show(head, rows, records=records, spare=("created", "attempt", "due", "queue", "last error"))
+    _point_onward(page, {**wanted, "limit": limit}, upward=place.keys() == {"after"})
 
 
-@task.command()
+def _listed(
+    store: Store, wanted: Mapping[str, Any], place: Mapping[str, Any], limit: int
+) -> tuple[TaskPage, list[TaskExecution]]:
+    """Return the page and its tasks. Running and failed tasks are looked through to the end, since they are few."""
+    page = store.task_page(limit=limit, **wanted, **place)
+    found, upward = page.tasks, place.keys() == {"after"}
+    whole = wanted.get("status") in {TaskStatus.RUNNING, TaskStatus.FAILED}
+    while whole and page.is_cut and len(found) < limit:
+        further: dict[str, Any] = {"after": page.newer} if upward else {**place, "before": page.older}
+        page = store.task_page(limit=limit - len(found), **wanted, **further)
+        found = page.tasks + found if upward else found + page.tasks
+    return page, found
+
+
+def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) -> None:
+    """Print on stderr how the next page is listed, and that the look was ended before all was found."""
+    following, option = (page.newer, "--after") if upward else (page.older, "--before")
+    if following is None:
+        return
+    cut = f"only {grouped(page.looked_at)} tasks were looked at; " if page.is_cut else ""
+    options = [f"--{name}={as_json(value)}" for name, value in {**wanted, option[2:]: following}.items()]
+    command = front_end("task list").typed(("task", "list", *options))
+    click.echo(plain(f"{cut}{'newer' if upward else 'older'} ones: {command}"), err=True)
+
+
+def _ahead(outlook: Outlook | None) -> dict[str, object]:
+    """Return what a task of a list waits for, as JSON has it."""
+    if outlook is None:
+        return {"reason": None, "due_at": None}
+    return {"reason": outlook.reason, "due_at": outlook.due_at}
+
+
+@task.command("show")
 @click.argument("task_id", type=TASK_ID)
 @click.option("--show-args", is_flag=True, help="Print the task's arguments and result too.")
 @click.option("--traceback", is_flag=True, help="Print the traceback of each failed attempt.")
 @database_options
-def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> None:
+def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> None:
     """Print a task, its attempts, and its history."""
-    found = store.get(store.find(task_id))
-    now, attempts = store.explain(found.id), store.attempts(found.id)
-    lines = {
-        "task": found.task_name,
-        "queue": found.queue,
-        "status": found.status,
-        "now": None if found.status in TERMINAL else now.sentence,
-        "attempt": found.attempt,
-        "priority": found.priority,
-        "key": found.partition_key,
-        "topic": found.topic,
-        "created": _moment(found.created_at),
-        "due": _moment(now.due_at),
-        "ended": _moment(found.completed_at),
-        "headers": found.headers,
-        "last error": found.last_error,
-    }
-    if show_args:
-        lines |= {"arguments": found.args, "result": found.result}
-    table(("id", str(found.id)), [(name, value) for name, value in lines.items() if value is not None])
-    if attempts:
-        click.echo()
-        table(
-            ("attempt", "started", "ended", "outcome", "error", "exception"),
-            [(a.number, a.started_at, a.ended_at, a.outcome, a.error, a.exception) for a in attempts],
-            spare=("exception", "ended"),
-        )
-    for attempt in attempts if traceback else ():
-        if attempt.traceback:
-            click.echo()
-            head = (f"traceback of attempt {attempt.number}, lease token {attempt.lease_token}",)
-            table(head, [(line,) for line in attempt.traceback.splitlines()])
-    click.echo()
-    history = [
-        (e.created_at, e.event_type, e.worker_id, e.lease_token, _details(e), e.event_data.get("error"))
-        for e in store.history(found.id)
-    ]
-    table(("time", "event", "worker", "token", "details", "error"), history, spare=("worker", "token"))
-
-
-def _moment(moment: datetime | None) -> datetime | str | None:
-    """Return the time as the tables write it on a terminal."""
-    return f"{short(moment)} UTC" if moment is not None and sys.stdout.isatty() else moment
-
-
-def _details(event: ExecutionEvent) -> str:
-    """Return the attempt, the wait, and further details: "attempt 2, due in 9.6 s, reason: …"."""
-    data = event.event_data
-    parts = [f"attempt {data['attempt']}"] if data.get("attempt") is not None else []
-    with suppress(KeyError, TypeError, ValueError):  # no due time, or a value that outboxq did not write
-        wait = datetime.fromisoformat(data["available_at"]) - event.created_at
-        if wait > timedelta(0):
-            parts.append(f"due in {_brief(wait)}")
-    parts += [f"{name.replace('_', ' ')}: {data[name]}" for name in _NAMED if data.get(name) is not None]
-    if (times := data.get("times")) is not None:
-        parts.append(f"{times} times in a row")
-    return ", ".join(parts)
-
-
-def _brief(span: timedelta) -> str:
-    """Write a span: below a minute in tenths of a second, else as timedelta does, to the second."""
-    seconds = span.total_seconds()
-    return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
+    report(store, store.find(task_id), show_args=show_args, traceback=traceback)
 
 
 @task.command()
@@ -151,25 +128,79 @@ def _brief(span: timedelta) -> str:
 @database_options
 def explain(store: Store, task_id: str) -> None:
     """Explain why a task does not run, and print commands that help."""
-    explanation = store.explain(store.find(task_id))
-    typed = front_end("task explain").typed
-    click.echo(plain(explanation.sentence))
-    for cure in explanation.cures:
-        click.echo(plain(f"  to {cure.purpose}: {typed(cure.command)}"))
+    found = store.find(task_id)
+    explanation = store.explain(found)
+    record = explained(explanation, "task explain")
+    lines = [explanation.sentence, *(f"  to {one['purpose']}: {one['command']}" for one in record["cures"])]
+    tell("\n".join(map(plain, lines)), {"id": found, **record})
 
 
 @task.command()
-@click.argument("task_id", type=TASK_ID)
+@click.argument("task_id", required=False, type=TASK_ID)
+@click.option("--all", "everything", is_flag=True, help="Cancel every waiting and running task.")
+@click.option("--status", type=click.Choice(["ready", "running"]), help="Only waiting tasks, or only running ones.")
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of tasks, oldest first.")
 @click.option("--reason", default="", help="Reason, kept in the task's history.")
 @click.option("--force", is_flag=True, help="Cancel a running task at once. Its worker's result is then refused.")
+@confirmation_options
 @database_options
-def cancel(store: Store, task_id: str, reason: str, *, force: bool) -> None:
-    """Cancel a task. A running task is asked to stop.
+@filtered(*OF_TASKS)
+def cancel(
+    store: Store,
+    *,
+    task_id: str | None,
+    wanted: dict[str, Any],
+    status: str | None,
+    limit: int | None,
+    reason: str,
+    everything: bool,
+    force: bool,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Cancel a task, or all that match. A running task is asked to stop.
 
-    A running task stays Running until its handler answers; --force does not wait for that.
+    Give the id of a task, or filters, or --all. A running task stays Running until its handler answers; --force does not wait for that.
     """
-    status = store.cancel(store.find(task_id), reason=reason, force=force)
-    click.echo("asked to stop" if status is TaskStatus.RUNNING else str(status))
+    if status is not None:
+        wanted["status"] = _STATUSES[status]
+    check_choice((task_id,) if task_id else (), wanted, limit, everything=everything, noun="a task")
+    if task_id is None:
+        _cancel_all(store, wanted, limit, yes=yes, dry_run=dry_run, reason=reason, force=force)
+        return
+    found = store.find(task_id)
+    if dry_run:
+        known = store.get(found)
+        if known.status in TERMINAL:
+            raise InvalidTransition(f"task {found} is {known.status} and cannot be cancelled")
+        would = "be asked to stop" if known.status is TaskStatus.RUNNING and not force else "be cancelled"
+        tell(f"{found}, {known.task_name}, is {known.status} and would {would}", {"id": found, "status": known.status})
+        return
+    now = store.cancel(found, reason=reason, force=force)
+    tell("asked to stop" if now is TaskStatus.RUNNING else str(now), {"id": found, "status": now})
+
+
+def _cancel_all(
+    store: Store, wanted: dict[str, Any], limit: int | None, *, yes: bool, dry_run: bool, **how: Any
+) -> None:
+    what = in_words("waiting and running tasks", wanted, limit=limit, verb="enqueued")
+    wanted = {**wanted, "until": min(wanted.get("until", LATEST), store.now() + _LEEWAY)}
+
+    def first() -> list[str]:
+        statuses = [wanted["status"]] if "status" in wanted else [TaskStatus.RUNNING, TaskStatus.READY]
+        pages = [store.tasks(**{**wanted, "status": one}, after=UUID(int=0), limit=FEW) for one in statuses]
+        oldest = sorted((one for page in pages for one in page), key=lambda one: one.id)
+        return [f"{one.id}  {one.task_name}  {one.status}" for one in oldest[:FEW]]
+
+    @cache
+    def count() -> Counted:
+        return up_to(limit, store.count_tasks(**wanted))
+
+    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="cancelled", first=first):
+        return
+    with progress("cancelled", count(), stoppable=True) as on_progress:
+        moved = store.cancel_all(limit=limit, on_progress=on_progress, stop=on_progress.stop, **how, **wanted)
+    tell(f"{moved} cancelled or asked to stop", changed("cancelled", moved, count()))
 
 
 @task.command()
@@ -181,8 +212,9 @@ def redrive(store: Store, task_id: str, *, take_key_back: bool) -> None:
 
     `failed redrive` does the same with one or many.
     """
-    store.redrive(store.find(task_id), take_key_back=take_key_back)
-    click.echo(str(TaskStatus.READY))
+    found = store.find(task_id)
+    store.redrive(found, take_key_back=take_key_back)
+    tell(str(TaskStatus.READY), {"id": found, "status": TaskStatus.READY})
 
 
 retry = copy(redrive)
@@ -196,7 +228,9 @@ task.add_command(retry)
 @database_options
 def run_now(store: Store, task_id: str) -> None:
     """Make a task due now that is delayed or waits for a retry."""
-    click.echo("due now" if store.run_now(store.find(task_id)) else "was due already")
+    found = store.find(task_id)
+    changed = store.run_now(found)
+    tell("due now" if changed else "was due already", {"id": found, "changed": changed})
 
 
 @task.command()
@@ -208,5 +242,11 @@ def priority(store: Store, task_id: str, value: int) -> None:
 
     Tasks with a higher priority start first. Write -- before a negative number: priority TASK_ID -- -5.
     """
-    changed = store.set_priority(store.find(task_id), value)
-    click.echo(f"priority {value}" if changed else f"had priority {value} already")
+    found = store.find(task_id)
+    changed = store.set_priority(found, value)
+    sentence = f"priority {value}" if changed else f"had priority {value} already"
+    tell(sentence, {"id": found, "priority": value, "changed": changed})
+
+
+for _command in (history, state_at, reschedule):
+    task.add_command(_command)

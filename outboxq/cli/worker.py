@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..integration.front_end import FrontEnd
@@ -24,6 +25,7 @@ from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
 from .logs import LiveHandler, LogFormat, configure, open_closed_streams, show_live_line
 from .metrics_ports import ensure_free, port_of
+from .stacks import stacks_on_signal
 from .stop_requests import Orders, interrupt_main_thread, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
 
@@ -55,6 +57,25 @@ class Rerunnable(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = tuple(args)
         return super().parse_args(ctx, args)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Return the context of `workers list` for the words ``list …``, and else that of this command.
+
+        An application in a module `list` is written ``list:outbox``.
+        """
+        above = None if parent is None else parent.command
+        if args[:1] == ["list"] and parent is not None and isinstance(above, click.Group):
+            group = above.get_command(parent, "workers")
+            if isinstance(group, click.Group) and (listing := group.get_command(parent, "list")) is not None:
+                return listing.make_context(f"{info_name} list", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the options and, where the application stands, the word `list` too."""
+        own = [CompletionItem("list", help="List the live workers.")] if "list".startswith(incomplete) else []
+        return own + super().shell_complete(ctx, incomplete)
 
 
 def none_if_empty(_context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -181,7 +202,8 @@ def none_if_empty(_context: click.Context, _option: click.Parameter, value: tupl
 def worker(context: click.Context, /, app: str | None, app_argument: str | None, **options: Any) -> None:
     """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
 
-    Running tasks may finish. A second signal, or SIGQUIT, gives them back at once.
+    Running tasks may finish. A second signal, or SIGQUIT, gives them back at once. SIGUSR1 prints the stacks of all threads.
+    `worker list` lists the live workers.
     """
     app = one_app(context, app_argument, app)
     if app is None:
@@ -336,6 +358,7 @@ def _run(
     running: Worker | None = None
     with (
         speaking_plainly(upgrade),
+        stacks_on_signal(lambda: [] if running is None else running.running_tasks),
         stop_on_signals(lambda: running is not None and running.has_stopped) as exit_if_stopped,
         Orders(lifeline, interrupt=interrupt_main_thread) as orders,
     ):

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from .flask import Outboxq
 
 ELSEWHERE = {
+    "completion": "run: outboxq completion",
     "demo": "run: outboxq demo",
     "grants": "run: outboxq grants, with the address of the database as the owner of the tables",
+    "web": "mount outboxq.web.application() in your site, behind its own log-in",
 }
 """Commands that Flask leaves out, each with what to run instead."""
 

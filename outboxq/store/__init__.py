@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from . import (
+    cancelling,
     checks,
     due,
     ends,
@@ -14,18 +15,25 @@ from . import (
     interruptions,
     operations,
     outlook,
+    overview,
     recovery,
     results,
     retention,
     statistics,
+    system,
     table_sizes,
+    task_detail,
+    task_pages,
     tasks,
+    trends,
     units_of_work,
     unknown_tasks,
 )
 from .arguments import queue_names
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
+from .counts import Count
+from .dead_letter_groups import DeadLetterGroup, DeadLetterGroups
 from .dead_letters import DeadLetter, DeadLetters
 from .declarations import check_schedule
 from .due import Look
@@ -33,46 +41,68 @@ from .enqueue import check
 from .event_log import EventLog, TailCursor
 from .explaining import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
+from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
-from .metrics import Metrics, TaskMetric
+from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
 from .outlook import Outlook
-from .queues import Queues, QueueSettings
+from .overview import Overview
+from .queues import HeldKey, Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
 from .results import ResultReader, Standing
-from .samples import QueueSample, Samples
+from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
-from .statistics import Percentiles, Statistics, UnknownName
+from .statistics import Statistics, UnknownName
+from .system import PartitionSize, System
 from .table_sizes import TableSize
+from .task_detail import TaskDetail
+from .task_pages import TaskPage
 from .tasks import Attempt
 from .time_partitions import TimePartitions
+from .trends import Trends
 from .unknown_tasks import UnknownRun
-from .workers import LiveWorker, Workers
+from .workers import LiveWorker, Presence, Workers
 
 __all__ = [
     "Attempt",
     "ClaimCursor",
+    "Count",
     "Cure",
     "DeadLetter",
+    "DeadLetterGroup",
+    "DeadLetterGroups",
+    "DepthPoint",
     "Explanation",
+    "HealthLimits",
+    "HeldKey",
     "Lease",
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "MetricPoint",
     "Metrics",
     "Outlook",
+    "Overview",
+    "PartitionSize",
     "Percentiles",
+    "Presence",
+    "Problem",
     "QueueSample",
     "QueueSettings",
     "Reason",
     "Recovered",
     "ResultReader",
+    "Rule",
     "Standing",
     "Statistics",
     "Store",
+    "System",
     "TableSize",
     "TailCursor",
+    "TaskDetail",
     "TaskMetric",
+    "TaskPage",
+    "Trends",
     "Turn",
     "UnknownName",
     "UnknownRun",
@@ -122,7 +152,9 @@ class Store(Claiming):
 
     # What people do to a task
     schedule_retry = operations.schedule_retry
+    reschedule = operations.reschedule
     cancel = operations.cancel
+    cancel_all = cancelling.cancel_all
     redrive = operations.redrive
     discard = operations.discard
     run_now = operations.run_now
@@ -138,12 +170,20 @@ class Store(Claiming):
     look_ahead = due.look_ahead
     attempts = tasks.attempts
     find = tasks.find
-    tasks = tasks.tasks
+    count_tasks = cancelling.count_tasks
+    task_page = task_pages.task_page
+    tasks = task_pages.tasks
     explain = explaining.explain
+    task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
     standings = results.standings
     stats = statistics.stats
+    health = overview.health
+    change_mark = overview.change_mark
+    overview = overview.overview
+    trends = trends.trends
     table_sizes = table_sizes.table_sizes
+    system = system.system
 
     # Upkeep
     verify = checks.verify

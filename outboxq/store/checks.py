@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
@@ -29,7 +29,13 @@ class Violation:
     repaired: int = 0
 
 
-def verify(store: Transactions, *, repair: bool = False, using: object = None) -> list[Violation]:
+def verify(
+    store: Transactions,
+    *,
+    repair: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+    using: object = None,
+) -> list[Violation]:
     """Check every invariant in one snapshot of a running system; empty if all hold. Reads all tables, so it takes time.
 
     With `repair`, what can be put right without guessing is: a lost outbox entry comes back, due when the last event
@@ -40,15 +46,20 @@ def verify(store: Transactions, *, repair: bool = False, using: object = None) -
     the task's events say is made as they say. A lease or a rate that ends too late ends its own length from now, and the
     counter of positions goes on behind the largest. Each repair is a transaction of its own. With `using` the snapshot is
     that of the connection's transaction.
+
+    `on_progress` is called after each check, with the number of those that are done and of all.
     """
-    broken = store.run(partial(_broken, store), using=using, begin=Begin.SNAPSHOT)
+    done = on_progress or (lambda _done, _all: None)
+    broken = store.run(partial(_broken, store, on_progress=done), using=using, begin=Begin.SNAPSHOT)
     return [_repair(store, violation, using) for violation in broken] if repair else broken
 
 
-def _broken(store: Transactions, target: Target) -> list[Violation]:
+def _broken(store: Transactions, target: Target, *, on_progress: Callable[[int, int], None]) -> list[Violation]:
     """Ask every check, each under a savepoint: where the database cannot read a row, the other checks still answer."""
     found: list[Violation] = []
-    for name in CHECKS:
+    for done, name in enumerate(CHECKS):
+        if done:
+            on_progress(done, len(CHECKS))
         try:
             with target.atomic(savepoint=True):
                 found += _ask(store, target, name)
@@ -61,6 +72,7 @@ def _broken(store: Transactions, target: Target) -> list[Violation]:
             cause = str(getattr(error, "orig", None) or error).partition("\n")[0] or type(error).__name__
             meaning = f"this could not be checked, since the database cannot read a row: {cause}"
             found.append(Violation(name=name, meaning=meaning, count=1, examples=()))
+    on_progress(len(CHECKS), len(CHECKS))
     return found
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
+from ..database.dialects import Begin
 from ..database.statements import dead_letters as statements
 from ..database.statements import operations
 from ..database.target import Target
@@ -17,6 +18,8 @@ from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
 from ..model.uuid7 import uuid7
 from .arguments import aware, identifier, positive, storable
+from .counts import Count, counted_to
+from .dead_letter_groups import DeadLetterGroups, group_id, grouped, with_groups
 from .idempotency import regain_keys
 from .operations import freed, marked, was_done
 from .rows import event_data
@@ -25,7 +28,11 @@ from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 
+LOOKED_AT = 10_000
+"""The number of the newest dead letters that are grouped."""
 _BATCH = 500
+_LOOKS = (500, 2_500, LOOKED_AT - 3_000)
+"""The numbers of dead letters among which those of one group are looked for, one after the other."""
 _NAMED = 10
 """The number of left-out dead letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
@@ -71,6 +78,8 @@ class Wanted(TypedDict, total=False):
     """Earliest time of the failure, aware."""
     until: datetime | None
     """Time before which the task failed, aware."""
+    group: str | None
+    """Id of a DeadLetterGroup. It is compared error by error, after the other filters."""
 
 
 class DeadLetters:
@@ -97,25 +106,82 @@ class DeadLetters:
             "after_failed_at": aware(failed_at, "after"),
             "after_id": identifier(last),
         }
+        if (group := group_id(wanted.get("group"))) is not None:
+            return self._of_group(group, values, using)
         return [DeadLetter(**row) for row in self._store.read(statements.newest, **values, using=using)]
 
-    def redrive_all(self, *, limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]) -> int:
+    def _of_group(self, group: str, values: dict[str, Any], using: object) -> builtins.list[DeadLetter]:
+        """Return the dead letters of a group among the next 10 000."""
+
+        def work(target: Target) -> builtins.list[DeadLetter]:
+            wanted, ids, given = values["limit"], builtins.list[UUID](), dict(values)
+            for given["limit"] in _LOOKS:
+                rows = target.run(statements.newest_with_errors, given)
+                ids += [row["id"] for row, mine in with_groups(rows) if mine == group]
+                if len(rows) < given["limit"] or len(ids) >= wanted:
+                    break
+                given["after_failed_at"], given["after_id"] = rows[-1]["failed_at"], rows[-1]["id"]
+            packed = target.dialect.pack("chosen", statements.GIVEN, [(one,) for one in ids[:wanted]])
+            return [DeadLetter(**row) for row in target.run(statements.given, packed)]
+
+        return self._store.run(work, using=using, begin=Begin.READ)
+
+    def groups(self, *, limit: int = 100, using: object = None, **wanted: Unpack[Wanted]) -> DeadLetterGroups:
+        """Return up to `limit` groups of the newest 10 000 dead letters that match, the largest first. Raises InvalidArgument."""
+        group, values = group_id(wanted.get("group")), _filters(wanted) | _from_the_newest(LOOKED_AT + 1)
+        positive(limit)
+        rows = self._store.read(statements.newest_with_errors, **values, using=using)
+        found = [one for one in grouped(rows[:LOOKED_AT]) if group in {None, one.id}]
+        is_complete = len(rows) <= LOOKED_AT and len(found) <= limit
+        return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), LOOKED_AT), is_complete=is_complete)
+
+    def count(self, *, most: int = 100_000, using: object = None, **wanted: Unpack[Wanted]) -> Count:
+        """Count the dead letters that match, up to `most`; of a `group`, those among the newest `most` ones. Raises
+        InvalidArgument.
+        """
+        group, values = group_id(wanted.get("group")), _filters(wanted) | {"limit": positive(most, "most") + 1}
+        if group is None:
+            return counted_to(most, self._store.read(statements.count, **values, using=using)[0]["tasks"])
+        values |= _from_the_newest(most + 1)
+        rows = self._store.read(statements.newest_with_errors, **values, using=using)
+        found = sum(mine == group for _, mine in with_groups(rows[:most]))
+        return counted_to(most, found, cut=len(rows) > most)
+
+    def redrive_all(
+        self,
+        *,
+        reason: str = "",
+        limit: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        using: object = None,
+        **wanted: Unpack[Wanted],
+    ) -> int:
         """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
 
         Dead letters whose idempotency key another task has by now are left out (see `redrive`); a warning says how many. Dead letters
         that fail after this began are left for the next time. Each batch of 500 is a transaction of its own (with `using`, all are the
-        caller's), and a dead letter that another session deals with meanwhile is not counted.
+        caller's), and a dead letter that another session deals with meanwhile is not counted. `on_progress` is called with the
+        number so far after each batch, and `stop` is asked before each: True ends it.
         """
-        return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, None, limit=limit, using=using, wanted=wanted)
+        data = event_data({"reason": reason} if reason else {})
+        how = _How(limit=limit, on_progress=on_progress, stop=stop, using=using)
+        return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, data, how=how, wanted=wanted)
 
     def discard_all(
-        self, *, reason: str = "", limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]
+        self,
+        *,
+        reason: str = "",
+        limit: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        using: object = None,
+        **wanted: Unpack[Wanted],
     ) -> int:
         """Discard the dead letters that match, in the same way; returns how many."""
         data = event_data({"reason": reason} if reason else {})
-        return self._move_all(
-            EventType.DISCARDED, TaskStatus.CANCELLED, None, data, limit=limit, using=using, wanted=wanted
-        )
+        how = _How(limit=limit, on_progress=on_progress, stop=stop, using=using)
+        return self._move_all(EventType.DISCARDED, TaskStatus.CANCELLED, None, data, how=how, wanted=wanted)
 
     def _move_all(
         self,
@@ -124,28 +190,35 @@ class DeadLetters:
         attempt: int | None,
         data: str | None,
         *,
-        limit: int | None,
-        using: object,
+        how: _How,
         wanted: Wanted,
     ) -> int:
-        left = None if limit is None else positive(limit)
-        values = _filters(wanted)
+        left, using = None if how.limit is None else positive(how.limit), how.using
+        group, values = group_id(wanted.get("group")), _filters(wanted)
         began = now(self._store, using=using)
         left_out: set[UUID] = set()
         values["until"] = min(values["until"], began + _TICK)  # what fails again meanwhile waits for the next time
         (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
-        while left is None or moved < left:
-            values["limit"] = _BATCH if left is None else min(_BATCH, left - moved)
-            found = self._store.read(statements.oldest, **values, using=using)
+        read = statements.oldest if group is None else statements.oldest_with_errors
+        while (left is None or moved < left) and not (how.stop is not None and how.stop()):
+            values["limit"] = _BATCH if left is None or group is not None else min(_BATCH, left - moved)
+            found = self._store.read(read, **values, using=using)
             if not found:
                 break
+            values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
+            if group is not None:
+                mine = [row for row, other in with_groups(found) if other == group]
+                found = mine[: None if left is None else left - moved]
+                if not found:
+                    continue
             request = str(uuid7())
             rows = [
                 marked((task_id, event_type, status, attempt, None, data), request)
                 for task_id in sorted(row["id"] for row in found)
             ]
             moved += self._store.run(self._moving(rows, left_out), using=using, done=_counting(rows, request))
-            values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
+            if how.on_progress is not None:
+                how.on_progress(moved)
         if left_out:
             log.warning(
                 "left out %d of the dead letters, since other tasks have their idempotency keys by now: %s",
@@ -170,6 +243,20 @@ class DeadLetters:
             return len(moved)
 
         return work
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _How:
+    """The arguments of a change of many dead letters besides the filters."""
+
+    limit: int | None
+    on_progress: Callable[[int], None] | None
+    stop: Callable[[], bool] | None
+    using: object
+
+
+def _from_the_newest(limit: int) -> dict[str, Any]:
+    return {"limit": limit, "after_failed_at": _LAST[0], "after_id": _LAST[1]}
 
 
 def _counting(rows: Sequence[tuple[Any, ...]], request: str) -> Callable[[Target], int | None]:

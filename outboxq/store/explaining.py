@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -100,11 +100,15 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
         found = target.run(tasks.get, values)
         if not found:
             raise TaskNotFound(f"there is no task {task_id}")
-        task = execution_of(found[0])
-        why, origin = _state(target, task, now), origin_of(task.headers)
-        return why if origin is None else replace(why, sentence=f"{why.sentence}; {origin}")
+        return explanation_of(target, execution_of(found[0]), now)
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+
+def explanation_of(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+    """Return why the task does not run, as `explain` does."""
+    why, origin = _state(target, task, now), origin_of(task.headers)
+    return why if origin is None else replace(why, sentence=f"{why.sentence}; {origin}")
 
 
 def _state(target: Target, task: TaskExecution, now: datetime) -> Explanation:
@@ -138,7 +142,7 @@ def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
     if task.status is TaskStatus.FAILED:
         why = f": {task.last_error}" if task.last_error else ""
         sentence = f"it failed at {at} in attempt {task.attempt}{why}; redrive or discard it"
-        return Explanation(Reason.FAILED, sentence, _of_dead_letter(task.id, "it"))
+        return Explanation(Reason.FAILED, sentence, of_dead_letter(task.id, "it"))
     kind, data = (last.event_type, last.event_data) if last else (None, {})
     if kind is EventType.EXPIRED:
         return Explanation(Reason.CANCELLED, f"it expired: it was not to be started after {_at(task.expires_at)}")
@@ -156,12 +160,12 @@ def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     found = worker(target, worker_id)
     name = f"worker {found.label if found else worker_id}"
     if ends < now:
-        ended = f"its lease ended {_span(now - ends)} ago, and {name} has not extended it"
+        ended = f"its lease ended {span_of(now - ends)} ago, and {name} has not extended it"
         if any(one.id != worker_id for one in live_workers(target, now)):
             return Explanation(Reason.LEASE_ENDED, f"{ended}; a live worker takes it back")
         sentence = f"{ended}; no other live worker is there to take it back; start one"
         return Explanation(Reason.LEASE_ENDED, sentence, _another_worker(task.queue))
-    left = f"its lease ends in {_span(ends - now)}"
+    left = f"its lease ends in {span_of(ends - now)}"
     if task.cancel_requested_at is not None:
         asked = f"it was asked to stop at {_at(task.cancel_requested_at)}"
         cures = _cure("not wait for it", "task", "cancel", task.id, "--force")
@@ -169,9 +173,10 @@ def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     if found is None:
         return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {left} and it is then taken back")
     if silent := silence(task, ends, now):
-        overdue = f"its {name} has not extended its lease for {_span(silent)}, as it should have"
+        overdue = f"its {name} has not extended its lease for {span_of(silent)}, as it should have"
         return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back")
-    return Explanation(Reason.RUNNING, f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it")
+    sentence = f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it"
+    return Explanation(Reason.RUNNING, sentence, _cure("ask it to stop", "task", "cancel", task.id))
 
 
 def is_impossible_lease(task: TaskExecution) -> bool:
@@ -198,7 +203,7 @@ def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
         or not_yet(task, due, now)
         or closed(task.queue, settings, now)
         or _behind(target, task, values)
-        or limited(target, task.queue, settings, now)
+        or limited(task.queue, settings, now, lambda: int(target.run(limits.running, values)[0]["tasks"]))
     )
     if found is None:
         workers = live_workers(target, now)
@@ -219,7 +224,7 @@ def _given_back(target: Target, task: TaskExecution, due: datetime, now: datetim
         return None
     if (missing := unmanned(task, live_workers(target, now))) is None:
         return None
-    (times, since), when = found[task.id], f"it is tried again in {_span(due - now)}, at {_at(due)}"
+    (times, since), when = found[task.id], f"it is tried again in {span_of(due - now)}, at {_at(due)}"
     known = f"given back as unknown since {_at(since)}, {times} times" if times > 1 else "given back as unknown"
     return replace(missing, sentence=f"{missing.sentence}; {known}; {when}")
 
@@ -227,7 +232,7 @@ def _given_back(target: Target, task: TaskExecution, due: datetime, now: datetim
 def not_yet(task: TaskExecution, due: datetime, now: datetime) -> Explanation | None:
     if due <= now:
         return None
-    when, cures = f"in {_span(due - now)}, at {_at(due)}", _cure("run it now", "task", "run-now", task.id)
+    when, cures = f"in {span_of(due - now)}, at {_at(due)}", _cure("run it now", "task", "run-now", task.id)
     if task.retry_at is None:
         return Explanation(Reason.DELAYED, f"it is due {when}", cures)
     why = f" ({task.last_error})" if task.last_error else ""
@@ -237,7 +242,7 @@ def not_yet(task: TaskExecution, due: datetime, now: datetime) -> Explanation | 
 def closed(queue: str, settings: Mapping[str, Any], now: datetime) -> Explanation | None:
     if (since := settings.get("paused_at")) is None:
         return None
-    sentence = f"its queue is paused since {_at(since)}, for {_span(now - since)}; resume it"
+    sentence = f"its queue is paused since {_at(since)}, for {span_of(now - since)}; resume it"
     return Explanation(Reason.QUEUE_PAUSED, sentence, _cure("resume it", "queue", "resume", queue))
 
 
@@ -250,7 +255,7 @@ def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> E
         other = owners[0]["task_execution_id"]
         if owners[0]["held"]:
             sentence = f"{key} is held by the dead letter {other}; redrive or discard that"
-            return Explanation(Reason.KEY_HELD, sentence, _of_dead_letter(other, "the dead letter"), other)
+            return Explanation(Reason.KEY_HELD, sentence, of_dead_letter(other, "the dead letter"), other)
         sentence = f"task {other} of {key} is running, and one of a key runs at a time"
         return Explanation(Reason.KEY_RUNNING, sentence, _of_other(other), other)
     head = target.run(explaining.head, values)
@@ -260,19 +265,18 @@ def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> E
     return None
 
 
-def limited(target: Target, queue: str, settings: Mapping[str, Any], now: datetime) -> Explanation | None:
+def limited(queue: str, settings: Mapping[str, Any], now: datetime, running: Callable[[], int]) -> Explanation | None:
+    """Return the reason if the queue starts no task now; `running` counts those that run there."""
     lift = partial(_cure, "lift the limit", "queue", "limit", queue)
-    if (most := settings.get("concurrency_limit")) is not None:
-        running = target.run(limits.running, {"queue": queue})[0]["tasks"]
-        if running >= most:
-            sentence = f"its queue may run {most} at a time, and runs {running}"
-            return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
+    if (most := settings.get("concurrency_limit")) is not None and (number := running()) >= most:
+        sentence = f"its queue may run {most} at a time, and runs {number}"
+        return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
     if (starts := settings.get("rate_limit")) is not None and settings["rate_full_at"] is not None:
         seconds = settings["rate_seconds"]
         following = settings["rate_full_at"] - timedelta(seconds=seconds - seconds / starts)
         if following > now:
-            each = f"{starts} in {_span(timedelta(seconds=seconds))}"
-            sentence = f"its queue may start {each}; the next may start in {_span(following - now)}"
+            each = f"{starts} in {span_of(timedelta(seconds=seconds))}"
+            sentence = f"its queue may start {each}; the next may start in {span_of(following - now)}"
             return Explanation(Reason.RATE_LIMIT, sentence, lift("--rate", "none"))
     return None
 
@@ -291,13 +295,14 @@ def unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | No
     if any(task.task_name in one.task_names for one in taking):
         return None
     known = f"no live worker that would take it knows the task {task.task_name!r}"
-    return Explanation(Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts")
+    cure = _cure("start a worker that knows it", "worker", "-q", task.queue)
+    return Explanation(Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", cure)
 
 
 def _next(target: Target, task: TaskExecution, values: Mapping[str, Any], workers: list[LiveWorker]) -> Explanation:
     seen_at = max(one.last_seen_at for one in workers if one.works_on(task.queue) and one.takes(task.topic))
     if (silent := values["now"] - seen_at) > _PRESENCE_DUE:
-        sentence = f"it is due and free, but no worker on its queue has been seen for {_span(silent)}"
+        sentence = f"it is due and free, but no worker on its queue has been seen for {span_of(silent)}"
         return Explanation(Reason.DUE, sentence, _another_worker(task.queue))
     before = target.run(explaining.ahead, values)[0]["tasks"]
     many = f"more than {MOST}" if before > MOST else str(before)
@@ -310,7 +315,8 @@ def _inconsistent(what: str) -> Explanation:
     return Explanation(Reason.INCONSISTENT, sentence, _cure("put it right", "verify", "--repair"))
 
 
-def _of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
+def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
+    """Return the two commands that end a dead letter, which the first calls `which`."""
     redrive = _cure(f"redrive {which}", "failed", "redrive", task_id)
     return redrive + _cure(f"discard {which}", "failed", "discard", task_id)
 
@@ -331,7 +337,7 @@ def _at(moment: datetime | None) -> str:
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _span(span: timedelta) -> str:
+def span_of(span: timedelta) -> str:
     """Return the span in one or two units: 0.2 s, 12 s, 3 min 5 s, 2 h, 4 d 1 h."""
     seconds = span.total_seconds()
     if seconds < 10:

@@ -40,7 +40,7 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
     `using` as in `enqueue`. Raises InvalidArgument (for more than 65 535 subscribers too), InvalidTarget and SchemaOutOfDate
     before anything is written.
     """
-    _check(event)
+    check_event(event)
     return store.run(
         lambda target: _emit(store, target, event),
         using=using,
@@ -136,7 +136,8 @@ def check_subscription(subscription: Subscription) -> None:
     check_options(subscription, name)
 
 
-def _check(event: NewEvent) -> None:
+def check_event(event: NewEvent) -> None:
+    """Raise InvalidArgument for what the database would refuse."""
     check_topic(event.topic)
     name = f"event {event.topic[:200]!r}"
     if type(event.id) is not UUID or event.id.int & FAMILY:

@@ -10,12 +10,15 @@ from uuid import UUID
 from ..database.dialects import Begin, Row
 from ..database.privileges import Role
 from ..database.statements import metrics as statements
+from ..database.statements import tasks
 from ..database.target import Target
 from ..model import EARLIEST
 from ..model.histograms import BOUNDS
 from ..model.uuid7 import family
-from .arguments import identifier
+from .arguments import identifier, storable
+from .availability import STATISTICS, can_read
 from .maintenance_jobs import MaintenanceJobs, locked
+from .series import steps_of
 from .tasks import now
 from .transactions import Transactions
 
@@ -62,6 +65,34 @@ class TaskMetric:
         return (*(getattr(self, name) for name in named), *self.wait, *self.run)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Percentiles:
+    """Durations by nearest rank: 50, 95 and 99 of 100 took no longer."""
+
+    p50: timedelta
+    p95: timedelta
+    p99: timedelta
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricPoint:
+    """The attempts that workers saw end in one step of time."""
+
+    at: datetime
+    """The begin of the step."""
+    step: timedelta
+    completed: int = 0
+    failed: int = 0
+    """Number of ends as Failed."""
+    retried: int = 0
+    """Number of attempts that failed and were followed by another."""
+    cancelled: int = 0
+    wait: Percentiles | None = None
+    """Time from due to start; None: no attempt began."""
+    run: Percentiles | None = None
+    """Time from the start of the handler to its end; None: none ended."""
+
+
 class Metrics:
     """The counts of all workers."""
 
@@ -80,6 +111,35 @@ class Metrics:
                 target.run(statements.record, self._store.values(target, worker_id=worker), rows)
 
         self._store.run(work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS)
+
+    def series(
+        self,
+        *,
+        since: datetime,
+        until: datetime | None = None,
+        step: timedelta | float,
+        queue: str | None = None,
+        task: str | None = None,
+        using: object = None,
+    ) -> list[MetricPoint]:
+        """Return a point for each step from `since` to `until` (None: to now), of one queue or task or of all, oldest first.
+
+        What a worker has counted in ten seconds is in the step in which these began. Counts older than two minutes are kept by minute,
+        and those older than 48 hours by hour: with a shorter step they are all in the first of the steps. Where the schema is older
+        than the counts, all points are zero. Raises InvalidArgument for more than 2 000 steps.
+        """
+        wanted = {"queue": storable(queue, "queue"), "task_name": storable(task, "task")}
+
+        def work(target: Target) -> list[MetricPoint]:
+            end = until or target.run(tasks.now, self._store.values(target))[0]["now"]
+            steps = steps_of(since, end, step)
+            found: dict[int, Row] = {}
+            if can_read(self._store, target, STATISTICS):
+                values = {**wanted, "since": since, "until": end, "step": steps.step // timedelta(microseconds=1)}
+                found = {row["step"]: row for row in target.run(statements.series, values)}
+            return [point_of(at, steps.step, found.get(place)) for place, at in enumerate(steps.begins())]
+
+        return self._store.run(work, using=using, begin=Begin.READ)
 
     def sum_up(self, *, spans: int = 100) -> int:
         """Sum up old metrics, up to so many spans of each length, and delete very old ones. Returns the number of spans.
@@ -166,6 +226,31 @@ def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
             return timedelta(seconds=low + (high - low) * (rank - before) / number)
         before += number
     return None
+
+
+def percentiles(histogram: Sequence[int] | None) -> Percentiles | None:
+    """Return the percentiles of a histogram; None for none, and for an empty one."""
+    if histogram is None:
+        return None
+    found = {f"p{each}": percentile(histogram, each) for each in (50, 95, 99)}
+    known = {name: taken for name, taken in found.items() if taken is not None}
+    return Percentiles(**known) if known else None
+
+
+def point_of(at: datetime, step: timedelta, row: Row | None) -> MetricPoint:
+    """Return the point of a step with these sums; None: nothing was counted in it."""
+    if row is None:
+        return MetricPoint(at=at, step=step)
+    return MetricPoint(
+        at=at,
+        step=step,
+        completed=row["completed"],
+        failed=row["failed"] + row["timed_out_last"],
+        retried=row["retried"] + row["timed_out"] - row["timed_out_last"],
+        cancelled=row["cancelled"],
+        wait=percentiles([row[name] for name in statements.WAIT]),
+        run=percentiles([row[name] for name in statements.RUN]),
+    )
 
 
 def _numbers(row: Row) -> Row:

@@ -14,10 +14,11 @@ from ..database.target import Target
 from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
 from ..model import EARLIEST, LATEST, MAX_ATTEMPT, STATUS_AFTER, EventType, TaskStatus
 from ..model.uuid7 import uuid7
+from ..payload.parameters import sanitize
 from .arguments import aware, identifier
 from .idempotency import regain_keys
 from .rows import event_data
-from .tasks import data_of
+from .tasks import data_of, get
 from .transactions import Transactions
 
 _LOOKS = 10
@@ -47,8 +48,7 @@ def schedule_retry(
     and on Failed, which needs its idempotency key, as for `redrive`. Raises TaskNotFound; InvalidTransition on Completed
     and Cancelled; DuplicateTask; InvalidArgument for a naive time or an attempt below 1.
     """
-    if not EARLIEST <= aware(retry_at, "retry_at") <= LATEST:
-        raise InvalidArgument(f"retry_at must be in the years 1970 to 9000 (UTC), not {retry_at}")
+    _check_moment(retry_at, "retry_at")
     if type(new_attempt) is not int or not 1 <= new_attempt <= MAX_ATTEMPT:
         raise InvalidArgument(f"new_attempt must be a whole number of at least 1, not {new_attempt!r}")
     _move(
@@ -60,6 +60,22 @@ def schedule_retry(
         retry_at=retry_at,
         take_key_back=take_key_back,
     )
+
+
+def reschedule(
+    store: Transactions, task_id: UUID, at: datetime, *, take_key_back: bool = False, using: object = None
+) -> None:
+    """Have a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
+
+    A waiting task keeps its attempt, its priority and its place in its key. `take_key_back` is for a dead letter, as in `redrive`.
+    A running task is left alone: no claim is taken from its worker. Raises TaskNotFound; InvalidTransition unless Ready or
+    Failed; DuplicateTask; InvalidArgument for a naive time.
+    """
+    _check_moment(at, "at")
+    if get(store, task_id, using=using).status is TaskStatus.FAILED:
+        _move(store, task_id, EventType.REQUEUED, using, attempt=1, retry_at=at, take_key_back=take_key_back)
+    else:
+        _move(store, task_id, EventType.RESCHEDULED, using, retry_at=at)
 
 
 def cancel(
@@ -74,14 +90,16 @@ def cancel(
     return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force)
 
 
-def redrive(store: Transactions, task_id: UUID, *, take_key_back: bool = False, using: object = None) -> None:
+def redrive(
+    store: Transactions, task_id: UUID, *, take_key_back: bool = False, reason: str = "", using: object = None
+) -> None:
     """Redrive a dead letter: run it again, from its first attempt, due now.
 
     The idempotency key of a task enqueued with `unique_until_finished` was free while it was Failed. It is the task's again.
     Where another task has taken it over and not ended, nothing is done and DuplicateTask names that task; or, with
     `take_key_back`, the key is taken from it, and both go on. Raises TaskNotFound; InvalidTransition unless Failed.
     """
-    _move(store, task_id, EventType.REQUEUED, using, attempt=1, take_key_back=take_key_back)
+    _move(store, task_id, EventType.REQUEUED, using, attempt=1, reason=reason, take_key_back=take_key_back)
 
 
 def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> None:
@@ -92,22 +110,22 @@ def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: obje
     _move(store, task_id, EventType.DISCARDED, using, reason=reason)
 
 
-def run_now(store: Transactions, task_id: UUID, *, using: object = None) -> bool:
+def run_now(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> bool:
     """Have a task that is delayed, or waits for its retry, due now. False: it was due already; nothing is written.
 
     Its place in its key stays, and so do pauses and limits. Raises TaskNotFound; InvalidTransition unless Ready.
     """
-    return _reschedule(store, task_id, using, priority=None)
+    return _reschedule(store, task_id, using, priority=None, reason=reason)
 
 
-def set_priority(store: Transactions, task_id: UUID, priority: int, *, using: object = None) -> bool:
+def set_priority(store: Transactions, task_id: UUID, priority: int, *, reason: str = "", using: object = None) -> bool:
     """Give a waiting task another priority, -100 to 100, higher first; when it is due stays. False: it has that one.
 
     Raises TaskNotFound; InvalidTransition unless Ready.
     """
     if type(priority) is not int or not -100 <= priority <= 100:
         raise InvalidArgument(f"priority must be a whole number from -100 to 100, not {priority!r}")
-    return _reschedule(store, task_id, using, priority=priority)
+    return _reschedule(store, task_id, using, priority=priority, reason=reason)
 
 
 def _move(
@@ -159,14 +177,21 @@ def _move(
     return store.run(work, using=using, done=lambda target: _status_if_done(target, task_id, request))
 
 
-def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: int | None) -> bool:
+def _check_moment(moment: datetime, name: str) -> None:
+    if not EARLIEST <= aware(moment, name) <= LATEST:
+        raise InvalidArgument(f"{name} must be in the years 1970 to 9000 (UTC), not {moment}")
+
+
+def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: int | None, reason: str) -> bool:
     """Give a waiting task this priority; None: have it due now."""
     identifier(task_id)
-    request, due_now = str(uuid7()), priority is None
+    request, due_now, why = str(uuid7()), priority is None, sanitize(reason) or None
 
     def work(target: Target) -> bool:
         for _ in range(_LOOKS):
-            values = store.values(target, task_id=task_id, due_now=due_now, priority=priority, request=request)
+            values = store.values(
+                target, task_id=task_id, due_now=due_now, priority=priority, request=request, reason=why
+            )
             with target.atomic():
                 moved = target.run(operations.reschedule, values)
             if moved:

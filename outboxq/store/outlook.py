@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import explaining, queues
+from ..database.statements import explaining
 from ..database.statements import tasks as statements
 from ..database.statements.explaining import WAITING
 from ..database.target import Target
@@ -32,30 +32,29 @@ class Outlook:
 def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: object = None) -> Mapping[UUID, Outlook]:
     """Return the outlook of each of these tasks that is Ready or Running, by its id.
 
-    The number of statements does not grow with the tasks, only with the queues among them that have limits. A task that
-    has moved on since it was read is left out.
+    It takes three statements, however many tasks there are. A task that has moved on since it was read is left out.
     """
     waiting = [task for task in tasks if task.status is TaskStatus.READY]
     running = [task for task in tasks if task.status is TaskStatus.RUNNING]
 
     def work(target: Target) -> dict[UUID, Outlook]:
-        now = target.run(statements.now, store.values(target))[0]["now"]
+        packed = target.dialect.pack("tasks", WAITING, [(task.id,) for task in waiting])
+        rows = target.run(explaining.waiting, store.values(target, **packed)) if waiting else []
+        now = (rows or target.run(statements.now, store.values(target)))[0]["now"]
         found = {task.id: Outlook(reason=_of_lease(task, now)) for task in running}
-        return found | (_of_waiting(target, waiting, now) if waiting else {})
+        return found | (_of_waiting(target, waiting, {row["id"]: row for row in rows}, now) if rows else {})
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT) if waiting or running else {}
 
 
-def _of_waiting(target: Target, tasks: Sequence[TaskExecution], now: datetime) -> dict[UUID, Outlook]:
-    """Read what the rules need once for the whole page, then apply them to each task that still waits."""
-    packed = target.dialect.pack("tasks", WAITING, [(task.id,) for task in tasks])
-    rows = {row["id"]: row for row in target.run(explaining.waiting, packed)}
+def _of_waiting(
+    target: Target, tasks: Sequence[TaskExecution], rows: Mapping[UUID, Row], now: datetime
+) -> dict[UUID, Outlook]:
+    """Apply the rules to each task that still waits. What they need is read once for all of them."""
     tasks = [task for task in tasks if task.id in rows]
     workers = live_workers(target, now)
     later = [(task.id, task.lease_token) for task in tasks if rows[task.id]["available_at"] > now]
     given_back = releases_as_unknown(target, later) if later else {}
-    settings = {row["queue"]: row for row in target.run(queues.settings)}
-    limits = {queue: limited(target, queue, settings.get(queue, {}), now) for queue in {task.queue for task in tasks}}
 
     def reason(task: TaskExecution) -> Reason:
         """Apply the rules of `explain`, in their order."""
@@ -64,13 +63,13 @@ def _of_waiting(target: Target, tasks: Sequence[TaskExecution], now: datetime) -
             expired(task, now)
             or (missing if task.id in given_back else None)
             or not_yet(task, row["available_at"], now)
-            or closed(task.queue, settings.get(task.queue, {}), now)
+            or closed(task.queue, row, now)
         )
         if found:
             return found.reason
         if behind := _behind(task, row):
             return behind
-        found = limits[task.queue] or missing
+        found = limited(task.queue, row, now, lambda: int(row["running"])) or missing
         return found.reason if found else Reason.DUE
 
     return {task.id: Outlook(reason=reason(task), due_at=rows[task.id]["available_at"]) for task in tasks}

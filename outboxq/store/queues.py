@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import EllipsisType
 from typing import Any
+from uuid import UUID
 
-from ..database.dialects import Row
-from ..database.statements import queues
+from ..database.dialects import Begin, Row
+from ..database.statements import overview as statements
+from ..database.statements import queues, samples, tasks
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
-from .arguments import storable
+from .arguments import positive, storable
+from .availability import STATISTICS, can_read
+from .counts import Count, counted_to
 from .transactions import Transactions
+from .workers import live_workers
 
 _LONGEST = timedelta(days=3650)
+_LOOKED_AT = 10_000
+MOST_WAITING = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +40,18 @@ class QueueSettings:
     fair: bool = True
     """True: partition keys take turns. False: the key whose task has been due the longest is next."""
     updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldKey:
+    """A partition key that a dead letter holds."""
+
+    queue: str
+    partition_key: str
+    dead_letter: UUID
+    failed_at: datetime
+    waiting: Count
+    """Number of tasks that wait for the dead letter, counted up to 1 000."""
 
 
 class Queues:
@@ -78,9 +98,34 @@ class Queues:
             raise InvalidArgument(f"fair must be True or False, not {fair!r}")
         return self._say(queue, using, fair=fair)
 
-    def settings(self, *, using: object = None) -> list[QueueSettings]:
+    def settings(self, *, using: object = None) -> builtins.list[QueueSettings]:
         """Return the queues that have settings, by name."""
         return [settings_of(row) for row in self._store.read(queues.settings, using=using)]
+
+    def list(self, *, using: object = None) -> builtins.list[QueueSettings]:
+        """Return all queues by name: those with settings, with waiting or running tasks, with dead letters, in the last sample, or
+        named by a live worker. One without settings has the defaults.
+
+        Of the dead letters, 10 000 are looked at.
+        """
+
+        def work(target: Target) -> builtins.list[QueueSettings]:
+            values = self._store.values(target, most=_LOOKED_AT)
+            found = {row["queue"]: settings_of(row) for row in target.run(queues.settings)}
+            names = {row["queue"] for row in target.run(statements.queue_names, values)}
+            present = target.run(tasks.now, values)[0]["now"]
+            names.update(name for worker in live_workers(target, present) for name in worker.queues or ())
+            if can_read(self._store, target, STATISTICS):
+                names.update(row["queue"] for row in target.run(samples.latest, values))
+            return [found.get(name) or QueueSettings(queue=name) for name in sorted(names)]
+
+        return self._store.run(work, using=using, begin=Begin.READ)
+
+    def held_keys(self, queue: str, *, limit: int = 50, using: object = None) -> builtins.list[HeldKey]:
+        """Return up to `limit` partition keys of a queue that dead letters hold, those held for longest first."""
+        values = {"queue": storable(queue, "queue"), "limit": positive(limit), "most": MOST_WAITING + 1}
+        rows = self._store.read(statements.held_keys, **values, using=using)
+        return [held_key_of(row) for row in rows]
 
     def _say(self, queue: str, using: object, **settings: Any) -> QueueSettings:
         if not queue:
@@ -104,6 +149,10 @@ class Queues:
             return settings_of(row)
 
         return self._store.run(work, using=using)
+
+
+def held_key_of(row: Row) -> HeldKey:
+    return HeldKey(**{**row, "waiting": counted_to(MOST_WAITING, row["waiting"])})
 
 
 def settings_of(row: Row) -> QueueSettings:

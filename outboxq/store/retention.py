@@ -41,13 +41,15 @@ def prune(
     whole_partitions: bool = False,
     dry_run: bool = False,
     stop: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[int], None] | None = None,
     using: object = None,
 ) -> int:
     """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
 
     Ticks of schedules go with the tasks that they became. Each batch is a transaction of its own; with `using`, all are the
     caller's. Tasks that are locked, or whose key is locked, are passed over. An unfinished task keeps its row and its events whatever its age. Events of no task (an emit without
-    subscribers, skipped ticks) go when they are as old. `dry_run` only counts. `stop` is asked before each batch.
+    subscribers, skipped ticks) go when they are as old. `dry_run` only counts. `stop` is asked before each batch,
+    and `on_progress` is called after each, with the number of tasks deleted so far.
 
     Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped; what
     must stay is carried over to the default partition before. No other session uses the two tables while one is dropped,
@@ -77,7 +79,11 @@ def prune(
         partitions.make()
         deleted = partitions.drop_before(before, values, stop)
     has_ticks = store.run(_has_ticks, using=using, begin=Begin.READ)
-    deleted += sum(_delete(store, given, using, stop, has_ticks=has_ticks) for given in batches)
+    done = on_progress or (lambda _: None)
+    if deleted:
+        done(deleted)
+    for given in batches:
+        deleted = _delete(store, given, using, stop, deleted, has_ticks=has_ticks, on_progress=done)
     if has_ticks:
         _delete_ticks(store, {"from_id": _NIL, "to_id": last, "limit": _MOST_TICKS}, using, stop)
     return deleted
@@ -101,9 +107,16 @@ def _has_ticks(target: Target) -> bool:
 
 
 def _delete(
-    store: Transactions, values: dict[str, Any], using: object, stop: Callable[[], bool], *, has_ticks: bool
+    store: Transactions,
+    values: dict[str, Any],
+    using: object,
+    stop: Callable[[], bool],
+    deleted: int,
+    *,
+    has_ticks: bool,
+    on_progress: Callable[[int], None],
 ) -> int:
-    """Delete the rows between two ids, batch by batch; returns how many tasks went."""
+    """Delete the rows between two ids, batch by batch; returns how many tasks went, with those that were `deleted` before."""
 
     def work(target: Target) -> tuple[list[Row], int]:
         """Delete a batch; returns the tasks that were looked at (without a status: passed over), and how many other events went."""
@@ -116,11 +129,13 @@ def _delete(
         store.wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
         return seen, len(unrouted)
 
-    deleted, more = 0, True
+    more = True
     while more and not stop():
         began = time.monotonic()
         seen, unrouted = store.run(work, using=using)
-        deleted += sum(row["status"] is not None for row in seen)
+        if gone := sum(row["status"] is not None for row in seen):
+            deleted += gone
+            on_progress(deleted)
         more = max(len(seen), unrouted) == values["limit"]
         values["from_id"] = max((row["id"] for row in seen), default=values["from_id"])
         if more and using is None:

@@ -9,9 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ..database.dialects import Begin, Row
-from ..database.statements import depths, samples, statistics
+from ..database.statements import depths, samples, statistics, tasks
 from ..database.target import Target
 from ..model import EARLIEST
+from .arguments import storable
+from .availability import STATISTICS, can_read
+from .series import steps_of
 from .tasks import now
 from .transactions import Transactions
 
@@ -39,6 +42,20 @@ class QueueSample:
     """The moment of the sample."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DepthPoint:
+    """The number of tasks in each state at the last sample of a step. All are None in a step without a sample, and where there was
+    nothing to count.
+    """
+
+    at: datetime
+    """The begin of the step."""
+    ready: int | None = None
+    delayed: int | None = None
+    running: int | None = None
+    failed: int | None = None
+
+
 class Samples:
     """The samples of all queues."""
 
@@ -50,6 +67,34 @@ class Samples:
     def latest(self, *, using: object = None) -> dict[str, QueueSample]:
         """Return the last sample of each queue that had tasks then."""
         return {row["queue"]: QueueSample(**row) for row in self._store.read(samples.latest, using=using)}
+
+    def series(
+        self,
+        *,
+        since: datetime,
+        until: datetime | None = None,
+        step: timedelta | float,
+        queue: str | None = None,
+        using: object = None,
+    ) -> list[DepthPoint]:
+        """Return a point for each step from `since` to `until` (None: to now), of one queue or of all together, oldest first.
+
+        Samples are taken every 15 seconds at most; those older than 48 hours are kept once an hour. Where the schema is older than
+        the samples, all points are empty. Raises InvalidArgument for more than 2 000 steps.
+        """
+        storable(queue, "queue")
+
+        def work(target: Target) -> list[DepthPoint]:
+            end = until or target.run(tasks.now, self._store.values(target))[0]["now"]
+            begins = steps_of(since, end, step).begins()
+            if not can_read(self._store, target, STATISTICS):
+                return [DepthPoint(at=at) for at in begins]
+            ends = [*begins[1:], end]
+            packed = target.dialect.pack("steps", samples.STEPS, list(zip(begins, ends, strict=True)))
+            found = {row.pop("begins_at"): row for row in target.run(samples.series, {"queue": queue, **packed})}
+            return [depth_of(at, found.get(at)) for at in begins]
+
+        return self._store.run(work, using=using, begin=Begin.READ)
 
     def look(self) -> list[QueueSample]:
         """Count the tasks of each queue, up to 10,000 in each state. `exact` says whether that was enough."""
@@ -102,6 +147,13 @@ class Samples:
         self._store.run(lambda target: target.run(samples.thin_out, span), begin=Begin.ASYNCHRONOUS)
         self._thinned_before = before
         self._store.run(lambda target: target.run(samples.forget, {"before": present - KEPT}), begin=Begin.ASYNCHRONOUS)
+
+
+def depth_of(at: datetime, row: Row | None, prefix: str = "") -> DepthPoint:
+    """Return the point of a step with these sums, in columns that begin with `prefix`; None: it has no sample."""
+    if row is None:
+        return DepthPoint(at=at)
+    return DepthPoint(at=at, **{state: int(row[f"{prefix}{state}"]) for state in samples.STATES})
 
 
 def counted(rows: Sequence[Row]) -> dict[str, Row]:

@@ -24,6 +24,7 @@ from ..model import LONGEST, duration
 from . import depths, metrics
 from .arguments import queue_names
 from .depths import Found
+from .metrics import Percentiles
 from .queues import QueueSettings, settings_of
 from .samples import QueueSample
 from .transactions import Transactions
@@ -41,15 +42,6 @@ _SHORTEST = timedelta(seconds=10)
 _COUNTS = ("ready", "retrying", "running", "failed", "completed", "failures", "cancelled", "retries")
 _MARKS = ("ready_at_least", "delayed_at_least", "retrying_at_least", "failed_at_least")
 _ONLY_BY_WORKERS = ("timed_out", "snoozed", "released", "lost")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Percentiles:
-    """Durations by nearest rank: 50, 95 and 99 of 100 took no longer."""
-
-    p50: timedelta
-    p95: timedelta
-    p99: timedelta
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -303,17 +295,18 @@ class _Seen:
             concurrency=mine.concurrency,
             rate=mine.rate,
             live_workers=sum(task_name is None or task_name in worker.task_names for worker in here),
-            unknown=_unknown(queue, task_name, here) if waits else (),
+            unknown=unknown_names(queue, task_name, here) if waits else (),
             throughput=ended / counting.total_seconds(),
             failure_rate=row.get("failures", 0) / ended if ended else None,
-            wait=_from_histogram(row.get("wait")),
-            run=_from_histogram(row.get("run")),
+            wait=metrics.percentiles(row.get("wait")),
+            run=metrics.percentiles(row.get("run")),
             emit_to_start=_percentiles(row, "start") if "start_p50" in row and ended else None,
             emit_to_complete=_percentiles(row, "complete") if "start_p50" in row and ended else None,
         )
 
 
-def _unknown(queue: str, task_name: str | None, workers: Sequence[LiveWorker]) -> tuple[UnknownName, ...]:
+def unknown_names(queue: str, task_name: str | None, workers: Sequence[LiveWorker]) -> tuple[UnknownName, ...]:
+    """Return the names of tasks of a queue that its live workers met lately and none of them knows."""
     met: dict[str, list[str]] = {}
     for worker in workers:
         for where, name in worker.unknown_tasks:
@@ -325,11 +318,3 @@ def _unknown(queue: str, task_name: str | None, workers: Sequence[LiveWorker]) -
 
 def _percentiles(row: Row, until: str) -> Percentiles:
     return Percentiles(**{f"p{each}": timedelta(microseconds=row[f"{until}_p{each}"]) for each in PERCENTILES})
-
-
-def _from_histogram(histogram: Sequence[int] | None) -> Percentiles | None:
-    if histogram is None:
-        return None
-    found = {f"p{each}": metrics.percentile(histogram, each) for each in PERCENTILES}
-    known = {name: taken for name, taken in found.items() if taken is not None}
-    return Percentiles(**known) if known else None

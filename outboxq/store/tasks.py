@@ -1,9 +1,10 @@
-"""Tasks, their events and their attempts, as the tables have them; and lists of tasks, for people."""
+"""Tasks, their events and their attempts, as the tables have them."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -12,10 +13,9 @@ from uuid import UUID
 from ..database.statements import tasks as statements
 from ..errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
-from .arguments import identifier, positive, storable
+from .arguments import identifier, positive
 from .transactions import Transactions
 
-_SCAN = 10_000
 _FEWEST, _ALL = 6, 32
 _NAMED = 5
 """The number of tasks that the error names."""
@@ -75,8 +75,13 @@ def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object
 
 def attempts(store: Transactions, task_id: UUID, *, using: object = None) -> list[Attempt]:
     """Return each attempt at the task, oldest first; none for a task that was never claimed. Raises TaskNotFound."""
+    return attempts_of(events_of(store, task_id, using))
+
+
+def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
+    """Return the attempts that these events of a task, oldest first, tell of."""
     found: dict[int, Attempt] = {}
-    for event in events_of(store, task_id, using):
+    for event in events:
         token, data = event.lease_token, event.event_data
         if token is None:
             continue
@@ -118,39 +123,6 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
             [row["id"] for row in rows[:_NAMED]],
         )
     return rows[0]["id"]  # type: ignore[no-any-return]
-
-
-def tasks(
-    store: Transactions,
-    *,
-    status: TaskStatus | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    limit: int = 100,
-    using: object = None,
-) -> list[TaskExecution]:
-    """Up to `limit` tasks of this status, queue and task name, newest first; None: any.
-
-    For people: it looks at a bounded number of rows, whatever the size of the tables. Running and Failed tasks are found
-    all; of the finished ones, and without a status, the newest 10 000 tasks are looked at; of the Ready ones, the newest
-    10 000 entries, or so many of the queue. Raises InvalidArgument.
-    """
-    if status is not None and not isinstance(status, TaskStatus):
-        raise InvalidArgument(f"status takes a TaskStatus, not {status!r}")
-    values: dict[str, Any] = {
-        "status": status,
-        "queue": storable(queue, "queue"),
-        "task_name": storable(task, "task"),
-        "limit": positive(limit),
-        "scan": max(limit, _SCAN),
-    }
-    of_status = {
-        TaskStatus.READY: statements.ready if queue is None else statements.ready_of_queue,
-        TaskStatus.RUNNING: statements.running,
-        TaskStatus.FAILED: statements.failed,
-    }
-    listed = of_status.get(status or TaskStatus.COMPLETED, statements.finished)
-    return [execution_of(row) for row in store.read(listed, **values, using=using)]
 
 
 def digits_of(text: str) -> str:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -20,14 +19,12 @@ from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
 from .arguments import identifier, positive, storable
+from .availability import PROCESSES, can_read
 from .sleeping_workers import SleepingWorkers
 from .transactions import Transactions
 
 LIVE_WITHIN = timedelta(seconds=90)
 """A worker that was not seen for so long counts as gone: workers report every 30 seconds."""
-REVISION = "0005"
-"""The revision that brought the columns for a worker's process."""
-_DESCRIPTION = (REVISION, Role.WORKER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +60,14 @@ class LiveWorker:
 
     def takes(self, topic: str | None) -> bool:
         return takes(self.topics, topic)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Presence:
+    """The workers that were seen lately, and the moment at which that was asked."""
+
+    at: datetime
+    workers: builtins.list[LiveWorker]
 
 
 class Workers:
@@ -132,12 +137,12 @@ class Workers:
             "release": storable(release, "release"),
             "busy": busy,
         }
-        if not self._store.run(partial(has_description, self._store), using=using, begin=Begin.READ):
+        if not self._store.run(lambda target: can_read(self._store, target, PROCESSES), using=using, begin=Begin.READ):
             return False
         try:
             return bool(self._tell(statements.describe, values, using))
         except Exception:
-            self._store.rights.usable.discard(_DESCRIPTION)  # the schema may have been taken back
+            self._store.rights.usable.discard((PROCESSES, Role.VIEWER))  # the schema may have been taken back
             raise
 
     def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
@@ -151,11 +156,16 @@ class Workers:
 
     def list(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> builtins.list[LiveWorker]:
         """The workers that were seen within this time, the oldest first."""
-        within = duration(live_within, "live_within")
+        return self.presence(live_within, using=using).workers
 
-        def work(target: Target) -> list[LiveWorker]:
+    def presence(self, within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> Presence:
+        """Return the workers that were seen within this time, the oldest first, and the database's time."""
+        span = duration(within, "live_within")
+
+        def work(target: Target) -> Presence:
             now = target.run(tasks.now, self._store.values(target))[0]["now"]
-            return live_workers(target, now, within, described=has_description(self._store, target))
+            described = can_read(self._store, target, PROCESSES)
+            return Presence(at=now, workers=live_workers(target, now, span, described=described))
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
@@ -165,16 +175,6 @@ class Workers:
             using=using,
             begin=Begin.ASYNCHRONOUS,
         )
-
-
-def has_description(store: Transactions, target: Target) -> bool:
-    """Return whether the schema has the columns for a worker's process. It is asked again until it has."""
-    if _DESCRIPTION not in store.rights.usable:
-        if not target.run(statements.has_description):
-            store.ensure_schema(target)
-            return False
-        store.rights.usable.add(_DESCRIPTION)
-    return True
 
 
 def live_workers(

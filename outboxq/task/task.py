@@ -22,7 +22,7 @@ from ..model.unknown_options import OF_ONE_CALL, naming_options, no_method
 from ..model.uuid7 import uuid7
 from ..payload.parameters import Parameters, ReturnValue
 from ..retry import RetryPolicy
-from ..store import check_subscription
+from ..store import check, check_subscription
 from .origin import Origin
 
 P = ParamSpec("P")
@@ -183,7 +183,7 @@ class BoundTask(Generic[P, R]):
         annotated type or not strict JSON, InvalidTarget if the target has no open transaction; all of them before anything is
         written. Raises SchemaOutOfDate if outboxq's tables are missing, DuplicateTask with ``on_conflict="raise"``.
         """
-        task = NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
+        task = self._new(args, kwargs)
         outbox = self._task.outbox
         if outbox.hooks is not None:
             return outbox.hooks.enqueue([task], self._write)[0]
@@ -215,12 +215,18 @@ class BoundTask(Generic[P, R]):
         hooks = self._task.outbox.hooks
         return self._write(tasks) if hooks is None else hooks.enqueue(tasks, self._write)
 
-    def _write(self, tasks: Sequence[NewTask]) -> list[Handle[R]]:
-        outbox = self._task.outbox
-        with resolve_target(outbox, self._target, self._task.name) as target:
-            handles = outbox.store.enqueue_many(tasks, using=target)
-        source = Origin(outbox, target)
-        return [handle.asking(source) for handle in handles]
+    def planned(self, *args: P.args, **kwargs: P.kwargs) -> NewTask:
+        """Return what `enqueue` would write for this call, checked as it checks it. Nothing is written."""
+        task = self._new(args, kwargs)
+        check(task)
+        return task
+
+    def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewTask:
+        return NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
+
+    def _write(self, tasks: Sequence[NewTask]) -> list[Handle]:
+        with resolve_target(self._task.outbox, self._target, self._task.name) as target:
+            return self._task.outbox.store.enqueue_many(tasks, using=target)
 
 
 class TaskRegistry:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from ..errors import ConfigurationError
 
 try:
+    from .access import Authorize
     from .dashboard import Dashboard, application
+    from .request import Viewer
 except ModuleNotFoundError as error:
     if error.name not in {"jinja2", "markupsafe", "werkzeug"}:
         raise
@@ -13,4 +15,4 @@ except ModuleNotFoundError as error:
         f"the dashboard needs the package {error.name}; run: pip install 'outboxq[web]'"
     ) from error
 
-__all__ = ["Dashboard", "application"]
+__all__ = ["Authorize", "Dashboard", "Viewer", "application"]

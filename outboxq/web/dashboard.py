@@ -2,88 +2,202 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
-from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import HTTPException
-from werkzeug.routing import Map, Rule
-from werkzeug.utils import redirect
+from werkzeug.exceptions import Forbidden, MethodNotAllowed, NotFound
+from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wrappers import Request, Response
 
-from .rendering import NAVIGATION, environment
-from .request import PageRequest, Redirect, View, Viewer
+from .access import Access, Authorize, LoginNeeded
+from .addresses import Client
+from .answers import LOG_OUT, Answers, Visit
+from .api import path_of
+from .error_pages import Problems
+from .formats import plain
+from .forms import FIELD, Browser, check_form
+from .freshness import Freshness
+from .headers import secure
+from .login import LOG_IN, Login
+from .probes import HEALTH, METRICS, Probes
+from .request import Redirect
 from .routes import ROUTES, Route
+from .static_files import PREFIX as STATIC
+from .static_files import StaticFiles
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
     from ..outbox import Outbox
 
+log = logging.getLogger("outboxq.web")
 
-def application(outbox: Outbox, *, allow_actions: bool = False, show_arguments: bool = False) -> Dashboard:
+_LARGEST_FORM: Final = 64 * 1024
+"""Bytes of a form."""
+_LONGEST_TEXT: Final = 500
+"""Characters of one part of a log line."""
+_LOG_IN_PATH: Final = "/log-in"
+_API: Final = "api:"
+"""The beginning of the endpoints beside pages."""
+_HEALTH: Final = "health"
+_METRICS: Final = "metrics"
+
+
+def application(
+    outbox: Outbox,
+    *,
+    allow_actions: bool = False,
+    show_arguments: bool = False,
+    token: str | None = None,
+    authorize: Authorize | None = None,
+    trust_header: str | None = None,
+    trusted_proxies: Sequence[str] = (),
+    trusted_hosts: Sequence[str] | None = None,
+) -> Dashboard:
     """Return the dashboard of an outbox, for a WSGI server or for mounting in an application.
+
+    Without `token`, `authorize` and `trust_header`, only programs of this machine can see it.
 
     Args:
         outbox: The outbox whose tasks are shown.
         allow_actions: True: the dashboard changes tasks, queues and schedules too.
         show_arguments: True: it shows arguments, results and headers of tasks; values of secret names stay hidden.
+        token: What people type to log in, for 12 hours. Programs send it as `Authorization: Bearer …`, and may only read.
+        authorize: Function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`.
+        trust_header: Header in which a proxy names the person, such as `X-Forwarded-User`.
+        trusted_proxies: Networks of the proxies that are believed what they say of the person, the address and HTTPS.
+        trusted_hosts: Names by which browsers reach the dashboard; others are refused. None: any, where people log in.
+
+    Raises ConfigurationError if these contradict each other, or the token is too short.
     """
-    return Dashboard(outbox, allow_actions=allow_actions, show_arguments=show_arguments)
+    access = Access(
+        allow_actions=allow_actions,
+        show_arguments=show_arguments,
+        token=token,
+        authorize=authorize,
+        trust_header=trust_header,
+        trusted_proxies=trusted_proxies,
+        trusted_hosts=trusted_hosts,
+    )
+    return Dashboard(outbox, access)
 
 
 class Dashboard:
     """The WSGI callable."""
 
-    def __init__(self, outbox: Outbox, *, allow_actions: bool, show_arguments: bool) -> None:
+    def __init__(self, outbox: Outbox, access: Access) -> None:
+        self._access = access
+        self._static = StaticFiles()
+        self._problems = Problems()
         self._outbox = outbox
-        self._viewer = Viewer(name="", may_act=allow_actions, may_see_arguments=show_arguments)
-        self._templates = environment()
+        self._freshness = Freshness(self._mark)
+        self._probes = Probes(outbox, self._freshness)
+        self._answers = Answers(outbox, self._static, self._freshness)
+        self._login = None if access.sessions is None else Login(access.sessions, self._answers)
         self._routes = {route.name: route for route in ROUTES}
         self._urls = Map(
             [
-                Rule(route.path, endpoint=route.name, methods=["POST"] if route.is_action else ["GET"])
-                for route in ROUTES
+                *(Rule(one.path, endpoint=one.name, methods=["POST" if one.is_action else "GET"]) for one in ROUTES),
+                Rule(_LOG_IN_PATH, endpoint=LOG_IN, methods=["GET", "POST"]),
+                *(
+                    Rule(path_of(one.path), endpoint=f"{_API}{one.name}", methods=["GET"])
+                    for one in ROUTES
+                    if not one.is_action
+                ),
+                Rule("/log-out", endpoint=LOG_OUT, methods=["POST"]),
+                Rule(HEALTH, endpoint=_HEALTH, methods=["GET"]),
+                Rule(METRICS, endpoint=_METRICS, methods=["GET"]),
             ]
         )
+
+    @property
+    def is_open_to_this_machine(self) -> bool:
+        """True if no way to log in is configured, so that other machines are refused."""
+        return self._access.is_open_to_this_machine
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
         request = Request(environ)
+        request.max_content_length = request.max_form_memory_size = _LARGEST_FORM
         try:
-            response: Any = self._answer(request)
-        except HTTPException as error:
-            response = error
-        return response(environ, start_response)  # type: ignore[no-any-return]
+            response = self._respond(request)
+        except Exception as error:  # noqa: BLE001
+            response = self._answers.problem(request, self._problems.problem(error, request.path))
+        secure(response)
+        return response(environ, start_response)
 
-    def _answer(self, request: Request) -> Response:
-        urls = self._urls.bind_to_environ(request.environ)
-        name, path = urls.match()
+    def _respond(self, request: Request) -> Response:
+        if (response := self._for_everyone(request)) is not None:
+            return response
+        client = Client.of(request, self._access.proxies)
+        self._access.check_host(client)
+        urls = self._urls.bind(client.host, script_name=client.root or "/", path_info=request.path)
+        if self._login is not None and request.path == _LOG_IN_PATH:
+            urls.match(method=request.method)
+            return self._login.answer(request, client, urls)
+        try:
+            grant = self._access.grant(request, client)
+        except LoginNeeded:
+            if self._login is None:
+                raise
+            return self._login.needed(request, urls)
+        if request.method == "OPTIONS":
+            return Response(status=204, headers={"Allow": ", ".join(sorted(urls.allowed_methods()))})
+        name, path = urls.match(method=request.method)
+        browser = Browser.of(request, client, self._access.key, person=grant.person)
+        if request.method == "POST":
+            check_form(request, browser)
+        return self._known(self._answers.visit(request, grant, browser, urls, path), name, urls)
+
+    def _for_everyone(self, request: Request) -> Response | None:
+        """Return what is shown without asking who it is for; None: nothing of the kind is asked for."""
+        is_read = request.method in {"GET", "HEAD"}
+        if request.path.startswith(STATIC):
+            if not is_read:
+                raise MethodNotAllowed(["GET", "HEAD"])
+            return self._static.answer(request)
+        return self._probes.health() if request.path == HEALTH and is_read and "deep" not in request.args else None
+
+    def _known(self, visit: Visit, name: str, urls: MapAdapter) -> Response:
+        """Return the answer of a route to a viewer who may see the dashboard."""
+        if name == _HEALTH:
+            return self._probes.deep_health()
+        if name == _METRICS:
+            return self._probes.metrics(visit.request)
+        if name == LOG_OUT:
+            if self._login is None or visit.grant.session_id is None:
+                raise NotFound
+            return self._login.log_out(visit.browser.client, visit.grant.session_id, urls)
+        if name.startswith(_API):
+            return self._answers.data(visit, self._routes[name.removeprefix(_API)])
         route = self._routes[name]
-        asked = PageRequest(
-            outbox=self._outbox,
-            store=self._outbox.store,
-            viewer=self._viewer,
-            path=path,
-            query=MultiDict(request.args),
-            form=MultiDict(request.form),
-            url=lambda to, **values: urls.build(to, values),
-            refresh=timedelta(seconds=5),
-        )
-        answer = route.answer(asked)
-        if isinstance(answer, Redirect):
-            return redirect(answer.url, code=303)
-        return self._rendered(asked, route, answer)
+        response = self._action(visit, route) if route.is_action else self._answers.page(visit, route)
+        self._problems.worked()
+        visit.browser.remember(visit.request, response)
+        return response
 
-    def _rendered(self, asked: PageRequest, route: Route, view: View) -> Response:
-        values = {
-            **view.values,
-            "title": view.title,
-            "viewer": asked.viewer,
-            "url": asked.url,
-            "section": route.section or route.name,
-            "navigation": [(name, words) for name, words in NAVIGATION if name in self._routes],
-        }
-        text = self._templates.get_template(view.template).render(values)
-        return Response(text, status=view.status, mimetype="text/html")
+    def _mark(self) -> str:
+        """Return the mark of the tables. The outbox may have got its database only after the dashboard was made."""
+        return self._outbox.store.change_mark()
+
+    def _action(self, visit: Visit, route: Route) -> Response:
+        asked = visit.asked
+        if not asked.viewer.may_act:
+            raise Forbidden("You may look at this dashboard, and change nothing.")
+        try:
+            answer = route.answer(asked)
+        finally:
+            self._freshness.forget()
+        outcome = answer.notice if isinstance(answer, Redirect) else answer.title
+        target = {**asked.path, **asked.query, **{name: value for name, value in asked.form.items() if name != FIELD}}
+        who = asked.viewer.name or f"a viewer at {visit.browser.client.address}"
+        log.info("%s: %s %s: %s", *map(one_line, (who, route.name, target, outcome)))
+        if isinstance(answer, Redirect):
+            return self._answers.redirect(answer, visit.browser)
+        return self._answers.result(visit, route, answer)
+
+
+def one_line(value: object) -> str:
+    """Return the text for one line of a log: line breaks and invisible characters are written out."""
+    return plain(str(value)[:_LONGEST_TEXT]).replace("\n", "\\n").replace("\t", "\\t")

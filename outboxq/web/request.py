@@ -1,4 +1,4 @@
-"""What a page of the dashboard is made from, and what it returns."""
+"""The request that a page of the dashboard is made from, and its answer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class Viewer:
     """The person who asks for a page."""
 
-    name: str
+    name: str = ""
     """Name for the task's history and the log; "" if the dashboard does not know it."""
-    may_act: bool
+    may_act: bool = False
     """True if the person may change tasks and queues."""
-    may_see_arguments: bool
+    may_see_arguments: bool = False
     """True if pages show arguments, results and headers, without the values of `redaction.HIDDEN` names."""
 
 

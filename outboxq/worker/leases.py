@@ -106,6 +106,11 @@ class Leases:
             self._held.update((one.claim.id, one) for one in new)
         return new
 
+    def running(self) -> list[Claim]:
+        """Return the claims whose handlers run now. It takes no lock, so that a signal handler may use it."""
+        known = list(self._held.values())
+        return [one.claim for one in known if one.context.began is not None and one.context.ended is None]
+
     def holds(self, claim: Claim | Lease) -> bool:
         """Return whether this process holds the claim: it waits, runs, or its outcome is not written yet. A later claim of the same
         task is another one.

@@ -28,7 +28,7 @@ from ..store import Statistics, Store, TableSize
 from ..store.failure_log import FailureLog
 from . import metrics
 from .meter import TASK_BOUNDS, AttemptEnd, Counts
-from .metrics import Kind, Metric
+from .metrics import Kind, Metric, Source
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -65,6 +65,21 @@ class WorkerCollector(Collector):
         """Yield the metrics with their numbers."""
         yield from _of_database(self._cache.read())
         yield from _of_worker(self._worker)
+
+
+class DatabaseCollector(Collector):
+    """Collects the gauges of a database alone, where no worker runs: under the same names as the workers' collectors."""
+
+    def __init__(self, store: Store) -> None:
+        self._cache = GaugeCache(lambda: Gauges.read(store))
+
+    def describe(self) -> Iterable[Family]:
+        """Return the metrics without numbers."""
+        return [_family(one) for one in metrics.METRICS if one.source is Source.DATABASE]
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the metrics with their numbers; none if the database does not answer in time."""
+        yield from _of_database(self._cache.read())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,7 @@ from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
 from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls, WorkerHooks
 from ..integration.hooks import WorkerInfo
-from ..model import duration
+from ..model import Claim, duration
 from ..model.log_fields import fields_of
 from ..store import Store
 from ..task import TaskRegistry
@@ -260,6 +260,11 @@ class Worker:
     def running(self) -> int:
         """The number of handlers that run now."""
         return max(0, self._pool.in_flight - self._pool.queued)
+
+    @property
+    def running_tasks(self) -> list[Claim]:
+        """The claims of the tasks whose handlers run now. It takes no lock, so that a signal handler may use it."""
+        return self._leases.running()
 
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.

@@ -38,8 +38,8 @@ TAKING_APP = [
     ("queue", "resume", "mail"),
     ("queue", "limit", "mail", "--rate", "none"),
     ("queue", "order", "mail", "oldest"),
-    ("cleanup-events", "--older-than", "1d"),
-    ("prune", "--older-than", "1d"),
+    ("cleanup-events", "--older-than", "1d", "--yes"),
+    ("prune", "--older-than", "1d", "--yes"),
     ("partition", "--dry-run"),
     ("verify",),
     ("grants", "somebody", "--role", "worker"),
@@ -346,6 +346,6 @@ def test_a_framework_has_the_commands_without_what_says_which_database(path, fil
     ours = framed(group, Frame(program=lambda: "outboxq", store=lambda: Store(engine)))
     assert {one.name for one in group.params} - {one.name for one in ours.params} >= {"url", "schema", "app"}
     assert "APP" not in CliRunner().invoke(ours, ["--help"]).output
-    words = {"pause": ["mail"], "redrive": ["--all"]}.get(path[-1], [])
+    words = {"pause": ["mail"], "redrive": ["--all", "--yes"]}.get(path[-1], [])
     assert CliRunner().invoke(ours, words, catch_exceptions=False).exit_code == 0
     engine.dispose()

@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, OnDeadLetter, Outcome, TaskStatus
-from outboxq.store import tasks
+from outboxq.store import task_pages
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
@@ -93,7 +93,7 @@ def test_tasks_are_listed_by_status_queue_and_name_newest_first(database):
 
 
 def test_a_list_looks_at_a_bounded_part_of_long_tables(database, monkeypatch):
-    monkeypatch.setattr(tasks, "_SCAN", 2)
+    monkeypatch.setattr(task_pages, "SCAN", 2)
     store = database.store
     old = database.add(store, queue="mail")
     newer = [database.add(store, queue="sync").id for _ in range(3)]
@@ -246,13 +246,13 @@ def _ago(database, span):
 def test_dead_letters_are_dealt_with_by_id_by_filter_or_all(database, command, said, status):
     letters = [failed(database, queue=queue) for queue in ("a", "a", "b", "b", "b", "b")]
     status_of = lambda: [database.store.get(UUID(one)).status.value for one in letters]  # noqa: E731
-    assert outboxq(database, "failed", command, letters[0], letters[2]).stdout == f"2 {said}\n"
+    assert outboxq(database, "failed", command, letters[0], letters[2], "--yes").stdout == f"2 {said}\n"
     assert status_of() == [status, "Failed", status, "Failed", "Failed", "Failed"]
-    assert outboxq(database, "failed", command, "-q", "b", "--limit", 1).stdout == f"1 {said}\n"
-    assert outboxq(database, "failed", command, "-q", "b").stdout == f"2 {said}\n"
+    assert outboxq(database, "failed", command, "-q", "b", "--limit", 1, "--yes").stdout == f"1 {said}\n"
+    assert outboxq(database, "failed", command, "-q", "b", "--yes").stdout == f"2 {said}\n"
     assert status_of() == [status, "Failed", status, status, status, status]
-    assert outboxq(database, "failed", command, "--all").stdout == f"1 {said}\n"
-    assert outboxq(database, "failed", command, "--all").stdout == f"0 {said}\n"
+    assert outboxq(database, "failed", command, "--all", "--yes").stdout == f"1 {said}\n"
+    assert outboxq(database, "failed", command, "--all", "--yes").stdout == f"0 {said}\n"
     assert status_of() == [status] * 6
     assert "cannot be" in outboxq(database, "failed", command, letters[0], exit_code=1).stderr
     outboxq(database, "failed", command, uuid4(), exit_code=3)
@@ -261,7 +261,7 @@ def test_dead_letters_are_dealt_with_by_id_by_filter_or_all(database, command, s
 def test_a_reason_is_kept(database):
     letters = [failed(database), failed(database)]
     outboxq(database, "failed", "discard", letters[0], "--reason", "obsolete")
-    outboxq(database, "failed", "discard", "--all", "--reason", "obsolete")
+    outboxq(database, "failed", "discard", "--all", "--reason", "obsolete", "--yes")
     for one in letters:
         assert database.store.history(UUID(one))[-1].event_data["reason"] == "obsolete"
 
@@ -273,7 +273,7 @@ def test_a_reason_is_kept(database):
 def test_what_does_not_say_which_moves_nothing(sqlite, command, options):
     failed(sqlite)
     before = helpers.everything(sqlite)
-    outboxq(sqlite, "failed", command, *options, exit_code=2)
+    assert "Usage" in outboxq(sqlite, "failed", command, *options, "--yes", exit_code=2).stderr
     assert helpers.everything(sqlite) == before
 
 
@@ -282,19 +282,24 @@ def test_what_does_not_say_which_moves_nothing(sqlite, command, options):
 
 def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back(database):
     head = ["queue", "paused since", "concurrency", "rate", "order"]
-    assert cells(outboxq(database, "queue", "list")) == [head]
+    whole = [*head, "ready", "delayed", "running", "failed", "workers"]
+    none = ["0"] * 5
+    assert cells(outboxq(database, "queue", "list")) == [whole]
     (_, paused) = cells(outboxq(database, "queue", "pause", "mail"))
     assert datetime.fromisoformat(paused[1]) == database.store.queues.settings()[0].paused_at
     outboxq(database, "queue", "limit", "mail", "--concurrency", 3)
     outboxq(database, "queue", "limit", "mail", "--rate", "100/1m")
     outboxq(database, "queue", "order", "mail", "oldest")
-    assert cells(outboxq(database, "queue", "list")) == [head, ["mail", paused[1], "3", "100 in 0:01:00", "oldest"]]
+    assert cells(outboxq(database, "queue", "list")) == [
+        whole,
+        ["mail", paused[1], "3", "100 in 0:01:00", "oldest", *none],
+    ]
     outboxq(database, "queue", "resume", "mail")
     outboxq(database, "queue", "order", "mail", "turns")
     outboxq(database, "queue", "limit", "mail", "--rate", "none", "--concurrency", "4")
-    assert cells(outboxq(database, "queue", "list"))[1:] == [["mail", "", "4", "", "turns"]]
+    assert cells(outboxq(database, "queue", "list"))[1:] == [["mail", "", "4", "", "turns", *none]]
     outboxq(database, "queue", "limit", "mail", "--concurrency", "none")
-    assert cells(outboxq(database, "queue", "list")) == [head]
+    assert cells(outboxq(database, "queue", "list")) == [whole]
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_a_schedule_that_cannot_be_read_here_hides_no_other(database):
 
 def test_show_prints_the_next_ticks_and_what_became_of_the_last(database):
     add(database, "--args", '{"days": 7}', "--starts-at", "2080-01-01")
-    outboxq(database, "backfill", "nightly", "--from", "2026-11-20", "--to", "2026-11-22")
+    outboxq(database, "backfill", "nightly", "--from", "2026-11-20", "--to", "2026-11-22", "--yes")
     result = outboxq(database, "show", "nightly", "-n", 2)
     lines, following, last = (block.splitlines() for block in result.stdout.split("\n\n"))
     assert lines[:3] == ["schedule\tnightly", "task\tshop.report", "when\tAt 02:30 every day (UTC)"]
@@ -261,10 +261,11 @@ def test_a_backfill_can_be_tried_first_and_is_in_the_zone_of_the_schedule(databa
     assert [tick for tick, _ in cells(tried)[1:]] == ["2026-11-20 01:30:00+00:00", "2026-11-21 01:30:00+00:00"]
     assert tried.stderr == "2 ticks would be enqueued\n"
     assert database.store.schedules.ticks("nightly") == []
-    done = outboxq(database, "backfill", "nightly", *span)
+    assert "--yes" in outboxq(database, "backfill", "nightly", *span, exit_code=2).stderr
+    done = outboxq(database, "backfill", "nightly", *span, "--yes")
     assert (done.stdout, done.stderr) == (tried.stdout, "2 ticks were enqueued\n")
     assert len(database.store.schedules.ticks("nightly")) == 2
-    assert outboxq(database, "backfill", "nightly", *span).stderr == "0 ticks were enqueued\n"
+    assert outboxq(database, "backfill", "nightly", *span, "--yes").stderr == "0 ticks were enqueued\n"
 
 
 def test_plant_does_what_a_worker_would(database):

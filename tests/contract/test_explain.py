@@ -14,6 +14,7 @@ from outboxq.errors import InvalidArgument, TaskNotFound
 from outboxq.model import TERMINAL, EventType, OnDeadLetter, Outcome, TaskStatus
 from outboxq.store import Reason
 from tests.contract import helpers
+from tests.dialects.test_statement_count import statements
 
 HOUR = timedelta(hours=1)
 
@@ -25,6 +26,7 @@ _LETTER = [("failed", "redrive"), ("failed", "discard")]
 CURES = {
     Reason.FAILED: _LETTER,
     Reason.KEY_HELD: _LETTER,
+    Reason.RUNNING: [("task", "cancel")],
     Reason.CANCEL_REQUESTED: [("task", "cancel")],
     Reason.DELAYED: [("task", "run-now")],
     Reason.RETRY_LATER: [("task", "run-now")],
@@ -35,6 +37,7 @@ CURES = {
     Reason.RATE_LIMIT: [("queue", "limit")],
     Reason.NO_WORKER: [("worker", "-q")],
     Reason.TOPIC_UNWANTED: [("worker", "-q")],
+    Reason.TASK_UNKNOWN: [("worker", "-q")],
     Reason.INCONSISTENT: [("verify", "--repair")],
 }
 
@@ -51,6 +54,7 @@ def explained(database, task, reason, *words, waits_for=None, cured=None):
     for cure in found.cures:
         exists(cure.command)
     in_a_list(database, task, found)
+    on_a_page(database, task, found)
     assert [cure.command[:2] for cure in found.cures] == (cured or CURES.get(reason, []))
 
 
@@ -62,6 +66,17 @@ def in_a_list(database, task, told):
         assert outlook is None
     elif "not registered" not in told.sentence:
         assert (outlook.reason, outlook.due_at) == (told.reason, told.due_at)
+
+
+def on_a_page(database, task, found):
+    """A page about the task says the same, and what else it shows comes with few statements."""
+    with statements(database) as seen:
+        detail = database.frozen.task_detail(task.id)
+    assert detail.explanation == found
+    assert detail.due_at == found.due_at
+    assert detail.task == database.frozen.get(task.id)
+    assert detail.events == database.frozen.history(task.id)
+    assert len([one for one in seen if not one.startswith("BEGIN")]) <= 5
 
 
 def exists(words):

@@ -118,7 +118,7 @@ def assert_all_go_on(place, task_id):
         ("status",),
         ("failed", "list"),
         ("verify",),
-        ("prune", "--older-than", "1d"),
+        ("prune", "--yes", "--older-than", "1d"),
     ):
         result = command(place, *arguments)
         assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exception)

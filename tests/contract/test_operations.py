@@ -379,3 +379,14 @@ def test_a_request_to_stop_that_meets_the_end_is_answered_with_the_truth(databas
 def test_senseless_arguments_are_refused(database, operation, arguments, options):
     with pytest.raises(InvalidArgument):
         getattr(database.frozen, operation)(*arguments, **options)
+
+
+# --- reasons
+
+
+@pytest.mark.parametrize("operation", ["redrive", "run_now", "set_priority"])
+def test_the_history_says_why_somebody_changed_it(database, operation):
+    task_id = helpers.dead(database).id if operation == "redrive" else database.add(delay=HOUR).id
+    given = (task_id, 7) if operation == "set_priority" else (task_id,)
+    getattr(database.frozen, operation)(*given, reason="by ann\ud800")
+    assert database.frozen.history(task_id)[-1].event_data["reason"].startswith("by ann")

@@ -288,7 +288,11 @@ def test_the_commands_dry_run_counts_what_is_then_deleted(database, capsys, comm
         database.clock.advance(-age)
         completed(database, id=UUID(int=first_id(database.clock.now).int + (uuid7().int & (1 << 80) - 1)))
         database.clock.advance(age)
-    for options, words in ((["--dry-run"], "would be"), ([], "were"), (["--dry-run"], "would be")):
-        main([command, "--older-than", span, "--url", database.url, *options], standalone_mode=False)
-        assert capsys.readouterr().out == f"{deleted} tasks {words} deleted with their events\n"
-        deleted = deleted if options else 0
+    for option, words in (
+        ("--dry-run", "with their events: {} would be deleted\n"),
+        ("--yes", "{} tasks were deleted with their events\n"),
+        ("--dry-run", "with their events: {} would be deleted\n"),
+    ):
+        main([command, "--older-than", span, "--url", database.url, option], standalone_mode=False)
+        assert words.format(deleted) in capsys.readouterr().out
+        deleted = deleted if option == "--dry-run" else 0

@@ -18,7 +18,15 @@ import pytest
 from sqlalchemy import Connection
 
 from outboxq.database.dialects import Begin, dialect_for
-from outboxq.database.statements import dead_letters, due, explaining, partition_keys, retention, tasks
+from outboxq.database.statements import (
+    dead_letters,
+    due,
+    explaining,
+    partition_keys,
+    retention,
+    task_detail,
+    task_pages,
+)
 from outboxq.database.target import target_of
 from outboxq.model import TaskStatus
 from outboxq.store import Store
@@ -205,8 +213,22 @@ def _prune(store: Store, _: Big, using: Connection) -> None:
 
 
 def _explain(queue: str, number: int) -> Callable[..., object]:
-    task = UUID(f"0190000{list(FOUND).index(queue) + 1}-0000-7000-8000-{number:012x}")
+    task = waiting(queue, number)
     return lambda store, _, using: store.explain(task, using=using)
+
+
+def _detail(queue: str, number: int) -> Callable[..., object]:
+    task = waiting(queue, number)
+    return lambda store, _, using: store.task_detail(task, using=using)
+
+
+def _outlooks(store: Store, _: Big, using: Connection) -> None:
+    tasks = [store.get(waiting(queue, number), using=using) for queue in ("one", "each") for number in (1, 500, 1000)]
+    assert len(store.outlooks(tasks, using=using)) == len(tasks)
+
+
+def waiting(queue: str, number: int) -> UUID:
+    return UUID(f"0190000{list(FOUND).index(queue) + 1}-0000-7000-8000-{number:012x}")
 
 
 def held(number: int) -> UUID:
@@ -224,6 +246,9 @@ QUESTIONS: dict[str, Callable[..., object]] = {
     "next due time": _next,
     "explain the next of a key": _explain("one", 1000),
     "explain a head": _explain("each", 1000),
+    "page of the next of a key": _detail("one", 1000),
+    "page of a head": _detail("each", 1000),
+    "what tasks of a page wait for": _outlooks,
     "dead letters": lambda store, _, using: store.dead_letters.list(limit=LIMIT, using=using),
     "list of dead letters": lambda store, _, using: store.tasks(status=TaskStatus.FAILED, limit=LIMIT, using=using),
 }
@@ -241,7 +266,10 @@ MOST_PAGES = {
     "claim from all": 1_500,
     "prune": 250,  # once a call, it reads in the catalog whether there are ticks, and whether it may delete them
 }
-MOST_STEPS = {"before sleeping, the wall": 80 * WALL, **dict.fromkeys(CLAIMS, 25_000)}
+MOST_STEPS = {
+    "before sleeping, the wall": 80 * WALL,
+    **dict.fromkeys(CLAIMS, 25_000),
+}
 """Of SQLite's virtual machine: to read the entries of one queue takes a million."""
 
 
@@ -310,11 +338,14 @@ class Grown:
             due.next_available_at_given,
             retention.prune,
             dead_letters.newest,
-            tasks.failed,
+            task_pages.PAGE["letters_down"],
+            task_pages.END["letters_down"],
             explaining.entry,
             explaining.holder,
             explaining.head,
             explaining.ahead,
+            explaining.waiting,
+            task_detail.one,
         ):
             prepared = dialect_for("postgresql").compiled[builder]
             for sql in (prepared.sql, getattr(prepared, "sql_of_one", None)):

@@ -651,10 +651,13 @@ def test_the_command_says_what_it_makes(postgresql, capsys):
     told, sentence = run("partition", "--every", "day", "--ahead", "2", "--dry-run")
     assert sentence == "8 tables would be made\n"
     assert TimePartitions(postgresql.store).layout() is None
-    made, sentence = run("partition", "--every", "day", "--ahead", "2")
+    made, sentence = run("partition", "--every", "day", "--ahead", "2", "--yes")
     assert (made, sentence) == (told, "8 tables were made\n")
     assert set(made.split()) <= tables(postgresql)
-    assert run("prune", "--older-than", "0d", "--whole-partitions")[0] == "0 tasks were deleted with their events\n"
+    assert (
+        run("prune", "--older-than", "0d", "--whole-partitions", "--yes")[0]
+        == "0 tasks were deleted with their events\n"
+    )
 
 
 def test_the_command_says_so_on_sqlite(sqlite, capsys):

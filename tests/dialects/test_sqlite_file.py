@@ -226,7 +226,7 @@ COMMANDS = [
     ["failed", "list"],
     ["queue", "list"],
     ["verify"],
-    ["prune", "--older-than", "1d"],
+    ["prune", "--older-than", "1d", "--yes"],
     ["upgrade"],
     ["worker", "unbound"],
 ]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
 from outboxq import migrations
+from outboxq.database.revisions import REVISION
 from outboxq.database.tables import metadata
 from tests.conftest import Database
 
@@ -13,6 +18,18 @@ def test_each_table_has_the_bytes_that_postgresql_counts(postgresql):
     assert set(found) == set(metadata.tables)
     for name, one in found.items():
         assert [(one.size,)] == postgresql.rows(f"SELECT pg_total_relation_size('{name}')")
+        assert [(one.index_size,)] == postgresql.rows(f"SELECT pg_indexes_size('{name}')")
+    assert found["task_executions"].last_vacuumed_at is None
+
+
+def test_rows_and_the_last_vacuum_are_what_postgresql_has_noted(postgresql):
+    for _ in range(3):
+        postgresql.add()
+    with postgresql.engine.connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("VACUUM ANALYZE task_executions")
+    [one] = [one for one in postgresql.store.table_sizes() if one.name == "task_executions"]
+    assert one.rows == 3
+    assert timedelta(0) <= postgresql.store.now() - one.last_vacuumed_at < timedelta(minutes=10)
 
 
 def test_dead_rows_are_counted(postgresql):
@@ -47,3 +64,44 @@ def test_partitions_belong_to_their_table_and_tables_that_are_not_there_are_left
 
 def test_sqlite_has_no_sizes_of_tables(sqlite):
     assert sqlite.store.table_sizes() == []
+
+
+def test_the_system_is_that_of_the_database(database):
+    found = database.store.system()
+    assert (found.revision, found.oldest_code, found.partitions) == (REVISION, "0001", [])
+    assert found.tables == database.store.table_sizes()
+    assert found.size > 0
+    if database.name == "sqlite":
+        assert found.server == f"SQLite {sqlite3.sqlite_version}"
+        assert found.size == Path(str(database.engine.url.database)).stat().st_size
+    else:
+        [(version,)] = database.rows("SELECT current_setting('server_version')")
+        assert found.server == f"PostgreSQL {version.partition(' ')[0]}"
+    migrations.downgrade(database.url, "0001")
+    assert database.store.system().revision == "0001"
+
+
+def test_the_oldest_snapshot_is_that_of_another_session(postgresql):
+    assert postgresql.store.system().oldest_snapshot is None
+    with postgresql.host.connect() as other:
+        other.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
+        oldest = postgresql.store.system().oldest_snapshot
+    assert timedelta(0) <= oldest < timedelta(minutes=10)
+
+
+def test_partitions_are_listed_with_their_sizes(cluster):
+    url = cluster.create_database()
+    migrations.upgrade(url)
+    migrations.partition(url)
+    database = Database("postgresql", url)
+    try:
+        found = database.store.system().partitions
+        names = {one.name for one in found}
+        assert {
+            f"{table}_{part}" for table in ("task_executions", "execution_events") for part in ("first", "default")
+        } <= names
+        for one in found:
+            assert [(one.size,)] == database.rows(f"SELECT pg_total_relation_size('{one.name}')")
+    finally:
+        database.close()
+        cluster.drop_database(url)

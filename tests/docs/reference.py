@@ -40,7 +40,7 @@ THEIR_PLACE = (
 )
 MORE_CODES = {"EXIT_NOT_FOUND": "there is no task with this id, or no schedule of this name"}
 """Of commands that look or change; the others are those of the worker."""
-ONE = "the command refused, or `verify` found something wrong"
+ONE = "the command refused, `verify` found something wrong, or `check` a problem"
 
 
 def page() -> str:
@@ -227,6 +227,9 @@ def environment() -> str:
         known = ", ".join(f"`{name}`".replace("|", "\\|") for name in names)
         also = f", and read by {OF_THE_LIBRARY}" if variable == "OUTBOXQ_DATABASE_URL" else ""
         lines.append(f"| `{variable}` | {known}{also} | {markdown(said)} |")
+    lines.append(
+        "| `OUTBOXQ_WEB_TOKEN` | the token of `outboxq web` | What people type to log in. `--token-file` wins. |"
+    )
     lines += ["", "`NO_COLOR` switches colours off, and `TERM=dumb` the line that a worker keeps on a terminal."]
     return "\n".join(lines) + "\n"
 

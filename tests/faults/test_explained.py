@@ -112,7 +112,7 @@ def test_a_name_that_the_only_worker_does_not_know(database, put, told, fork):
     sentence, cures = told(stranger)
     assert "no live worker that would take it knows the task 'faults.unheard'; import its module" in sentence
     assert "given back as unknown" in sentence
-    assert cures == []
+    assert cures == ["worker APP -q faults"]
 
 
 def test_without_a_worker_one_is_to_be_started(database, put, told):

@@ -426,6 +426,7 @@ def looks(stage: Stage) -> None:
     store.history(claim.id)
     store.attempts(claim.id)
     store.explain(claim.id)
+    store.task_detail(claim.id)
     store.tasks()
     store.dead_letters.list()
     store.queues.settings()

@@ -34,7 +34,7 @@ def main(yes, dry_run, count, more, work):
     what = "letters of 'm\\x1b[31mail'"
     if not confirmed(counted, what, yes=yes, dry_run=dry_run, done="discarded", first=lambda: ["a\\x1b", "b"]):
         return
-    with progress("discarded", count, stoppable=work == "batches") as on_progress:
+    with progress("discarded", count, stoppable=work in {"batches", "stuck"}) as on_progress:
         for batch in (500, 1000, 1500, 3000) if work else ():
             if on_progress.stop():
                 break
@@ -42,7 +42,7 @@ def main(yes, dry_run, count, more, work):
             if batch == 1500:
                 click.echo("working", err=True)
                 try:
-                    time.sleep(60 if work == "endless" else 0)
+                    time.sleep(60 if work in {"endless", "stuck"} else 0)
                     while work == "batches" and not on_progress._asked.wait(0.01):
                         pass
                 finally:
@@ -116,7 +116,7 @@ def test_a_dry_run_prints_how_many_and_the_first_few(command):
     assert (
         in_pipe(command, "--dry-run")[0] == "letters of 'm\\x1b[31mail': 3 000 would be discarded\n  a\\x1b\n  b\n  …\n"
     )
-    assert "more than 3 000 would be" in in_pipe(command, "--dry-run", "--yes", "--more")[0]
+    assert "at least 3 000 would be" in in_pipe(command, "--dry-run", "--yes", "--more")[0]
     assert json.loads(in_pipe(command, "--dry-run", "--json")[0]) == {
         "action": "discarded",
         "changed": 0,
@@ -150,3 +150,10 @@ def test_ctrl_c_lets_the_present_batch_end(command):
     assert "Ctrl-C again stops at once" in text
     assert "outboxq: stopped: 1 500 of 3 000 discarded; those are committed\n" in text
     assert "3000 discarded" not in text
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_present_batch(command):
+    answers = [("working", "\x03"), ("Ctrl-C again stops at once", "\x03")]
+    code, text = on_terminal(command, "--yes", "--work", "stuck", answers=answers)
+    assert code == 130
+    assert "outboxq: stopped: 1 500 of 3 000 discarded; those are committed\n" in text

@@ -28,12 +28,12 @@ def test_a_store_has_its_verbs_by_name_and_not_by_inheritance():
 def test_what_is_not_about_tasks_stands_by_its_noun():
     nouns = {name: one.func for name, one in vars(Store).items() if isinstance(one, cached_property)}
     assert {name: [verb for verb in vars(noun) if not verb.startswith("_")] for name, noun in nouns.items()} == {
-        "dead_letters": ["list", "redrive_all", "discard_all"],
-        "log": ["tail", "tail_from_now", "state_at"],
+        "dead_letters": ["list", "groups", "count", "redrive_all", "discard_all"],
+        "log": ["tail", "tail_from_now", "tail_since", "tail_last", "state_at"],
         "maintenance_jobs": ["take", "make", "done"],
-        "metrics": ["record", "sum_up"],
-        "queues": ["pause", "resume", "limit", "order", "settings"],
-        "samples": ["latest", "look", "count", "record", "thin_out"],
+        "metrics": ["record", "series", "sum_up"],
+        "queues": ["pause", "resume", "limit", "order", "settings", "list", "held_keys"],
+        "samples": ["latest", "series", "look", "count", "record", "thin_out"],
         "schedules": [
             "put",
             "declare",
@@ -50,5 +50,5 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
         "sleeping_workers": ["compile", "announce", "horizon", "look", "withdraw", "forget", "forget_ended"],
         "subscriptions": ["replace", "remove", "list"],
         "time_partitions": ["make", "drop_before", "layout"],
-        "workers": ["register", "seen", "unregister", "list"],
+        "workers": ["register", "seen", "describe", "unregister", "list", "presence"],
     }

@@ -10,8 +10,9 @@ from django.utils.html import format_html
 from django.utils.timezone import get_current_timezone_name as zone
 
 from ...model import TaskStatus
-from .admin_actions import ActingAdmin
-from .admin_detail import payload, story_of
+from ...model.redaction import HIDDEN, redacted
+from .admin_detail import story_of
+from .admin_failures import FailuresAdmin
 from .admin_list import CreatedFilter, QueueFilter, StatusFilter, TaskFilter, TaskList, as_uuid
 from .admin_queues import QueueSettingsAdmin
 from .admin_schedules import TaskScheduleAdmin
@@ -58,7 +59,7 @@ def _moment(name: str) -> Any:
     return moment
 
 
-class TaskExecutionAdmin(ActingAdmin):
+class TaskExecutionAdmin(FailuresAdmin):
     """The admin of tasks, for users with the view permission. Each action needs a permission of its own.
 
     To show more or less, register a subclass instead: see `alias`, `hidden` and `show_arguments`.
@@ -68,9 +69,7 @@ class TaskExecutionAdmin(ActingAdmin):
     """Alias of the outbox's database in DATABASES."""
     show_arguments = True
     """False hides arguments and results."""
-    hidden: re.Pattern[str] | None = re.compile(
-        r"passw|secret|token|api_?key|credential|cookie|authoriz", re.IGNORECASE
-    )
+    hidden: re.Pattern[str] | None = HIDDEN
     """Pattern of the names whose values are shown as asterisks, in arguments and their members at any depth; None hides nothing.
 
     Messages of exceptions are shown unchanged.
@@ -178,8 +177,11 @@ class TaskExecutionAdmin(ActingAdmin):
             context |= {"offered": offered, "subtitle": plain(str(obj)), "zone": zone()}
             context |= {"failed_at": local_time(story.dead_letter.failed_at) if story and story.dead_letter else ""}
             if self.show_arguments:
-                context |= {"arguments": payload(obj.args, self.hidden), "result": payload(obj.result, self.hidden)}
+                context |= {"arguments": self._payload(obj.args), "result": self._payload(obj.result)}
         return super().render_change_form(request, context, *args, obj=obj, **options)
+
+    def _payload(self, text: str | None) -> str:
+        return plain(redacted(text, self.hidden))
 
 
 admin.site.register(TaskExecution, TaskExecutionAdmin)

@@ -60,8 +60,8 @@ class TaskAction:
     permission="retry",
     statuses=frozenset({TaskStatus.FAILED}),
 )
-def retry(store: Store, task_id: UUID, _reason: str, using: object) -> str:
-    store.redrive(task_id, using=using)
+def retry(store: Store, task_id: UUID, reason: str, using: object) -> str:
+    store.redrive(task_id, reason=reason, using=using)
     return "redriven, to run from the first attempt"
 
 
@@ -73,8 +73,8 @@ def retry(store: Store, task_id: UUID, _reason: str, using: object) -> str:
     statuses=frozenset({TaskStatus.READY}),
     is_for_delayed=True,
 )
-def run_now(store: Store, task_id: UUID, _reason: str, using: object) -> str:
-    return "due now" if store.run_now(task_id, using=using) else "due already"
+def run_now(store: Store, task_id: UUID, reason: str, using: object) -> str:
+    return "due now" if store.run_now(task_id, reason=reason, using=using) else "due already"
 
 
 @partial(
@@ -130,7 +130,7 @@ def _ticked(action: TaskAction) -> Callable[..., None]:
 class ActingAdmin(admin.ModelAdmin):
     """An admin that offers the actions, in the list and on a task's page, to users with the permission.
 
-    The task's history names the user if the action ends the task. Each change is also in Django's own log.
+    The task's history names the user. Each change is also in Django's own log.
     """
 
     alias: str

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,7 +11,8 @@ from uuid import UUID
 from django.db import transaction
 
 from ...errors import TaskNotFound
-from ...model import UNKNOWN_TASK, EventType, ExecutionEvent
+from ...model import ExecutionEvent
+from ...model.history import summed_up
 from .admin_texts import local_time, localized, plain
 from .django_outbox import outboxes
 from .models import DeadLetter, LiveWorker, OutboxEntry
@@ -22,7 +21,6 @@ _EVENTS = 200
 """Maximum number of lines of a history."""
 _READ = 1_000
 """Number of newest events that are read for those lines: a task that no worker knows has two for each release."""
-HIDDEN = "********"
 
 _NOTES = ("reason", "available_at", "expires_at", "priority", "recovery_attempts", "policy_error")
 """Fields of an event's data that the page shows; the others are for programs."""
@@ -71,7 +69,7 @@ def story_of(alias: str, task_id: UUID) -> Story | None:
         dead_letter = DeadLetter.objects.using(alias).filter(pk=task_id).first()
         entries = OutboxEntry.objects.using(alias).filter(task_execution_id=task_id)
         due, now = entries.values_list("available_at", flat=True).first(), store.now(using=alias)
-        shown = list(_runs(events[-_READ:]))
+        shown = list(summed_up(events[-_READ:]))
         seen = {event.worker_id for event, _ in shown[-_EVENTS:]} - {None}
         labels = dict(LiveWorker.objects.using(alias).filter(pk__in=seen).values_list("pk", "label")) if seen else {}
     return Story(
@@ -82,51 +80,6 @@ def story_of(alias: str, task_id: UUID) -> Story | None:
         is_cut=len(events) > _READ or len(shown) > _EVENTS,
         is_delayed=due is not None and due > now,
     )
-
-
-def _runs(events: Sequence[ExecutionEvent]) -> Iterator[tuple[ExecutionEvent, Sequence[ExecutionEvent]]]:
-    """Yield each event, with the releases that it sums up.
-
-    A task that no worker knows is claimed and given back again and again. All these events make one line: the last release,
-    with the others. Any other event sums up none.
-    """
-    run: list[ExecutionEvent] = []
-    for index, event in enumerate(events):
-        if _is_unknown(event):
-            run.append(event)
-        elif event.event_type is EventType.CLAIMED and index + 1 < len(events) and _is_unknown(events[index + 1]):
-            continue
-        else:
-            if run:
-                yield run[-1], run
-            run = []
-            yield event, ()
-    if run:
-        yield run[-1], run
-
-
-def _is_unknown(event: ExecutionEvent) -> bool:
-    return event.event_type is EventType.RELEASED and event.event_data.get("reason") == UNKNOWN_TASK
-
-
-def payload(text: str | None, hidden: re.Pattern[str] | None) -> str:
-    """Return stored JSON, indented, with asterisks for the values of names that match `hidden`."""
-    if text is None:
-        return ""
-    try:
-        found = _without(json.loads(text), hidden)
-    except (ValueError, RecursionError) as error:
-        return f"(cannot be read: {type(error).__name__})"  # and it is not known which part is secret
-    return plain(json.dumps(found, indent=2, ensure_ascii=False))
-
-
-def _without(value: Any, hidden: re.Pattern[str] | None) -> Any:
-    if isinstance(value, Mapping):
-        return {
-            name: HIDDEN if hidden is not None and hidden.search(name) else _without(inner, hidden)
-            for name, inner in value.items()
-        }
-    return [_without(inner, hidden) for inner in value] if isinstance(value, list) else value
 
 
 def _moment(event: ExecutionEvent, labels: Mapping[Any, str], run: Sequence[ExecutionEvent]) -> Moment:

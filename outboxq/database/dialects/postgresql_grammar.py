@@ -10,6 +10,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     ColumnElement,
+    Double,
     FromClause,
     Integer,
     Select,
@@ -31,7 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from ..column_types import Instant, Packed, Xid, Xid8
-from ..statements import claim, schema
+from ..statements import claim, schema, system
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
@@ -67,6 +68,14 @@ class PostgresGrammar(Grammar):
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         micros = cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
         return case((and_(func.isfinite(earlier), func.isfinite(later)), micros))
+
+    def steps(
+        self, earlier: ColumnElement[Any], later: ColumnElement[Any], micros: ColumnElement[Any]
+    ) -> ColumnElement[int]:
+        # EXTRACT would compute with numerics, and take four times as long.
+        seconds = func.date_part(literal_column("'epoch'"), later - earlier, type_=Double)
+        exact = seconds * literal_column("1000000.0::float8", Double) + literal_column("0.5::float8", Double)
+        return cast(func.floor(exact / cast(micros, Double)), BigInteger)
 
     def hour(self, moment: ColumnElement[Any]) -> ColumnElement[datetime]:
         return func.date_trunc(literal_column("'hour'"), moment, literal_column("'UTC'"), type_=Instant)
@@ -233,6 +242,9 @@ class PostgresGrammar(Grammar):
 
     def oid(self, name: str) -> ColumnElement[Any]:
         return func.to_regclass(f"{self.schema}.{name}" if self.schema else name)
+
+    def server(self) -> Select[Any]:
+        return system.server_of_postgresql(self.now)
 
     def is_standby(self) -> Select[Any]:
         return select(literal_column("1").label("found")).where(func.pg_is_in_recovery())

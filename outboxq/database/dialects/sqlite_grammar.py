@@ -36,7 +36,7 @@ from sqlalchemy.types import TypeEngine
 
 from ...model import EARLIEST, LATEST
 from ..column_types import Instant
-from ..statements import claim, schema
+from ..statements import claim, schema, system
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox
@@ -74,6 +74,11 @@ class SqliteGrammar(Grammar):
 
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         return _micros(later) - _micros(earlier)
+
+    def steps(
+        self, earlier: ColumnElement[Any], later: ColumnElement[Any], micros: ColumnElement[Any]
+    ) -> ColumnElement[int]:
+        return self.between(earlier, later) // micros
 
     def hour(self, moment: ColumnElement[Any]) -> ColumnElement[datetime]:
         head = func.substr(type_coerce(moment, Text), literal_column("1"), literal_column("14"), type_=Text)
@@ -201,6 +206,9 @@ class SqliteGrammar(Grammar):
 
     def set_forward(self) -> Transition:
         return parts.set_forward_in_sqlite()
+
+    def server(self) -> Select[Any]:
+        return system.server_of_sqlite(self.now)
 
     def is_standby(self) -> Select[Any]:
         return select(literal_column("1").label("found")).where(literal_column("0"))

@@ -103,6 +103,12 @@ class Grammar(ABC):
         """Return the exact number of microseconds between two times."""
 
     @abstractmethod
+    def steps(
+        self, earlier: ColumnElement[Any], later: ColumnElement[Any], micros: ColumnElement[Any]
+    ) -> ColumnElement[int]:
+        """Return the number of whole steps of so many microseconds between two times."""
+
+    @abstractmethod
     def hour(self, moment: ColumnElement[Any]) -> ColumnElement[datetime]:
         """Return the begin of the hour of a time, in UTC."""
 
@@ -216,6 +222,10 @@ class Grammar(ABC):
     @abstractmethod
     def is_standby(self) -> Select[Any]:
         """Select one row if this server is a standby, and takes no writes."""
+
+    @abstractmethod
+    def server(self) -> Select[Any]:
+        """Select the database's name and version, its bytes, and the begin of the oldest transaction that has a snapshot."""
 
     def oid(self, name: str) -> ColumnElement[Any]:
         """Return the oid of our table or sequence of this name; NULL if there is none. For a database with oids."""

@@ -25,6 +25,7 @@ from sqlalchemy import (
     insert,
     literal_column,
     null,
+    or_,
     select,
 )
 
@@ -56,6 +57,8 @@ SUMMED: Columns = {
     **{name: Integer() for name in (*WAIT, *RUN)},
 }
 """The columns that are added up."""
+SERIES = ("completed", "retried", "failed", "cancelled", "timed_out", "timed_out_last", *WAIT, *RUN)
+"""The columns of which a series has the sums."""
 METRIC: Columns = {"id": Uuid(), "queue": Text(), "task_name": Text(), **SUMMED}
 
 _metric = task_metrics.c
@@ -63,6 +66,7 @@ _begin = bindparam("begin", type_=Instant, required=True)
 _end = bindparam("end", type_=Instant, required=True)
 _before = bindparam("before", type_=Instant, required=True)
 _since = bindparam("since", type_=Instant, required=True)
+_until = bindparam("until", type_=Instant, required=True)
 _a_span_ago = bindparam("a_span_ago", -float(SPAN), type_=Double)
 _seconds = bindparam("seconds", type_=Integer, required=True)
 _family = bindparam("family", type_=Uuid, required=True)
@@ -148,7 +152,22 @@ def _since_then(_: Grammar, *, by_task: bool) -> Select[Any]:
     )
 
 
+def series(g: Grammar) -> Select[Any]:
+    """Select the sums of each step of :step microseconds from :since to before :until, of one :queue or :task_name or all."""
+    micros = bindparam("step", type_=BigInteger, required=True)
+    same = [or_(wanted.is_(None), _metric[name] == wanted) for name, wanted in _WANTED.items()]
+    spans = (
+        select(g.steps(_since, _metric.at, micros).label("step"), *(_metric[name] for name in SERIES))
+        .where(_metric.at >= _since, _metric.at < _until, *same)
+        .subquery("spans")
+    )
+    sums = (cast(func.sum(spans.c[name]), BigInteger).label(name) for name in SERIES)
+    return select(spans.c.step, *sums).group_by(spans.c.step)
+
+
 _KEY = ("queue", "task_name")
+_WANTED = {name: bindparam(name, type_=Text, required=True) for name in _KEY}
+"""Filters; NULL for any value."""
 SINCE: Mapping[str, Builder] = {
     "by_queue": partial(_since_then, by_task=False),
     "by_task": partial(_since_then, by_task=True),

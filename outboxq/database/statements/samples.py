@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Delete, Select, Text, bindparam, delete, func, select
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Delete,
+    Double,
+    Select,
+    Text,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 
 from ..column_types import Instant
 from ..tables import queue_samples
@@ -22,6 +37,7 @@ SAMPLE: Columns = {
 _sample = queue_samples.c
 _before = bindparam("before", type_=Instant, required=True)
 _since = bindparam("since", type_=Instant, required=True)
+_queue = bindparam("queue", type_=Text, required=True)
 
 
 def record(g: Grammar) -> Transition:
@@ -40,6 +56,34 @@ def latest(g: Grammar) -> Select[Any]:
     """Select the rows of the last sample. One from the future does not count: the clock was set back."""
     last = select(func.max(_sample.at)).where(_sample.at <= g.now)
     return select(queue_samples).where(_sample.at == last.scalar_subquery())
+
+
+STEPS: Columns = {"begins_at": Instant, "ends_at": Instant}
+"""The columns of the batch :steps."""
+STATES = ("ready", "delayed", "running", "failed")
+"""The numbers of a sample."""
+
+
+def series(g: Grammar) -> Select[Any]:
+    """Select the last sample of each of :steps, with the sums of all queues or of :queue; NULL where the step has none.
+
+    The sums are no integers, because these could be too large for the database, while a chart needs no more than 15 digits.
+    Each step is one look-up in the primary key, however many samples there are.
+    """
+    step = g.rows("steps", STEPS)
+    in_step = (_sample.at >= step.c.begins_at, _sample.at < step.c.ends_at)
+    last = select(func.max(_sample.at, type_=Instant)).where(*in_step).correlate(step).scalar_subquery()
+    moments = select(step.c.begins_at, last.label("at")).cte("moments").prefix_with("MATERIALIZED")
+    wanted = or_(_queue.is_(None), _sample.queue == _queue)
+    numbers = (
+        func.sum(cast(case((wanted, _sample[name]), else_=literal_column("0")), Double), type_=Double).label(name)
+        for name in STATES
+    )
+    return (
+        select(moments.c.begins_at.label("begins_at"), *numbers)
+        .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
+        .group_by(moments.c.begins_at)
+    )
 
 
 def thin_out(g: Grammar) -> Delete:

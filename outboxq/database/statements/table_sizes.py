@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Select, Text, column, func, literal_column, select, true, union_all
 
+from ..column_types import Instant
 from ..tables import metadata
 from .grammar import Grammar
 
@@ -24,11 +25,15 @@ def sizes(g: Grammar) -> Select[Any]:
     # A table without partitions has no tree.
     part = func.pg_partition_tree(named.c.oid).table_valued(column("relid")).render_derived(name="part").lateral("part")
     one = func.coalesce(part.c.relid, named.c.oid)
+    vacuumed = (func.pg_stat_get_last_vacuum_time(one), func.pg_stat_get_last_autovacuum_time(one))
     return (
         select(
             named.c.name,
             func.sum(func.pg_total_relation_size(one)).cast(BigInteger).label("size"),
             func.sum(func.pg_stat_get_dead_tuples(one)).cast(BigInteger).label("dead_rows"),
+            func.sum(func.pg_indexes_size(one)).cast(BigInteger).label("index_size"),
+            func.sum(func.pg_stat_get_live_tuples(one)).cast(BigInteger).label("rows"),
+            func.max(func.greatest(*vacuumed), type_=Instant).label("last_vacuumed_at"),
         )
         .select_from(named.outerjoin(part, true()))
         .where(named.c.oid.is_not(None))

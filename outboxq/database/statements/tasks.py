@@ -1,20 +1,17 @@
-"""Read single tasks and their events, and list tasks by status for people, through the table that holds those of that status."""
+"""Read single tasks and their events."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, Text, Uuid, bindparam, or_, select, union_all
+from sqlalchemy import Select, Uuid, bindparam, or_, select, union_all
 
 from ...model import ENDS_CLAIM, EventType, TaskStatus
-from ..tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
+from ..tables import execution_events, task_executions, task_leases, task_outbox
 from .claim import limit
 from .grammar import Grammar, sql_literal
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
-_scan = bindparam("scan", type_=BigInteger, required=True)
-_status, _queue, _task_name = (bindparam(name, type_=Text, required=True) for name in ("status", "queue", "task_name"))
-"""A filter; NULL for any value."""
 _first, _last = (bindparam(name, type_=Uuid, required=True) for name in ("first", "last"))
 
 
@@ -101,79 +98,3 @@ def beginning(_: Grammar) -> Select[Any]:
         .order_by(execution.id)
         .limit(limit)
     )
-
-
-def finished(g: Grammar) -> Select[Any]:
-    """Select finished tasks among the newest :scan tasks of any status. Ids contain the time, so the primary key has
-    their order.
-    """
-    execution = task_executions.c
-    looked = (
-        select(execution.id, execution.queue, execution.task_name, execution.status)
-        .order_by(execution.id.desc())
-        .limit(_scan)
-        .subquery("looked")
-    )
-    wanted = or_(_status.is_(None), looked.c.status == _status)
-    page = select(looked.c.id).where(wanted, _same(looked.c.queue, _queue), _same(looked.c.task_name, _task_name))
-    return _tasks(g, page.order_by(looked.c.id.desc()).limit(limit))
-
-
-def ready(g: Grammar) -> Select[Any]:
-    """Select waiting tasks among the newest :scan entries of all queues."""
-    entry = task_outbox.c
-    return _waiting(g, select(entry.task_execution_id).order_by(entry.id.desc()).limit(_scan).subquery("looked"))
-
-
-def ready_of_queue(g: Grammar) -> Select[Any]:
-    """Select waiting tasks among :scan entries of one queue, without and with a key. If there are more, those due last
-    are read.
-    """
-    entry = task_outbox.c
-    mine = select(entry.task_execution_id).where(entry.queue == _queue).limit(_scan)
-    without = mine.where(entry.partition_key.is_(None)).order_by(
-        entry.priority.desc(), entry.available_at.desc(), entry.id.desc()
-    )
-    keyed = mine.where(entry.partition_key.is_not(None)).order_by(entry.available_at.desc(), entry.id.desc())
-    both = select(without.subquery("without_key")).union_all(select(keyed.subquery("with_key")))
-    return _waiting(g, both.subquery("looked"))
-
-
-def running(g: Grammar) -> Select[Any]:
-    """Select running tasks through the leases."""
-    lease = task_leases.c
-    return _waiting(g, select(lease.task_execution_id).where(_same(lease.queue, _queue)).subquery("looked"))
-
-
-def failed(g: Grammar) -> Select[Any]:
-    """Select Failed tasks through the dead letters."""
-    letter = dead_letters.c
-    page = (
-        select(letter.task_execution_id)
-        .where(_same(letter.queue, _queue), _same(letter.task_name, _task_name))
-        .order_by(letter.failed_at.desc(), letter.task_execution_id.desc())
-        .limit(limit)
-    )
-    return _tasks(g, page)
-
-
-def _waiting(g: Grammar, looked: FromClause) -> Select[Any]:
-    """Select waiting tasks with their names, which only the executions have: each is looked up by id."""
-    (found,) = looked.c
-    execution = task_executions.c
-    page = (
-        select(execution.id)
-        .where(g.among(execution.id, found), _same(execution.task_name, _task_name))
-        .order_by(execution.id.desc())
-        .limit(limit)
-    )
-    return _tasks(g, page)
-
-
-def _tasks(g: Grammar, page: Select[Any]) -> Select[Any]:
-    (found,) = page.cte("page").prefix_with("MATERIALIZED").c
-    return with_lease().where(g.among(task_executions.c.id, found)).order_by(task_executions.c.id.desc())
-
-
-def _same(column: Any, wanted: Any) -> ColumnElement[bool]:
-    return or_(wanted.is_(None), column == wanted)

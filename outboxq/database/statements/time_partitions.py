@@ -83,6 +83,23 @@ def found(g: Grammar) -> Select[Any]:
     )
 
 
+def sizes(g: Grammar) -> Select[Any]:
+    """Select each partition of our tables with its bytes, indexes included; no row for an ordinary table."""
+    parents = [g.oid(table.name) for table in PARTITIONED]
+    child = _class.alias("leaf")
+    return (
+        select(
+            child.c.relname.label("name"),
+            func.pg_total_relation_size(child.c.oid, type_=BigInteger).label("size"),
+            func.pg_stat_get_live_tuples(child.c.oid, type_=BigInteger).label("rows"),
+        )
+        .select_from(_inherits)
+        .join(child, child.c.oid == _inherits.c.inhrelid)
+        .where(or_(*(_inherits.c.inhparent == oid for oid in parents)))
+        .order_by(child.c.relname)
+    )
+
+
 def patience(_: Grammar) -> Select[Any]:
     """Set the timeouts of a transaction that locks whole tables: it gives up soon, because everything else waits behind it.
 

@@ -1,7 +1,15 @@
 SELECT
     named.name,
     CAST(sum(pg_total_relation_size(coalesce(part.relid, named.oid))) AS BIGINT) AS size,
-    CAST(sum(pg_stat_get_dead_tuples(coalesce(part.relid, named.oid))) AS BIGINT) AS dead_rows
+    CAST(sum(pg_stat_get_dead_tuples(coalesce(part.relid, named.oid))) AS BIGINT) AS dead_rows,
+    CAST(sum(pg_indexes_size(coalesce(part.relid, named.oid))) AS BIGINT) AS index_size,
+    CAST(sum(pg_stat_get_live_tuples(coalesce(part.relid, named.oid))) AS BIGINT) AS rows,
+    max(
+        greatest(
+            pg_stat_get_last_vacuum_time(coalesce(part.relid, named.oid)),
+            pg_stat_get_last_autovacuum_time(coalesce(part.relid, named.oid))
+        )
+    ) AS last_vacuumed_at
 FROM (
     SELECT 'dead_letters' AS name, to_regclass(%(to_regclass_1)s::VARCHAR) AS oid
     UNION ALL

@@ -6,31 +6,27 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID, uuid4
 
 from sqlalchemy import Engine
 
 from outboxq import Outbox
-from outboxq.database.tables import queue_samples, task_metrics, task_schedules
+from outboxq.database.tables import task_schedules
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome
-from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.store import Store
+from tests.integrations.dashboard.filled_statistics import fill_statistics
+from tests.integrations.dashboard.shop import BOOK, CHARGE, EXPORT, KNOWN, LETTER, PARCEL, RECEIPT, id_at
 
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 
-RECEIPT, CHARGE, PARCEL = "shop.send_receipt", "shop.charge_card", "shop.pack_parcel"
-LETTER, EXPORT, BOOK = "shop.send_newsletter", "shop.export_orders", "shop.book"
-KNOWN = (RECEIPT, CHARGE, PARCEL, LETTER, EXPORT, BOOK, "shop.call_webhook", "shop.close_day", "shop.sweep")
 BIG = 9007199254740993
 """A number that JavaScript would change: 2**53 + 1."""
 
@@ -67,13 +63,6 @@ class Filling:
             store.heartbeat(mine)
 
 
-def id_at(moment: datetime) -> UUID:
-    """A version 7 UUID of that moment."""
-    milliseconds = int(moment.timestamp() * 1000)
-    random = int.from_bytes(os.urandom(10))
-    return UUID(int=milliseconds << 80 | 7 << 76 | (random >> 68) << 64 | 2 << 62 | random & (2**62 - 1))
-
-
 def traceback_of(exception: str, message: str) -> str:
     return (
         "Traceback (most recent call last):\n"
@@ -102,13 +91,11 @@ class Writer:
         self.filling.tasks[story] = task_id
         return task_id
 
-    def worker(self, name: str, **said: Any) -> UUID:
-        """Register a worker; what an older release does not know of a worker is left out."""
-        known = inspect.signature(self.store.workers.register).parameters
-        values = {"concurrency": 8, "task_names": KNOWN, **said}
+    def worker(self, name: str, *, host: str, pid: int, version: str, **said: Any) -> None:
+        """Register a worker of this process."""
         found = self.filling.workers[name] = uuid4()
-        self.store.workers.register(found, **{key: value for key, value in values.items() if key in known})
-        return found
+        self.store.workers.register(found, label=f"{host}:{pid}", **{"concurrency": 8, "task_names": KNOWN, **said})
+        self.store.workers.describe(found, host=host, pid=pid, version=version, release="0.1.0", busy=2)
 
     def enqueue(self, task_name: str, number: int = 1, *, args: Any = None, **fields: Any) -> list[UUID]:
         """Enqueue so many of a task now, by the clock. `args` may be a function of the number."""
@@ -146,31 +133,23 @@ def fill(engine: Engine, *, now: datetime | None = None) -> Filling:
     _keys(writer)
     _limits(writer)
     _waiting(writer)
-    _statistics(writer)
+    fill_statistics(engine, writer.now)
     writer.at(timedelta(0))
     return writer.filling
 
 
 def _workers(writer: Writer) -> None:
     queues = ["default", "exports", "webhooks", "ledger", "newsletter"]
-    common = {"release": "0.1.0", "busy": 3, "queues": queues}
     writer.at(26 * HOUR)
-    writer.worker("silent", label="web-3:981", host="web-3", pid=981, version="2.3.0", **common)
-    writer.worker(
-        "old",
-        label="web-1:4242",
-        host="web-1",
-        pid=4242,
-        version="2.3.0",
-        **common | {"queues": [*queues, "reports", "sweeps"]},
-    )
+    writer.worker("silent", host="web-3", pid=981, version="2.3.0", queues=queues)
+    writer.worker("old", host="web-1", pid=4242, version="2.3.0", queues=[*queues, "reports", "sweeps"])
     writer.at(2 * HOUR)
-    writer.worker("new", label="web-2:77", host="web-2", pid=77, version="2.4.0", **common)
-    topical = {"queues": ["events"], "topics": ["invoice.*"], "concurrency": 2}
+    writer.worker("new", host="web-2", pid=77, version="2.4.0", queues=queues)
     writer.at(75 * SECOND)
     writer.store.workers.seen(writer.filling.workers["silent"])
     writer.at(timedelta(0))
-    writer.worker("topical", label="web-2:78", host="web-2", pid=78, version="2.4.0", **common | topical)
+    topical = {"queues": ["events"], "topics": ["invoice.*"], "concurrency": 2}
+    writer.worker("topical", host="web-2", pid=78, version="2.4.0", **topical)
     for name in ("old", "new"):
         writer.store.workers.seen(writer.filling.workers[name], unknown_tasks=[("default", "shop.no_longer")])
 
@@ -198,7 +177,8 @@ def _schedules(writer: Writer) -> None:
     schedules.pause("stock: recount", reason="the warehouse moves; Ann resumes it on Monday")
     for hours in range(24, -1, -1):
         writer.at(hours * HOUR)
-        schedules.plant()
+        with patch("outboxq.store.planting.uuid7", lambda: id_at(writer.clock.now)):
+            schedules.plant()
         while claims := writer.store.claim_ready_task(10, worker_id=writer.filling.workers["old"], queues=["sweeps"]):
             if hours == 7:
                 writer.fail(claims[0], "builtins.TimeoutError", "the sweep took longer than 60 s")
@@ -384,73 +364,3 @@ def _waiting(writer: Writer) -> None:
     for name in ("old", "new"):
         mine = [claim for claim in writer.filling.running if claim.worker_id == writer.filling.workers[name]]
         writer.store.heartbeat(mine)
-
-
-BUSY = (
-    ("default", RECEIPT, 40, 5, 7),
-    ("default", CHARGE, 25, 6, 8),
-    ("default", PARCEL, 12, 4, 10),
-    ("exports", EXPORT, 2, 12, 14),
-    ("ledger", BOOK, 6, 3, 4),
-)
-"""Queue, task, attempts a minute, and the usual buckets of the wait and of the run."""
-
-
-def moments(now: datetime) -> list[tuple[datetime, int]]:
-    """The moments of a day's statistics, and the minutes that each stands for: one in the last hour, ten before."""
-    minute = now.replace(second=0, microsecond=0)
-    early = [(minute - minutes * MINUTE, 10) for minutes in range(24 * 60, 60, -10)]
-    return early + [(minute - minutes * MINUTE, 1) for minutes in range(60, 0, -1)]
-
-
-def _statistics(writer: Writer) -> None:
-    metrics: list[dict[str, Any]] = []
-    samples: list[dict[str, Any]] = []
-    for number, (at, minutes) in enumerate(moments(writer.now)):
-        wave = 1 + 0.6 * math.sin(number / 12)
-        trouble = 4 if 100 <= number % 140 < 108 else 1
-        for queue, task, rate, wait, run in BUSY:
-            failed = int(rate * minutes * 0.02 * trouble)
-            total = max(1, int(rate * minutes * wave))
-            retried = int(total * 0.05 * trouble)
-            metrics.append(
-                {
-                    "id": id_at(at),
-                    "at": at,
-                    "seconds": 60,
-                    "queue": queue,
-                    "task_name": task,
-                    "worker_id": None,
-                    "completed": total - failed - retried,
-                    "retried": retried,
-                    "failed": failed,
-                    **dict.fromkeys(("cancelled", "snoozed", "released", "lost", "timed_out", "timed_out_last"), 0),
-                    "wait_seconds": 0.001 * 2**wait * total,
-                    "run_seconds": 0.001 * 2**run * total,
-                    **_histogram("wait", wait + (trouble > 1) * 4, total),
-                    **_histogram("run", run, total),
-                }
-            )
-        for queue, ready in (("default", 30), ("exports", 5), ("newsletter", 12), ("ledger", 4), ("video", 3)):
-            samples.append(
-                {
-                    "at": at,
-                    "queue": queue,
-                    "ready": int(ready * wave * trouble),
-                    "delayed": 3 if queue == "default" else 0,
-                    "running": 2,
-                    "failed": number // 8 if queue == "default" else 0,
-                    "oldest_ready_at": at - MINUTE,
-                    "exact": True,
-                }
-            )
-    with writer.store.bound_engine.begin() as connection:
-        connection.execute(task_metrics.insert(), metrics)
-        connection.execute(queue_samples.insert(), samples)
-
-
-def _histogram(name: str, usual: int, total: int) -> dict[str, int]:
-    """Most in the usual bucket, some around it, and one in a hundred much later."""
-    shares = {usual - 1: total // 4, usual + 1: total // 5, min(usual + 5, BUCKETS - 1): total // 100}
-    rest = total - sum(shares.values())
-    return {f"{name}_{bucket}": shares.get(bucket, rest if bucket == usual else 0) for bucket in range(BUCKETS)}

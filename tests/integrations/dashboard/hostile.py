@@ -17,7 +17,8 @@ from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample, Store, TaskMetric
 from tests.contract.planting import run_or_plant
-from tests.integrations.dashboard.filling import BIG, Clock, Filling, id_at
+from tests.integrations.dashboard.filling import BIG, Clock, Filling
+from tests.integrations.dashboard.shop import id_at
 
 MARK = "pwned"
 """The global variable that a script sets where it runs."""
@@ -113,6 +114,7 @@ def _register(store: Store, worker: UUID, label: str) -> None:
     store.workers.register(
         worker, label=label, queues=queues, concurrency=4, task_names=NAMES, unknown_tasks=[(NAMES[0], NAMES[1])]
     )
+    store.workers.describe(worker, host=label, pid=2**31 - 1, version=NAMES[7], release=NAMES[2], busy=2**31 - 1)
 
 
 def _batches(store: Store, clock: Clock, rows: int) -> Iterator[list[UUID]]:
@@ -180,7 +182,7 @@ def _others(store: Store, clock: Clock, found: Hostile) -> None:
     for minutes in (30, 20, 10, 0):
         clock.now = found.now - timedelta(minutes=minutes)
         store.samples.record(
-            [QueueSample(queue=name, ready=BIG, delayed=0, running=2, failed=2**60, exact=False) for name in NAMES]
+            [QueueSample(queue=name, ready=BIG, delayed=0, running=2, failed=BIG, exact=False) for name in NAMES]
         )
         counts = {"completed": 2**31 - 1, "retried": 1, "failed": 2**31 - 1, "wait_seconds": 1e300, "run_seconds": 0.0}
         histogram = [0] * (BUCKETS - 1) + [2**31 - 1]

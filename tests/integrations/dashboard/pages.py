@@ -14,6 +14,12 @@ from werkzeug.test import Client
 from outboxq.web.routes import ROUTES
 from tests.integrations.dashboard.filling import Filling
 
+
+def largest_group(filling: Filling) -> str:
+    """The id of the largest group of dead letters."""
+    return max(filling.outbox.store.dead_letters.groups().groups, key=lambda one: one.count).id
+
+
 Values = Callable[[Filling], Mapping[str, Any]]
 
 OF_PAGES: Mapping[str, Mapping[str, Values]] = {
@@ -24,12 +30,22 @@ OF_PAGES: Mapping[str, Mapping[str, Values]] = {
         "limited": lambda _: {"name": "webhooks"},
         "paused": lambda _: {"name": "newsletter"},
     },
-    "tasks": {"": lambda _: {}, "failed": lambda _: {"state": "Failed"}, "none": lambda _: {"queue": "no such queue"}},
+    "tasks": {
+        "": lambda _: {},
+        "failed": lambda _: {"state": "failed"},
+        "none": lambda _: {"queue": "no such queue"},
+    },
     "task": {
         story: lambda filling, story=story: {"task_id": filling.tasks[story]}  # type: ignore[misc]
         for story in ("retried", "dead_letter", "behind_held_key", "retry_later", "running", "unknown")
     },
     "failures": {"": lambda _: {}},
+    "failure_group": {"": lambda filling: {"group": largest_group(filling)}},
+    "bulk": {
+        "redrive": lambda filling: {"action": "redrive", "group": largest_group(filling)},
+        "cancel": lambda _: {"action": "cancel", "queue": "newsletter"},
+        "nothing": lambda _: {"action": "discard", "queue": "no such queue"},
+    },
     "workers": {"": lambda _: {}},
     "worker": {"": lambda filling: {"worker_id": filling.workers["new"]}},
     "schedules": {"": lambda _: {}},
@@ -38,8 +54,7 @@ OF_PAGES: Mapping[str, Mapping[str, Values]] = {
 }
 """What the address of each page is made from, by the name of its route; more than one where it differs much."""
 
-_HERE = {route.name for route in ROUTES}
-PAGES = [f"{route} {of}".strip() for route, several in OF_PAGES.items() if route in _HERE for of in several]
+PAGES = [f"{route} {of}".strip() for route, several in OF_PAGES.items() for of in several]
 
 
 def address(page: str, filling: Filling) -> str:
@@ -47,6 +62,13 @@ def address(page: str, filling: Filling) -> str:
     route, _, of = page.partition(" ")
     urls = Map([Rule(one.path, endpoint=one.name) for one in ROUTES if not one.is_action])
     return urls.bind("").build(route, dict(OF_PAGES[route][of](filling)))
+
+
+class Local(Client):
+    """A client on this machine, without a socket."""
+
+    def open(self, *args: Any, **options: Any) -> Any:
+        return super().open(*args, **{"environ_overrides": {"REMOTE_ADDR": "127.0.0.1"}, **options})
 
 
 _LINK = re.compile(r"""(?:href|action|src)="([^"]*)\"""")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -38,8 +39,11 @@ class Site:
         wasyncore.close_all(self._sockets)
 
     def close(self) -> None:
+        if self._stopping.is_set():
+            return
         self._stopping.set()
-        self._server.pull_trigger()
+        with suppress(OSError):  # the thread has just seen it, and has closed everything
+            self._server.pull_trigger()
         self._thread.join()
 
     def __enter__(self) -> Self:
@@ -52,7 +56,7 @@ class Site:
 
 
 def main() -> None:
-    """Fill a database, unless it has tasks, and serve its dashboard until Ctrl-C."""
+    """Fill an empty database, and serve its dashboard until Ctrl-C."""
     from outboxq.web import application
     from tests.integrations.dashboard.filling import fill
 

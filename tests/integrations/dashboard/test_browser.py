@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests import chromium
 from tests.browser import PHONE
+from tests.contract import helpers
 from tests.integrations.dashboard.serving import Site
 
+ROOT = Path(__file__).parents[3]
 WRONG = b"""<!doctype html><html lang="en"><title>Wrong</title><body>
 <img src="http://127.0.0.2:9/x.png"><div style="width: 700px">wide</div>
 <div style="overflow-x: auto"><p style="width: 900px">scrolls by itself</p></div>
@@ -41,7 +46,7 @@ def test_a_tab_notices_what_is_wrong(open_tab, wrong):
     assert "error: hello" in told
     assert "exception: uncaught" in told
     assert "request to another site: http://127.0.0.2:9/x.png" in told
-    assert [line.split(" ")[0] for line in tab.overflow()] == ["the", "DIV.null"]
+    assert [line.split(" ")[0] for line in tab.layout()] == ["the", "DIV.null"]
     found = " ".join(tab.accessibility())
     assert "image-alt" in found
     assert "landmark-one-main" in found
@@ -51,7 +56,7 @@ def test_a_tab_finds_nothing_wrong_with_what_is_right(open_tab):
     with served(RIGHT) as site:
         tab = open_tab(site.url, size=PHONE)
         tab.open()
-        assert (tab.problems, tab.overflow(), tab.accessibility()) == ([], [], [])
+        assert (tab.problems, tab.layout(), tab.accessibility()) == ([], [], [])
         assert tab.page.locator("body").get_attribute("data-ran") == "yes"
 
 
@@ -83,22 +88,61 @@ def test_a_named_browser_is_the_one_and_must_be_there(monkeypatch):
         chromium.find()
 
 
-def test_without_a_browser_a_developer_is_told_and_ci_fetches_one(monkeypatch, tmp_path):
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """A machine of this kind without a browser, and where one would be fetched to."""
     for name in (chromium.NAMED_BY, "CI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(chromium.NoBrowser, match="nox -s browser"):
-        chromium.find()
-    fetched = []
-    monkeypatch.setattr(chromium, "_fetch", lambda home: (home.mkdir(), fetched.append(home)))
     monkeypatch.setattr(chromium.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(chromium.sys, "platform", "linux")
+    return tmp_path / "outboxq-tests" / f"chromium-{chromium.VERSION}"
+
+
+def test_a_browser_is_missing_only_where_none_may_be_fetched(bare, monkeypatch):
+    assert chromium.is_missing()
     monkeypatch.setenv("CI", "true")
-    found = chromium.find()
-    assert fetched == [tmp_path / "outboxq-tests" / f"chromium-{chromium.VERSION}"]
-    assert found.path == fetched[0] / "chromium"
-    assert found.variables["LD_LIBRARY_PATH"].split(os.pathsep)[0] == str(fetched[0] / "lib")
+    assert not chromium.is_missing()
     monkeypatch.delenv("CI")
-    assert chromium.find() == found
-    assert len(fetched) == 1
+    bare.mkdir(parents=True)
+    assert not chromium.is_missing()
+
+
+def test_of_several_processes_one_fetches_the_browser(bare, monkeypatch):
+    fetched = []
+
+    def fetch(home):
+        home.mkdir()
+        fetched.append(home)
+
+    monkeypatch.setattr(chromium, "_fetch", fetch)
+    found = helpers.at_once(chromium.find, chromium.find, chromium.find)
+    assert fetched == [bare]
+    assert found == [found[0]] * 3
+    assert found[0].path == bare / "chromium"
+    assert found[0].variables["LD_LIBRARY_PATH"].split(os.pathsep)[0] == str(bare / "lib")
+
+
+def test_a_machine_that_the_package_is_not_for_is_told(bare, monkeypatch):
+    monkeypatch.setattr(chromium.platform, "machine", lambda: "aarch64")
+    with pytest.raises(RuntimeError, match="OUTBOXQ_TEST_BROWSER"):
+        chromium.find()
+
+
+def test_without_a_browser_its_tests_are_left_out_and_the_run_says_so(tmp_path):
+    """In a run of its own: the variables are those of a machine without one."""
+    variables = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "pytest", "-n", "0", "--collect-only", "-p", "no:cacheprovider", __file__]
+    kept = {name: value for name, value in os.environ.items() if name not in {"CI", chromium.NAMED_BY}}
+    told = {
+        ci: subprocess.run(
+            command, env={**kept, **variables, **ci_set}, capture_output=True, text=True, check=True, cwd=ROOT
+        ).stdout
+        for ci, ci_set in (("", {}), ("CI", {"CI": "1"}))
+    }
+    assert "test_a_tab_notices" not in told[""]
+    assert "test_a_named_browser" in told[""]
+    assert chromium.LEFT_OUT in told[""]
+    assert "test_a_tab_notices" in told["CI"]
+    assert chromium.LEFT_OUT not in told["CI"]

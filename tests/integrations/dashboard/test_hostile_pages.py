@@ -11,14 +11,13 @@ from urllib.parse import urlsplit
 import pytest
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
-from werkzeug.test import Client
 
 from outboxq.web import application
 from outboxq.web.routes import ROUTES
 from tests.browser import DESKTOP, PHONE
 from tests.integrations.dashboard import hostile
 from tests.integrations.dashboard.filling import BIG
-from tests.integrations.dashboard.pages import crawl
+from tests.integrations.dashboard.pages import Local, crawl
 from tests.integrations.dashboard.serving import Site
 
 PICTURES = os.environ.get("OUTBOXQ_TEST_PICTURES")
@@ -29,7 +28,8 @@ _STATE = """
     attributes.push(name);
     if (!["href", "action", "src", "value"].includes(name)) texts.push(value);
   }
-  return {text: texts.join("\\n"), attributes, marked: window.MARK !== undefined};
+  const blank = [...document.querySelectorAll("a[href], button, h1")].filter((one) => !one.textContent.trim()).map((one) => one.getAttribute("href"));
+  return {blank, text: texts.join("\\n"), attributes, marked: window.MARK !== undefined};
 }
 """.replace("MARK", hostile.MARK)
 
@@ -38,7 +38,7 @@ def of_each_route(app, most, each):
     """Some paths of each route, among the first so many that the links lead to."""
     urls = Map([Rule(one.path, endpoint=one.name) for one in ROUTES if not one.is_action]).bind("localhost")
     found = defaultdict(list)
-    for path, answer in crawl(Client(app), most=most):
+    for path, answer in crawl(Local(app), most=most):
         try:
             name, _ = urls.match(urlsplit(path).path)
         except HTTPException:
@@ -54,8 +54,9 @@ def attacks(tab, name, path):
     answer = tab.open(path)
     state = tab.page.evaluate(_STATE)
     found = [f"status {answer.status}"] if answer.status != 200 else []
-    found += [*tab.problems[before:], *tab.overflow()]
+    found += [*tab.problems[before:], *tab.layout()]
     found += ["a script ran"] if state["marked"] else []
+    found += [f"a link to {one} without a word" for one in state["blank"]]
     found += [f"attribute {one}" for one in set(state["attributes"]) if one.startswith(("on", "hx-on", "autofocus"))]
     found += [f"invisible {one!r}" for one in set(re.findall(hostile.INVISIBLE, state["text"]))]
     return [f"{name} {path}: {one}" for one in found]
@@ -81,7 +82,7 @@ def attacked(open_tab, database, rows, *, most, each):
 @pytest.mark.in_turn
 def test_no_row_attacks_a_page(open_tab, database):
     filling, app = attacked(open_tab, database, 500, most=60, each=2)
-    text = Client(app).get(f"/tasks/{filling.tasks['0']}").text
+    text = Local(app).get(f"/tasks/{filling.tasks['0']}").text
     assert str(BIG) in text
     assert "9" * 60 in text
     assert "hunter2" not in text

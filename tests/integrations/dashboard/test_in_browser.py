@@ -34,7 +34,7 @@ def looked_at(tab, page, path, window, scheme):
     before = len(tab.problems)
     answer = tab.open(path)
     found = [f"status {answer.status}"] if answer.status != 200 else []
-    found += [*tab.problems[before:], *tab.overflow(), *tab.accessibility()]
+    found += [*tab.problems[before:], *tab.layout(), *tab.accessibility()]
     if PICTURES:
         tab.picture(Path(PICTURES) / f"{page.replace(' ', '-')}.{window}.{scheme}.png")
     return [f"{page} ({window}, {scheme}): {one}" for one in found]

@@ -519,10 +519,23 @@ def test_every_command_looks_and_changes_where_the_application_is(shop, database
     assert "its queue is paused" in run("task", "explain", str(handle.id))[1]
     assert run("task", "cancel", str(handle.id)) == (0, "Cancelled\n")
     assert run("queue", "resume", "mail")[0] == 0
-    assert run("failed", "redrive", "--all") == (0, "0 redriven\n")
+    code, said = run("failed", "redrive", "--all")
+    assert (code, "--yes" in said) == (2, True)
+    assert run("failed", "redrive", "--all", "--yes") == (0, "0 redriven\n")
+    assert run("failed", "discard", "--all", "--dry-run") == (0, "all dead letters: 0 would be discarded\n")
+    assert run("task", "list", "--queue", "none", "--json") == (0, "[]\n")
     assert run("verify") == (0, "every invariant holds\n")
-    assert run("prune", "--older-than", "0s") == (0, "1 tasks were deleted with their events\n")
+    assert run("prune", "--older-than", "0s", "--yes") == (0, "1 tasks were deleted with their events\n")
     assert run("task", "show", str(handle.id)) == (3, f"outboxq: there is no task {handle.id}\n")
+    assert run("worker", "list")[1].startswith("host\tpid\t")
+    assert run("check") == (0, "all is well\n")
+    assert run("db", "current")[1] == f"{REVISION}, the revision of this release\n"
+    code, said = run("enqueue", shop.receipt.name, "--args", '{"order": 7}', "--delay", "1h")
+    assert code == 0, said
+    assert run("log", "--last", "1", "--task", said.strip())[1].count("task_created") == 1
+    assert "argument order" in run("enqueue", shop.receipt.name, "--args", '{"order": "x"}')[1]
+    code, said = run("completion", "bash")
+    assert (code, "run: outboxq completion" in said) == (2, True)
     code, said = run("grants", "web")
     assert (code, "run: outboxq grants" in said) == (2, True)
 

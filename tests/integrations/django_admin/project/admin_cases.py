@@ -114,6 +114,45 @@ class Case(TestCase):
         return [str(message) for message in get_messages(response.wsgi_request)]
 
 
+class Failures(Case):
+    def group(self, count):
+        (found,) = [one for one in self.store.dead_letters.groups(using=self.alias).groups if one.count == count]
+        return found
+
+    def test_dead_letters_are_grouped_and_a_group_is_redriven_after_a_question(self):
+        mine = [self.failed(error=f"ValueError: order {number}") for number in (7, 8)]
+        other = self.failed(error=f"OSError: {HOSTILE}")
+        page = self.client.get(f"{LIST}failures/").content.decode()
+        assert "ValueError: order …" in page
+        assert HOSTILE not in page
+        assert f"{LIST}failures/" in self.client.get(LIST).content.decode()
+        act = f"{LIST}failures/{self.group(2).id}/redrive/"
+        asked = self.client.post(act)
+        assert asked.context["title"] == "Redrive 2 dead letters?"
+        assert {self.status(one) for one in mine} == {TaskStatus.FAILED}
+        later = self.failed(error="ValueError: order 9")
+        assert self.told(self.client.post(act, {"before": asked.context["before"]})) == [
+            "2 dead letters were redriven."
+        ]
+        assert {self.status(one) for one in mine} == {TaskStatus.READY}
+        assert {self.status(one) for one in (other, later)} == {TaskStatus.FAILED}
+        assert self.last_event(mine[0]).event_data["reason"] == f"by {self.user.get_username()} in the admin"
+
+    def test_a_group_needs_the_permissions_of_its_actions(self):
+        self.failed()
+        group = self.group(1)
+        self.log_in("view_taskexecution", "discard_taskexecution")
+        page = self.client.get(f"{LIST}failures/").content.decode()
+        assert "Discard …" in page
+        assert "Redrive …" not in page
+        assert self.client.post(f"{LIST}failures/{group.id}/redrive/").status_code == 403
+        assert self.client.get(f"{LIST}failures/{group.id}/discard/").status_code == 405
+        assert self.client.post(f"{LIST}failures/{group.id}/delete/").status_code == 404
+        assert self.client.post(f"{LIST}failures/none/discard/").status_code == 404
+        self.log_in("view_queuesettings")
+        assert self.client.get(f"{LIST}failures/").status_code == 403
+
+
 class Lists(Case):
     def test_the_list_shows_each_task_with_its_state(self):
         later = self.add(delay=timedelta(days=2), priority=7)

@@ -52,7 +52,11 @@ def names(group, path=()):
 
 # each command of `outboxq` is there, but for the address of the database
 ours, theirs = dict(names(main)), dict(names(Command()._group("default")))
-assert {path[0] for path in ours.keys() - theirs.keys()} == {"demo", "grants", "upgrade"} == set(ELSEWHERE)
+assert (
+    {path[0] for path in ours.keys() - theirs.keys()}
+    == {"completion", "demo", "grants", "upgrade", "web"}
+    == set(ELSEWHERE)
+)
 for path, found in theirs.items():
     assert ours[path] - DATABASE_PARAMETERS == found - {"database", "settings", "pythonpath", "skip_checks"}, path
     assert "database" in found
@@ -66,6 +70,16 @@ for words in (("status",), ("worker", "--burst", "--skip-checks")):
 call_command("migrate", verbosity=0)
 handle = tasks.send.using(delay=3600).enqueue(1)
 failing = tasks.book.enqueue(2, then="raise")
+
+# a task by its name, in either database; the live workers; what needs attention
+sent = called("enqueue", tasks.send.name, "--args", '{"order": 7}', "--delay", "1h").strip()
+assert "task_created" in called("task", "history", sent)
+assert called("workers", "list").startswith("host\tpid")
+assert called("worker", "list").startswith("host\tpid")
+code, said, _ = typed("check")
+assert (code, said.partition(":")[0]) == (1, "no_worker"), said
+assert "manage.py outboxq worker -q" in said
+assert called("db", "current").endswith("the revision of this release\n")
 
 # as they are typed
 code, said, _ = typed("--help")
@@ -84,10 +98,12 @@ assert (code, "outboxq.W003" in said) == (0, True), said  # it runs the checks
 assert tasks.seen == [1]
 assert str(failing.id) in typed("failed", "list")[1]
 assert "ValueError: no" in typed("task", "show", str(failing.id), "--traceback")[1]
-assert typed("failed", "redrive", "--all")[1] == "1 redriven\n"
+code, _, said = typed("failed", "redrive", "--all")
+assert (code, "--yes" in said) == (2, True), said
+assert typed("failed", "redrive", "--all", "--yes")[1] == "1 redriven\n"
 assert typed("task", "cancel", str(failing.id), "--reason=typed twice")[1] == "Cancelled\n"
 assert typed("verify") == (0, "", "every invariant holds\n")
-assert typed("prune", "--older-than", "0s") == (0, "2 tasks were deleted with their events\n", "")
+assert typed("prune", "--older-than", "0s", "--yes") == (0, "2 tasks were deleted with their events\n", "")
 code, _, said = typed("task", "explain", str(handle.id))
 assert (code, said) == (3, f"outboxq: there is no task {handle.id}\n")
 code, _, said = typed("task", "show")

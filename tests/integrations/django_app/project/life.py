@@ -181,7 +181,11 @@ call_command("outboxq_status", by="task", stdout=printed)
 assert printed.getvalue().startswith("queue\ttask\tready")
 printed = io.StringIO()
 call_command("outboxq_prune", older_than="0s", dry_run=True, stdout=printed)
-assert printed.getvalue() == "0 tasks would be deleted with their events\n"
+assert ": 0 would be deleted\n" in printed.getvalue()
+refuses("outboxq_prune", "exit code 2", older_than="0s")  # a program is never asked
+printed = io.StringIO()
+call_command("outboxq_prune", older_than="0s", yes=True, stdout=printed)
+assert printed.getvalue() == "0 tasks were deleted with their events\n"
 tasks.send.enqueue(7)
 call_command("outboxq_worker", queues=["mail"], burst=True, concurrency=1, log_level="ERROR")
 assert tasks.seen[-1:] == [7]

@@ -20,8 +20,10 @@ from ..click_command import ending_as_django_does
 PROGRAM = "manage.py outboxq"
 
 ELSEWHERE = {
+    "completion": "run: outboxq completion",
     "demo": "run: outboxq demo",
     "grants": "run: outboxq grants, with the address of the database as the owner of the tables",
+    "web": "mount outboxq.web.application() in your site, behind its own log-in",
     "upgrade": "run: manage.py migrate",
 }
 """Commands that manage.py leaves out, each with what to run instead."""
@@ -79,7 +81,7 @@ class Command(BaseCommand):
 
     def _worker(self, options: list[click.Option]) -> click.Command:
         """Return `outboxq_worker` under the name `worker`. Unlike the other commands it runs Django's system checks."""
-        from .....cli.worker import EPILOG, worker
+        from .....cli.worker import EPILOG, Rerunnable, worker
         from .outboxq_worker import Command as Worker
         from .outboxq_worker import work
 
@@ -90,7 +92,7 @@ class Command(BaseCommand):
 
         skip = click.Option(["--skip-checks"], is_flag=True, help="Skip Django's system checks.")
         own = [one for one in worker.params if one.name not in DATABASE_PARAMETERS]
-        return click.Command("worker", callback=run, params=[*own, skip, *options], help=Worker.help, epilog=EPILOG)
+        return Rerunnable("worker", callback=run, params=[*own, skip, *options], help=Worker.help, epilog=EPILOG)
 
 
 def _options(alias: str) -> list[click.Option]:

@@ -1,0 +1,94 @@
+"""`outboxq check`: exit code 1 where something needs attention, for cron, Nagios and Kubernetes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .console import plain, span
+from .database import database_options, front_end
+from .output import merged, wants_json, write_json
+
+if TYPE_CHECKING:
+    from ..store import Store
+    from ..store.health import Problem
+
+EXIT_PROBLEM = 1
+
+
+def _optional_span(context: click.Context, parameter: click.Parameter, value: str | None) -> timedelta | str | None:
+    return value if value in {None, "none"} else span(context, parameter, value)
+
+
+def _optional_number(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | str | None:
+    if value in {None, "none"}:
+        return value
+    if not str(value).isascii() or not str(value).isdecimal() or len(str(value)) > 9:
+        raise click.BadParameter("write a whole number of at least 0, or none")
+    return int(str(value))
+
+
+@click.command()
+@click.option(
+    "--max-age",
+    "oldest",
+    callback=_optional_span,
+    metavar="SPAN",
+    help="Longest time that a task may be due. Default: 5m. `none`: do not ask.",
+)
+@click.option(
+    "--max-failed",
+    "failed",
+    callback=_optional_number,
+    metavar="NUMBER",
+    help="Maximum number of dead letters within --failed-within. Default: 0. `none`: do not ask.",
+)
+@click.option("--failed-within", callback=span, metavar="SPAN", help="Time span of --max-failed. Default: 1h.")
+@click.option(
+    "--max-lateness",
+    "schedule_overdue",
+    callback=_optional_span,
+    metavar="SPAN",
+    help="Longest time by which a schedule may be overdue. Default: 1m. `none`: do not ask.",
+)
+@click.option(
+    "--workers/--no-workers", "no_worker", default=True, help="Ask whether a worker is live where tasks are due."
+)
+@click.option("--keys/--no-keys", "key_held", default=True, help="Ask whether tasks wait behind a dead letter.")
+@click.option("--names/--no-names", "unknown_task", default=True, help="Ask whether workers know all waiting tasks.")
+@click.option("--pauses/--no-pauses", "queue_paused", default=False, help="Ask whether a queue is paused. Default: no.")
+@click.option("-q", "--queue", "queues", multiple=True, help="Only problems of this queue. May be repeated.")
+@database_options
+def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
+    """Print what needs attention; exit with 1 if anything does.
+
+    Each problem is one line, with the commands that help. The exit code is 0 if all is well, and 69, 77 or 4 if the database
+    cannot be asked.
+    """
+    from ..store.health import HealthLimits, Rule
+
+    given: dict[str, Any] = {
+        name: None if value == "none" else value for name, value in limits.items() if value is not None
+    }
+    found = store.health(replace(HealthLimits(), **given))
+    if queues:
+        found = [one for one in found if one.rule is not Rule.SCHEDULE_OVERDUE and one.subject in queues]
+    typed = front_end("check").typed
+    if wants_json():
+        write_json([_record(one, typed) for one in found])
+    else:
+        for one in found:
+            cures = "; ".join(f"to {cure.purpose}: {typed(cure.command)}" for cure in one.cures)
+            click.echo(plain(f"{one.rule}: {one.sentence}{f' ({cures})' if cures else ''}"))
+        if not found:
+            click.echo("all is well")
+    sys.exit(EXIT_PROBLEM if found else 0)
+
+
+def _record(problem: Problem, typed: Any) -> dict[str, Any]:
+    cures = [{"purpose": one.purpose, "command": typed(one.command)} for one in problem.cures]
+    return merged(problem, {"cures": cures})

@@ -1,0 +1,230 @@
+"""`outboxq enqueue` and `outboxq emit`: a task or an event from the command line, checked before anything is written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..model import OnConflict
+from .console import EXIT_USAGE, fail, short, span
+from .database import database_options, present_outbox
+from .moments import INSTANT
+from .output import merged, show, tell, wants_json
+
+if TYPE_CHECKING:
+    from ..model.subscriptions import Subscription
+    from ..outbox import Outbox
+    from ..store import Store
+    from ..task import Task
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+_MOST = 1_000_000
+"""Number of characters of standard input that are read. Arguments and payloads are much shorter."""
+
+
+def _headers(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
+    """Read the headers as a click callback: each is written name=text."""
+    found = [one.partition("=") for one in values]
+    if not all(between for _, between, _ in found):
+        raise click.BadParameter("write it as name=text")
+    return {name: text for name, _, text in found} or None
+
+
+def _json(kind: str, example: str) -> Callable[[click.Context, click.Parameter, str], object]:
+    """Return a click callback that reads JSON, from standard input where the option is `-`."""
+
+    def read(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
+        if text is None:
+            return None
+        if text == "-":
+            text = sys.stdin.read(_MOST)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):  # its message may quote the text
+            raise click.BadParameter(f"it takes {kind} as JSON, such as '{example}', or - for standard input") from None
+
+    return read
+
+
+_OF_BOTH = (
+    click.option("--delay", callback=span, help="Time span from now until it is due, e.g. 10m."),
+    click.option("--at", "run_after", type=INSTANT, help="Time at which it is due, e.g. 2026-11-23T02:30Z."),
+    click.option("--expires", callback=span, help="Time span from now after which it is not started any more."),
+    click.option("--key", "partition_key", help="Partition key: tasks of one key run one at a time, in order."),
+    click.option("--idempotency-key", help="Key that can have one task: with the same key again, nothing is added."),
+    click.option(
+        "--header",
+        "headers",
+        multiple=True,
+        callback=_headers,
+        metavar="NAME=TEXT",
+        help="Text that travels along. May be repeated.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Check everything, print what would be written, and write nothing."),
+)
+
+
+def _options_of_both(command: C) -> C:
+    for option in reversed(_OF_BOTH):
+        command = option(command)
+    return command
+
+
+class OfTask(click.Command):
+    """A command whose TASK, written module:function, names the application too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take TASK for APP where no application is given."""
+        rest = super().parse_args(ctx, args)
+        place = str(ctx.params.get("place"))
+        if ":" in place and "app_argument" in ctx.params and not (ctx.params["app_argument"] or ctx.params["app"]):
+            ctx.params["app_argument"] = place
+        return rest
+
+
+@click.command(cls=OfTask)
+@click.argument("place", metavar="TASK")
+@click.option(
+    "--args",
+    "arguments",
+    default="{}",
+    callback=_json("an object", '{"order": 7}'),
+    metavar="JSON",
+    help="Arguments of the task by name, as a JSON object; - reads them from standard input.",
+)
+@click.option("-q", "--queue", help="Queue in which it waits. Default: as declared.")
+@click.option("--priority", type=click.IntRange(-100, 100), help="Priority; higher goes first. Default: as declared.")
+@click.option(
+    "--max-attempts", type=click.IntRange(min=1), help="Number of attempts. Default: the retry policy decides."
+)
+@click.option(
+    "--unique-for", callback=span, help="Time span for which the idempotency key is taken. Default: for ever."
+)
+@click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key once that task has ended.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice([one.value for one in OnConflict]),
+    default=OnConflict.RETURN.value,
+    show_default=True,
+    help="Answer to an idempotency key that is taken.",
+)
+@_options_of_both
+@database_options
+def enqueue(store: Store, *, place: str, arguments: object, dry_run: bool, **options: Any) -> None:
+    """Enqueue a task, and print its id.
+
+    TASK is written module:function, e.g. shop.tasks:send_receipt, or is the name of a task of APP. The arguments are
+    checked against the function before anything is written.
+    """
+    outbox = present_outbox()
+    if outbox is None:
+        fail("no application is named; write TASK as module:function, or give APP: --app shop:outbox", EXIT_USAGE)
+    if not isinstance(arguments, Mapping):
+        raise click.BadParameter("it takes an object", param_hint="--args")
+    known = _task(outbox, place)
+    known.parameters.check_call((), arguments)
+    values = known.parameters.load(json.dumps(arguments))
+    bound = known.using(known.outbox, **options)
+    if not dry_run:
+        handle = bound.enqueue(**values)
+        tell(str(handle.id), merged(handle, {"task_name": known.name, "dry_run": False}))
+        if not (handle.created or handle.replaced or wants_json()):
+            click.echo("the idempotency key has this task already; nothing was enqueued", err=True)
+        return
+    planned = bound.planned(**values)
+    due = _due(store, options)
+    sentence = f"{known.name} would be enqueued in the queue {planned.queue!r}, due {due}, with {planned.args}"
+    shown = ("task_name", "queue", "priority", "partition_key", "idempotency_key", "args")
+    fields = {name: getattr(planned, name) for name in shown}
+    tell(sentence, {"id": None, "created": False, "replaced": False, "dry_run": True, **fields})
+
+
+def _task(outbox: Outbox, place: str) -> Task[..., Any]:
+    from ..task import Task
+
+    if ":" not in place:
+        return outbox.task_of(place)
+    try:
+        found = resolve_name(place)
+    except (ImportError, AttributeError):
+        found = None
+    if not isinstance(found, Task):
+        fail(f"{place} is no task; write TASK as module:function, or as the name of a task of APP", EXIT_USAGE)
+    if found.outbox is not outbox:
+        fail(f"{place} is a task of another outbox than that of APP; leave APP out", EXIT_USAGE)
+    return found
+
+
+def _due(store: Store, options: Mapping[str, Any]) -> str:
+    at: datetime | None = options["run_after"]
+    delay: timedelta | None = options["delay"]
+    if at is None and not delay:
+        return "now"
+    return f"at {short(at if at is not None else store.now() + (delay or timedelta(0)))} UTC"
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--payload",
+    callback=_json("a value", '{"order": 7}'),
+    metavar="JSON",
+    help="Payload of the event as JSON; - reads it from standard input. Default: null.",
+)
+@_options_of_both
+@database_options
+def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options: Any) -> None:
+    """Emit an event to the tasks that subscribe to its topic.
+
+    The tasks that are enqueued are printed, with --dry-run those that would be. An event that no task subscribes to is
+    recorded as event_unrouted.
+    """
+    from ..outbox import Outbox
+
+    outbox = present_outbox() or Outbox(store.bound_engine, schema=store.schema)
+    if dry_run:
+        _plan(store, topic, payload, **options)
+        return
+    emitted = outbox.emit(topic, payload, using=outbox, **options)
+    rows = [(name, one.id, "enqueued" if one.created else "was there") for name, one in emitted.handles.items()]
+    if not rows and not wants_json():
+        click.echo("no task subscribes to this topic; event_unrouted was recorded", err=True)
+    show(("task", "id", "result"), rows, records={**merged(emitted), "dry_run": False})
+
+
+def _plan(store: Store, topic: str, payload: object, **options: Any) -> None:
+    from ..model.headers import headers_as_json
+    from ..model.options import times
+    from ..model.subscriptions import NewEvent
+    from ..model.uuid7 import family
+    from ..payload.parameters import dump_payload
+    from ..store.fanout import check_event
+    from ..store.workers import takes
+
+    what = f"event {topic!r}"
+    moments = {name: options[name] for name in ("delay", "run_after", "expires")}
+    event = NewEvent(
+        id=family(),
+        topic=topic,
+        payload=dump_payload(payload, name=what),
+        partition_key=options["partition_key"],
+        idempotency_key=options["idempotency_key"],
+        headers=None if options["headers"] is None else headers_as_json(options["headers"], what),
+        **times(what, **moments),
+    )
+    check_event(event)
+    matching = [one for one in store.subscriptions.list() if takes((one.topic,), topic)]
+    subscribers: dict[str, Subscription] = {one.task_name: one for one in reversed(matching)}
+    rows = [(one.task_name, one.queue, one.topic) for _, one in sorted(subscribers.items())]
+    if not rows and not wants_json():
+        click.echo("no task subscribes to this topic; event_unrouted would be recorded", err=True)
+    handles = dict.fromkeys(sorted(subscribers))
+    record = {"pipeline_execution_id": None, "handles": handles, "dry_run": True}
+    show(("task", "queue", "subscribes to"), rows, records=record)

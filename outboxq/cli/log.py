@@ -1,0 +1,178 @@
+"""`outboxq log`: prints and follows the events of all tasks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ..errors import InvalidArgument
+from ..model import EventType, ExecutionEvent
+from .console import plain, short
+from .database import database_options
+from .events import details, record_of
+from .filters import MOMENT, TASK_ID
+from .following import Stop, until_stopped
+from .output import wants_json, write_json
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ..store import Store, TailCursor
+
+_BATCH: Final = 1000
+_PAUSE: Final = 1.0
+"""Seconds between two looks for new events."""
+_HEAD = ("time", "event", "id", "details", "error")
+
+_LAST: Final = 50
+_WIDEST: Final = max(len(kind) for kind in EventType)
+START: Final = "start"
+
+Batches = Iterator[Sequence[ExecutionEvent]]
+
+
+@click.command()
+@click.option("-f", "--follow", is_flag=True, help="Go on with new events, until Ctrl-C or SIGTERM.")
+@click.option("--task", "task_id", type=TASK_ID, metavar="ID", help="Only events of this task.")
+@click.option(
+    "--event",
+    "kinds",
+    multiple=True,
+    type=click.Choice([kind.value for kind in EventType]),
+    metavar="TYPE",
+    help="Only events of this type, e.g. task_failed. May be repeated.",
+)
+@click.option(
+    "--since",
+    type=MOMENT,
+    metavar="TIME",
+    help="Begin at this time, or this time span ago: 2026-11-23T02:30Z or 10m.",
+)
+@click.option(
+    "--last",
+    type=click.IntRange(min=0),
+    help="Begin with so many of the newest events. Default: 50, and with --task all.",
+)
+@click.option(
+    "--cursor",
+    "written",
+    metavar="CURSOR",
+    help="Begin behind this position, as --show-cursor prints it; `start`: with the oldest event that is kept.",
+)
+@click.option("--show-cursor", is_flag=True, help="Print on stderr, at the end, the position to go on from.")
+@click.option("--traceback", is_flag=True, help="With --json, print the traceback of each failed attempt too.")
+@database_options
+def log(
+    store: Store,
+    *,
+    task_id: str | None,
+    kinds: tuple[str, ...],
+    since: datetime | timedelta | None,
+    last: int | None,
+    written: str | None,
+    follow: bool,
+    show_cursor: bool,
+    traceback: bool,
+) -> None:
+    """Print the events of all tasks, or of one, in their order.
+
+    Each event is printed once, however late its transaction commits. With --json and --follow there is one JSON document a
+    line. A program that stores what --show-cursor prints, and passes it as --cursor, misses no event and gets none twice.
+    """
+    if sum(one is not None for one in (written, since, last)) > 1:
+        raise click.UsageError("give one of --cursor, --since and --last")
+    if task_id is not None and (written is not None or show_cursor):
+        raise click.UsageError("--cursor and --show-cursor are positions in the log of all tasks; leave --task out")
+    begin = store.now() - since if isinstance(since, timedelta) else since
+    wanted = partial(_is_wanted, kinds=kinds, begin=begin)
+    position = _Position()
+    with until_stopped() if follow else nullcontext() as stop:
+        if task_id is None:
+            batches = _of_all(store, _start(store, written, begin, last), position, stop)
+        else:
+            batches = _of_task(store, store.get(store.find(task_id)).id, last, stop)
+        _print(([one for one in batch if wanted(one)] for batch in batches), follow=follow, traceback=traceback)
+    if show_cursor and position.cursor is not None:
+        click.echo(str(position.cursor), err=True)
+
+
+class _Position:
+    """The position in the log behind what was printed; None: nothing was read."""
+
+    cursor: TailCursor | None = None
+
+
+def _start(store: Store, written: str | None, begin: datetime | None, last: int | None) -> TailCursor:
+    from ..store import TailCursor
+
+    if written is not None:
+        try:
+            return TailCursor() if written == START else TailCursor.parse(written)
+        except InvalidArgument as error:
+            raise click.BadParameter(f"{error}; or write {START}", param_hint="--cursor") from None
+    return store.log.tail_last(_LAST if last is None else last) if begin is None else store.log.tail_since(begin)
+
+
+def _of_all(store: Store, cursor: TailCursor, position: _Position, stop: Stop | None) -> Batches:
+    """Yield the events behind the cursor; with `stop` until that is wanted. The position moves when the next batch is asked for: then the last one was printed."""
+    while True:
+        events, cursor = store.log.tail(cursor, limit=_BATCH)
+        yield events
+        position.cursor = cursor
+        if not events and stop is None:
+            return
+        if stop is not None and stop.wait(0.0 if events else _PAUSE):
+            return
+
+
+def _of_task(store: Store, task_id: UUID, last: int | None, stop: Stop | None) -> Batches:
+    """Yield the events of one task. Its history is short, so it is read again and not followed in the log of all."""
+    seen = 0
+    events = store.history(task_id)
+    if last is not None:
+        events = events[len(events) - min(last, len(events)) :]
+    while True:
+        yield [one for one in events if one.sequence_num > seen]
+        seen = max((seen, *(one.sequence_num for one in events)))
+        if stop is None or stop.wait(_PAUSE):
+            return
+        events = store.history(task_id)
+
+
+def _is_wanted(event: ExecutionEvent, *, kinds: Sequence[str], begin: datetime | None) -> bool:
+    return (not kinds or event.event_type in kinds) and (begin is None or event.created_at >= begin)
+
+
+def _print(batches: Iterator[Sequence[ExecutionEvent]], *, follow: bool, traceback: bool) -> None:
+    if wants_json():
+        if not follow:
+            write_json([record_of(one, show_args=False, traceback=traceback) for batch in batches for one in batch])
+            return
+        for batch in batches:
+            for one in batch:
+                write_json(record_of(one, show_args=False, traceback=traceback), line=True)
+        return
+    on_terminal = sys.stdout.isatty()
+    if not on_terminal:
+        click.echo("\t".join(_HEAD))
+    for batch in batches:
+        for one in batch:
+            click.echo(_line(one) if on_terminal else "\t".join(plain(cell) for cell in _cells(one)))
+
+
+def _cells(event: ExecutionEvent) -> tuple[object, ...]:
+    error = event.event_data.get("error")
+    return event.created_at, event.event_type, event.task_execution_id, details(event), error
+
+
+def _line(event: ExecutionEvent) -> str:
+    """Return the event for a terminal: its columns stand below each other though later lines are not known yet."""
+    _, kind, task_id, *rest = _cells(event)
+    words = "  ".join(plain(one) for one in rest if one)
+    return f"{short(event.created_at)}  {plain(kind):<{_WIDEST}}  {task_id or '-':<36}  {words}".rstrip()

@@ -1,0 +1,50 @@
+"""The stacks of all threads of a worker, printed on stderr at SIGUSR1."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+from ..model import Claim
+from .console import plain
+
+SIGNAL: Final[int | None] = getattr(signal, "SIGUSR1", None)
+"""None: this system has no such signal."""
+
+log = logging.getLogger("outboxq.worker")
+
+
+@contextmanager
+def stacks_on_signal(running: Callable[[], Sequence[Claim]]) -> Iterator[None]:
+    """Print the stacks of all threads on stderr whenever SIGUSR1 comes inside the block, and then the tasks that run.
+
+    The stacks are printed by C code, also while a handler keeps Python from running another thread. A handler of the host
+    application for this signal is left in place, whether it is set before or inside the block. The signal interrupts no task.
+    """
+    if SIGNAL is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    if signal.getsignal(SIGNAL) is not signal.SIG_DFL:
+        log.info("SIGUSR1 prints no stacks: the application has a handler of its own for it")
+        yield
+        return
+
+    def name_tasks(_number: int, _frame: FrameType | None) -> None:
+        tasks = [f"running: task {plain(one.id)} ({plain(one.task_name)})" for one in running()]
+        os.write(2, "\n".join([*(tasks or ["no task is running"]), ""]).encode(errors="replace"))
+
+    signal.signal(SIGNAL, name_tasks)
+    faulthandler.register(SIGNAL, file=2, all_threads=True, chain=True)
+    try:
+        yield
+    finally:
+        faulthandler.unregister(SIGNAL)
+        if signal.getsignal(SIGNAL) is name_tasks:
+            signal.signal(SIGNAL, signal.SIG_DFL)

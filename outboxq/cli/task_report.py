@@ -1,0 +1,128 @@
+"""The report about one task: its state, when it is due and why, its attempts, and its history."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+
+from ..model import TERMINAL, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
+from .console import short, table
+from .database import front_end
+from .events import HEAD, PAYLOAD, SPARE, brief, lines, record_of, wait_of
+from .output import merged, wants_json, write_json
+
+if TYPE_CHECKING:
+    from ..store import Explanation, Store
+    from ..store.tasks import Attempt
+
+_CAUSES: Mapping[EventType | str, str] = {
+    EventType.CREATED: "it was enqueued with a delay of {wait}",
+    EventType.RETRY_SCHEDULED: "an attempt failed, and attempt {attempt} comes {wait} later",
+    EventType.SNOOZED: "its handler snoozed it for {wait}",
+    EventType.RELEASED: "a worker gave it back for {wait}",
+    EventType.RESET: "it was taken back from a dead worker, with a wait of {wait}",
+    EventType.REPLACED: "it was replaced, with a delay of {wait}",
+    EventType.RESCHEDULED: "it was rescheduled, to {wait} after that",
+}
+"""Clauses for the events that make a task due later."""
+
+
+def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool) -> None:
+    """Print all about one task. Arguments, result and tracebacks are printed on request only."""
+    found = store.get(task_id)
+    now, attempts, history = store.explain(found.id), store.attempts(found.id), store.history(found.id)
+    if wants_json():
+        hidden = () if show_args else PAYLOAD
+        more = {
+            "due_because": due_because(found, history),
+            "explanation": explained(now, "task show"),
+            "attempts": [merged(one, without=() if traceback else ("traceback",)) for one in attempts],
+            "history": [record_of(one, show_args=show_args, traceback=traceback) for one in history],
+        }
+        write_json(merged(found, {"due_at": now.due_at}, more, without=hidden))
+        return
+    known = _lines(found, now, history)
+    if show_args:
+        known |= {"arguments": found.args, "result": found.result}
+    table(("id", str(found.id)), [(name, value) for name, value in known.items() if value is not None])
+    _print_attempts(attempts, traceback=traceback)
+    click.echo()
+    table(HEAD, lines(history), spare=SPARE)
+
+
+def explained(explanation: Explanation, own: str) -> dict[str, Any]:
+    """Return the explanation as JSON has it, each cure as it is typed; `own` is the name of the present command."""
+    typed = front_end(own).typed
+    cures = [{"purpose": one.purpose, "command": typed(one.command)} for one in explanation.cures]
+    return merged(explanation, {"cures": cures})
+
+
+def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEvent]) -> dict[str, object]:
+    is_running = found.status is TaskStatus.RUNNING
+    is_alone = found.pipeline_execution_id == found.id
+    return {
+        "task": found.task_name,
+        "queue": found.queue,
+        "status": found.status,
+        "now": None if found.status in TERMINAL else now.sentence,
+        "attempt": found.attempt,
+        "max attempts": found.max_attempts,
+        "recoveries": found.recovery_attempts or None,
+        "priority": found.priority,
+        "key": found.partition_key,
+        "topic": found.topic,
+        "pipeline": None if is_alone else str(found.pipeline_execution_id),
+        "created": _moment(found.created_at),
+        "due": _moment(now.due_at),
+        "due because": due_because(found, history),
+        "expires": _moment(found.expires_at),
+        "worker": str(found.worker_id) if is_running and found.worker_id else None,
+        "started": _moment(found.started_at) if is_running else None,
+        "lease ends": _moment(found.lease_expires_at) if is_running else None,
+        "cancel requested": _moment(found.cancel_requested_at),
+        "ended": _moment(found.completed_at),
+        "headers": found.headers,
+        "last error": found.last_error,
+    }
+
+
+def due_because(found: TaskExecution, history: Iterable[ExecutionEvent]) -> str | None:
+    """Return the cause of the due time of a Ready task; None where it was due at once."""
+    if found.status is not TaskStatus.READY:
+        return None
+    causes = [one for one in history if status_after(one.event_type) is TaskStatus.READY and _sets_due_time(one)]
+    wait = wait_of(causes[-1]) if causes else None
+    clause = _CAUSES.get(causes[-1].event_type) if causes else None
+    if wait is None or clause is None:
+        return None
+    return clause.format(wait=brief(wait), attempt=causes[-1].event_data.get("attempt"))
+
+
+def _sets_due_time(event: ExecutionEvent) -> bool:
+    """Return whether the event gave the task a due time. A change of the priority is a rescheduling that does not."""
+    return event.event_type is not EventType.RESCHEDULED or "priority" not in event.event_data
+
+
+def _print_attempts(attempts: Sequence[Attempt], *, traceback: bool) -> None:
+    if attempts:
+        click.echo()
+        table(
+            ("attempt", "started", "ended", "outcome", "error", "exception"),
+            [(a.number, a.started_at, a.ended_at, a.outcome, a.error, a.exception) for a in attempts],
+            spare=("exception", "ended"),
+        )
+    for attempt in attempts if traceback else ():
+        if attempt.traceback:
+            click.echo()
+            head = (f"traceback of attempt {attempt.number}, lease token {attempt.lease_token}",)
+            table(head, [(line,) for line in attempt.traceback.splitlines()])
+
+
+def _moment(moment: datetime | None) -> datetime | str | None:
+    """Return the time as the tables write it on a terminal."""
+    return f"{short(moment)} UTC" if moment is not None and sys.stdout.isatty() else moment

@@ -1,0 +1,101 @@
+"""The dashboard in a Django project, for its users: one line in `urls.py`."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
+from django.db import DEFAULT_DB_ALIAS
+from django.http import HttpResponse
+from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
+
+from ...web import Dashboard, Viewer, application
+from .django_outbox import outboxes
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+    from django.urls import URLPattern
+
+VIEW: Final = "outboxq.view_taskexecution"
+"""The permission to see the dashboard."""
+ACT: Final = (
+    "outboxq.retry_taskexecution",
+    "outboxq.cancel_taskexecution",
+    "outboxq.discard_taskexecution",
+    "outboxq.change_queuesettings",
+    "outboxq.change_taskschedule",
+)
+"""The permissions to act, all of which are needed: the dashboard has one right for all its actions."""
+_VIEWER: Final = "outboxq.viewer"
+
+
+def dashboard_urls(
+    using: str = DEFAULT_DB_ALIAS, *, allow_actions: bool = False, show_arguments: bool = False
+) -> list[URLPattern]:
+    """Return the dashboard of an outbox for ``path("outboxq/", include(dashboard_urls()))``.
+
+    Users need the permission to view task executions, and to act those to retry, cancel and discard them and to change queues and
+    schedules. Who is not logged in comes to the log-in of the settings.
+
+    Args:
+        using: Alias of the outbox's database.
+        allow_actions: True: users with these permissions change tasks, queues and schedules.
+        show_arguments: True: users see arguments, results and headers of tasks; values of secret names stay hidden.
+    """
+    dashboard = application(
+        outboxes[using],
+        allow_actions=allow_actions,
+        show_arguments=show_arguments,
+        authorize=lambda environ: environ.get(_VIEWER),
+    )
+
+    @csrf_exempt  # it has a protection of its own
+    def view(request: HttpRequest, page: str = "") -> HttpResponse:
+        user = request.user
+        if not user.is_authenticated:
+            return redirect_to_login(request.get_full_path())
+        if not user.has_perm(VIEW):
+            raise PermissionDenied
+        viewer = Viewer(name=str(user), may_act=user.has_perms(ACT), may_see_arguments=True)
+        return _answer(dashboard, request, page, viewer)
+
+    return [path("", view), path("<path:page>", view)]
+
+
+def _answer(dashboard: Dashboard, request: HttpRequest, page: str, viewer: Viewer) -> HttpResponse:
+    """Return what the dashboard answers to a request of Django's, on WSGI and ASGI."""
+    body = request.body
+    root = request.path[: len(request.path) - len(page)].rstrip("/")
+    environ: dict[str, Any] = {
+        **request.META,
+        "REQUEST_METHOD": request.method,
+        "HTTP_HOST": request.get_host(),  # as the settings trust it, behind a proxy too
+        "SCRIPT_NAME": _bytes_as_text(root),
+        "PATH_INFO": _bytes_as_text(request.path[len(root) :]),
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": BytesIO(body),
+        "wsgi.url_scheme": request.scheme,
+        _VIEWER: viewer,
+    }
+    response = HttpResponse()
+
+    def start(status: str, headers: list[tuple[str, str]], _error: object = None) -> Any:
+        response.status_code = int(status.partition(" ")[0])
+        del response.headers["Content-Type"]
+        for name, value in headers:
+            if name.lower() == "set-cookie":
+                response.cookies.load(value)
+            else:
+                response.headers[name] = value
+        return response.write
+
+    response.content = b"".join(dashboard(environ, start))
+    return response
+
+
+def _bytes_as_text(path: str) -> str:
+    """Return a path as WSGI has it: each byte is a character."""
+    return path.encode().decode("latin-1")

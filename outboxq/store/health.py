@@ -1,0 +1,177 @@
+"""Rules that say what needs attention: old tasks, failures, queues without workers, overdue schedules, pauses, held keys, unknown tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from ..errors import InvalidArgument
+from .explaining import Cure, of_dead_letter, span_of
+from .statistics import Statistics
+
+
+class Rule(StrEnum):
+    """A rule that a queue or a schedule can break."""
+
+    OLDEST = "oldest"
+    """A task has been due for too long."""
+    FAILED = "failed"
+    """Tasks have failed for good lately."""
+    NO_WORKER = "no_worker"
+    """Tasks are due, and no live worker works on their queue."""
+    SCHEDULE_OVERDUE = "schedule_overdue"
+    """No worker turns the ticks of a schedule into tasks."""
+    QUEUE_PAUSED = "queue_paused"
+    KEY_HELD = "key_held"
+    """Tasks wait for a dead letter that holds their partition key."""
+    UNKNOWN_TASK = "unknown_task"
+    """Workers met tasks that none of them knows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HealthLimits:
+    """Limits of the rules. None or False: the rule is not asked."""
+
+    oldest: timedelta | None = timedelta(minutes=5)
+    """The longest time that a task may be due."""
+    failed: int | None = 0
+    """Maximum number of dead letters that failed within `failed_within`, in all queues together."""
+    failed_within: timedelta = timedelta(hours=1)
+    no_worker: bool = True
+    schedule_overdue: timedelta | None = timedelta(minutes=1)
+    """The longest time after which the ticks of a schedule must be tasks. Workers are a minute ahead."""
+    queue_paused: bool = False
+    key_held: bool = True
+    unknown_task: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for a number or a time below 0."""
+        if self.failed is not None and (type(self.failed) is not int or self.failed < 0):
+            raise InvalidArgument(f"failed must be a whole number of at least 0, not {self.failed!r}")
+        for name in ("oldest", "failed_within", "schedule_overdue"):
+            span = getattr(self, name)
+            if span is not None and not (isinstance(span, timedelta) and timedelta(0) <= span <= timedelta(days=3650)):
+                raise InvalidArgument(f"{name} must be a timedelta from 0 to 3650 days, not {span!r}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """A rule that is broken."""
+
+    rule: Rule
+    subject: str
+    """Name of the queue or of the schedule."""
+    sentence: str
+    cures: tuple[Cure, ...] = ()
+    """Commands that help; empty if none does."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signs:
+    """The state of the queues and schedules, which the rules are asked of."""
+
+    now: datetime
+    queues: Sequence[Statistics]
+    failed_lately: dict[str, int] = field(default_factory=dict)
+    """Number of dead letters within the time of the limits, by queue."""
+    held: dict[str, list[tuple[str, UUID]]] = field(default_factory=dict)
+    """For each queue, the keys behind which tasks wait, with their dead letters: the first 100 of all queues."""
+    overdue: dict[str, datetime] = field(default_factory=dict)
+    """Moment up to which the ticks of each overdue schedule are tasks."""
+    paused_at: dict[str, datetime] = field(default_factory=dict)
+
+
+def problems(signs: Signs, limits: HealthLimits) -> list[Problem]:
+    """Return the rules that are broken, in the order of the rules, then by subject."""
+    found = [*_of_queues(signs, limits), *_of_schedules(signs)]
+    place = {rule: number for number, rule in enumerate(_URGENT)}
+    return sorted(found, key=lambda one: (place[one.rule], one.subject))
+
+
+_URGENT = (
+    Rule.NO_WORKER,
+    Rule.UNKNOWN_TASK,
+    Rule.SCHEDULE_OVERDUE,
+    Rule.KEY_HELD,
+    Rule.FAILED,
+    Rule.OLDEST,
+    Rule.QUEUE_PAUSED,
+)
+"""The order of problems: what stops tasks altogether comes first."""
+
+
+def _of_queues(signs: Signs, limits: HealthLimits) -> Iterator[Problem]:
+    too_many = limits.failed is not None and sum(signs.failed_lately.values()) > limits.failed
+    for one in signs.queues:
+        name, due = f"the queue {one.queue!r}", _number(one.ready, "task", at_least=one.ready_at_least)
+        if limits.no_worker and one.ready and not one.live_workers:
+            cure = Cure("start a worker", ("worker", "-q", one.queue))
+            yield _of(
+                Rule.NO_WORKER, one, f"no live worker works on {name}, and {due} of it {_is(one.ready)} due", cure
+            )
+        if limits.unknown_task and one.unknown:
+            unknown = ", ".join(repr(each.task_name) for each in one.unknown[:3])
+            more = f" and {len(one.unknown) - 3} more" if len(one.unknown) > 3 else ""
+            sentence = f"no live worker of {name} knows {unknown}{more}; import their modules where the worker starts"
+            yield _of(Rule.UNKNOWN_TASK, one, sentence)
+        if limits.key_held and (held := signs.held.get(one.queue)):
+            yield _held(one, held)
+        if too_many and (failed := signs.failed_lately.get(one.queue)):
+            within = span_of(limits.failed_within)
+            sentence = f"{_number(failed, 'task')} of {name} failed for good within {within}"
+            yield _of(Rule.FAILED, one, sentence, Cure("see why", ("failed", "list", "-q", one.queue)))
+        age = one.oldest_ready_age
+        if limits.oldest is not None and age is not None and age > limits.oldest:
+            yield _oldest(signs, one, age)
+        if limits.queue_paused and one.paused:
+            since = signs.now - signs.paused_at.get(one.queue, signs.now)
+            yield _of(Rule.QUEUE_PAUSED, one, f"{name} has been paused for {span_of(since)}", _resume(one.queue))
+
+
+def _oldest(signs: Signs, one: Statistics, age: timedelta) -> Problem:
+    sentence = f"a task of the queue {one.queue!r} has been due for {span_of(age)}"
+    if one.paused:
+        since = signs.now - signs.paused_at.get(one.queue, signs.now)
+        return _of(Rule.OLDEST, one, f"{sentence}; the queue has been paused for {span_of(since)}", _resume(one.queue))
+    cure = Cure("see which tasks wait", ("task", "list", "--status", "ready", "-q", one.queue))
+    return _of(Rule.OLDEST, one, sentence, cure)
+
+
+def _held(one: Statistics, held: list[tuple[str, UUID]]) -> Problem:
+    key, task_id = held[0]
+    if len(held) == 1:
+        sentence = f"tasks of the queue {one.queue!r} wait for the dead letter {task_id}, which holds their key {key!r}"
+    else:
+        sentence = (
+            f"tasks of the queue {one.queue!r} wait for {len(held)} dead letters that hold their keys, such as {task_id}, "
+            f"which holds {key!r}"
+        )
+    return _of(Rule.KEY_HELD, one, sentence, *of_dead_letter(task_id, "it"))
+
+
+def _of_schedules(signs: Signs) -> Iterator[Problem]:
+    for name, until in signs.overdue.items():
+        late = span_of(signs.now - until)
+        sentence = f"no tick of the schedule {name!r} has been turned into a task for {late}; no worker is at it"
+        yield Problem(
+            rule=Rule.SCHEDULE_OVERDUE, subject=name, sentence=sentence, cures=(Cure("start a worker", ("worker",)),)
+        )
+
+
+def _of(rule: Rule, one: Statistics, sentence: str, *cures: Cure) -> Problem:
+    return Problem(rule=rule, subject=one.queue, sentence=sentence, cures=cures)
+
+
+def _resume(queue: str) -> Cure:
+    return Cure("resume it", ("queue", "resume", queue))
+
+
+def _number(number: int, noun: str, *, at_least: bool = False) -> str:
+    return f"{'more than ' if at_least else ''}{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"

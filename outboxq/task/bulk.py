@@ -1,0 +1,168 @@
+"""Changes of many tasks at once: what matches a filter is redriven, discarded or cancelled, by a built-in task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+import tenacity
+
+from ..context import TaskContext
+from ..errors import ConfigurationError, InvalidArgument
+from ..integration.ambient import OutboxRef
+from ..model import TaskOptions, TaskStatus
+from ..retry import RetryPolicy
+from ..store import Count, Store
+from .task import ContextTask, Task
+
+if TYPE_CHECKING:
+    from ..outbox import Outbox
+
+BULK: Final = "outboxq.bulk"
+"""The name of the task."""
+BULK_QUEUE: Final = "outboxq"
+"""Its queue."""
+_LEASE = timedelta(seconds=60)
+
+
+class BulkAction(StrEnum):
+    """The change to all that match."""
+
+    REDRIVE = "redrive"
+    DISCARD = "discard"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """An action, and the filter of what it is done to: dead letters, or for CANCEL tasks that wait or run. None: any."""
+
+    action: BulkAction
+    before: datetime
+    """The moment of the question, aware. What failed or was enqueued later is left alone, so that a run after a crash goes on
+    where the last one ended, and does nothing twice."""
+    queue: str | None = None
+    task: str | None = None
+    """Name of the task."""
+    key: str | None = None
+    """Partition key."""
+    topic: str | None = None
+    exception: str | None = None
+    """Class of the exception, for dead letters."""
+    group: str | None = None
+    """Id of a group of dead letters."""
+    since: datetime | None = None
+    """Earliest time of the failure, or of the enqueue."""
+    until: datetime | None = None
+    """The time before which the task failed, or was enqueued."""
+    status: TaskStatus | None = None
+    """Status of the tasks to cancel: READY or RUNNING."""
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """The filters that are set, by name."""
+        return {name: value for name, value in asdict(self).items() if name not in _NO_FILTERS and value is not None}
+
+    @property
+    def digest(self) -> str:
+        """The same text for the same question: an idempotency key."""
+        return sha256(json.dumps(self.as_json, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def as_json(self) -> SelectionJson:
+        """The selection as the arguments of the task have it."""
+        found: Any = {name: _plain(value) for name, value in asdict(self).items() if value is not None}
+        return found  # type: ignore[no-any-return]
+
+    @classmethod
+    def of_json(cls, given: Mapping[str, str]) -> Selection:
+        """Return the selection that the arguments say. Raises InvalidArgument."""
+        try:
+            read = {name: _READ.get(name, str)(value) for name, value in given.items()}
+            return cls(**read)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"these are no arguments of {BULK}: {error}") from error
+
+    def count(self, store: Store, *, most: int = 100_000) -> Count:
+        """Count what matches, up to `most`."""
+        if self.action is BulkAction.CANCEL:
+            return store.count_tasks(most=most, **self._of_tasks())
+        return store.dead_letters.count(most=most, **self._of_dead_letters())
+
+    def run(
+        self,
+        store: Store,
+        *,
+        reason: str,
+        limit: int | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> int:
+        """Do it, each 500 in a transaction of their own, and return how many were changed. `stop` is asked between them."""
+        if self.action is BulkAction.CANCEL:
+            return store.cancel_all(reason=reason, limit=limit, stop=stop, **self._of_tasks())
+        act = store.dead_letters.redrive_all if self.action is BulkAction.REDRIVE else store.dead_letters.discard_all
+        return act(reason=reason, limit=limit, stop=stop, **self._of_dead_letters())
+
+    def _of_tasks(self) -> dict[str, Any]:
+        names = ("queue", "task", "key", "topic", "since", "status")
+        return {**{name: getattr(self, name) for name in names}, "until": self._end}
+
+    def _of_dead_letters(self) -> dict[str, Any]:
+        names = ("queue", "task", "topic", "exception", "group", "since")
+        return {**{name: getattr(self, name) for name in names}, "partition_key": self.key, "until": self._end}
+
+    @property
+    def _end(self) -> datetime:
+        return self.before if self.until is None else min(self.before, self.until)
+
+
+class SelectionJson(TypedDict, total=False):
+    """A Selection as JSON."""
+
+    action: str
+    before: str
+    queue: str
+    task: str
+    key: str
+    topic: str
+    exception: str
+    group: str
+    since: str
+    until: str
+    status: str
+
+
+_NO_FILTERS = frozenset({"action", "before"})
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "action": BulkAction,
+    "status": TaskStatus,
+    **dict.fromkeys(("before", "since", "until"), datetime.fromisoformat),
+}
+
+
+def bulk(ctx: TaskContext, selection: SelectionJson, reason: str) -> int:
+    """Redrive, discard or cancel what matches, and return how many this run has changed.
+
+    What a stopping worker leaves, the next one does: each 500 are committed by themselves.
+    """
+    outbox: Outbox = ctx.outbox  # type: ignore[assignment]
+    wanted = Selection.of_json(selection)  # type: ignore[arg-type]
+    changed = wanted.run(outbox.store, reason=reason, stop=lambda: ctx.should_stop)
+    ctx.checkpoint()
+    return changed
+
+
+def bulk_task(outbox: OutboxRef) -> Task[..., Any]:
+    """Return the task of an outbox. A missing right is no reason to try again."""
+    options = TaskOptions(queue=BULK_QUEUE, lease=_LEASE)
+    retry = RetryPolicy(retry=tenacity.retry_if_not_exception_type((ConfigurationError, InvalidArgument)))
+    return ContextTask(bulk, name=BULK, options=options, retry=retry, outbox=outbox)
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

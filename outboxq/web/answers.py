@@ -1,0 +1,180 @@
+"""Answers made from pages: as HTML, as a redirect, or as an error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import NotFound
+from werkzeug.routing import MapAdapter
+from werkzeug.utils import redirect
+from werkzeug.wrappers import Request, Response
+
+from .access import Grant
+from .api import PREFIX, document
+from .error_pages import Problem
+from .forms import Browser
+from .freshness import Freshness, etag
+from .refreshing import Refresh, own_path, without_refresh
+from .rendering import NAVIGATION, Templates
+from .request import PageRequest, Redirect, View
+from .routes import ROUTES, Route
+from .static_files import StaticFiles
+
+if TYPE_CHECKING:
+    from ..outbox import Outbox
+
+LOG_OUT: Final = "log_out"
+"""The name of the route that ends a log-in."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Visit:
+    """One request with what is known of its sender."""
+
+    request: Request
+    grant: Grant
+    browser: Browser
+    refresh: Refresh
+    asked: PageRequest
+
+
+class Answers:
+    """Makes answers from pages."""
+
+    def __init__(self, outbox: Outbox, static: StaticFiles, freshness: Freshness) -> None:
+        self._outbox, self._static, self._freshness = outbox, static, freshness
+        self._templates = Templates()
+        self._release = version("outboxq")
+        self._navigation = [(name, words) for name, words in NAVIGATION if name in {one.name for one in ROUTES}]
+
+    def visit(
+        self, request: Request, grant: Grant, browser: Browser, urls: MapAdapter, path: Mapping[str, Any]
+    ) -> Visit:
+        """Return the visit, with the request as pages get it."""
+        refresh = Refresh.of(request, browser.client)
+        asked = PageRequest(
+            outbox=self._outbox,
+            store=self._outbox.store,
+            viewer=grant.viewer,
+            path=path,
+            query=without_refresh(request.args),
+            form=MultiDict(request.form),
+            url=lambda to, **values: urls.build(to, values),
+            refresh=refresh.period,
+        )
+        return Visit(request=request, grant=grant, browser=browser, refresh=refresh, asked=asked)
+
+    def data(self, visit: Visit, route: Route) -> Response:
+        """Return the JSON beside a page; 304 if the program has it."""
+        viewer = visit.grant.viewer
+        shown = ("api", route.name, visit.request.full_path, visit.request.root_path, viewer)
+
+        def make() -> tuple[str | None, int]:
+            view = _view(route, visit.asked)
+            data = view.data
+            return None if data is None else document(data, may_see_arguments=viewer.may_see_arguments), view.status
+
+        mark = self._freshness.mark()
+        tag = etag(self._release, mark, shown)
+        if visit.request.if_none_match.contains_weak(tag):
+            response = Response(status=304)
+        else:
+            text, status = self._freshness.shared((mark, shown), make)
+            if text is None:
+                raise NotFound("This page has no JSON beside it.")
+            response = Response(text, status=status, mimetype="application/json")
+        response.set_etag(tag)
+        return response
+
+    def page(self, visit: Visit, route: Route) -> Response:
+        """Return a page that is asked for with GET; 304 without a body if the browser has it."""
+        request, browser = visit.request, visit.browser
+        notice = browser.notice(request)
+        if notice is not None:
+            self._freshness.forget()  # another process may have changed what this one keeps
+        grant = visit.grant
+        shown = (
+            route.name,
+            request.full_path,
+            request.root_path,
+            grant.viewer,
+            grant.session_id is None,
+            visit.refresh.choice,
+        )
+        mark = self._freshness.mark()
+        tag = etag(self._release, mark, shown, browser.form_token)
+        if notice is None and request.if_none_match.contains_weak(tag):
+            response = Response(status=304)
+        else:
+            text, status = self._freshness.shared(
+                (mark, shown), lambda: self._rendered(visit, route, _view(route, visit.asked))
+            )
+            response = self._html(text, status, form_token=browser.form_token, notice=notice, tag=tag)
+            browser.forget_notice(request, response)
+        response.set_etag(tag)
+        visit.refresh.remember(response)
+        return response
+
+    def result(self, visit: Visit, route: Route, view: View) -> Response:
+        """Return the page that an action shows instead of a redirect."""
+        text, status = self._rendered(visit, route, view)
+        return self._html(text, status, form_token=visit.browser.form_token)
+
+    def redirect(self, answer: Redirect, browser: Browser) -> Response:
+        """Return the redirect behind a form; the next page shows its notice."""
+        response = redirect(answer.url, code=303, Response=Response)
+        browser.leave_notice(response, answer)
+        return response
+
+    def lone(
+        self, request: Request, template: str, values: Mapping[str, Any], *, status: int = 200, form_token: str = ""
+    ) -> Response:
+        """Return a page outside of the dashboard's frame."""
+        text = self._templates.render(template, {"static": self._static_path(request), **values})
+        return self._html(text, status, form_token=form_token)
+
+    def problem(self, request: Request, problem: Problem) -> Response:
+        """Return a page, or JSON for programs, that says what went wrong."""
+        if request.path.startswith(PREFIX):
+            text = json.dumps({"error": problem.sentence or problem.title})
+            response = Response(text, status=problem.status, mimetype="application/json")
+        else:
+            values = {"title": problem.title, "problem": problem, "home": f"{request.root_path}/"}
+            response = self.lone(request, "error.html", values, status=problem.status)
+        response.headers.update(problem.headers)
+        return response
+
+    def _rendered(self, visit: Visit, route: Route, view: View) -> tuple[str, int]:
+        values = {
+            **view.values,
+            "title": view.title,
+            "viewer": visit.grant.viewer,
+            "may_log_out": visit.grant.session_id is not None,
+            "url": visit.asked.url,
+            "static": self._static_path(visit.request),
+            "section": route.section or route.name,
+            "navigation": self._navigation,
+            "here": "" if route.is_action else own_path(visit.request),
+            "refresh": visit.refresh.period,
+            "refresh_choices": visit.refresh.links(visit.request),
+        }
+        return self._templates.render(view.template, values), view.status
+
+    def _html(self, text: str, status: int, *, form_token: str, notice: Any = None, tag: str = "") -> Response:
+        filled = self._templates.fill(text, form_token=form_token, notice=notice, etag=f'"{tag}"' if tag else "")
+        return Response(filled, status=status, mimetype="text/html")
+
+    def _static_path(self, request: Request) -> Any:
+        return lambda name: f"{request.root_path}{self._static.path(name)}"
+
+
+def _view(route: Route, asked: PageRequest) -> View:
+    found = route.answer(asked)
+    if isinstance(found, Redirect):
+        raise TypeError(f"the page {route.name} returned a redirect; only an action does")
+    return found

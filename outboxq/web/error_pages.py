@@ -1,0 +1,107 @@
+"""Errors as a status and a sentence, which tell the viewer no more than is good."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass, field
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from werkzeug.exceptions import HTTPException
+
+from ..errors import (
+    AmbiguousTask,
+    ConfigurationError,
+    FileUnusable,
+    InvalidArgument,
+    OutboxqError,
+    ScheduleNotFound,
+    TaskNotFound,
+)
+from ..store.failure_log import FailureLog
+from .sessions import TooManyTries
+
+log = logging.getLogger("outboxq.web")
+
+_TITLES = {
+    400: "That request cannot be understood",
+    403: "Not permitted",
+    404: "Not found",
+    405: "Not possible that way",
+    413: "Too much at once",
+    415: "Not understood",
+    429: "Too many tries",
+    500: "The dashboard failed",
+    503: "The database does not answer",
+}
+_SENTENCES = {
+    404: "There is no such page.",
+    405: "This address is used in another way: an action is sent by a form, a page is asked for.",
+    413: "The form is larger than 64 kB, or has too many fields.",
+    415: "A form is sent as application/x-www-form-urlencoded.",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """An error as a page shows it."""
+
+    status: int
+    title: str
+    sentence: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Problems:
+    """Turns exceptions into what a page shows, and logs what an operator has to know."""
+
+    def __init__(self) -> None:
+        self._outage = FailureLog(log)
+
+    def worked(self) -> None:
+        """Note that a page could be made: an outage is over."""
+        self._outage.worked("the dashboard reaches the database again")
+
+    def problem(self, error: Exception, path: str) -> Problem:
+        """Return what a page shows of the error. One that is not expected is logged with its traceback."""
+        match error:
+            case HTTPException():
+                return _of_http(error)
+            case TooManyTries(seconds=seconds):
+                wait = str(max(1, math.ceil(seconds)))
+                sentence = f"Too many wrong tokens were given. Try again in {wait} s."
+                return _problem(429, sentence, {"Retry-After": wait})
+            case TaskNotFound() | ScheduleNotFound():
+                return _problem(404, str(error))
+            case InvalidArgument() | AmbiguousTask():
+                return _problem(400, str(error))
+            case OperationalError() | InterfaceError() | PoolTimeout():
+                return self._away(error)
+            case DBAPIError(connection_invalidated=True):
+                return self._away(error)
+            case FileUnusable() | ConfigurationError():
+                self._outage.failed("the dashboard cannot read the database", error)
+                return _problem(503, str(error), {"Retry-After": "5"})
+            case OutboxqError():
+                return _problem(400, str(error))
+        log.error("the dashboard failed at %r", path, exc_info=error)
+        return _problem(500, "The log of the dashboard says why.")
+
+    def _away(self, error: Exception) -> Problem:
+        self._outage.failed("the dashboard does not reach the database", error)
+        return _problem(
+            503, "The log of the dashboard says why. Load the page again in a moment.", {"Retry-After": "5"}
+        )
+
+
+def _problem(status: int, sentence: str, headers: dict[str, str] | None = None) -> Problem:
+    return Problem(status=status, title=_TITLES.get(status, _TITLES[400]), sentence=sentence, headers=headers or {})
+
+
+def _of_http(error: HTTPException) -> Problem:
+    status = error.code or 500
+    own = type(error).description
+    sentence = error.description if error.description and error.description != own else _SENTENCES.get(status, "")
+    headers = {name: value for name, value in error.get_headers() if name in {"Allow", "Retry-After"}}
+    return _problem(status, sentence or own or "", headers)

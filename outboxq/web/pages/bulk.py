@@ -1,0 +1,164 @@
+"""Changes of many tasks: a page that says what would be done to how many, and the form that does it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from ...errors import InvalidArgument
+from ...model import TaskStatus
+from ...store import Count, Cure
+from ...task.bulk import BULK, BULK_QUEUE, BulkAction, Selection
+from ..formats import number
+from ..request import PageRequest, Redirect, View
+from .task_actions import reason_of
+from .tasks import instant
+
+_AT_ONCE = 500
+"""Maximum number of tasks that a request changes itself: one transaction. More are changed by a task."""
+_FIELDS = ("queue", "task", "key", "topic", "exception", "group", "since", "until", "state")
+_DONE = {BulkAction.REDRIVE: "redriven", BulkAction.DISCARD: "discarded", BulkAction.CANCEL: "cancelled"}
+
+
+def page(request: PageRequest) -> View:
+    """Say what would be done to how many tasks, and ask."""
+    given = {name: value for name in _FIELDS if (value := request.query.get(name, "").strip())}
+    try:
+        wanted = _selection(request.query.get("action", ""), given, before=request.store.now())
+    except InvalidArgument as error:
+        return _refused(error)
+    count = wanted.count(request.store)
+    is_small = not count.at_least and count.number <= _AT_ONCE
+    worker = None if is_small else _missing_worker(request)
+    values = {
+        "selection": wanted,
+        "given": given,
+        "what": in_words(wanted, in_number(count), _group_of(request, wanted)),
+        "count": count,
+        "is_small": is_small,
+        "is_final": wanted.action is not BulkAction.REDRIVE,
+        "worker": worker,
+        "back": _list_of(request, wanted, given),
+    }
+    title = f"{wanted.action.capitalize()} many tasks"
+    return View(template="bulk.html", title=title, values=values, data={"count": count, "filters": wanted.filters})
+
+
+def start(request: PageRequest) -> Redirect | View:
+    """Do it: up to 500 here and now, more by a task. A second click finds nothing left to do, or that task."""
+    given = {name: value for name in _FIELDS if (value := request.form.get(name, "").strip())}
+    try:
+        before = min(instant(request.form.get("before", ""), "before"), request.store.now())
+        wanted = _selection(request.form.get("action", ""), given, before=before)
+        if request.form.get("confirm") != "yes":
+            raise InvalidArgument("tick the box to say that you mean it")
+    except InvalidArgument as error:
+        return _refused(error)
+    store, reason = request.store, reason_of(request)
+    count = wanted.count(store)
+    if count.at_least or count.number > _AT_ONCE:
+        bound = request.outbox.tasks.built_in[BULK].using(request.outbox, idempotency_key=wanted.digest)
+        handle = bound.enqueue(wanted.as_json, reason)
+        notice = f"The task {handle.id} does it. This page shows how far it is."
+        return Redirect(url=request.url("task", task_id=handle.id), notice=notice)
+    changed = wanted.run(store, reason=reason, limit=_AT_ONCE)
+    notice = _outcome(wanted.action, changed, left=count.number - changed)
+    return Redirect(
+        url=_list_of(request, wanted, given), notice=notice, is_warning=changed < count.number or not changed
+    )
+
+
+def _outcome(action: BulkAction, changed: int, *, left: int) -> str:
+    if not changed and not left:
+        return "Nothing was done: nothing matches any more."
+    asked = "; those that run were asked to stop" if action is BulkAction.CANCEL else ""
+    done = f"{number(changed)} {'was' if changed == 1 else 'were'} {_DONE[action]}{asked}."
+    if left <= 0:
+        return done
+    why = "other tasks have their idempotency keys by now" if action is BulkAction.REDRIVE else "they have moved on"
+    return f"{done} {number(left)} {'was' if left == 1 else 'were'} left out: {why}."
+
+
+def _selection(action: str, given: dict[str, str], *, before: datetime) -> Selection:
+    """Return what the person selected. Raises InvalidArgument."""
+    if action not in set(BulkAction):
+        raise InvalidArgument(f"there is no action {action!r}: choose redrive, discard or cancel")
+    found: dict[str, Any] = {name: value for name, value in given.items() if name != "state"}
+    for name in found.keys() & {"since", "until"}:
+        found[name] = instant(found[name], name)
+    is_cancel = action == BulkAction.CANCEL
+    if wrong := given.keys() & ({"exception", "group"} if is_cancel else {"state"}):
+        raise InvalidArgument(f"{action} takes no filter {', '.join(sorted(wrong))}")
+    if is_cancel and (state := given.get("state")):
+        found["status"] = _waiting_or_running(state)
+    wanted = Selection(action=BulkAction(action), before=before, **found)
+    if not wanted.filters and wanted.action is not BulkAction.REDRIVE:
+        raise InvalidArgument(f"{action} needs a filter here: without one it would be done to all of them")
+    return wanted
+
+
+def _waiting_or_running(state: str) -> TaskStatus:
+    for status in (TaskStatus.READY, TaskStatus.RUNNING):
+        if state == status.lower():
+            return status
+    raise InvalidArgument(f"only ready and running tasks can be cancelled, not {state!r}")
+
+
+def in_number(count: Count) -> str:
+    """Return a count as text: ``1 234``, or ``100 000 or more``."""
+    return number(count.number) + (" or more" if count.at_least else "")
+
+
+def in_words(wanted: Selection, many: str = "all", group: str = "") -> str:
+    """Return what is selected in words: ``1 234 dead letters in the queue 'mail' that failed with 'SMTPError'``."""
+    plural = "" if many == "1" else "s"
+    if wanted.action is BulkAction.CANCEL:
+        state = {TaskStatus.READY: "waiting", TaskStatus.RUNNING: "running", None: "waiting or running"}[wanted.status]
+        words, verb = [f"{many} {state} task{plural}"], "enqueued"
+    else:
+        words, verb = [f"{many} dead letter{plural}"], "failed"
+    named = {
+        "of the task": None if group else wanted.task,
+        "in the queue": wanted.queue,
+        "with the partition key": wanted.key,
+        "of the topic": wanted.topic,
+        "that failed with": None if group else wanted.exception,
+    }
+    words += [f"{what} {value!r}" for what, value in named.items() if value is not None]
+    if wanted.group is not None:
+        words.append(group or f"of the group {wanted.group}")
+    if wanted.since is not None:
+        words.append(f"{verb} since {wanted.since:%Y-%m-%d %H:%M:%S %Z}")
+    if wanted.until is not None:
+        words.append(f"{verb} before {wanted.until:%Y-%m-%d %H:%M:%S %Z}")
+    return " ".join(words)
+
+
+def _group_of(request: PageRequest, wanted: Selection) -> str:
+    """Return a group in words; "" for none."""
+    if wanted.group is None:
+        return ""
+    narrowed: dict[str, Any] = {"task": wanted.task, "exception": wanted.exception}
+    found = request.store.dead_letters.groups(limit=1, group=wanted.group, **narrowed).groups
+    if not found:
+        return ""
+    return f"of {found[0].task_name} that failed with {found[0].message or found[0].exception or 'no exception'}"
+
+
+def _missing_worker(request: PageRequest) -> str | None:
+    """Return the command that starts a worker for the task; None if a live one takes it."""
+    for worker in request.store.workers.list():
+        if worker.works_on(BULK_QUEUE) and worker.takes(None) and BULK in worker.task_names:
+            return None
+    return request.outbox.integration.front_end.typed(Cure("start a worker", ("worker", "-q", BULK_QUEUE)).command)
+
+
+def _list_of(request: PageRequest, wanted: Selection, given: dict[str, str]) -> str:
+    if wanted.action is BulkAction.CANCEL:
+        return request.url("tasks", **given)
+    return request.url("failures")
+
+
+def _refused(error: InvalidArgument) -> View:
+    values = {"sentence": f"Nothing was done: {error}.", "several": ()}
+    return View(template="task_unfound.html", title="Change many tasks", values=values, status=400)

@@ -1,0 +1,80 @@
+"""Actions on queues: pause, resume, limits, and the order of keys."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+from ...errors import InvalidArgument
+from ..request import PageRequest, Redirect
+
+
+def pause(request: PageRequest) -> Redirect:
+    """Pause a queue."""
+    name = _name(request)
+    request.store.queues.pause(name)
+    return _done(request, name, f"The queue {name!r} is paused: none of its tasks is started. What runs, runs on.")
+
+
+def resume(request: PageRequest) -> Redirect:
+    """Resume a queue."""
+    name = _name(request)
+    request.store.queues.resume(name)
+    return _done(request, name, f"The queue {name!r} is resumed.")
+
+
+def limit(request: PageRequest) -> Redirect:
+    """Set both limits of a queue; an empty field removes one."""
+    name = _name(request)
+    try:
+        concurrency = _whole(request, "concurrency", "at once")
+        starts, seconds = _whole(request, "starts", "starts"), request.form.get("seconds", "").strip()
+        if (starts is None) != (not seconds):
+            raise InvalidArgument("a rate needs a number of starts and its seconds; give both, or neither")
+        rate = None if starts is None else (starts, timedelta(seconds=_seconds(seconds)))
+        request.store.queues.limit(name, concurrency=concurrency, rate=rate)
+    except InvalidArgument as error:
+        return _refused(request, name, error)
+    return _done(request, name, f"The limits of the queue {name!r} are changed.")
+
+
+def order(request: PageRequest) -> Redirect:
+    """Set the order of a queue's partition keys."""
+    name, first = _name(request), request.form.get("first")
+    if first not in {"turns", "oldest"}:
+        return _refused(request, name, InvalidArgument("choose an order: turns or oldest"))
+    request.store.queues.order(name, fair=first == "turns")
+    words = "partition keys take turns" if first == "turns" else "the task that is due the longest starts first"
+    return _done(request, name, f"In the queue {name!r} {words}.")
+
+
+def _name(request: PageRequest) -> str:
+    """Return the queue's name. It stands in the URL: a form field would not keep a lone line break or an invisible character."""
+    return request.query.get("name", "")
+
+
+def _whole(request: PageRequest, field: str, words: str) -> int | None:
+    text = request.form.get(field, "").strip()
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < 1:
+        raise InvalidArgument(f"{words} must be a whole number from 1 to 999 999 999, or empty, not {text[:40]!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= 1e9:
+        raise InvalidArgument(f"the seconds of a rate must be a number above 0, not {text[:40]!r}")
+    return seconds
+
+
+def _done(request: PageRequest, name: str, notice: str) -> Redirect:
+    return Redirect(url=request.url("queue", name=name), notice=notice)
+
+
+def _refused(request: PageRequest, name: str, error: InvalidArgument) -> Redirect:
+    return Redirect(url=request.url("queue", name=name), notice=f"Nothing was changed: {error}.", is_warning=True)

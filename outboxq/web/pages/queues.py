@@ -1,0 +1,94 @@
+"""The pages of queues: all of them, and one with its limits, its keys and its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from ...model import LATEST
+from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
+from ..request import PageRequest, View
+from .cures import offers
+from .ranges import axis_of, charts_of, chosen, nothing, tabs
+
+LIMITS = HealthLimits(queue_paused=True)
+"""The rules of what needs attention on a page: a pause too, though it may be meant."""
+_KEYS = 50
+"""Maximum number of held keys on a page."""
+
+
+def page(request: PageRequest) -> View:
+    """Show all queues, those with settings and those with tasks or workers, in order of trouble."""
+    found = request.store.overview(LIMITS)
+    queues = in_order_of_trouble(found.queues, found.problems)
+    return View(template="queues.html", title="Queues", values={"now": found.at, "queues": queues}, data=queues)
+
+
+def one_page(request: PageRequest) -> View:
+    """Show one queue. A name that no table has is a queue too: it has nothing, and the default settings."""
+    name = request.query.get("name", "")
+    found = request.store.overview(LIMITS)
+    mine = next((one for one in found.queues if one.queue == name), Statistics(queue=name))
+    settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
+    axis = axis_of(chosen(request), found.at)
+    trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step, queue=name, held_keys=_KEYS)
+    charts = charts_of(axis, trends)
+    workers = [one for one in found.workers if one.works_on(name)]
+    problems = [one for one in once(found.problems) if one.subject == name and one.rule is not Rule.SCHEDULE_OVERDUE]
+    return View(
+        template="queue.html",
+        title=name or "(empty name)",
+        values={
+            "name": name,
+            "now": found.at,
+            "queue": mine,
+            "settings": settings,
+            "problems": [(one, offers(request, one.cures)) for one in problems],
+            "charts": charts,
+            "nothing": nothing(request, charts),
+            "ranges": tabs(request, "queue", name=name),
+            "held": trends.held,
+            "is_cut": len(trends.held) == _KEYS,
+            "workers": workers,
+            "start": request.outbox.integration.front_end.typed(("worker", "-q", name)),
+        },
+        data={
+            "queue": mine,
+            "settings": settings,
+            "problems": problems,
+            "trends": trends,
+            "workers": workers,
+        },
+    )
+
+
+def once(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems without those that another one of the same queue explains: old tasks where no
+    worker is, and a pause that is named already.
+    """
+    unmanned = {one.subject for one in problems if one.rule is Rule.NO_WORKER}
+    kept = [one for one in problems if one.rule is not Rule.OLDEST or one.subject not in unmanned]
+    named = {one.subject for one in kept if one.rule is Rule.OLDEST}
+    return [one for one in kept if one.rule is not Rule.QUEUE_PAUSED or one.subject not in named]
+
+
+def in_order_of_trouble(queues: Iterable[Statistics], problems: Sequence[Problem]) -> list[Statistics]:
+    """Return the queues: those with problems first, then those whose oldest due task waits the longest, then by name."""
+    troubled = {one.subject for one in problems}
+
+    def trouble(one: Statistics) -> tuple[bool, bool, datetime, str]:
+        return (one.queue not in troubled, not one.paused, one.oldest_ready_at or LATEST, one.queue)
+
+    return sorted(queues, key=trouble)
+
+
+def in_full(queues: Iterable[Statistics], state: str) -> tuple[int, datetime] | None:
+    """Return the number of tasks in a state by the last full counts, and the earliest moment of those; None: there are none."""
+    found = list(queues)
+    if not any(getattr(one, f"{state}_at_least") for one in found):
+        return None
+    samples = [one.sample for one in found if one.sample is not None]
+    if not samples:
+        return None
+    exact = sum(getattr(one, state) for one in found if one.sample is None)
+    return exact + sum(getattr(one, state) for one in samples), min(one.at for one in samples)

@@ -1,0 +1,159 @@
+"""The page of one task: why it does not run and what helps, what it is, and what has happened to it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound, UnknownTask
+from ...model import TERMINAL, EventType, TaskExecution, TaskStatus
+from ...model.redaction import redacted
+from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
+from ...store import Reason, TaskDetail
+from ...task.bulk import BULK, Selection
+from ..request import PageRequest, View
+from .bulk import in_number, in_words
+from .cures import offers
+from .timeline import moment_of, moments_of, timed_attempts_of
+
+_FEW, _MANY = 100, 5_000
+"""Number of events that the page shows, and with `events=all`."""
+_WAITS = frozenset({Reason.DELAYED, Reason.RETRY_LATER})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Payload:
+    """Stored JSON of a task, as text without secrets."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BulkProgress:
+    """How far a task of outboxq is that changes many others."""
+
+    words: str
+    left: str
+    """How many still match; "" once it has ended."""
+    result: str | None
+
+
+def page(request: PageRequest) -> View:
+    """Show one task by its id, or by the beginning of its id."""
+    given = request.path["task_id"]
+    try:
+        task_id = request.store.find(given)
+        events = _MANY if request.query.get("events") == "all" else _FEW
+        detail = request.store.task_detail(task_id, events=events)
+    except AmbiguousTask as error:
+        return _unfound(f"{error}.", error.task_ids)
+    except (InvalidArgument, TaskNotFound) as error:
+        return _unfound(f"{error}.")
+    return _shown(request, detail)
+
+
+def _shown(request: PageRequest, detail: TaskDetail) -> View:
+    task, why = detail.task, detail.explanation
+    schedule, tick = _origin(task)
+    payloads = _payloads(task) if request.viewer.may_see_arguments else []
+    actions = _actions(detail) if request.viewer.may_act else frozenset()
+    values = {
+        "detail": detail,
+        "task": task,
+        "why": why,
+        "offers": offers(request, why.cures, with_final=True),
+        "actions": actions,
+        "next_due": _next_due(detail),
+        "retry_wait": _retry_wait(detail),
+        "policy": _policy(request, task),
+        "attempts": timed_attempts_of(detail),
+        "moments": moments_of(detail),
+        "all_events": request.url("task", task_id=task.id, events="all") if detail.is_cut else None,
+        "is_all": request.query.get("events") == "all",
+        "bulk": _bulk(request, task) if task.task_name == BULK else None,
+        "payloads": payloads,
+        "schedule": schedule,
+        "tick": tick,
+    }
+    data = {"explanation": why, "due_at": detail.due_at, "task": _without_payload(task), "attempts": values["attempts"]}
+    return View(template="task.html", title=task.task_name, values=values, data=data)
+
+
+def _unfound(sentence: str, several: tuple[UUID, ...] = ()) -> View:
+    values = {"sentence": sentence, "several": several}
+    status = 300 if several else 404
+    return View(template="task_unfound.html", title="No such task", values=values, status=status)
+
+
+def _actions(detail: TaskDetail) -> frozenset[str]:
+    """Return the actions that the task's status allows, without those that the cures offer."""
+    task, status = detail.task, detail.task.status
+    cancels = [cure for cure in detail.explanation.cures if cure.command[:2] == ("task", "cancel")]
+    if status is TaskStatus.READY:
+        is_due = detail.due_at is None or detail.due_at <= detail.at or detail.explanation.reason in _WAITS
+        return frozenset({"cancel", "priority"} if is_due else {"cancel", "priority", "run_now"})
+    if status is TaskStatus.RUNNING:
+        offered = {"cancel_now" if "--force" in cure.command else "cancel" for cure in cancels}
+        return frozenset(
+            {"cancel", "cancel_now"} - offered - {"cancel" if task.cancel_requested_at is not None else ""}
+        )
+    is_failed = status is TaskStatus.FAILED
+    return frozenset({"take_key_back"} if is_failed and detail.lost_key is not None else ())
+
+
+def _bulk(request: PageRequest, task: TaskExecution) -> BulkProgress | None:
+    """Return how far the task is; None if its arguments are none that the dashboard wrote."""
+    try:
+        wanted = Selection.of_json(json.loads(task.args)["selection"])
+    except (InvalidArgument, ValueError, TypeError, LookupError):
+        return None
+    left = "" if task.status in TERMINAL else in_number(wanted.count(request.store))
+    words = f"{wanted.action.capitalize()} {in_words(wanted)}, as of {wanted.before:%Y-%m-%d %H:%M:%S} UTC"
+    return BulkProgress(words=words, left=left, result=task.result)
+
+
+def _next_due(detail: TaskDetail) -> datetime | None:
+    """Return the due time of a task that has another reason to wait as well; the sentence about its state does not say it."""
+    if detail.due_at is None or detail.due_at <= detail.at or detail.explanation.reason in _WAITS:
+        return None
+    return detail.due_at
+
+
+def _retry_wait(detail: TaskDetail) -> timedelta | None:
+    """Return the time that the retry policy chose after the last failure; None unless the task waits for that."""
+    if detail.explanation.reason is not Reason.RETRY_LATER or not detail.events:
+        return None
+    last = detail.events[-1]
+    due = moment_of(last.event_data.get("available_at"))
+    by_policy = last.event_type is EventType.RETRY_SCHEDULED and last.lease_token is not None
+    return due - last.created_at if by_policy and due is not None else None
+
+
+def _policy(request: PageRequest, task: TaskExecution) -> str:
+    """Return the retry policy of the task in words; "" if this process does not know the task."""
+    with suppress(UnknownTask):
+        return repr(request.outbox.tasks.get(task.task_name).retry)
+    return ""
+
+
+def _origin(task: TaskExecution) -> tuple[str | None, datetime | None]:
+    """Return the schedule that a task is of, and its tick."""
+    with suppress(ValueError, TypeError, LookupError, AttributeError):
+        headers: Any = json.loads(task.headers or "{}")
+        return str(headers[SCHEDULE_HEADER]), moment_of(headers.get(TICK_HEADER))
+    return None, None
+
+
+def _payloads(task: TaskExecution) -> list[Payload]:
+    stored = {"Arguments": task.args, "Result": task.result, "Headers": task.headers}
+    return [Payload(name=name, text=redacted(text)) for name, text in stored.items() if text is not None]
+
+
+def _without_payload(task: TaskExecution) -> dict[str, Any]:
+    names = TaskExecution.__dataclass_fields__.keys() - {"args", "headers", "result"}
+    return {name: getattr(task, name) for name in TaskExecution.__dataclass_fields__ if name in names}

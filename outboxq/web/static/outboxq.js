@@ -1,0 +1,61 @@
+// Refreshes the page while it is seen. Everything works without it.
+(() => {
+  "use strict";
+
+  const refresher = document.getElementById("refresher");
+  if (!refresher) return;
+  const period = Number(refresher.dataset.seconds) * 1000;
+  const stale = document.getElementById("stale");
+  let etag = refresher.dataset.etag;
+  let asked = Date.now();
+
+  // True while a refresh would take something away from the person: a half-filled form, an open list of choices, a selection.
+  function isBusy() {
+    const page = document.getElementById("page");
+    if (!page || page.querySelector("dialog[open]")) return true;
+    const focused = document.activeElement;
+    if (focused && page.contains(focused) && focused.matches("input:not([type=checkbox]):not([type=radio]), select, textarea")) return true;
+    const selection = document.getSelection();
+    if (selection && !selection.isCollapsed && page.contains(selection.anchorNode)) return true;
+    return [...page.querySelectorAll("input, textarea, select")].some((field) => {
+      if (field.type === "hidden") return false;
+      if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
+      if (field.tagName !== "SELECT") return field.value !== field.defaultValue;
+      const options = [...field.options];
+      const initial = options.some((option) => option.defaultSelected);
+      return initial ? options.some((option) => option.selected !== option.defaultSelected) : !field.multiple && field.selectedIndex > 0;
+    });
+  }
+
+  function refresh() {
+    if (document.hidden || isBusy()) return;
+    asked = Date.now();
+    htmx.trigger(refresher, "refresh");
+  }
+
+  refresher.addEventListener("htmx:config:request", (event) => {
+    const headers = event.detail.ctx.request.headers;
+    if (etag) headers["If-None-Match"] = etag;
+    delete headers["HX-Current-URL"]; // it may hold what a person searched for; the server has no use for it
+  });
+  refresher.addEventListener("htmx:after:request", (event) => {
+    const response = event.detail.ctx.response;
+    if (response.status === 200) etag = response.headers.get("ETag");
+    if (stale) stale.hidden = response.status < 500;
+  });
+  // What a person began while the answer was on its way is kept.
+  refresher.addEventListener("htmx:before:swap", (event) => {
+    if (isBusy()) {
+      event.preventDefault();
+      etag = null;
+    }
+  });
+  refresher.addEventListener("htmx:error", () => {
+    if (stale) stale.hidden = false;
+  });
+
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && Date.now() - asked >= period) refresh();
+  });
+  setInterval(refresh, period);
+})();

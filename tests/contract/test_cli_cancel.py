@@ -1,0 +1,177 @@
+"""`task cancel` by filter, and the pages of `task list`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from outboxq.cli import main
+from outboxq.model import TaskStatus
+from outboxq.store import task_pages
+from tests.contract.helpers import everything
+
+HOUR = timedelta(hours=1)
+
+
+def outboxq(database, *words: object, exit_code: int = 0) -> Result:
+    environment = {"OUTBOXQ_DATABASE_URL": database.url}
+    result = CliRunner().invoke(main, [str(one) for one in words], env=environment, catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def statuses(database) -> list[str]:
+    return [str(one.status) for one in database.store.tasks()][::-1]
+
+
+def some(database) -> list[str]:
+    """One task that runs and four that wait, oldest first."""
+    store = database.store
+    found = [database.add(store, queue="mail").id]
+    database.claim(store=store)
+    found.append(database.add(store, queue="mail", partition_key="k", delay=HOUR).id)
+    found.append(database.add(store, queue="mail", task_name="tests.send").id)
+    found.append(database.add(store, queue="sync", topic="order.paid").id)
+    found.append(database.add(store, queue="sync").id)
+    return [str(one) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--queue", "mail"), (1, 2)),
+        (("--key", "k"), (1,)),
+        (("--task", "tests.send"), (2,)),
+        (("--topic", "order.paid"), (3,)),
+        (("--since", "1h"), (1, 2, 3, 4)),
+        (("--until", "1h"), ()),
+        (("--until", "2999-01-01T00:00Z"), (1, 2, 3, 4)),
+        (("--status", "ready"), (1, 2, 3, 4)),
+        (("--status", "running"), ()),
+        (("--status", "ready", "--limit", "2"), (1, 2)),
+        (("--all",), (1, 2, 3, 4)),
+    ],
+    ids=lambda one: " ".join(one) if one and isinstance(one[0], str) else None,
+)
+def test_tasks_are_cancelled_by_filter(database, options, expected):
+    some(database)
+    asks = (expected[:1] == (1,) and not {"--key", "ready"} & {*options}) or "running" in options
+    dry = outboxq(database, "task", "cancel", *options, "--dry-run").stdout
+    assert f" {len(expected) + asks} would be cancelled" in dry
+    assert statuses(database) == ["Running", "Ready", "Ready", "Ready", "Ready"]
+    printed = outboxq(database, "task", "cancel", *options, "--yes", "--reason", "obsolete").stdout
+    assert printed == f"{len(expected) + asks} cancelled or asked to stop\n"
+    assert [number for number, one in enumerate(statuses(database)) if one == "Cancelled"] == list(expected)
+    running = database.store.tasks(status=TaskStatus.RUNNING)[0]
+    assert (running.cancel_requested_at is not None) is asks
+
+
+def test_a_running_task_is_cancelled_at_once_by_force(database):
+    some(database)
+    outboxq(database, "task", "cancel", "--all", "--force", "--yes")
+    assert statuses(database) == ["Cancelled"] * 5
+
+
+def test_json_says_what_was_found_and_what_was_changed(database):
+    some(database)
+    dry = json.loads(outboxq(database, "task", "cancel", "-q", "sync", "--dry-run", "--json").stdout)
+    assert (dry["action"], dry["changed"], dry["matched"], dry["dry_run"], len(dry["first"])) == (
+        "cancelled", 0, 2, True, 2,
+    )  # fmt: skip
+    done = json.loads(outboxq(database, "task", "cancel", "-q", "sync", "--yes", "--json").stdout)
+    assert (done["changed"], done["matched"], done["at_least"], done["dry_run"]) == (2, 2, False, False)
+
+
+def test_without_a_terminal_or_yes_nothing_is_cancelled(database):
+    some(database)
+    before = everything(database)
+    error = outboxq(database, "task", "cancel", "--queue", "mail", exit_code=2).stderr
+    assert "waiting and running tasks of the queue 'mail'" in error
+    assert "--yes" in error
+    assert "--dry-run" in error
+    assert everything(database) == before
+
+
+def test_one_id_needs_no_question_and_its_dry_run_changes_nothing(database):
+    tasks = some(database)
+    assert "would be cancelled" in outboxq(database, "task", "cancel", tasks[1], "--dry-run").stdout
+    assert "would be asked to stop" in outboxq(database, "task", "cancel", tasks[0], "--dry-run").stdout
+    assert statuses(database)[:2] == ["Running", "Ready"]
+    assert outboxq(database, "task", "cancel", tasks[1]).stdout == "Cancelled\n"
+    assert "cannot be cancelled" in outboxq(database, "task", "cancel", tasks[1], "--dry-run", exit_code=1).stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("--limit", "1"), ("--all", "-q", "mail"), ("{id}", "-q", "mail"), ("{id}", "--all"), ("--since", "soon"),
+     ("--since", "2026-01-01"), ("--status", "failed"), ("shop:outbox", "--all")],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_choice_that_makes_no_sense_is_a_wrong_usage(sqlite, words):
+    task_id = some(sqlite)[4]
+    outboxq(sqlite, "task", "cancel", "--yes", *(one.format(id=task_id) for one in words), exit_code=2)
+    assert "Cancelled" not in statuses(sqlite)
+
+
+# -- pages
+
+
+def listed(result: Result) -> list[str]:
+    return [line.partition("\t")[0] for line in result.stdout.splitlines()[1:]]
+
+
+def following(result: Result) -> list[str]:
+    """The words of the printed command after the program's name, without the address of the database."""
+    command = shlex.split(result.stderr.strip().rpartition("ones: ")[2])
+    return command[command.index("task") :]
+
+
+def test_the_printed_command_lists_the_next_page(database):
+    tasks = [str(database.add(database.store, queue="a b'c").id) for _ in range(5)][::-1]
+    first = outboxq(database, "task", "list", "--limit", 2, "--queue", "a b'c", "--since", "1h")
+    assert listed(first) == tasks[:2]
+    second = outboxq(database, *following(first))
+    assert listed(second) == tasks[2:4]
+    third = outboxq(database, *following(second))
+    assert listed(third) == tasks[4:]
+    assert third.stderr == ""
+    back = outboxq(database, "task", "list", "--limit", 2, "--after", tasks[4])
+    assert listed(back) == tasks[2:4]
+    assert listed(outboxq(database, *following(back))) == tasks[:2]
+
+
+def test_a_look_that_was_ended_says_so_and_goes_on(database, monkeypatch):
+    monkeypatch.setattr(task_pages, "SCAN", 2)
+    wanted = str(database.add(database.store, queue="mail").id)
+    for _ in range(3):
+        database.add(database.store, queue="sync")
+    result = outboxq(database, "task", "list", "--queue", "mail", "--limit", 1, "--json")
+    assert json.loads(result.stdout) == []
+    assert "only 2 tasks were looked at" in result.stderr
+    assert listed(outboxq(database, *following(result))) == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--key", "k"), [1]),
+        (("--topic", "order.paid"), [3]),
+        (("--until", "1h"), []),
+        (("--since", "1h"), [4, 3, 2, 1, 0]),
+    ],
+    ids=lambda one: " ".join(one) if one and isinstance(one[0], str) else None,
+)
+def test_tasks_are_listed_by_more_filters(database, options, expected):
+    tasks = some(database)
+    assert listed(outboxq(database, "task", "list", *options)) == [tasks[one] for one in expected]
+
+
+def test_tasks_of_a_worker_are_listed(database):
+    tasks = some(database)
+    worker: Any = database.store.tasks(status=TaskStatus.RUNNING)[0].worker_id
+    assert listed(outboxq(database, "task", "list", "--worker", worker)) == tasks[:1]

@@ -1,0 +1,125 @@
+"""`failed summary` and `--group`, the reasons of a due time, and Ctrl-C in other long commands."""
+
+from __future__ import annotations
+
+import json
+import signal
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from click.testing import CliRunner, Result
+
+from outboxq.cli import main, progress
+from outboxq.model import EventType, NewTask, Outcome
+from outboxq.model.uuid7 import uuid7
+
+HOUR = timedelta(hours=1)
+
+
+def outboxq(database, *words: object, exit_code: int = 0) -> Result:
+    environment = {"OUTBOXQ_DATABASE_URL": database.url}
+    result = CliRunner().invoke(main, [str(one) for one in words], env=environment, catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def failed(database, message: str, **fields: Any) -> UUID:
+    database.add(database.store, **fields)
+    (claim,) = database.claim(store=database.store)
+    data = {"error": f"ValueError: {message}", "exception": "builtins.ValueError"}
+    database.store.finish(
+        [Outcome(claim=claim, event_type=EventType.FAILED, error=f"ValueError: {message}", data=data)]
+    )
+    return UUID(str(claim.id))
+
+
+def test_dead_letters_are_grouped_and_a_group_is_dealt_with_as_one(database):
+    declined = [failed(database, f"order {number} was declined") for number in (1, 22, 333)]
+    late = failed(database, "too late", task_name="tests.send")
+    head, *rows = [line.split("\t") for line in outboxq(database, "failed", "summary").stdout.splitlines()]
+    assert head == ["count", "task", "exception", "message", "first", "last", "newest id", "group"]
+    assert [row[:4] for row in rows] == [
+        ["3", "tests.work", "builtins.ValueError", "ValueError: order … was declined"],
+        ["1", "tests.send", "builtins.ValueError", "ValueError: too late"],
+    ]
+    assert [row[6] for row in rows] == [str(declined[-1]), str(late)]
+    group = rows[0][7]
+    listed = outboxq(database, "failed", "list", "--group", group).stdout.splitlines()[1:]
+    assert {line.split("\t")[1] for line in listed} == set(map(str, declined))
+    dry = outboxq(database, "failed", "discard", "--group", group, "--dry-run").stdout
+    assert f"dead letters of the group '{group}': 3 would be discarded" in dry
+    assert outboxq(database, "failed", "redrive", "--group", group, "--yes").stdout == "3 redriven\n"
+    assert [one.id for one in database.store.dead_letters.list()] == [late]
+    whole = json.loads(outboxq(database, "failed", "summary", "--json").stdout)
+    assert ([one["count"] for one in whole["groups"]], whole["is_complete"]) == ([1], True)
+
+
+def test_a_summary_that_is_not_whole_says_so(sqlite):
+    for message in ("this", "that"):
+        failed(sqlite, message)
+    result = outboxq(sqlite, "failed", "summary", "--limit", 1)
+    assert len(result.stdout.splitlines()) == 2
+    assert "there is more" in result.stderr
+    assert outboxq(sqlite, "failed", "summary", "--task", "none").stderr == ""
+
+
+def because(database, task_id: object) -> str | None:
+    return json.loads(outboxq(database, "task", "show", task_id, "--json").stdout)["due_because"]  # type: ignore[no-any-return]
+
+
+def test_show_says_why_a_task_is_due_later(database):
+    store = database.store
+    delayed = database.add(store, delay=HOUR).id
+    assert because(database, delayed) == "it was enqueued with a delay of 1:00:00"
+    store.set_priority(delayed, 5)
+    assert because(database, delayed) == "it was enqueued with a delay of 1:00:00"
+    store.run_now(delayed)
+    assert because(database, delayed) is None
+    (claim,) = database.claim(store=store)
+    store.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="no", delay=timedelta(seconds=90))])
+    assert because(database, delayed) == "an attempt failed, and attempt 2 comes 0:01:30 later"
+    store.run_now(delayed)
+    (claim,) = database.claim(store=store)
+    store.finish([Outcome(claim=claim, event_type=EventType.SNOOZED, delay=HOUR)])
+    assert because(database, delayed) == "its handler snoozed it for 1:00:00"
+    text = outboxq(database, "task", "show", delayed).stdout
+    assert "\ndue because\tits handler snoozed it for 1:00:00\n" in text
+    assert "\nnow\tit is due in " in text
+    store.cancel(delayed)
+    assert because(database, delayed) is None
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Ctrl-C come each time that progress is told."""
+    take_note = progress.Progress.__call__
+
+    def interrupted(self: progress.Progress, number: int, total: int | None = None) -> None:
+        take_note(self, number, total)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(progress.Progress, "__call__", interrupted)
+
+
+def test_ctrl_c_in_a_prune_keeps_what_is_committed(database, monkeypatch):
+    store = database.store
+    store.enqueue_many([NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(120)])
+    for claim in database.claim(200, store=store):
+        store.complete(claim)
+    with monkeypatch.context() as patched:
+        interrupt(patched)
+        said = outboxq(database, "prune", "--older-than", "0s", "--yes", exit_code=130).stderr
+    assert said.endswith("outboxq: stopped: 50 deleted; those are committed\n")
+    assert len(store.tasks(limit=200)) == 70
+
+
+def test_ctrl_c_in_a_cancel_and_in_verify_says_how_far_it_came(database, monkeypatch):
+    store = database.store
+    store.enqueue_many([NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(510)])
+    interrupt(monkeypatch)
+    said = outboxq(database, "task", "cancel", "--all", "--yes", exit_code=130).stderr
+    assert said.endswith("outboxq: stopped: 500 of 510 cancelled; those are committed\n")
+    said = outboxq(database, "verify", exit_code=130).stderr
+    assert said.startswith("outboxq: stopped: 1 of ")
+    assert said.endswith(" checked\n")

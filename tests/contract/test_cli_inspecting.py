@@ -1,0 +1,284 @@
+"""`worker list`, `queue list` and `show`, `check`, `db` and `completion`: what an operator looks at."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner, Result
+
+from outboxq import migrations
+from outboxq.cli import main
+from outboxq.database.revisions import OLDEST_SCHEMA, REVISION
+from outboxq.model import EventType, OnDeadLetter, Outcome
+from outboxq.model.subscriptions import Subscription
+from tests.terminal import shown
+
+HOUR = timedelta(hours=1)
+
+
+def outboxq(database, *arguments: object, exit_code: int = 0) -> Result:
+    words = [str(one) for one in arguments]
+    result = CliRunner().invoke(main, words, env={"OUTBOXQ_DATABASE_URL": database.url}, catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def rows(result: Result) -> list[list[str]]:
+    return [line.split("\t") for line in result.stdout.splitlines()[1:]]
+
+
+def failed(database, **fields):
+    handle = database.add(database.store, **fields)
+    (claim,) = database.claim(store=database.store, queues=[fields.get("queue", "default")])
+    database.store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: no")])
+    return handle.id
+
+
+def registered(database, *, queues=None, **described):
+    worker_id = uuid4()
+    names = ["tests.work"]
+    database.store.workers.register(worker_id, label="host:1", queues=queues, concurrency=8, task_names=names)
+    if described:
+        database.store.workers.describe(worker_id, **described)
+    return worker_id
+
+
+# --- worker list
+
+HOST = {"host": "web-1", "pid": 7, "release": "0.1.0", "busy": 3}
+
+
+@pytest.mark.parametrize("words", [("worker", "list"), ("workers", "list")], ids=" ".join)
+def test_live_workers_are_listed_with_what_differs(database, words):
+    assert "no worker is live" in outboxq(database, *words).stderr
+    registered(database, queues=["mail", "a", "b", "c"], **HOST, version="1.0")
+    registered(database, **{**HOST, "host": "web-2"}, version="1.1")
+    registered(database)
+    first, second, third = rows(outboxq(database, *words))
+    assert first[:6] == ["web-1", "7", "1.0", "0.1.0", "3/8", "a, b, c and 1 more"]
+    assert (first[7], second[7]) == ("other version", "")
+    assert (third[0], third[4:6]) == ("host:1", ["?/8", "all"])
+    assert len(rows(outboxq(database, *words, "-q", "other"))) == 2
+    found = json.loads(outboxq(database, *words, "--json").stdout)
+    assert [one["differs"] for one in found] == [["other version"], [], []]
+    assert found[0]["queues"] == ["a", "b", "c", "mail"]
+
+
+def test_an_application_in_a_module_called_list_is_still_an_application(tmp_path, monkeypatch):
+    (tmp_path / "list.py").write_text("from outboxq import Outbox\noutbox = Outbox()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    ended = CliRunner().invoke(main, ["worker", "list:outbox", "--burst"], env={"OUTBOXQ_DATABASE_URL": ""})
+    assert "list:outbox has no database" in ended.output
+    sys.modules.pop("list", None)
+    assert "List the live workers" in CliRunner().invoke(main, ["worker", "list", "--help"]).stdout
+    assert "Run the tasks of APP" in CliRunner().invoke(main, ["worker", "--help"]).stdout
+
+
+# --- queue
+
+
+def test_all_queues_are_listed_with_their_numbers(database):
+    store = database.store
+    failed(database, queue="dead")
+    database.add(store, queue="mail")
+    database.add(store, queue="mail", delay=HOUR)
+    store.queues.pause("empty")
+    registered(database, queues=["idle"])
+    found = {one[0]: one[5:] for one in rows(outboxq(database, "queue", "list"))}
+    assert found == {
+        "dead": ["0", "0", "0", "1", "0"],
+        "empty": ["0"] * 5,
+        "idle": ["0", "0", "0", "0", "1"],
+        "mail": ["1", "1", "0", "0", "0"],
+    }
+
+
+def test_one_queue_is_shown_with_the_keys_that_dead_letters_hold(database):
+    store = database.store
+    letter = failed(database, queue="mail", partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
+    database.add(store, queue="mail", partition_key="k")
+    due = store.now() + HOUR
+    database.add(store, queue="mail", available_at=due)
+    registered(database, queues=["mail"], **HOST, version="1.0")
+    text = outboxq(database, "queue", "show", "mail").stdout
+    for part in (f"k\t{letter}\t", "web-1\t7\t1.0\t3\t8", "failed\t1\n", f"next due\t{due:%Y-%m-%d %H:%M:%S} UTC\n"):
+        assert part in text
+    assert f"failed redrive {letter}" in text
+    found = json.loads(outboxq(database, "queue", "show", "mail", "--json").stdout)
+    (key,) = found["held_keys"]
+    assert (key["partition_key"], key["waiting"]) == ("k", {"number": 1, "at_least": False})
+    assert found["next_due_at"] == due.isoformat()
+    assert "there is no queue 'none'" in outboxq(database, "queue", "show", "none", exit_code=3).stderr
+
+
+# --- check
+
+
+def test_a_database_that_is_well_is_one_line_and_exit_code_0(database):
+    assert outboxq(database, "check").stdout == "all is well\n"
+    assert json.loads(outboxq(database, "check", "--json").stdout) == []
+
+
+def test_each_problem_is_a_line_with_its_cure_and_the_exit_code_is_1(database):
+    database.add(database.store, queue="mail")
+    failed(database, queue="dead")
+    lines = outboxq(database, "check", exit_code=1).stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["no_worker", "failed"]
+    assert "worker APP -q mail" in lines[0]
+    found = json.loads(outboxq(database, "check", "--json", exit_code=1).stdout)
+    assert {"rule", "subject", "sentence", "cures"} == found[0].keys()
+    assert found[0]["cures"][0]["command"].endswith("worker APP -q mail")
+    assert outboxq(database, "check", "-q", "other").stdout == "all is well\n"
+    outboxq(database, "check", "--no-workers", "-q", "mail")
+    outboxq(database, "check", "--no-workers", exit_code=1)
+    for enough in (("--max-failed", "1"), ("--max-failed", "none"), ("--failed-within", "0s")):
+        outboxq(database, "check", "--no-workers", *enough)
+
+
+def test_the_limits_of_age_and_pause_are_options(database):
+    store = database.store
+    database.add(store, queue="mail", available_at=store.now() - HOUR)
+    registered(database)
+    assert outboxq(database, "check", exit_code=1).stdout.startswith("oldest: ")
+    for enough in (("--max-age", "2h"), ("--max-age", "none")):
+        outboxq(database, "check", *enough)
+    store.queues.pause("quiet")
+    outboxq(database, "check", "--max-age", "2h")
+    assert outboxq(database, "check", "--max-age", "2h", "--pauses", exit_code=1).stdout.startswith("queue_paused: ")
+    for wrong in (("--max-age", "soon"), ("--max-failed", "-1"), ("--max-failed", "many"), ("--max-lateness", "x")):
+        outboxq(database, "check", *wrong, exit_code=2)
+
+
+def test_a_database_that_cannot_be_asked_has_another_exit_code_than_a_problem(tmp_path):
+    for url, code in ((f"sqlite:///{tmp_path}/none.db", 4), ("postgresql+psycopg://x@127.0.0.1:1/x", 69)):
+        result = CliRunner().invoke(main, ["check", "--url", url, "--json"])
+        assert (result.exit_code, result.stdout) == (code, "")
+
+
+# --- db
+
+
+def test_the_revision_is_told_for_any_schema(database):
+    assert outboxq(database, "db", "current", "--check").stdout == f"{REVISION}, the revision of this release\n"
+    migrations.downgrade(database.engine, "0002")
+    old = outboxq(database, "db", "current", "--check", exit_code=4)
+    assert old.stdout.startswith("0002; this release works with it")
+    assert outboxq(database, "db", "current").exit_code == 0
+    states = {one[0]: one[1] for one in rows(outboxq(database, "db", "history"))}
+    assert (states["0001"], states["0002"], states["0003"]) == ("applied", "current", "pending")
+    script = outboxq(database, "db", "sql").stdout
+    assert "task_metrics" in script
+    assert "CREATE TABLE task_outbox" not in script
+    assert "task_outbox" in outboxq(database, "db", "sql", "--from", "base", "--to", "0001").stdout
+    migrations.upgrade(database.engine)
+    assert f"have revision {REVISION} already" in outboxq(database, "db", "sql").stderr
+    for wrong in (("--from", "9999"), ("--to", "x")):
+        outboxq(database, "db", "sql", *wrong, exit_code=2)
+
+
+def test_without_tables_there_is_no_revision(tmp_path):
+    (tmp_path / "empty.db").touch()
+    words = ["--url", f"sqlite:///{tmp_path}/empty.db"]
+    assert CliRunner().invoke(main, ["db", "current", *words]).stdout.startswith("there are no tables; ")
+    assert "task_outbox" in CliRunner().invoke(main, ["db", "sql", *words]).stdout
+
+
+def test_the_script_of_sql_brings_the_tables_to_the_release(postgresql):
+    migrations.downgrade(postgresql.engine, "0003")
+    script = outboxq(postgresql, "db", "sql").stdout
+    with postgresql.engine.connect() as connection:
+        connection.connection.driver_connection.execute(script)
+    assert migrations.current(postgresql.engine) == REVISION
+
+
+def test_the_sizes_of_tables_are_printed(database):
+    result = outboxq(database, "db", "sizes")
+    assert f"schema {REVISION}, " in result.stderr
+    names = [one[0] for one in rows(result)]
+    assert ("task_executions" in names) is (database.name == "postgresql")
+    found = json.loads(outboxq(database, "db", "sizes", "--json").stdout)
+    assert found["revision"] == REVISION
+    assert found["size"] > 0
+
+
+# --- completion
+
+
+@pytest.mark.slow
+def test_bash_completes_a_command_on_a_terminal(tmp_path):
+    program = tmp_path / "outboxq"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m outboxq "$@"\n')
+    program.chmod(0o755)
+    start = tmp_path / "start"
+    start.write_text('PS1="ready> "\neval "$(outboxq completion bash)"\necho "loaded"\n')
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "INPUTRC": "/dev/null"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    answers = [("loaded", "outboxq fa\t"), ("iled ", "li\t"), ("st ", "--help\n"), ("ready> ", "exit\n")]
+    code, text = shown(["bash", "--noprofile", "--rcfile", str(start), "-i"], env=environment, answers=answers)
+    assert code == 0
+    assert "Usage: outboxq failed list" in text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script_of_its_own(shell):
+    text = CliRunner().invoke(main, ["completion", shell]).stdout
+    assert f"_OUTBOXQ_COMPLETE={shell}_complete" in text
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+# --- all of them
+
+LOOKS = (
+    ("workers", "list"),
+    ("queue", "list"),
+    ("check",),
+    ("log",),
+    ("subscription", "list"),
+    ("db", "current"),
+    ("db", "history"),
+    ("db", "sizes"),
+)
+
+
+def test_each_look_works_on_the_oldest_schema(database):
+    task_id = failed(database, queue="mail")
+    database.store.subscriptions.replace([Subscription(topic="a", task_name="tests.work", parameter="x")])
+    database.store.workers.register(uuid4(), label="host:1", concurrency=8, task_names=["tests.work"])
+    migrations.downgrade(database.url, OLDEST_SCHEMA)
+    try:
+        words = (
+            *LOOKS,
+            ("task", "history", task_id),
+            ("task", "reschedule", task_id, "--in", "1h"),
+            ("queue", "show", "mail"),
+        )
+        for one in words:
+            assert json.loads(outboxq(database, *one, "--json", exit_code=int(one == ("check",))).stdout) != []
+        (worker,) = rows(outboxq(database, "worker", "list"))
+        assert (worker[0], worker[4]) == ("host:1", "?/8")
+    finally:
+        migrations.upgrade(database.url)
+
+
+def test_text_of_the_tables_controls_no_terminal(database):
+    hostile = "\x1b[31mred\ttab\nline\u202eleft\x9b2J"
+    task_id = failed(
+        database, queue=hostile, task_name=hostile, partition_key=hostile, on_dead_letter=OnDeadLetter.HOLD
+    )
+    database.add(database.store, queue=hostile, task_name=hostile, partition_key=hostile)
+    database.store.subscriptions.replace([Subscription(topic=hostile, task_name=hostile, parameter="x")])
+    worker_id = registered(database, queues=[hostile])
+    database.store.workers.describe(worker_id, **{**HOST, "host": hostile}, version=hostile)
+    words = (*LOOKS, ("task", "history", task_id), ("queue", "show", hostile), ("emit", "x", "--dry-run"))
+    for one in words:
+        text = outboxq(database, *one, exit_code=int(one == ("check",))).output
+        assert not set("\x1b\x9b\u202e") & set(text), one
+        assert "\ttab" not in text

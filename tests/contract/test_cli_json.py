@@ -1,0 +1,250 @@
+"""`--json` of every command: one document on stdout whose keys are stable.
+
+To write the golden keys again: OUTBOXQ_WRITE_GOLDEN=1 python -m pytest -n 0 tests/contract/test_cli_json.py
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from outboxq.cli import main
+from outboxq.model import EventType, Outcome
+from outboxq.model.schedules import NewSchedule
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "cli_json.json"
+NONE = "01900000-0000-7000-8000-000000000000"
+
+WITHOUT = {
+    "completion": "prints a script of a shell",
+    "demo": "is for people alone",
+    "grants": "prints SQL",
+    "upgrade": "prints SQL, or nothing on stdout",
+    "web": "serves pages, and JSON at /api",
+    "worker": "has --log-format json",
+}
+"""Commands without `--json`, and why."""
+
+APPLICATION = """
+from outboxq import Outbox
+
+outbox = Outbox({url!r})
+
+
+@outbox.task(name="tests.greet", subscribe="greeted")
+def greet(name: str) -> str:
+    return name
+"""
+
+FREE = {"event_data", "args", "result", "payload", "handles"}
+"""Fields whose keys are not ours to promise."""
+
+
+def leaves(command: click.Command, *words: str) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        for name, one in command.commands.items():
+            yield from leaves(one, *words, name)
+    elif not command.hidden:
+        yield " ".join(words), command
+
+
+COMMANDS = dict(leaves(main))
+
+SAMPLES: dict[str, Sequence[str]] = {
+    "status": ("--window", "10m"),
+    "task list": (),
+    "task show": ("{failed}", "--show-args", "--traceback"),
+    "task explain": ("{failed}",),
+    "task history": ("{failed}", "--show-args", "--traceback"),
+    "task state-at": ("{failed}", "2999-01-01T00:00Z"),
+    "task reschedule": ("{delayed}", "--in", "2h"),
+    "log": ("--last", "2"),
+    "enqueue": ("tests.greet", "json_app", "--args", '{{"name": "x"}}', "--dry-run"),
+    "emit": ("greeted", "--payload", '{{"name": "x"}}', "--app", "json_app", "--dry-run"),
+    "subscription list": (),
+    "subscription remove": ("tests.greet", "--dry-run"),
+    "task cancel": ("{ready}", "--reason", "not wanted"),
+    "task redrive": ("{other}",),
+    "task run-now": ("{delayed}",),
+    "task priority": ("{delayed}", "7"),
+    "failed list": (),
+    "failed redrive": ("{failed}",),
+    "failed discard": ("--queue", "none", "--yes"),
+    "failed summary": (),
+    "workers list": (),
+    "check": ("--max-failed", "none", "--no-workers"),
+    "db current": (),
+    "db history": (),
+    "db sql": (),
+    "db sizes": (),
+    "queue list": (),
+    "queue show": ("mail",),
+    "queue pause": ("mail",),
+    "queue resume": ("mail",),
+    "queue limit": ("mail", "--concurrency", "3", "--rate", "9/1m"),
+    "queue order": ("mail", "oldest"),
+    "schedule list": (),
+    "schedule show": ("nightly", "--show-args"),
+    "schedule next": ("every 15m", "-n", "2"),
+    "schedule add": ("added", "tests.work", "every 15m"),
+    "schedule add-retention": ("90d",),
+    "schedule remove": ("removable",),
+    "schedule pause": ("nightly",),
+    "schedule resume": ("nightly",),
+    "schedule trigger": ("nightly",),
+    "schedule backfill": ("nightly", "--from", "2026-01-01", "--to", "2026-01-03", "--dry-run"),
+    "schedule plant": (),
+    "partition": ("--dry-run",),
+    "cleanup-events": ("--older-than", "1d", "--dry-run"),
+    "prune": ("--older-than", "1d", "--dry-run"),
+    "verify": (),
+    "workers list": (),
+    "queue show": ("mail",),
+    "check": ("--max-failed", "9"),
+    "db current": (),
+    "db history": (),
+    "db sizes": (),
+    "db sql": (),
+}
+"""Arguments with which each command prints something. `{name}` is the id of a task of `tasks_of`."""
+
+
+def outboxq(database, *words: str, exit_code: int = 0) -> Result:
+    environment = {"OUTBOXQ_DATABASE_URL": database.url}
+    result = CliRunner().invoke(main, [*words, "--json"], env=environment, catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def failed(database, **fields: Any) -> str:
+    handle = database.add(database.store, **fields)
+    (claim,) = database.claim(store=database.store)
+    data = {"error": "ValueError: no", "exception": "builtins.ValueError", "traceback": "Traceback:\nValueError: no"}
+    database.store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: no", data=data)])
+    return str(handle.id)
+
+
+def tasks_of(database) -> dict[str, str]:
+    """Tasks, settings and schedules, so that each list has an entry."""
+    found = {"failed": failed(database, queue="mail", partition_key="k"), "other": failed(database, queue="mail")}
+    found["ready"] = str(database.add(database.store, queue="mail").id)
+    found["delayed"] = str(database.add(database.store, queue="mail", delay=timedelta(hours=1)).id)
+    database.store.queues.limit("mail", concurrency=9)
+    for name in ("nightly", "removable"):
+        new = NewSchedule(name=name, task_name="tests.work", rule="30 2 * * *", args="{}")
+        database.store.schedules.put(new)
+    database.store.schedules.trigger("nightly")
+    database.store.workers.register(uuid4(), label="host:7", concurrency=8, task_names=["tests.work"])
+    return found
+
+
+def keys(value: object, path: str = "") -> set[str]:
+    """The paths of all keys: `attempts[].number`."""
+    match value:
+        case dict():
+            below = {one: keys(more, f"{path}.{one}" if path else one) for one, more in value.items()}
+            return {f"{path}.{one}" if path else one for one in below}.union(
+                *(more for one, more in below.items() if one not in FREE)
+            )
+        case list():
+            return set().union(*(keys(one, f"{path}[]") for one in value))
+    return set()
+
+
+def test_every_command_that_prints_has_json():
+    assert {name for name, one in COMMANDS.items() if any(p.name == "json" for p in one.params)} == set(SAMPLES)
+    assert set(COMMANDS) - set(SAMPLES) == set(WITHOUT)
+
+
+@pytest.fixture
+def application(database, tmp_path, monkeypatch):
+    """A module `json_app` with a task that is subscribed to a topic."""
+    (tmp_path / "json_app.py").write_text(APPLICATION.format(url=database.url))
+    monkeypatch.syspath_prepend(tmp_path)
+    outbox = importlib.import_module("json_app").outbox
+    outbox.sync_subscriptions()
+    yield
+    outbox.store.bound_engine.dispose()
+    del sys.modules["json_app"]
+
+
+@pytest.mark.usefixtures("application")
+def test_the_keys_are_stable(database):
+    tasks = tasks_of(database)
+    printed = {}
+    for name, words in SAMPLES.items():
+        needs_postgresql = name == "partition" and database.name == "sqlite"
+        result = outboxq(
+            database,
+            *name.split(),
+            *(word.format(**tasks) for word in words),
+            exit_code=int(needs_postgresql or name == "check"),  # it finds problems: no worker lives
+        )
+        if needs_postgresql:
+            assert result.stdout == ""
+            continue
+        lines = result.stdout.splitlines()
+        assert len(lines) == 1, f"{name} prints one line in a pipe"
+        document = json.loads(result.stdout)
+        printed[name] = sorted(keys(document))
+    if os.environ.get("OUTBOXQ_WRITE_GOLDEN") and database.name == "postgresql":
+        GOLDEN.write_text(json.dumps(printed, indent=1) + "\n")
+    golden = json.loads(GOLDEN.read_text())
+    if database.name == "sqlite":  # it has no partitions, and says no sizes of single tables
+        for name in ("partition", "db sizes"):
+            printed.pop(name, None)
+            del golden[name]
+    assert printed == golden
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name.endswith(" list")])
+def test_a_list_of_nothing_is_an_empty_list(sqlite, name):
+    assert json.loads(outboxq(sqlite, *name.split()).stdout) == []
+
+
+def test_an_error_leaves_stdout_empty_and_has_its_exit_code(sqlite):
+    for words, code in ((("task", "show", NONE), 3), (("schedule", "show", "none"), 3), (("task", "show", "x"), 2)):
+        result = outboxq(sqlite, *words, exit_code=code)
+        assert (result.stdout, bool(result.stderr)) == ("", True)
+
+
+def test_arguments_and_tracebacks_are_there_on_request_only(database):
+    task_id = failed(database, args='{"card": "4111-canary"}')
+    printed = outboxq(database, "task", "show", task_id).stdout
+    assert "canary" not in printed
+    assert "Traceback" not in printed
+    assert "canary" not in outboxq(database, "task", "list").stdout
+    whole = json.loads(outboxq(database, "task", "show", task_id, "--show-args", "--traceback").stdout)
+    assert json.loads(whole["args"]) == {"card": "4111-canary"}
+    assert whole["attempts"][0]["traceback"].startswith("Traceback")
+
+
+def test_hostile_names_stay_valid_json_that_controls_no_terminal(database):
+    hostile = "\x1b[31mred\ttab\nline\u202eleft\x9b2J\x7f<b>\"'"
+    failed(database, queue=hostile, task_name=hostile, partition_key=hostile)
+    for command in (("task", "list"), ("failed", "list"), ("status",)):
+        text = outboxq(database, *command).stdout
+        assert text.isascii()
+        assert not set("\x1b\x7f") & set(text)
+        assert any(hostile in one.values() for one in json.loads(text))
+
+
+def test_a_violation_is_an_object_and_the_exit_code_stays(sqlite):
+    task_id = sqlite.add(sqlite.store).id
+    sqlite.run("DELETE FROM task_outbox")
+    (broken,) = json.loads(outboxq(sqlite, "verify", exit_code=1).stdout)
+    assert broken["examples"] == [str(task_id)]
+    (repaired,) = json.loads(outboxq(sqlite, "verify", "--repair", exit_code=1).stdout)
+    assert repaired["repaired"] == 1
+    assert json.loads(outboxq(sqlite, "verify").stdout) == []

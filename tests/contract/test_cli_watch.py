@@ -1,0 +1,97 @@
+"""`outboxq status --watch` on a terminal: trouble first, curves, workers, and never wider than the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq import migrations
+from outboxq.cli.status_watch import View, cut, sparkline
+from outboxq.store import Store
+from tests.terminal import shown
+
+HOUR = timedelta(hours=1)
+
+
+def test_a_curve_goes_from_nothing_to_its_largest_value():
+    assert sparkline([0, 1, 50, 100]) == "▁▂▅█"
+    assert sparkline([None, 0, None]) == " ▁ "
+    assert sparkline([]) == ""
+    assert sparkline([0, 0]) == "▁▁"
+    assert sparkline([1, 10**9]) == "▂█", "what is there is seen"
+
+
+def test_a_line_is_cut_and_controls_no_terminal():
+    assert cut("a" * 9, 5) == "aaaa…"
+    assert cut("abc", 3) == "abc"
+    assert "\x1b" not in cut("\x1b[31m", 80)
+
+
+def test_queues_are_sorted_by_trouble(database):
+    store = database.store
+    for queue, count in (("calm", 1), ("long", 3), ("lonely", 1)):
+        for _ in range(count):
+            database.add(store, queue=queue)
+    store.workers.register(uuid4(), label="host:1", queues=["calm", "long"], concurrency=8, task_names=["tests.work"])
+    view, overview = View(store, HOUR), store.overview()
+    assert [one.queue for one in view.sorted(store.stats(), overview)] == ["lonely", "long", "calm"]
+    first, trouble = view.head(overview, 80)
+    assert "5 ready  0 delayed  0 running  0 failed  1 worker" in first
+    assert trouble.startswith("! no live worker works on the queue 'lonely'")
+    assert all(len(line) <= 30 for line in view.head(overview, 30))
+    curves, workers = view.tables(store.stats(), overview)
+    assert [row[0] for row in curves[1]] == ["all queues", "calm", "lonely", "long"]
+    assert {len(row[1]) for row in curves[1]} == {30}
+    assert workers[1][0][:4] == ("host:1", None, None, "?/8")
+
+
+def test_the_view_works_on_the_oldest_schema(database):
+    migrations.downgrade(database.url, "0001")
+    store = Store(database.engine)
+    database.add(store, queue="mail")
+    view, overview = View(store, HOUR), store.overview()
+    ((_, curves),) = view.tables(view.sorted(store.stats(), overview), overview)
+    assert curves == [("all queues", " " * 30, "▁" * 30)]
+    migrations.upgrade(database.url)
+
+
+@pytest.mark.in_turn
+@pytest.mark.slow
+def test_the_view_stays_within_eighty_columns(database):
+    store = database.store
+    for place in range(3):
+        database.add(store, queue=f"queue-{place}" * 8)
+    store.workers.register(uuid4(), label="host:1" * 20, queues=None, concurrency=8, task_names=["tests.work"])
+    command = [sys.executable, "-m", "outboxq", "status", "--url", database.url, "--watch", "0.1"]
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    code, printed = shown(
+        command, env=environment, columns=80, answers=[("seen ago", ""), ("seen ago", lambda one: one.send_signal(15))]
+    )
+    assert code == 0, printed
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed).replace("\r", "\n").split("\n")
+    assert max(map(len, lines)) <= 80, max(lines, key=len)
+    assert "Traceback" not in printed
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_watching_with_json_is_a_line_a_look_until_a_signal(database, number):
+    database.add(database.store, queue="mail")
+    words = [sys.executable, "-m", "outboxq", "status", "--watch", "0.1", "--json", "--url", database.url]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        try:
+            looks = [json.loads(watching.stdout.readline()) for _ in range(2)]
+            watching.send_signal(number)
+            _, said = watching.communicate(timeout=60)
+        finally:
+            watching.kill()
+    assert (watching.returncode, said) == (0, "")
+    assert [look[0]["ready"] for look in looks] == [1, 1]

@@ -1,0 +1,119 @@
+"""`outboxq web`: it serves, it ends, and it is open to nobody by mistake."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from click.testing import CliRunner
+
+from outboxq.cli import main
+from outboxq.cli import web as command
+from tests.integrations.dashboard.visitor import Visitor
+
+TOKEN = "correct horse battery staple"
+
+
+def refused(*arguments, **variables):
+    """Run the command, which must not serve; returns what it says."""
+    result = CliRunner().invoke(main, ["web", *arguments], env=variables, catch_exceptions=False)
+    assert result.exit_code == 2, result.output
+    return result.stderr
+
+
+@contextmanager
+def serving(*arguments, **variables):
+    """Run the command in a process of its own; yields it and the port that it prints."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "outboxq", "web", "--port", "0", *arguments],
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        line = process.stdout.readline()
+        found = re.match(r"The dashboard is at http://[^/]*:(\d+)/", line)
+        assert found, line + process.communicate()[1]
+        yield process, int(found[1])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.in_turn
+def test_it_serves_until_it_is_stopped(database):
+    with serving("--url", database.url) as (process, port):
+        visitor = Visitor(port)
+        assert visitor.get("/").status == 200
+        assert visitor.get("/queues", Host="localhost").status == 200
+        assert visitor.get("/", Host="tasks.example.org").status == 400
+        for header in ("X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "X-Real-IP"):
+            assert visitor.get("/", **{header: "127.0.0.1"}).status == 403, header
+        answer = visitor.get("/healthz")
+        assert (answer.status, answer.headers["Server"]) == (200, None)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stderr.read() == ""
+
+
+def test_a_token_lets_people_in(database, tmp_path):
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    options = (
+        "--url",
+        database.url,
+        "--host",
+        "0.0.0.0",
+        "--token-file",
+        str(file),
+        "--trusted-host",
+        "tasks.example.org",
+    )
+    with serving(*options, OUTBOXQ_WEB_TOKEN="another token altogether") as (process, port):
+        visitor = Visitor(port, headers={"Host": "tasks.example.org"})
+        assert visitor.get("/").location.startswith("/log-in")
+        assert visitor.log_in(TOKEN).status == 303
+        assert visitor.get("/").status == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.1.2.3", "tasks.example.org", "localhost.example.org"])
+def test_it_is_not_open_to_other_machines_by_mistake(sqlite, host):
+    assert "open to everyone" in refused("--url", sqlite.url, "--host", host)
+
+
+def test_it_refuses_what_cannot_work(sqlite, tmp_path):
+    empty = tmp_path / "empty"
+    empty.touch()
+    assert "holds no token" in refused("--url", sqlite.url, "--token-file", str(empty))
+    assert "can be guessed" in refused("--url", sqlite.url, OUTBOXQ_WEB_TOKEN="short")
+    assert "--from" in refused("--url", sqlite.url, "--trust-header", "X-User")
+    assert "10.0.0.0/99" in refused("--url", sqlite.url, "--trust-header", "X-User", "--from", "10.0.0.0/99")
+    assert "no database is named" in refused(OUTBOXQ_DATABASE_URL="")
+
+
+def test_a_port_in_use_is_one_sentence(sqlite):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        said = refused("--url", sqlite.url, "--port", str(taken.getsockname()[1]))
+    assert said.count("\n") == 1
+    assert "in use" in said
+
+
+def test_without_the_extra_it_says_what_to_install(sqlite, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("outboxq.web")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setattr(command, "_server", None)
+    result = CliRunner().invoke(main, ["web", "--url", sqlite.url], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "pip install 'outboxq[web]'" in result.stderr

@@ -1,0 +1,298 @@
+"""What people look at first: the numbers of all queues, and what needs attention."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import event
+
+from outboxq import migrations
+from outboxq.database.statements import overview as statements
+from outboxq.errors import InvalidArgument
+from outboxq.model import EventType, OnDeadLetter, Outcome
+from outboxq.model.schedules import NewSchedule
+from outboxq.store import Count, HealthLimits, QueueSample, QueueSettings, Rule, Store, overview, samples
+from tests.contract import helpers
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+def register(database, *queues, tasks=("tests.work",), store=None, **options):
+    worker_id = uuid4()
+    options = {"queues": list(queues) or None, "label": "ant:1", "concurrency": 4, "task_names": tasks, **options}
+    (store or database.frozen).workers.register(worker_id, **options)
+    return worker_id
+
+
+def failed(database, **fields):
+    claim = helpers.claimed(database, **fields)
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="no")])
+    return claim.id
+
+
+def broken(database, limits=None):
+    return [(one.rule, one.subject) for one in database.frozen.health(limits)]
+
+
+@pytest.fixture
+def several(database):
+    """Four queues: one with tasks of each state, one that is paused, one with settings alone, one with a worker alone."""
+    failed(database, queue="bad")
+    helpers.claimed(database, queue="run")
+    for _ in range(3):
+        database.add(queue="mail")
+    database.add(queue="mail", partition_key="k")
+    database.add(queue="mail", delay=HOUR)
+    database.frozen.queues.pause("mail")
+    database.frozen.queues.limit("slow", concurrency=2, rate=(5, 60))
+    register(database, "idle", "mail")
+    return database
+
+
+def test_the_numbers_of_all_queues_are_those_of_stats(several):
+    found = several.frozen.overview()
+    assert (found.at, found.live_workers) == (several.clock.now, 1)
+    assert (found.ready, found.delayed, found.failed) == (Count(number=4), Count(number=1), Count(number=1))
+    assert (found.running, found.oldest_ready_at) == (1, several.clock.now)
+    assert [one.queue for one in found.queues] == ["bad", "idle", "mail", "run", "slow"]
+    same = ("ready", "delayed", "running", "failed", "oldest_ready_at", "paused", "concurrency", "rate", "live_workers")
+    exact = {one.queue: one for one in several.frozen.stats(exact=True, queues=[one.queue for one in found.queues])}
+    for one in found.queues:
+        assert [getattr(one, name) for name in same] == [getattr(exact[one.queue], name) for name in same], one.queue
+    assert found.settings == several.frozen.queues.settings()
+    assert found.workers == several.frozen.workers.list()
+
+
+def test_all_queues_are_listed_with_or_without_settings(several):
+    settings = {one.queue: one for one in several.frozen.queues.settings()}
+    names = ["bad", "idle", "mail", "run", "slow"]
+    assert several.frozen.queues.list() == [settings.get(name) or QueueSettings(queue=name) for name in names]
+    several.frozen.samples.record([QueueSample(queue="past", ready=1)])
+    assert several.frozen.queues.list()[3].queue == "past"
+
+
+def test_numbers_are_counted_up_to_a_bound_and_then_sampled(database, monkeypatch):
+    monkeypatch.setattr(overview, "BOUND", 3)
+    for _ in range(5):
+        database.add(queue="mail")
+        failed(database, queue="bad", priority=1)
+    database.add(queue="few")
+    database.frozen.samples.record(database.frozen.samples.count())
+    database.clock.advance(10)
+    found = database.frozen.overview()
+    few, mail = (next(one for one in found.queues if one.queue == name) for name in ("few", "mail"))
+    assert (mail.ready, mail.ready_at_least, mail.sample.ready) == (3, True, 5)
+    assert mail.sample_age == timedelta(seconds=10)
+    assert (few.ready, few.ready_at_least) == (1, False)
+    assert (found.ready, found.failed.at_least) == (Count(number=4, at_least=True), True)
+
+
+def statements_of(database, call):
+    """The number of statements that a call sends, besides those of its transaction."""
+    sent = []
+
+    def see(_connection, _cursor, statement, *_):
+        if not statement.startswith(("BEGIN", "SET", "ROLLBACK", "COMMIT")):
+            sent.append(statement)
+
+    event.listen(database.engine, "before_cursor_execute", see)
+    try:
+        call()
+    finally:
+        event.remove(database.engine, "before_cursor_execute", see)
+    return len(sent)
+
+
+def test_few_statements_are_sent(several):
+    for call, most in ((several.frozen.overview, 3), (several.frozen.health, 3), (several.frozen.change_mark, 1)):
+        call()
+        assert statements_of(several, call) == most
+
+
+# What needs attention
+
+
+def test_nothing_needs_attention_while_all_is_well(database):
+    register(database)
+    database.frozen.complete(helpers.claimed(database))
+    database.add()
+    assert broken(database) == []
+    assert database.frozen.overview().problems == []
+
+
+def test_due_tasks_without_a_worker_and_old_ones_need_attention(database):
+    database.add(queue="mail")
+    database.add(queue="later", delay=HOUR)
+    assert broken(database) == [(Rule.NO_WORKER, "mail")]
+    (problem,) = database.frozen.health()
+    assert "no live worker works on the queue 'mail', and 1 task of it is due" in problem.sentence
+    assert problem.cures[0].command == ("worker", "-q", "mail")
+    register(database, "mail")
+    assert broken(database) == []
+    database.clock.advance(timedelta(minutes=5))
+    worker = register(database, "mail")
+    assert broken(database) == []
+    database.clock.advance(1)
+    assert broken(database) == [(Rule.OLDEST, "mail")]
+    assert broken(database, HealthLimits(oldest=None)) == []
+    database.frozen.queues.pause("mail")
+    database.clock.advance(60)
+    (problem,) = database.frozen.health()
+    assert "due for 6 min 1 s; the queue has been paused for 1 min" in problem.sentence
+    assert problem.cures[0].command == ("queue", "resume", "mail")
+    assert broken(database, HealthLimits(queue_paused=True))[-1] == (Rule.QUEUE_PAUSED, "mail")
+    database.frozen.workers.unregister(worker)
+
+
+def test_failures_need_attention_for_an_hour_and_above_the_limit(database):
+    failed(database, queue="a")
+    failed(database, queue="b")
+    failed(database, queue="b")
+    assert broken(database) == [(Rule.FAILED, "a"), (Rule.FAILED, "b")]
+    assert database.frozen.health()[1].sentence == "2 tasks of the queue 'b' failed for good within 1 h"
+    assert broken(database, HealthLimits(failed=3)) == []
+    assert len(broken(database, HealthLimits(failed=2))) == 2
+    assert broken(database, HealthLimits(failed=None)) == []
+    database.clock.advance(HOUR + timedelta(seconds=1))
+    assert broken(database) == []
+    assert len(broken(database, HealthLimits(failed_within=DAY))) == 2
+
+
+def test_a_held_key_needs_attention_once_a_task_waits_for_it(database):
+    register(database)
+    letter = failed(database, queue="mail", partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
+    limits = HealthLimits(failed=None)
+    assert broken(database, limits) == []
+    assert [one.waiting for one in database.frozen.queues.held_keys("mail")] == [Count(number=0)]
+    database.add(queue="mail", partition_key="other")
+    assert broken(database, limits) == []
+    for _ in range(2):
+        database.add(queue="mail", partition_key="k")
+    (problem,) = database.frozen.health(limits)
+    assert (problem.rule, problem.subject) == (Rule.KEY_HELD, "mail")
+    assert str(letter) in problem.sentence
+    assert [one.command[:2] for one in problem.cures] == [("failed", "redrive"), ("failed", "discard")]
+    (key,) = database.frozen.queues.held_keys("mail")
+    assert (key.partition_key, key.dead_letter, key.failed_at) == ("k", letter, database.clock.now)
+    assert key.waiting == Count(number=2)
+    assert database.frozen.queues.held_keys("other") == []
+    second = failed(database, queue="mail", partition_key="l", on_dead_letter=OnDeadLetter.HOLD, priority=9)
+    database.add(queue="mail", partition_key="l")
+    (problem,) = database.frozen.health(limits)
+    assert "2 dead letters" in problem.sentence
+    assert [one.dead_letter for one in database.frozen.queues.held_keys("mail", limit=2)] == [letter, second]
+    assert len(database.frozen.queues.held_keys("mail", limit=1)) == 1
+
+
+def test_a_schedule_whose_ticks_are_not_planted_needs_attention(database):
+    schedule = NewSchedule(name="nightly", task_name="tests.work", args="{}", rule="every 60", tz="UTC")
+    database.frozen.schedules.put(schedule)
+    assert broken(database) == []
+    register(database)
+    database.frozen.schedules.pause("nightly")
+    database.clock.advance(DAY)
+    register(database)
+    limits = HealthLimits(oldest=None)
+    assert broken(database, limits) == []
+    database.frozen.schedules.resume("nightly")
+    database.clock.advance(timedelta(minutes=10))
+    register(database)
+    assert broken(database, limits) == [(Rule.SCHEDULE_OVERDUE, "nightly")]
+    assert broken(database, HealthLimits(oldest=None, schedule_overdue=HOUR)) == []
+    assert broken(database, HealthLimits(oldest=None, schedule_overdue=None)) == []
+
+
+def test_tasks_that_no_worker_knows_need_attention(database):
+    database.add(queue="mail", task_name="mail.new")
+    register(database, "mail", unknown_tasks=[("mail", "mail.new")])
+    assert broken(database) == [(Rule.UNKNOWN_TASK, "mail")]
+    assert "'mail.new'" in database.frozen.health()[0].sentence
+    register(database, "mail", tasks=["mail.new"])
+    assert broken(database) == []
+
+
+def test_limits_below_nothing_are_refused():
+    for wrong in (
+        {"failed": -1},
+        {"failed": 1.5},
+        {"oldest": 60},
+        {"failed_within": -HOUR},
+        {"schedule_overdue": "1h"},
+    ):
+        with pytest.raises(InvalidArgument):
+            HealthLimits(**wrong)
+
+
+# The mark of change
+
+
+def test_the_mark_is_another_one_after_each_change_and_the_same_without_one(database):
+    store = database.frozen
+    store.change_mark()
+    claims = []
+    changes = [
+        database.add,
+        lambda: claims.extend(database.claim()),
+        lambda: store.complete(claims[0]),
+        lambda: store.queues.pause("mail"),
+        lambda: store.queues.resume("mail"),
+        lambda: register(database),
+        lambda: store.schedules.put(
+            NewSchedule(name="n", task_name="tests.work", args="{}", rule="0 0 1 1 *", tz="UTC")
+        ),
+        lambda: store.schedules.remove("n"),
+        lambda: store.samples.record([QueueSample(queue="mail", ready=1)]),
+        lambda: database.clock.advance(timedelta(minutes=3)),  # the worker is gone
+    ]
+    for number, change in enumerate(changes):
+        before = store.change_mark()
+        assert store.change_mark() == before
+        change()
+        assert store.change_mark() != before, number
+        database.clock.advance(1)
+
+
+def test_an_event_that_is_committed_after_a_later_one_changes_the_mark(postgresql):
+    database = postgresql
+    with helpers.transaction(database) as slow:
+        database.add(Store(database.engine))
+        slow.exec_driver_sql(
+            "INSERT INTO execution_events (pipeline_execution_id, event_type, created_at) "
+            f"VALUES ('{UUID(int=7)}', 'event_unrouted', now())"
+        )
+        database.add(Store(database.engine))
+        before = database.store.change_mark()
+        slow.commit()
+    assert database.store.change_mark() != before
+    database.corrupted = True
+
+
+# Older schemas, and roles that were granted their rights before
+
+
+@pytest.mark.parametrize("revision", ["0001", "0002", "0004"])
+def test_on_an_older_schema_the_rest_is_read(database, revision):
+    migrations.downgrade(database.url, revision)
+    store = Store(database.engine, clock=database.clock)
+    database.add(queue="mail")
+    register(database, store=store)
+    marks = {store.change_mark()}
+    assert store.overview().ready == Count(number=1)
+    assert store.health() == []
+    assert [one.queue for one in store.queues.list()] == ["mail"]
+    assert store.task_page().tasks
+    database.add(queue="mail")
+    marks.add(store.change_mark())
+    migrations.upgrade(database.url)
+    marks.add(store.change_mark())
+    store.samples.record([QueueSample(queue="later", ready=1)])
+    marks.add(store.change_mark())
+    assert len(marks) >= 3
+    assert [one.queue for one in store.queues.list()] == ["later", "mail"]
+
+
+def test_the_number_of_held_keys_is_bounded():
+    assert samples.BOUND == overview.BOUND
+    assert statements.HELD <= 1_000

@@ -1,0 +1,146 @@
+"""Series for charts: a point for each step, with what was counted and sampled in it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq import migrations
+from outboxq.errors import InvalidArgument
+from outboxq.model import EventType, OnDeadLetter, Outcome
+from outboxq.model.histograms import BUCKETS
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import DepthPoint, MetricPoint, QueueSample, Store, TaskMetric
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+
+
+def counted(database, queue="mail", task_name="send", bucket=5, **numbers):
+    """Have a worker write what it counted in the ten seconds up to now."""
+    histogram = [sum(numbers.values()) if place == bucket else 0 for place in range(BUCKETS)]
+    one = TaskMetric(id=uuid7(), queue=queue, task_name=task_name, wait=histogram, run=histogram, **numbers)
+    database.frozen.metrics.record([one], worker_id=uuid4())
+
+
+def test_each_step_has_what_was_counted_in_it(database):
+    since = database.clock.now
+    counted(database, completed=1)  # began before
+    for seconds, numbers in ((10, {"completed": 2}), (9.9, {"failed": 1}), (50, {"timed_out": 3, "timed_out_last": 1})):
+        database.clock.advance(seconds)
+        counted(database, **numbers)
+    counted(database, queue="other", task_name="check", completed=7, cancelled=1)
+    until = since + 3 * MINUTE
+    points = database.frozen.metrics.series(since=since, until=until, step=MINUTE)
+    assert [point.at for point in points] == [since, since + MINUTE, since + 2 * MINUTE]
+    first, second, third = points
+    assert (first.completed, first.failed, first.retried, first.cancelled) == (9, 2, 2, 1)
+    assert first.run is not None
+    assert first.wait.p50 <= first.wait.p99
+    assert second == third.__class__(at=since + MINUTE, step=MINUTE)
+    series = database.frozen.metrics.series
+    assert [one.completed for one in series(since=since, until=until, step=MINUTE, queue="mail")] == [2, 0, 0]
+    assert [one.completed for one in series(since=since, until=until, step=10, task="check")][4:8] == [0, 7, 0, 0]
+    assert series(since=since, until=until, step=MINUTE, queue="none")[0] == MetricPoint(at=since, step=MINUTE)
+    database.clock.advance(MINUTE)
+    assert len(series(since=since, step=MINUTE)) == 3, "up to now"
+
+
+def test_sums_of_minutes_stay_in_their_steps(database):
+    since = database.clock.now
+    for _ in range(6):
+        database.clock.advance(30)
+        counted(database, completed=1)
+    until = since + 4 * MINUTE
+    before = database.frozen.metrics.series(since=since, until=until, step=MINUTE)
+    database.clock.advance(10 * MINUTE)
+    database.frozen.metrics.sum_up()
+    assert database.frozen.metrics.series(since=since, until=until, step=MINUTE) == before
+    assert sum(one.completed for one in before) == 6
+
+
+def test_each_step_has_its_last_sample(database):
+    since = database.clock.now
+    for seconds, samples in (
+        (1, [QueueSample(queue="a", ready=1, delayed=5), QueueSample(queue="b", ready=10, failed=2)]),
+        (30, [QueueSample(queue="a", ready=2, running=3)]),
+        (100, [QueueSample(queue="b", ready=20)]),
+    ):
+        database.clock.advance(seconds)
+        database.frozen.samples.record(samples)
+    until = since + 3 * MINUTE
+    series = database.frozen.samples.series
+    # A queue that has nothing left gets a row of zeros once.
+    assert series(since=since, until=until, step=MINUTE) == [
+        DepthPoint(at=since, ready=2, delayed=0, running=3, failed=0),
+        DepthPoint(at=since + MINUTE),
+        DepthPoint(at=since + 2 * MINUTE, ready=20, delayed=0, running=0, failed=0),
+    ]
+    points = series(since=since, until=until, step=10, queue="b")
+    assert [point.ready for point in points[:4]] == [10, None, None, 0]
+    assert len(points) == 18
+    assert {point.ready for point in series(since=since, until=until, step=HOUR, queue="none")} == {0}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"step": 0.5}, {"step": 1, "until": HOUR}, {"until": timedelta(0)}, {"until": -HOUR}, {"queue": "\0"}],
+    ids=["short", "many", "nothing", "backwards", "unstorable"],
+)
+def test_a_series_that_cannot_be_is_refused(database, wrong):
+    since = database.clock.now
+    wanted = {"step": MINUTE, **wrong, "until": since + wrong.get("until", MINUTE)}
+    for noun in (database.frozen.metrics, database.frozen.samples):
+        with pytest.raises(InvalidArgument):
+            noun.series(since=since, **wanted)
+        with pytest.raises(InvalidArgument):
+            noun.series(since=since.replace(tzinfo=None), step=MINUTE)
+
+
+def test_on_an_older_schema_all_points_are_empty(database):
+    migrations.downgrade(database.url, "0001")
+    store, since = Store(database.engine, clock=database.clock), database.clock.now - HOUR
+    assert store.metrics.series(since=since, step=HOUR) == [MetricPoint(at=since, step=HOUR)]
+    assert store.samples.series(since=since, step=HOUR) == [DepthPoint(at=since)]
+
+
+def test_trends_are_both_series_at_once(database):
+    since = database.clock.now
+    for seconds in (10, 45, 100):
+        database.clock.advance(seconds)
+        counted(database, completed=3, failed=1)
+        database.frozen.samples.record(
+            [QueueSample(queue="mail", ready=seconds, failed=2), QueueSample(queue="other", ready=5)]
+        )
+    span = {"since": since, "until": since + 4 * MINUTE, "step": MINUTE}
+    for queue in (None, "mail", "none"):
+        both = database.frozen.trends(**span, queue=queue)
+        assert both.counts == database.frozen.metrics.series(**span, queue=queue)
+        assert both.depths == database.frozen.samples.series(**span, queue=queue)
+    assert [one.ready for one in database.frozen.trends(**span, queue="mail").depths] == [45, None, 100, None]
+    with pytest.raises(InvalidArgument, match="at most 2000 points"):
+        database.frozen.trends(**span | {"step": 1, "since": since - 10 * HOUR})
+
+
+def test_trends_have_the_held_keys_of_the_queue_if_they_are_asked_for(database):
+    for key in ("a", "b"):
+        database.add(queue="mail", partition_key=key, on_dead_letter=OnDeadLetter.HOLD)
+        database.add(queue="mail", partition_key=key)
+        (claim,) = database.claim(queues=["mail"])
+        database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError")])
+        database.clock.advance(1)
+    span = {"since": database.clock.now - HOUR, "until": database.clock.now, "step": MINUTE}
+    held = database.frozen.queues.held_keys("mail")
+    assert [one.partition_key for one in held] == ["a", "b"]
+    assert database.frozen.trends(**span, queue="mail", held_keys=50).held == held
+    assert database.frozen.trends(**span, queue="mail", held_keys=1).held == held[:1]
+    assert database.frozen.trends(**span, queue="other", held_keys=50).held == []
+    assert database.frozen.trends(**span, queue="mail").held == []
+
+
+def test_sums_that_no_integer_of_the_database_holds_are_shown_all_the_same(database):
+    since = database.clock.now
+    database.frozen.samples.record([QueueSample(queue=str(number), failed=2**62) for number in range(3)])
+    (point,) = database.frozen.samples.series(since=since, until=since + MINUTE, step=MINUTE)
+    assert point.failed == 3 * 2**62

@@ -1,0 +1,158 @@
+"""From page to page every task is listed once, whatever the filter, the direction and the bound of a look."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from outboxq.errors import InvalidArgument
+from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import TaskPage, task_pages
+from tests.conftest import NOON
+
+READY, RUNNING, FAILED = TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED
+OTHER = uuid4()
+
+
+def id_at(seconds: float) -> UUID:
+    """An id as it is made so long after noon."""
+    milliseconds = int((NOON + timedelta(seconds=seconds)).timestamp() * 1000)
+    return UUID(int=milliseconds << 80 | uuid7().int & (1 << 80) - 1)
+
+
+@pytest.fixture
+def filled(database):
+    """Tasks of each status, of two queues, names and keys, enqueued in another order than that of their ids."""
+    seconds = list(range(60))
+    random.Random(7).shuffle(seconds)
+    for number in seconds:
+        key = f"k{number % 3}" if number % 4 == 0 else None
+        topic = "order.paid" if number % 5 == 0 else None
+        fields = {"id": id_at(number), "queue": ("mail", "rare")[number % 7 == 0], "task_name": f"t{number % 2}"}
+        database.add(**fields, partition_key=key, topic=topic)
+    for worker in (database.worker, OTHER):
+        for number, claim in enumerate(database.frozen.claim_ready_task(15, worker_id=worker)):
+            if number % 3 == 0:
+                database.frozen.finish([Outcome(claim=claim, event_type=EventType.COMPLETED)])
+            elif number % 3 == 1:
+                database.frozen.fail(claim, "no")
+    return database
+
+
+def every(database, **wanted):
+    """The tasks that match, newest first, by reading them all and comparing in Python."""
+    claimed = database.rows(
+        "SELECT task_execution_id, worker_id FROM execution_events WHERE event_type = 'task_claimed'"
+    )
+    runs = {(UUID(str(task)), UUID(str(worker))) for task, worker in claimed}
+    ids = sorted((UUID(str(one)) for (one,) in database.rows("SELECT id FROM task_executions")), reverse=True)
+    tests = {
+        "status": lambda task, value: task.status is value,
+        "queue": lambda task, value: task.queue == value,
+        "task": lambda task, value: task.task_name == value,
+        "key": lambda task, value: task.partition_key == value,
+        "topic": lambda task, value: task.topic == value,
+        "worker": lambda task, value: (task.id, value) in runs,
+        "since": lambda task, value: task.id.int >> 80 >= int(value.timestamp() * 1000),
+        "until": lambda task, value: task.id.int >> 80 < int(value.timestamp() * 1000),
+    }
+    found = [database.frozen.get(one) for one in ids]
+    return [task for task in found if all(tests[name](task, value) for name, value in wanted.items())]
+
+
+FILTERS = [
+    {},
+    {"status": TaskStatus.COMPLETED},
+    {"status": READY},
+    {"status": READY, "queue": "rare"},
+    {"status": READY, "task": "t1"},
+    {"status": READY, "key": "k0"},
+    {"status": RUNNING},
+    {"status": RUNNING, "queue": "mail", "topic": "order.paid"},
+    {"status": RUNNING, "worker": OTHER},
+    {"status": FAILED, "task": "t0"},
+    {"status": FAILED, "worker": OTHER},
+    {"worker": OTHER},
+    {"queue": "rare", "task": "t0"},
+    {"since": NOON + timedelta(seconds=10), "until": NOON + timedelta(seconds=40)},
+    {"status": READY, "since": NOON + timedelta(seconds=10), "until": NOON + timedelta(seconds=40, milliseconds=500)},
+    {"status": FAILED, "until": NOON + timedelta(seconds=30)},
+    {"status": TaskStatus.CANCELLED},
+]
+
+
+@pytest.mark.parametrize("scan", [1, 4, 10_000])
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_all_pages_together_have_each_task_once(filled, monkeypatch, scan, limit):
+    monkeypatch.setattr(task_pages, "SCAN", scan)
+    for wanted in FILTERS:
+        listed, before, pages = [], None, 0
+        while True:
+            page = filled.frozen.task_page(**wanted, before=before, limit=limit)
+            assert len(page.tasks) <= limit
+            if len(page.tasks) < limit and page.older is not None:
+                assert page.is_cut, wanted
+            listed += page.tasks
+            if page.older is None:
+                break
+            assert before is None or page.older < before
+            before, pages = page.older, pages + 1
+            assert pages < 200, wanted
+        assert listed == every(filled, **wanted), wanted
+
+
+@pytest.mark.parametrize(("scan", "limit"), [(2, 2), (5, 3), (10_000, 3), (10_000, 7)])
+def test_the_way_back_has_each_task_once(filled, monkeypatch, scan, limit):
+    monkeypatch.setattr(task_pages, "SCAN", scan)
+    for wanted in FILTERS:
+        listed, after = [], UUID(int=0)
+        while after is not None:
+            page = filled.frozen.task_page(**wanted, after=after, limit=limit)
+            assert page.older is not None
+            listed = page.tasks + listed
+            assert page.newer is None or page.newer > after
+            after = page.newer
+        assert listed == every(filled, **wanted), wanted
+
+
+def test_a_page_knows_the_pages_beside_it(filled):
+    first = filled.frozen.task_page(limit=10)
+    second = filled.frozen.task_page(limit=10, before=first.older)
+    third = filled.frozen.task_page(limit=10, before=second.older)
+    assert first.newer is None
+    assert filled.frozen.task_page(limit=10, after=third.newer).tasks == second.tasks
+    back = filled.frozen.task_page(limit=10, after=second.newer)
+    assert (back.tasks, back.newer, back.is_cut) == (first.tasks, None, False)
+    assert filled.frozen.task_page(limit=10, before=back.older).tasks == second.tasks
+    behind = filled.frozen.task_page(before=id_at(-1))
+    assert behind == TaskPage(tasks=[], older=None, newer=behind.newer, is_cut=False)
+    assert filled.frozen.task_page(limit=3, after=behind.newer).tasks[-1] == filled.frozen.tasks()[-1]
+
+
+def test_the_list_of_running_and_failed_tasks_goes_on_behind_a_look(filled, monkeypatch):
+    monkeypatch.setattr(task_pages, "SCAN", 2)
+    for status in (RUNNING, FAILED):
+        wanted = {"status": status, "task": "t1"}
+        found = every(filled, **wanted)
+        assert len(found) > 2
+        assert filled.frozen.tasks(**wanted, limit=2) == found[:2]
+        assert filled.frozen.tasks(**wanted) == found
+        assert filled.frozen.tasks(**wanted, after=UUID(int=0), limit=2) == found[-2:]
+
+
+def test_what_is_no_filter_is_refused(database):
+    wrong = (
+        {"status": "Ready"},
+        {"before": "0190"},
+        {"worker": "me"},
+        {"since": NOON.replace(tzinfo=None)},
+        {"limit": 0},
+        {"key": "\0"},
+    )
+    for one in wrong:
+        with pytest.raises(InvalidArgument):
+            database.frozen.task_page(**one)

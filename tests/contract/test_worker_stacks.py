@@ -1,0 +1,113 @@
+"""SIGUSR1 on a worker prints what its threads do, and disturbs nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from outboxq.model import TaskStatus
+from tests.waiting import until
+
+pytestmark = [pytest.mark.in_turn, pytest.mark.slow]
+
+APPLICATION = """
+import os, time
+from outboxq import Outbox
+
+outbox = Outbox()
+
+@outbox.task(name="tests.wait")
+def wait_for_the_file() -> str:
+    open("begun", "x").close()
+    while not os.path.exists("go"):
+        time.sleep(0.05)
+    return "undisturbed"
+"""
+OWN_HANDLER = """
+import signal
+signal.signal(signal.SIGUSR1, lambda *_: print("mine", flush=True))
+"""
+
+
+@contextmanager
+def worker(database, *words: str, application: str = APPLICATION):
+    Path("app.py").write_text(application)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
+    environment |= {"OUTBOXQ_DATABASE_URL": database.url, "PYTHONWARNINGS": "error"}
+    command = [sys.executable, "-m", "outboxq", "worker", "app", *words]
+    with Path("log").open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+            for pid in (running.pid, *map(int, re.findall(r"\(pid (\d+)\) started", printed()))):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def printed() -> str:
+    return Path("log").read_text()
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def status(database, task_id):
+    return database.store.get(task_id).status
+
+
+def test_the_stacks_of_all_threads_and_the_running_tasks_are_printed(database):
+    task_id = database.add(database.store, task_name="tests.wait").id
+    with worker(database) as running:
+        until(Path("begun").exists)
+        for times in (1, 2):
+            running.send_signal(signal.SIGUSR1)
+            until(lambda times=times: printed().count(f"running: task {task_id} (tests.wait)") == times)
+        assert printed().count("in wait_for_the_file") == 2
+        assert "most recent call first" in printed()
+        Path("go").touch()
+        until(lambda: status(database, task_id) is TaskStatus.COMPLETED)
+        running.send_signal(signal.SIGUSR1)
+        until(lambda: "no task is running" in printed())
+        running.terminate()
+        assert running.wait(60) == 0
+    task = database.store.get(task_id)
+    assert (task.attempt, task.result) == (1, '"undisturbed"')
+
+
+def test_the_supervisor_passes_the_signal_on_to_each_process(database):
+    with worker(database, "--processes", "2") as running:
+        until(lambda: printed().count("outboxq.worker worker") >= 2)
+        running.send_signal(signal.SIGUSR1)
+        until(lambda: printed().count("no task is running") == 2)
+        running.terminate()
+        assert running.wait(60) == 0
+
+
+def test_a_process_that_starts_is_not_killed_by_the_signal(database):
+    with worker(database, "--processes", "2") as running:
+        until(lambda: printed().count("started") >= 2)  # the processes, which import still
+        running.send_signal(signal.SIGUSR1)
+        until(lambda: printed().count("outboxq.worker worker") >= 2)
+        assert "killed" not in printed()
+        running.terminate()
+        assert running.wait(60) == 0
+
+
+def test_a_handler_of_the_application_stays(database):
+    with worker(database, application=OWN_HANDLER + APPLICATION) as running:
+        until(lambda: "outboxq.worker worker" in printed())
+        running.send_signal(signal.SIGUSR1)
+        until(lambda: "mine" in printed())
+        assert "most recent call first" not in printed()
+        running.terminate()
+        assert running.wait(60) == 0

@@ -1,0 +1,113 @@
+"""A process of test_dashboard_page.py: the Django project of the page, in the working directory."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from pathlib import Path
+from urllib.parse import urlencode
+
+import django
+from django.conf import settings
+
+settings.configure(
+    SECRET_KEY="of a test",
+    USE_TZ=True,
+    ALLOWED_HOSTS=["testserver"],
+    ROOT_URLCONF="urls",
+    DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+    DATABASES={
+        "default": {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": "project.db",
+            "OPTIONS": {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode=WAL;"},
+        }
+    },
+    INSTALLED_APPS=[
+        "django.contrib.auth",
+        "django.contrib.contenttypes",
+        "django.contrib.sessions",
+        "outboxq.contrib.django",
+    ],
+    MIDDLEWARE=[
+        "django.middleware.security.SecurityMiddleware",
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.middleware.common.CommonMiddleware",
+        "django.middleware.csrf.CsrfViewMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.middleware.clickjacking.XFrameOptionsMiddleware",
+        "django.middleware.gzip.GZipMiddleware",
+    ],
+    PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
+)
+sys.path.insert(0, "")
+django.setup()
+
+from django.contrib.auth.models import Permission, User  # noqa: E402
+from django.core.management import call_command  # noqa: E402
+from django.db import connections  # noqa: E402
+from django.test import Client  # noqa: E402
+
+from outboxq.contrib.django import outboxes  # noqa: E402
+from outboxq.contrib.django.dashboard import ACT, VIEW  # noqa: E402
+
+PAGE = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
+
+
+def user(name: str, *permissions: str) -> Client:
+    """A browser in which this person is logged in."""
+    made = User.objects.create_user(name)
+    for one in permissions:
+        app, _, codename = one.partition(".")
+        made.user_permissions.add(Permission.objects.get(content_type__app_label=app, codename=codename))
+    found = Client(enforce_csrf_checks=True)
+    found.force_login(made)
+    return found
+
+
+def csrf(text: str) -> str:
+    return re.search(r'name="csrf" value="([^"]+)"', text)[1]
+
+
+def main() -> None:
+    call_command("migrate", verbosity=0)
+    outboxes["default"].store.queues.pause("mail/täglich")
+    assert all(f"`{one}`" in PAGE for one in (VIEW, *ACT)), "the page names the permissions"
+
+    stranger = Client().get("/outboxq/queues?a=b")
+    assert (stranger.status_code, stranger["Location"]) == (302, "/accounts/login/?next=/outboxq/queues%3Fa%3Db")
+    logging.disable(logging.WARNING)
+    assert user("someone").get("/outboxq/").status_code == 403
+    reader = user("reader", VIEW)
+    actor = user("actor", VIEW, *ACT)
+    for client in (reader, actor):
+        page = client.get("/outboxq/")
+        assert page.status_code == 200, page.text
+        assert page["Content-Security-Policy"].startswith("default-src 'none'")
+        assert 'href="/outboxq/queues"' in page.text
+        style = re.search(r'href="(/outboxq/static/[^"]+\.css)"', page.text)[1]
+        assert client.get(style)["Content-Type"].startswith("text/css")
+        tag = {"HTTP_IF_NONE_MATCH": page["ETag"], "HTTP_ACCEPT_ENCODING": "gzip"}
+        assert client.get("/outboxq/", **tag).status_code == 304
+        assert client.head("/outboxq/").status_code == 200
+        assert client.get("/outboxq/nothing").status_code == 404
+        assert client.get("/outboxq/api/queues.json").json()
+    page = actor.get("/outboxq/queue", {"name": "mail/täglich"})
+    assert page.status_code == 200, page.text
+    action = re.search(r'action="(/outboxq/[^"]*resume[^"]*)"', page.text)[1]
+
+    def resume(client: Client, token: str) -> int:
+        sent = urlencode({"csrf": token, "name": "mail/täglich"})
+        return client.post(action, sent, content_type="application/x-www-form-urlencoded").status_code
+
+    assert (resume(actor, "wrong"), resume(reader, csrf(page.text))) == (403, 403)
+    assert [one.queue for one in outboxes["default"].store.queues.settings() if one.paused_at] == ["mail/täglich"]
+    assert resume(actor, csrf(page.text)) == 303
+    assert 'class="notice' in actor.get("/outboxq/").text
+    assert not [one for one in outboxes["default"].store.queues.settings() if one.paused_at]
+    connections.close_all()
+    print("done")
+
+
+main()

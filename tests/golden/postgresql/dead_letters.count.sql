@@ -1,0 +1,21 @@
+SELECT count(*) AS tasks
+FROM (
+    SELECT 1 AS one
+    FROM dead_letters
+    WHERE
+        dead_letters.failed_at >= %(since)s::TIMESTAMP WITH TIME ZONE
+        AND dead_letters.failed_at < %(until)s::TIMESTAMP WITH TIME ZONE
+        AND (%(queue)s::VARCHAR IS NULL OR dead_letters.queue = %(queue)s::VARCHAR)
+        AND (%(task_name)s::VARCHAR IS NULL OR dead_letters.task_name = %(task_name)s::VARCHAR)
+        AND (%(topic)s::VARCHAR IS NULL OR dead_letters.topic = %(topic)s::VARCHAR)
+        AND (%(partition_key)s::VARCHAR IS NULL OR dead_letters.partition_key = %(partition_key)s::VARCHAR)
+        AND (
+            %(exception)s::VARCHAR IS NULL
+                OR dead_letters.exception = %(exception)s::VARCHAR
+                OR substr(
+                    dead_letters.exception,
+                    length(dead_letters.exception) - length(%(exception)s::VARCHAR)
+                ) = %(exception_end)s::VARCHAR
+        )
+    LIMIT %(limit)s::BIGINT
+) AS "some"

@@ -1,0 +1,34 @@
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+)
+SELECT
+    seen.last,
+    CAST(seen.sum AS TEXT) AS events,
+    there.live,
+    there.started,
+    of_queue_settings.rows AS queue_settings_rows,
+    of_queue_settings.changed AS queue_settings_changed,
+    (SELECT max(task_metrics.at) AS max_1 FROM task_metrics) AS metrics_at,
+    (SELECT max(queue_samples.at) AS max_2 FROM queue_samples) AS samples_at
+FROM
+    (
+        SELECT max(newest.sequence_num) AS last, sum(newest.sequence_num) AS sum
+        FROM (
+            SELECT execution_events.sequence_num AS sequence_num
+            FROM execution_events
+            ORDER BY execution_events.sequence_num DESC
+            LIMIT 200
+        ) AS newest
+    ) AS seen,
+    (
+        SELECT
+            count(*) FILTER (
+                WHERE workers.last_seen_at >= (SELECT clock.now FROM clock) + %(live_since)s * interval '1 second'
+            ) AS live,
+            max(workers.started_at) AS started
+        FROM workers
+    ) AS there,
+    (
+        SELECT count(*) AS rows, max(queue_settings.updated_at) AS changed
+        FROM queue_settings
+    ) AS of_queue_settings

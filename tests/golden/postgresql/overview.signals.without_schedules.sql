@@ -1,0 +1,173 @@
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+)
+SELECT
+    found.kind,
+    found.name,
+    found.detail,
+    found.task_id,
+    found.number_1,
+    found.number_2,
+    found.number_3,
+    found.number_4,
+    found.number_5,
+    found.seconds,
+    found.at,
+    found.other_at
+FROM (
+    SELECT
+        'now' AS kind,
+        CAST(NULL AS TEXT) AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS UUID) AS task_id,
+        CAST(NULL AS BIGINT) AS number_1,
+        CAST(NULL AS BIGINT) AS number_2,
+        CAST(NULL AS BIGINT) AS number_3,
+        CAST(NULL AS BIGINT) AS number_4,
+        CAST(NULL AS BIGINT) AS number_5,
+        CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        (SELECT clock.now FROM clock) AS at,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+    UNION ALL
+    SELECT
+        'running' AS kind,
+        task_leases.queue AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS UUID) AS task_id,
+        CAST(count(*) AS BIGINT) AS number_1,
+        CAST(NULL AS BIGINT) AS number_2,
+        CAST(NULL AS BIGINT) AS number_3,
+        CAST(NULL AS BIGINT) AS number_4,
+        CAST(NULL AS BIGINT) AS number_5,
+        CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+    FROM task_leases
+    GROUP BY task_leases.queue
+    UNION ALL
+    SELECT
+        'failed' AS kind,
+        listed.queue AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS UUID) AS task_id,
+        CAST(count(*) AS BIGINT) AS number_1,
+        CAST(NULL AS BIGINT) AS number_2,
+        CAST(NULL AS BIGINT) AS number_3,
+        CAST(NULL AS BIGINT) AS number_4,
+        CAST(NULL AS BIGINT) AS number_5,
+        CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+    FROM (
+        SELECT dead_letters.queue AS queue
+        FROM dead_letters
+        LIMIT %(most)s::BIGINT
+    ) AS listed
+    GROUP BY listed.queue
+    UNION ALL
+    SELECT
+        'failed_lately' AS kind,
+        lately.queue AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS UUID) AS task_id,
+        CAST(count(*) AS BIGINT) AS number_1,
+        CAST(NULL AS BIGINT) AS number_2,
+        CAST(NULL AS BIGINT) AS number_3,
+        CAST(NULL AS BIGINT) AS number_4,
+        CAST(NULL AS BIGINT) AS number_5,
+        CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        max(lately.failed_at) AS at,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+    FROM (
+        SELECT dead_letters.queue AS queue, dead_letters.failed_at AS failed_at
+        FROM dead_letters
+        WHERE dead_letters.failed_at >= (SELECT clock.now FROM clock) + %(failed_since)s * interval '1 second'
+        ORDER BY dead_letters.failed_at DESC
+        LIMIT %(most)s::BIGINT
+    ) AS lately
+    GROUP BY lately.queue
+    UNION ALL
+    SELECT
+        'held' AS kind,
+        "some".queue AS name,
+        "some".partition_key AS detail,
+        "some".task_execution_id AS task_id,
+        CAST(NULL AS BIGINT) AS number_1,
+        CAST(NULL AS BIGINT) AS number_2,
+        CAST(NULL AS BIGINT) AS number_3,
+        CAST(NULL AS BIGINT) AS number_4,
+        CAST(NULL AS BIGINT) AS number_5,
+        CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+    FROM (
+        SELECT
+            held.queue AS queue,
+            held.partition_key AS partition_key,
+            held.task_execution_id AS task_execution_id,
+            held.held AS held
+        FROM (
+            SELECT
+                partition_claims.queue AS queue,
+                partition_claims.partition_key AS partition_key,
+                partition_claims.task_execution_id AS task_execution_id,
+                partition_claims.held AS held
+            FROM partition_claims
+            WHERE partition_claims.held
+            LIMIT 1000
+        ) AS held
+        WHERE (
+            SELECT 1
+            FROM task_outbox AS entry
+            WHERE entry.queue = held.queue AND entry.partition_key = held.partition_key
+            LIMIT 1
+        ) IS NOT NULL
+        LIMIT 100
+    ) AS "some"
+    UNION ALL
+    SELECT
+        'settings' AS kind,
+        queue_settings.queue AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS UUID) AS task_id,
+        CAST(queue_settings.concurrency_limit AS BIGINT) AS number_1,
+        CAST(queue_settings.rate_limit AS BIGINT) AS number_2,
+        CAST(CASE WHEN queue_settings.fair THEN %(param_1)s::INTEGER ELSE %(param_2)s::INTEGER END AS BIGINT) AS number_3,
+        CAST(NULL AS BIGINT) AS number_4,
+        CAST(NULL AS BIGINT) AS number_5,
+        queue_settings.rate_seconds AS seconds,
+        queue_settings.paused_at AS at,
+        queue_settings.updated_at AS other_at
+    FROM queue_settings
+    UNION ALL
+    SELECT
+        'sample' AS kind,
+        last.queue AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS UUID) AS task_id,
+        CAST(last.ready AS BIGINT) AS number_1,
+        CAST(last.delayed AS BIGINT) AS number_2,
+        CAST(last.running AS BIGINT) AS number_3,
+        CAST(last.failed AS BIGINT) AS number_4,
+        CAST(CASE WHEN last.exact THEN %(param_3)s::INTEGER ELSE %(param_4)s::INTEGER END AS BIGINT) AS number_5,
+        CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        last.at AS at,
+        last.oldest_ready_at AS other_at
+    FROM (
+        SELECT
+            queue_samples.at AS at,
+            queue_samples.queue AS queue,
+            queue_samples.ready AS ready,
+            queue_samples.delayed AS delayed,
+            queue_samples.running AS running,
+            queue_samples.failed AS failed,
+            queue_samples.oldest_ready_at AS oldest_ready_at,
+            queue_samples.exact AS exact
+        FROM queue_samples
+        WHERE queue_samples.at = (
+            SELECT max(queue_samples.at) AS max_1
+            FROM queue_samples
+            WHERE queue_samples.at <= (SELECT clock.now FROM clock)
+        )
+    ) AS last
+) AS found

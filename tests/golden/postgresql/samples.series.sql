@@ -1,0 +1,55 @@
+WITH
+    steps AS (
+        SELECT batch.begins_at AS begins_at, batch.ends_at AS ends_at, batch.ordinal AS ordinal
+        FROM unnest(
+            %(steps_begins_at)s::TIMESTAMP WITH TIME ZONE[],
+            %(steps_ends_at)s::TIMESTAMP WITH TIME ZONE[]
+        ) WITH ORDINALITY AS batch(begins_at, ends_at, ordinal)
+    ),
+    moments AS MATERIALIZED (
+        SELECT
+            steps.begins_at AS begins_at,
+            (
+                SELECT max(queue_samples.at) AS max_1
+                FROM queue_samples
+                WHERE queue_samples.at >= steps.begins_at AND queue_samples.at < steps.ends_at
+            ) AS at
+        FROM steps
+    )
+SELECT
+    moments.begins_at AS begins_at,
+    sum(
+        CAST(
+            CASE
+                WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.ready
+                ELSE 0
+            END AS DOUBLE PRECISION
+        )
+    ) AS ready,
+    sum(
+        CAST(
+            CASE
+                WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.delayed
+                ELSE 0
+            END AS DOUBLE PRECISION
+        )
+    ) AS delayed,
+    sum(
+        CAST(
+            CASE
+                WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.running
+                ELSE 0
+            END AS DOUBLE PRECISION
+        )
+    ) AS running,
+    sum(
+        CAST(
+            CASE
+                WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.failed
+                ELSE 0
+            END AS DOUBLE PRECISION
+        )
+    ) AS failed
+FROM moments
+JOIN queue_samples ON queue_samples.at = moments.at
+GROUP BY moments.begins_at

@@ -1,0 +1,6 @@
+SELECT task_outbox.task_execution_id AS id
+FROM task_outbox
+WHERE task_outbox.task_execution_id >= %(from_id)s::UUID AND task_outbox.task_execution_id < %(to_id)s::UUID
+ORDER BY task_outbox.task_execution_id DESC
+LIMIT 2
+OFFSET %(scan)s::BIGINT - 1

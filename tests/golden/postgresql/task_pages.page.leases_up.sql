@@ -1,0 +1,75 @@
+WITH page AS MATERIALIZED (
+    SELECT looked.id AS id
+    FROM (
+        SELECT task_leases.task_execution_id AS id, task_leases.queue AS queue
+        FROM task_leases
+        WHERE
+            task_leases.task_execution_id >= %(from_id)s::UUID
+            AND task_leases.task_execution_id < %(to_id)s::UUID
+            AND (%(queue)s::VARCHAR IS NULL OR task_leases.queue = %(queue)s::VARCHAR)
+            AND (%(worker)s::UUID IS NULL OR task_leases.worker_id = %(worker)s::UUID)
+    ) AS looked
+    WHERE
+        (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)
+        AND (
+            %(task_name)s::VARCHAR IS NULL
+                OR (
+                    SELECT execution.task_name
+                    FROM task_executions AS execution
+                    WHERE execution.id = looked.id
+                ) = %(task_name)s::VARCHAR
+        )
+        AND (
+            %(partition_key)s::VARCHAR IS NULL
+                OR (
+                    SELECT execution.partition_key
+                    FROM task_executions AS execution
+                    WHERE execution.id = looked.id
+                ) = %(partition_key)s::VARCHAR
+        )
+        AND (
+            %(topic)s::VARCHAR IS NULL
+                OR (
+                    SELECT execution.topic
+                    FROM task_executions AS execution
+                    WHERE execution.id = looked.id
+                ) = %(topic)s::VARCHAR
+        )
+    ORDER BY looked.id
+    LIMIT %(limit)s::BIGINT
+)
+SELECT
+    task_executions.id,
+    task_executions.pipeline_execution_id,
+    task_executions.task_name,
+    task_executions.queue,
+    task_executions.topic,
+    task_executions.partition_key,
+    task_executions.position,
+    task_executions.priority,
+    task_executions.args,
+    task_executions.headers,
+    task_executions.status,
+    task_executions.attempt,
+    task_executions.max_attempts,
+    task_executions.recovery_attempts,
+    task_executions.lease_seconds,
+    task_executions.timeout_seconds,
+    task_executions.lease_token,
+    task_executions.worker_id,
+    task_executions.cancel_requested_at,
+    task_executions.on_dead_letter,
+    task_executions.expires_at,
+    task_executions.retry_at,
+    task_executions.first_started_at,
+    task_executions.started_at,
+    task_executions.completed_at,
+    task_executions.created_at,
+    task_executions.updated_at,
+    task_executions.last_error,
+    task_executions.result,
+    task_leases.lease_expires_at
+FROM task_executions
+LEFT OUTER JOIN task_leases ON task_leases.task_execution_id = task_executions.id
+WHERE task_executions.id = any(array((SELECT page.id FROM page)))
+ORDER BY task_executions.id DESC

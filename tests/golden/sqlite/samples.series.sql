@@ -1,0 +1,55 @@
+WITH
+    steps AS MATERIALIZED (
+        SELECT
+            steps_rows."key" AS ordinal,
+            json_extract(steps_rows.value, '$[0]') AS begins_at,
+            json_extract(steps_rows.value, '$[1]') AS ends_at
+        FROM json_each(:steps) AS steps_rows
+    ),
+    moments AS MATERIALIZED (
+        SELECT
+            steps.begins_at AS begins_at,
+            (
+                SELECT max(queue_samples.at) AS max_1
+                FROM queue_samples
+                WHERE queue_samples.at >= steps.begins_at AND queue_samples.at < steps.ends_at
+            ) AS at
+        FROM steps
+    )
+SELECT
+    moments.begins_at AS begins_at,
+    sum(
+        CAST(
+            CASE
+                WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.ready
+                ELSE 0
+            END AS DOUBLE
+        )
+    ) AS ready,
+    sum(
+        CAST(
+            CASE
+                WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.delayed
+                ELSE 0
+            END AS DOUBLE
+        )
+    ) AS delayed,
+    sum(
+        CAST(
+            CASE
+                WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.running
+                ELSE 0
+            END AS DOUBLE
+        )
+    ) AS running,
+    sum(
+        CAST(
+            CASE
+                WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.failed
+                ELSE 0
+            END AS DOUBLE
+        )
+    ) AS failed
+FROM moments
+JOIN queue_samples ON queue_samples.at = moments.at
+GROUP BY moments.begins_at

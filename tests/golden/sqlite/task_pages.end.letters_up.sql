@@ -1,0 +1,6 @@
+SELECT dead_letters.task_execution_id AS id
+FROM dead_letters
+WHERE dead_letters.task_execution_id >= :from_id AND dead_letters.task_execution_id < :to_id
+ORDER BY dead_letters.task_execution_id
+LIMIT 2
+OFFSET :scan - 1

@@ -1,0 +1,28 @@
+SELECT found.id
+FROM (
+    SELECT anon_1.id AS id
+    FROM (
+        SELECT
+            task_outbox.task_execution_id AS id,
+            task_outbox.queue AS queue,
+            task_outbox.partition_key AS partition_key,
+            task_outbox.topic AS topic
+        FROM task_outbox
+        WHERE task_outbox.queue = :queue AND task_outbox.partition_key IS NULL
+        LIMIT 1
+        OFFSET :scan
+    ) AS anon_1
+    UNION ALL
+    SELECT anon_2.id AS id
+    FROM (
+        SELECT
+            task_outbox.task_execution_id AS id,
+            task_outbox.queue AS queue,
+            task_outbox.partition_key AS partition_key,
+            task_outbox.topic AS topic
+        FROM task_outbox
+        WHERE task_outbox.queue = :queue AND task_outbox.partition_key IS NOT NULL
+        LIMIT 1
+        OFFSET :scan
+    ) AS anon_2
+) AS found

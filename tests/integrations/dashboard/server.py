@@ -1,0 +1,17 @@
+"""A dashboard in a process of its own, whose processor time is measured: `server.py DATABASE_URL`.
+
+It prints its address, and ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from outboxq import Outbox
+from outboxq.web import application
+from tests.integrations.dashboard.serving import Site
+
+if __name__ == "__main__":
+    with Site(application(Outbox(sys.argv[1]), allow_actions=True)) as site:
+        print(site.url, flush=True)
+        sys.stdin.read()

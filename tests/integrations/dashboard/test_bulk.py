@@ -1,0 +1,201 @@
+"""Changes of many tasks at once, from the question to the task that does it."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from outboxq.errors import NotPermitted
+from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.task.bulk import BULK, BULK_QUEUE, Selection
+from outboxq.web.pages import bulk
+from tests.integrations.dashboard.test_cures import HOUR, WORK, Stage
+
+pytestmark = pytest.mark.in_turn
+
+
+@pytest.fixture
+def stage(database):
+    return Stage(database)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Let a request change two at most, so that three need the task."""
+    monkeypatch.setattr(bulk, "_AT_ONCE", 2)
+
+
+def failed(stage, number, error="SMTPError: code 451", **fields):
+    """So many dead letters."""
+    ids = [stage.add(n, **fields) for n in range(number)]
+    queues = [fields.get("queue", "default")]
+    while claims := stage.store.claim_ready_task(100, worker_id=stage.worker, queues=queues):
+        ends = {"error": error, "exception": f"smtplib.{error.partition(':')[0]}"}
+        outcomes = [Outcome(claim=one, event_type=EventType.FAILED, error=error, data=ends) for one in claims]
+        assert not stage.store.finish(outcomes)
+    return ids
+
+
+def statuses(stage, ids):
+    return {stage.status(one) for one in ids}
+
+
+def bulk_tasks(stage):
+    return stage.store.tasks(task=BULK)
+
+
+def test_a_group_is_redriven_after_a_question_that_counts_it(stage):
+    mine = failed(stage, 3, "SMTPError: code 451 for 7@example.com")
+    others = failed(stage, 1, "ValueError: no")
+    stage.visitor.go("/failures")
+    assert "SMTPError: code … for …" in stage.visitor.text
+    group = next(one for one in stage.store.dead_letters.groups().groups if one.count == 3)
+    stage.visitor.go(f"/failures/{group.id}").follow("Redrive all …")
+    assert f"3 dead letters of {WORK} that failed with SMTPError" in stage.visitor.text
+    stage.visitor.press("Redrive 3", reason="the mail server is back")
+    assert "3 were redriven." in stage.visitor.text
+    assert statuses(stage, mine) == {TaskStatus.READY}
+    assert statuses(stage, others) == {TaskStatus.FAILED}
+    assert stage.store.history(mine[0])[-1].event_data["reason"] == "the mail server is back (in the dashboard)"
+    assert bulk_tasks(stage) == []
+
+
+def test_dead_letters_are_discarded_by_a_filter_that_a_person_types(stage):
+    mine, others = failed(stage, 2, queue="mail"), failed(stage, 1)
+    stage.visitor.go("/failures").press("Count them …", action="discard", queue="mail", exception="SMTPError")
+    assert "2 dead letters in the queue 'mail' that failed with 'SMTPError'" in stage.visitor.text
+    stage.visitor.press("Discard 2", tick=True)
+    assert statuses(stage, mine) == {TaskStatus.CANCELLED}
+    assert statuses(stage, others) == {TaskStatus.FAILED}
+
+
+def test_what_fails_after_the_question_is_left_alone(stage):
+    mine = failed(stage, 2)
+    stage.visitor.go(f"/bulk?action=discard&task={WORK}")
+    later = failed(stage, 1)
+    stage.visitor.press("Discard 2", tick=True)
+    assert "2 were discarded." in stage.visitor.text
+    assert statuses(stage, mine) == {TaskStatus.CANCELLED}
+    assert statuses(stage, later) == {TaskStatus.FAILED}
+
+
+def test_what_cannot_be_undone_is_not_done_before_the_box_is_ticked(stage):
+    mine = failed(stage, 2)
+    stage.visitor.go(f"/bulk?action=discard&task={WORK}").press("Discard 2")
+    assert stage.visitor.status == 400
+    assert "Nothing was done: tick the box" in stage.visitor.text
+    assert statuses(stage, mine) == {TaskStatus.FAILED}
+
+
+def test_a_second_click_on_a_small_change_finds_nothing(stage):
+    failed(stage, 2)
+    stage.visitor.go("/bulk?action=redrive").again("Redrive 2")
+    assert "Nothing was done: nothing matches any more." in stage.visitor.text
+
+
+def test_tasks_are_cancelled_by_the_filter_of_the_list(stage):
+    mine, other = [stage.add(queue="mail", delay=HOUR) for _ in range(2)], stage.add()
+    stage.visitor.go("/tasks?queue=mail").follow("Cancel all that match …")
+    assert "2 waiting or running tasks in the queue 'mail'" in stage.visitor.text
+    stage.visitor.press("Cancel 2", tick=True)
+    assert statuses(stage, mine) == {TaskStatus.CANCELLED}
+    assert stage.status(other) is TaskStatus.READY
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("action=cancel", "cancel needs a filter here"),
+        ("action=discard", "discard needs a filter here"),
+        ("action=delete&queue=a", "there is no action 'delete'"),
+        ("action=cancel&queue=a&exception=E", "cancel takes no filter exception"),
+        ("action=cancel&queue=a&state=failed", "only ready and running tasks can be cancelled"),
+        ("action=redrive&since=soon", "since is no time"),
+        ("action=redrive&group=7", "16 hexadecimal digits"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(stage, query, sentence):
+    failed(stage, 1)
+    assert sentence in stage.visitor.go(f"/bulk?{query}").text
+    assert stage.visitor.status == 400
+
+
+def test_many_are_changed_by_a_task_and_its_page_says_how_far_it_is(stage, few):
+    stage.present(task_names=[WORK, BULK])
+    mine = failed(stage, 5, queue="mail")
+    stage.visitor.go("/bulk?action=discard&queue=mail")
+    assert "are changed by a task of the queue outboxq" in stage.visitor.text
+    assert "No live worker" not in stage.visitor.text
+    stage.visitor.press("Discard 5", tick=True, reason="gone")
+    (task,) = bulk_tasks(stage)
+    assert task.queue == BULK_QUEUE
+    assert stage.visitor.path == f"/tasks/{task.id}"
+    assert "Discard all dead letters in the queue 'mail', as of" in stage.visitor.text
+    assert "5 still match." in stage.visitor.text
+    later = failed(stage, 1, queue="mail")
+    stage.work(queues=[BULK_QUEUE])
+    assert statuses(stage, mine) == {TaskStatus.CANCELLED}
+    assert statuses(stage, later) == {TaskStatus.FAILED}
+    assert "Its last run changed 5." in stage.page(task.id).text
+    assert stage.store.history(mine[0])[-1].event_data["reason"] == "gone (in the dashboard)"
+
+
+def test_a_second_click_on_a_large_change_is_the_same_task(stage, few):
+    failed(stage, 3)
+    stage.visitor.go("/bulk?action=redrive").again("Redrive 3")
+    (task,) = bulk_tasks(stage)
+    assert stage.visitor.path == f"/tasks/{task.id}"
+
+
+def test_the_question_says_that_no_live_worker_takes_the_task(stage, few):
+    failed(stage, 3)
+    stage.visitor.go("/bulk?action=redrive")
+    assert "No live worker takes tasks of the queue outboxq" in stage.visitor.text
+    assert stage.visitor.page.commands == ["outboxq worker APP -q outboxq"]
+    stage.visitor.press("Redrive 3")
+    assert "What it changes" in stage.visitor.text
+    assert "No live worker" in stage.visitor.text
+
+
+def test_a_worker_that_ends_in_the_middle_leaves_the_rest_to_the_next(stage, few, monkeypatch):
+    monkeypatch.setattr("outboxq.store.cancelling.BATCH", 2)
+    mine = [stage.add(n, queue="mail", delay=HOUR) for n in range(5)]
+    stage.visitor.go("/bulk?action=cancel&queue=mail").press("Cancel 5", tick=True)
+    (task,) = bulk_tasks(stage)
+    claim = stage.claim(queues=[BULK_QUEUE], lease=HOUR / 3600)
+    arguments = stage.store.get(task.id).args
+    asked = iter([False, True])  # the process dies after the first batch
+    wanted = Selection.of_json(json.loads(arguments)["selection"])
+    assert wanted.run(stage.store, reason="x", stop=lambda: next(asked)) == 2
+    stage.store.release(claim)
+    stage.work(queues=[BULK_QUEUE])
+    assert statuses(stage, mine) == {TaskStatus.CANCELLED}
+    assert [len(stage.store.history(one)) for one in mine] == [2] * 5
+    assert stage.store.get(task.id).result == "3"
+
+
+def test_a_role_without_the_rights_fails_the_task_at_once_and_says_which(stage, few, monkeypatch, caplog):
+    failed(stage, 3)
+    stage.visitor.go("/bulk?action=redrive").press("Redrive 3")
+    (task,) = bulk_tasks(stage)
+
+    def refused(*_args, **_options):
+        raise NotPermitted("the role worker lacks DELETE on dead_letters; run: outboxq grants --role operator worker")
+
+    monkeypatch.setattr("outboxq.store.dead_letters.DeadLetters.redrive_all", refused)
+    with caplog.at_level(logging.CRITICAL):
+        stage.work(queues=[BULK_QUEUE])
+    assert stage.status(task.id) is TaskStatus.FAILED
+    assert "run: outboxq grants --role operator worker" in stage.page(task.id).text
+
+
+def test_no_one_starts_it_who_may_not_act(stage):
+    mine = failed(stage, 2)
+    stage.look(allow_actions=False)
+    stage.visitor.go("/bulk?action=redrive")
+    assert "read-only" in stage.visitor.text
+    assert stage.visitor.page.buttons() == []
+    assert stage.visitor._client.post("/bulk/start", data={"action": "redrive"}).status_code == 403
+    assert statuses(stage, mine) == {TaskStatus.FAILED}

@@ -1,0 +1,259 @@
+"""From the pages alone: why a task does not run, in each case that `explain` tells, and what cures it."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq import Outbox, RetryPolicy
+from outboxq.database.tables import task_leases
+from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
+from outboxq.model.uuid7 import uuid7
+from outboxq.web import application
+from tests.integrations.dashboard.visiting import Visitor
+
+pytestmark = pytest.mark.in_turn
+
+HOUR = timedelta(hours=1)
+WORK = "shop.work"
+
+
+class Stage:
+    """An application with one task, its dashboard, a person who looks at that, and a live worker that does nothing."""
+
+    def __init__(self, database) -> None:
+        self.database, self.store, self.ran = database, database.store, []
+        self.outbox = Outbox(database.engine)
+        self.outbox.task(name=WORK, retry=RetryPolicy.never())(lambda n=0: self.ran.append(n))
+        self.look()
+        self.worker = uuid4()
+        self.present()
+
+    def look(self, **options) -> None:
+        """Have the person look at a dashboard of these options."""
+        self.dashboard = application(self.outbox, **{"allow_actions": True, **options})
+        self.visitor = Visitor(self.dashboard)
+
+    def present(self, worker_id=None, **said) -> None:
+        said = {"label": "web-1:7", "concurrency": 4, "task_names": [WORK], **said}
+        self.store.workers.register(worker_id or self.worker, **said)
+
+    def add(self, number=0, **fields):
+        task = NewTask(id=uuid7(), task_name=WORK, args=f'{{"n": {number}}}', **fields)
+        return self.store.enqueue(task).id
+
+    def claim(self, **options):
+        (claim,) = self.store.claim_ready_task(1, **{"worker_id": self.worker, **options})
+        return claim
+
+    def end(self, claim, kind, **fields) -> None:
+        assert not self.store.finish([Outcome(claim=claim, event_type=kind, **fields)])
+
+    def page(self, task_id):
+        """Go to the page of a task, and not to one that the dashboard made up to two seconds ago."""
+        self.dashboard._freshness.forget()
+        return self.visitor.go(f"/tasks/{task_id}")
+
+    def work(self, **options) -> None:
+        """Have a worker run all that can be claimed."""
+        assert self.outbox.worker(notifications=False, concurrency=2, **options).run(burst=True) == 0
+
+    def status(self, task_id) -> TaskStatus:
+        return self.store.get(task_id).status
+
+    def is_done(self, *task_ids) -> None:
+        self.work()
+        assert {self.status(one) for one in task_ids} == {TaskStatus.COMPLETED}
+        assert "It completed at" in self.page(task_ids[0]).text
+
+
+@pytest.fixture
+def stage(database):
+    return Stage(database)
+
+
+def test_a_paused_queue_is_resumed(stage):
+    task = stage.add(queue="mail")
+    stage.store.queues.pause("mail")
+    assert "Its queue is paused since" in stage.page(task).text
+    stage.visitor.press("Resume it")
+    stage.is_done(task)
+
+
+def test_a_key_that_a_dead_letter_holds_is_freed(stage):
+    key = {"partition_key": "k", "on_dead_letter": OnDeadLetter.HOLD}
+    first, second = stage.add(1, **key), stage.add(2, **key)
+    stage.end(stage.claim(), EventType.FAILED, error="ValueError: no")
+    page = stage.page(second)
+    assert f"is held by the dead letter {first}" in page.text
+    page.press("Redrive the dead letter")
+    assert f"Task {first} was redriven" in page.text
+    assert page.path == f"/tasks/{second}"
+    stage.is_done(second, first)
+    assert stage.ran == [1, 2]
+
+
+def test_a_key_that_a_dead_letter_holds_is_freed_by_giving_that_up(stage):
+    key = {"partition_key": "k", "on_dead_letter": OnDeadLetter.HOLD}
+    first, second = stage.add(1, **key), stage.add(2, **key)
+    stage.end(stage.claim(), EventType.FAILED, error="ValueError: no")
+    stage.page(second).press("Discard the dead letter", reason="paid by hand")
+    assert stage.store.history(first)[-1].event_data["reason"] == "paid by hand (in the dashboard)"
+    stage.is_done(second)
+    assert stage.ran == [2]
+
+
+def test_the_task_of_the_key_that_runs_is_found_and_stopped(stage):
+    first, second = stage.add(1, partition_key="k"), stage.add(2, partition_key="k")
+    stage.claim()
+    assert f"Task {first} of its partition key 'k' is running" in stage.page(second).text
+    other = stage.visitor.follow("Go to that task")
+    assert "runs it since" in other.text
+    other.press("Cancel at once")
+    stage.is_done(second)
+    assert stage.ran == [2]
+
+
+def test_the_earlier_task_of_the_key_is_found_and_run(stage):
+    first, second = stage.add(1, partition_key="k", delay=HOUR), stage.add(2, partition_key="k")
+    assert f"Task {first} of its partition key 'k' comes first" in stage.page(second).text
+    stage.visitor.follow("Go to that task").press("Run it now")
+    stage.is_done(second, first)
+    assert stage.ran == [1, 2]
+
+
+def test_a_limit_of_tasks_at_once_is_lifted(stage):
+    stage.store.queues.limit("mail", concurrency=1)
+    stage.add(1, queue="mail")
+    running, task = stage.claim(), stage.add(2, queue="mail")
+    assert "Its queue may run 1 at a time, and runs 1" in stage.page(task).text
+    stage.visitor.follow("Lift the limit").press("Set the limits", concurrency="")
+    stage.is_done(task)
+    assert stage.status(running.id) is TaskStatus.RUNNING
+
+
+def test_a_limit_of_starts_is_lifted(stage):
+    stage.store.queues.limit("mail", rate=(1, HOUR))
+    stage.add(1, queue="mail")
+    stage.end(stage.claim(), EventType.COMPLETED)
+    task = stage.add(2, queue="mail")
+    assert "Its queue may start 1 in 1 h" in stage.page(task).text
+    stage.visitor.follow("Lift the limit").press("Set the limits", starts="", seconds="")
+    stage.is_done(task)
+
+
+@pytest.mark.parametrize("why", ["no worker", "topic"])
+def test_a_worker_that_takes_it_is_started_by_the_command_on_the_page(stage, why):
+    stage.present(queues=["other"] if why == "no worker" else None, topics=["invoice.*"] if why == "topic" else None)
+    task = stage.add(queue="mail", topic="order.paid" if why == "topic" else None)
+    page = stage.page(task)
+    says = "No live worker works on its queue 'mail'" if why == "no worker" else "takes the topic 'order.paid'"
+    assert says in page.text
+    words = shlex.split(page.page.commands[0])
+    assert words[:2] == ["outboxq", "worker"]
+    stage.work(queues=[words[words.index("-q") + 1]])
+    stage.is_done(task)
+
+
+def test_a_task_that_no_worker_knows_says_what_to_import(stage):
+    stage.present(task_names=["shop.other"])
+    task = stage.add()
+    text = stage.page(task).text
+    assert (
+        f"No live worker that would take it knows the task '{WORK}'; import its module where the worker starts" in text
+    )
+    stage.is_done(task)
+
+
+@pytest.mark.parametrize("why", ["delayed", "retry later"])
+def test_what_is_due_later_is_run_now(stage, why):
+    task = stage.add(delay=HOUR if why == "delayed" else timedelta(0))
+    if why == "retry later":
+        stage.end(stage.claim(), EventType.RETRY_SCHEDULED, error="OSError: away", delay=HOUR)
+    page = stage.page(task)
+    says = "It is due in" if why == "delayed" else "the retry policy of the task chose a wait of 1 h"
+    assert says in page.text
+    page.press("Run it now")
+    assert stage.store.history(task)[-1].event_data["reason"] == "in the dashboard"
+    stage.is_done(task)
+
+
+def test_what_failed_is_redriven(stage):
+    task = stage.add()
+    stage.end(stage.claim(), EventType.FAILED, error="ValueError: <no>")
+    page = stage.page(task)
+    assert "It failed at" in page.text
+    assert "ValueError: <no>" in page.text
+    page.press("Redrive it")
+    stage.is_done(task)
+
+
+def test_what_was_asked_to_stop_is_not_waited_for(stage):
+    task = stage.add()
+    stage.claim()
+    stage.page(task).press("Ask it to stop", reason="not wanted")
+    assert "It was asked to stop at" in stage.visitor.text
+    assert "Reason: not wanted (in the dashboard)" in stage.visitor.text
+    stage.visitor.press("Not wait for it")
+    assert "It was cancelled at" in stage.visitor.text
+    assert stage.status(task) is TaskStatus.CANCELLED
+
+
+def test_a_task_whose_worker_is_gone_is_run_by_the_worker_of_the_command(stage):
+    task = stage.add(queue="mail")
+    stage.claim(lease=timedelta(microseconds=1))
+    page = stage.page(task)
+    assert "no other live worker is there to take it back; start one" in page.text
+    assert page.page.commands == ["outboxq worker APP -q mail"]
+    stage.store.recover()  # as the worker does, once it has watched the lease for two seconds
+    stage.is_done(task)
+
+
+def test_a_worker_that_is_silent_is_named(stage):
+    task = stage.add()
+    claim = stage.claim()
+    with stage.database.engine.begin() as connection:  # it was extended the last time 50 seconds ago
+        connection.execute(task_leases.update().values(lease_expires_at=datetime.now(UTC) + timedelta(seconds=10)))
+    text = stage.page(task).text
+    assert "Its worker web-1:7 has not extended its lease for" in text
+    assert "it is then taken back" in text
+    stage.end(claim, EventType.RELEASED)
+    stage.is_done(task)
+
+
+def test_what_has_expired_says_so_before_and_after_a_worker_came_by(stage):
+    task = stage.add(expires_in=timedelta(microseconds=1))
+    assert "that is recorded as soon as a worker comes by it" in stage.page(task).text
+    stage.work()
+    assert "It expired: it was not to be started after" in stage.page(task).text
+
+
+def test_tables_that_do_not_agree_are_repaired_by_the_command_on_the_page(stage):
+    task = stage.add()
+    stage.database.run("DELETE FROM task_outbox")
+    page = stage.page(task)
+    assert "It is Ready, but not in the outbox; verify and repair the tables" in page.text
+    assert page.page.commands == ["outboxq verify --repair"]
+    stage.store.verify(repair=True)
+    stage.is_done(task)
+
+
+def test_who_may_not_act_sees_the_commands_instead_of_buttons(stage):
+    task = stage.add(delay=HOUR)
+    stage.look(allow_actions=False)
+    page = stage.page(task)
+    assert f"outboxq task run-now {task}" in page.page.commands
+    assert page.page.buttons() == []
+
+
+def test_what_runs_is_asked_to_stop(stage):
+    task = stage.add()
+    stage.claim()
+    page = stage.page(task)
+    assert page.page.buttons().count("Ask it to stop") == 1
+    page.press("Ask it to stop", reason="wrong file")
+    assert "Reason: wrong file (in the dashboard)" in page.text
+    assert "Ask it to stop" not in page.page.buttons()

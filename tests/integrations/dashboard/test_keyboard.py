@@ -1,0 +1,50 @@
+"""Everything that a mouse can do, a keyboard can: each control is reached by Tab, and it is seen where one is."""
+
+from __future__ import annotations
+
+import pytest
+
+from outboxq.web import application
+from tests.browser import PHONE
+from tests.integrations.dashboard.filling import fill
+from tests.integrations.dashboard.pages import address
+from tests.integrations.dashboard.serving import Site
+
+_CONTROLS = """
+() => {
+  const controls = [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']")]
+    .filter((one) => one.checkVisibility({checkVisibilityCSS: true}));
+  controls.forEach((one, number) => { one.dataset.control = number; });
+  return controls.map((one) => `${one.tagName} ${one.textContent.trim().slice(0, 30) || one.name || one.getAttribute("aria-label")}`);
+}
+"""
+_FOCUSED = """
+() => {
+  const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
+  return {
+    control: one.dataset.control ?? null,
+    isSeen: box.width > 0 && box.height > 0 && box.right > 0 && box.bottom > 0,
+    isMarked: (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1) || style.boxShadow !== "none",
+  };
+}
+"""
+
+
+@pytest.mark.parametrize("page", ["task dead_letter", "queue", "tasks", "failures"])
+def test_each_control_is_reached_by_tab_and_seen_there(open_tab, sqlite, page):
+    filling = fill(sqlite.engine)
+    with Site(application(filling.outbox, allow_actions=True, show_arguments=True)) as site:
+        tab = open_tab(site.url, size=PHONE)
+        tab.open(address(page, filling))
+        controls = tab.page.evaluate(_CONTROLS)
+        reached, unmarked = set(), []
+        for _ in range(len(controls) + 5):
+            tab.page.keyboard.press("Tab")
+            found = tab.page.evaluate(_FOCUSED)
+            if found["control"] is None:
+                continue
+            reached.add(int(found["control"]))
+            if not (found["isSeen"] and found["isMarked"]):
+                unmarked.append(controls[int(found["control"])])
+        assert [one for number, one in enumerate(controls) if number not in reached] == []
+        assert unmarked == []

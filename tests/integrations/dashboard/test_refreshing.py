@@ -1,0 +1,115 @@
+"""A page refreshes itself, and takes nothing away from the person who reads it. The clock of the tab is the test's."""
+
+from __future__ import annotations
+
+import pytest
+
+from outboxq.web import application
+from tests.integrations.dashboard.filling import fill
+from tests.integrations.dashboard.pages import address
+from tests.integrations.dashboard.serving import Site
+from tests.waiting import until
+
+PERIOD = 6_000
+"""Milliseconds after which a page has asked again."""
+
+
+@pytest.fixture
+def filling(sqlite):
+    return fill(sqlite.engine)
+
+
+@pytest.fixture
+def site(filling):
+    with Site(application(filling.outbox, allow_actions=True, show_arguments=True)) as found:
+        yield found
+
+
+@pytest.fixture
+def at(open_tab, site, filling, browser):
+    """Open one of `PAGES` in a tab whose clock stands still."""
+
+    def opened(page):
+        tab = open_tab(site.url)
+        tab.page.clock.install()
+        tab.open(address(page, filling))
+        tab.page.evaluate("window.sameDocument = true")
+        return tab
+
+    return opened
+
+
+def passes(tab, milliseconds=PERIOD):
+    """Let time pass in the tab."""
+    tab.page.clock.run_for(milliseconds)
+
+
+def shows(tab, words):
+    """Let time pass until the page shows these words; it is still the same document."""
+
+    def is_shown():
+        passes(tab)
+        return words in tab.page.inner_text("main")
+
+    until(is_shown, every=0.1)
+    assert tab.page.evaluate("window.sameDocument")
+
+
+def asked(tab):
+    """The number of requests for a page so far."""
+    return len([one for one in tab.requests if "/static/" not in one])
+
+
+def test_a_page_shows_what_has_changed(open_tab, at, filling):
+    tab = at("queue")
+    assert "is paused" not in tab.page.inner_text("main")
+    filling.outbox.store.queues.pause("ledger")
+    shows(tab, "paused")
+    filling.outbox.store.queues.resume("ledger")
+    until(lambda: passes(tab) or "paused since" not in tab.page.inner_text("main"), every=0.1)
+    assert not tab.problems
+
+
+def test_a_page_that_nobody_sees_does_not_ask(open_tab, at):
+    tab = at("overview")
+    tab.page.evaluate("Object.defineProperty(document, 'hidden', {configurable: true, get: () => true})")
+    before = asked(tab)
+    passes(tab, 10 * PERIOD)
+    assert asked(tab) == before
+    tab.page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    until(lambda: passes(tab, 10) or asked(tab) > before, every=0.1)
+
+
+def test_a_refresh_keeps_focus_and_what_is_open(open_tab, at, filling):
+    tab = at("task retried")
+    tab.page.locator("main details").first.locator("summary").click()
+    tab.page.locator("main a[href]").last.focus()
+    focused = tab.page.evaluate("document.activeElement.outerHTML")
+    filling.outbox.store.queues.pause("default")
+    before = asked(tab)
+    until(lambda: passes(tab) or asked(tab) >= before + 2, every=0.1)
+    assert tab.page.locator("main details").first.get_attribute("open") is not None
+    assert tab.page.evaluate("document.activeElement.outerHTML") == focused
+
+
+def test_a_refresh_waits_for_a_form_that_is_being_filled(open_tab, at, filling):
+    tab = at("tasks")
+    tab.page.get_by_text("Filter", exact=True).first.click()
+    field = tab.page.locator("main form input[name=queue]")
+    field.fill("ledg")
+    tab.page.evaluate("document.activeElement.blur()")
+    before = asked(tab)
+    filling.outbox.store.cancel(filling.tasks["due"])
+    passes(tab, 5 * PERIOD)
+    assert asked(tab) == before
+    assert field.input_value() == "ledg"
+    field.fill("")
+    tab.page.evaluate("document.activeElement.blur()")
+    until(lambda: passes(tab) or asked(tab) > before, every=0.1)
+
+
+def test_a_site_that_is_gone_is_said(open_tab, at, site):
+    tab = at("overview")
+    assert not tab.page.get_by_role("alert").is_visible()
+    site.close()
+    until(lambda: passes(tab) or tab.page.get_by_role("alert").is_visible(), every=0.1)

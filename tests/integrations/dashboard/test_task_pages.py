@@ -1,0 +1,287 @@
+"""The pages of tasks: lists, one task, and what a person does to it."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq import Outbox, migrations
+from outboxq.database.revisions import OLDEST_SCHEMA
+from outboxq.model import EventType, NewTask, Outcome, TaskStatus
+from outboxq.model.uuid7 import uuid7
+from outboxq.web import application
+from outboxq.web.pages.tasks import _ROWS
+from outboxq.web.request import Viewer
+from tests.integrations.dashboard.test_cures import HOUR, WORK, Stage
+from tests.integrations.dashboard.visiting import Visitor
+
+pytestmark = pytest.mark.in_turn
+
+
+@pytest.fixture
+def stage(database):
+    return Stage(database)
+
+
+def listed(stage, path) -> list[str]:
+    """The ids that a list shows, in its order."""
+    stage.dashboard._freshness.forget()
+    stage.visitor.go(path)
+    return [href.rpartition("/")[2] for _, href in stage.visitor.page.links if href.startswith("/tasks/")]
+
+
+# --- lists
+
+
+def test_a_list_goes_from_page_to_page_and_back(stage):
+    ids = [str(stage.add(number)) for number in range(2 * _ROWS + 7)][::-1]
+    assert listed(stage, "/tasks") == ids[:_ROWS]
+    stage.visitor.follow("Older →")
+    assert listed(stage, stage.visitor.path) == ids[_ROWS : 2 * _ROWS]
+    stage.visitor.follow("Older →")
+    assert listed(stage, stage.visitor.path) == ids[2 * _ROWS :]
+    assert "Older →" not in stage.visitor.text
+    stage.visitor.follow("← Newer")
+    assert listed(stage, stage.visitor.path) == ids[_ROWS : 2 * _ROWS]
+
+
+def test_the_filters_stand_in_the_url_and_stay_from_page_to_page(stage):
+    mine = [str(stage.add(number, queue="mail", partition_key="a b&c", topic="x.y")) for number in range(_ROWS + 1)]
+    stage.add(queue="mail")
+    stage.visitor.go("/tasks").press("Filter", queue="mail", key="a b&c", topic="x.y", task=WORK)
+    assert listed(stage, "/tasks?queue=mail&key=a+b%26c") == mine[:0:-1]
+    stage.visitor.follow("Older →")
+    assert listed(stage, stage.visitor.path) == mine[:1]
+    stage.visitor.follow("Ready")
+    assert "Filter: queue mail, key a b&c" in stage.visitor.text
+
+
+def test_a_state_and_a_time_and_a_worker_are_filters_too(stage):
+    waiting, other = str(stage.add(delay=HOUR)), stage.add()
+    claim = stage.claim()
+    assert claim.id == other
+    assert listed(stage, "/tasks?state=ready") == [waiting]
+    assert listed(stage, f"/tasks?worker={stage.worker}&state=running") == [str(other)]
+    tomorrow = (stage.store.now() + timedelta(days=1)).strftime("%Y-%m-%d")
+    assert listed(stage, f"/tasks?since={tomorrow}") == []
+    assert len(listed(stage, f"/tasks?until={tomorrow}")) == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("since=soon", "Since is no time"),
+        ("worker=7", "Worker takes a whole id"),
+        ("before=7", "Before takes a whole id"),
+        ("state=lost", "There is no state 'lost'"),
+        ("id=zz", "'zz' is no id of a task"),
+    ],
+)
+def test_a_filter_that_cannot_be_read_is_named_and_nothing_is_listed(stage, query, sentence):
+    stage.add()
+    assert listed(stage, f"/tasks?{query}") == []
+    assert stage.visitor.status == 200
+    assert sentence in stage.visitor.text
+
+
+def test_a_task_is_found_by_the_beginning_of_its_id(stage):
+    one, other = stage.add(), stage.add()
+    stage.visitor.go("/tasks").press("Find", id=str(one))
+    assert str(one)[:8] in stage.visitor.text
+    assert listed(stage, f"/tasks?id={one}") == [str(one)]
+    assert set(listed(stage, f"/tasks?id={str(one)[:8]}")) >= {str(one), str(other)}
+    assert "Several tasks have an id that begins so" in stage.visitor.text
+    assert "what it does" not in stage.visitor.go(f"/tasks/{uuid4()}").text.lower()
+    assert stage.visitor.status == 404
+
+
+def test_a_list_says_in_a_word_what_each_task_waits_for(stage):
+    stage.store.queues.pause("mail")
+    stage.add(queue="mail")
+    stage.add(delay=HOUR)
+    listed(stage, "/tasks")
+    assert "queue paused" in stage.visitor.text
+    assert "delayed" in stage.visitor.text
+
+
+# --- one task
+
+
+def test_an_attempt_waits_from_when_it_was_due_and_runs_until_its_end(database):
+    stage = Stage(database)
+    store, clock = database.frozen, database.clock
+    handle = database.add(task_name=WORK, delay=timedelta(seconds=30))
+    clock.advance(40)
+    (claim,) = store.claim_ready_task(1, worker_id=stage.worker)
+    clock.advance(5)
+    traceback = {"error": "OSError: away", "exception": "builtins.OSError", "traceback": "Traceback of the OSError"}
+
+    retry = Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="OSError: away", data=traceback)
+    assert not store.finish([retry])
+    text = stage.page(handle.id).text
+    assert "Waited Ran Worker" in text
+    assert "10 s 5.0 s web-1:7 failed, to be retried OSError: away" in text
+    assert "Traceback of the OSError" in text
+
+
+def test_a_long_history_is_cut_and_shown_on_request(stage):
+    task = stage.add()
+    for _ in range(60):
+        stage.store.release(stage.claim())
+    page = stage.page(task)
+    assert "Older events are not shown." in page.text
+    assert "Enqueued" not in page.text.partition("History")[2].partition("Attempts")[0]
+    page.follow("Show all")
+    assert "Enqueued" in page.text.partition("History")[2].partition("Attempts")[0]
+
+
+def test_releases_as_unknown_make_one_line(stage):
+    task = stage.add()
+    for _ in range(5):
+        stage.store.release(stage.claim(), reason="unknown task")
+    assert stage.page(task).text.count("Given back: the worker does not know the task, 5 times") == 1
+
+
+def test_arguments_are_hidden_unless_they_are_allowed_and_secrets_always(stage):
+    secrets = {"n": 9007199254740993, "password": "hunter2", "deep": [{"api_key": "sk-1"}]}
+    task = stage.store.enqueue(_task(args=json.dumps(secrets), headers='{"traceparent": "00-1", "cookie": "c-1"}')).id
+    for allowed in (False, True):
+        stage.look(show_arguments=allowed)
+        answer = stage.visitor._client.get(f"/tasks/{task}").text
+        assert ("9007199254740993" in answer) is allowed
+        assert ("traceparent" in answer) is allowed
+        assert not {one for one in ("hunter2", "sk-1", "c-1") if one in answer}
+        answer = stage.visitor._client.get(f"/api/tasks/{task}.json")
+        assert answer.status_code == 200
+        api = answer.text
+        assert not {one for one in ("hunter2", "sk-1", "c-1", "9007199254740993") if one in api}
+
+
+def _task(**fields):
+
+    return NewTask(**{"id": uuid7(), "task_name": WORK, "args": "{}", **fields})
+
+
+def test_a_schedules_task_names_it(stage):
+    headers = '{"outboxq-schedule": "nightly", "outboxq-tick": "2030-01-01T02:30:00+00:00"}'
+    task = stage.store.enqueue(_task(headers=headers)).id
+    stage.database.corrupted = True  # the tick is not recorded
+    assert "nightly , tick of 2030-01-01 02:30:00 UTC" in stage.page(task).text
+
+
+def test_hostile_texts_are_written_out(stage):
+    name = "evil\u202e</h1><script>alert(1)</script>\x1b[31m"
+    task = stage.store.enqueue(_task(partition_key=name, topic="x")).id
+    (claim,) = stage.store.claim_ready_task(1, worker_id=stage.worker)
+    stage.end(claim, EventType.FAILED, error=name, data={"error": name, "traceback": name, "exception": name})
+    for path in (f"/tasks/{task}", "/tasks", "/failures", "/bulk?action=redrive&key=" + "%3Cscript%3E"):
+        answer = stage.visitor._client.get(path).text
+        assert "<script>alert" not in answer
+        assert "\u202e" not in answer
+        assert "\x1b" not in answer
+    assert "\\u202e" in stage.page(task).text
+
+
+# --- what a person does
+
+
+def test_a_second_click_is_harmless(stage):
+    task = stage.add(delay=HOUR)
+    stage.page(task).again("Run it now")
+    assert f"Task {task} was due already." in stage.visitor.text
+    assert [event.event_type for event in stage.store.history(task)].count(EventType.RESCHEDULED) == 1
+
+
+def test_what_the_status_does_not_allow_is_refused_with_a_notice(stage):
+    task = stage.add()
+    stage.page(task)
+    stage.work()
+    stage.visitor.press("Cancel the task")
+    assert f"Nothing was done: task {task} is Completed and cannot be cancelled." in stage.visitor.text
+
+
+def test_the_history_names_the_person(stage):
+
+    ann = Viewer(name="ann", may_act=True, may_see_arguments=False)
+    stage.look(authorize=lambda _environ: ann, allow_actions=True)
+    task = stage.add(delay=HOUR)
+    stage.page(task).press("Set", priority="7")
+    assert stage.store.history(task)[-1].event_data["reason"] == "by ann in the dashboard"
+    assert "Given the priority 7" in stage.page(task).text
+    stage.visitor.press("Cancel the task", reason="paid twice")
+    assert stage.store.history(task)[-1].event_data["reason"] == "paid twice (by ann in the dashboard)"
+
+
+def test_a_priority_that_is_none_is_refused(stage):
+    task = stage.add()
+    assert "priority must be a whole number from -100 to 100" in stage.page(task).press("Set", priority="high").text
+
+
+def test_a_key_that_another_task_has_is_taken_back_only_if_the_person_says_so(stage):
+    keyed = {"idempotency_key": "order-7", "unique_until_finished": True}
+    first = stage.store.enqueue(_task(**keyed)).id
+    (claim,) = stage.store.claim_ready_task(1, worker_id=stage.worker)
+    stage.end(claim, EventType.FAILED, error="ValueError: no")
+    second = stage.store.enqueue(_task(**keyed)).id
+    page = stage.page(first)
+    assert "order-7 taken over by another task" in page.text
+    page.press("Redrive it")
+    assert "Nothing was done" in page.text
+    assert str(second) in page.text
+    page.press("Redrive", tick=True)
+    assert stage.status(first) is TaskStatus.READY
+    assert stage.page(first).text.count("order-7") == 1
+
+
+def test_no_action_is_taken_for_who_may_not_act(stage):
+    task = stage.add()
+    stage.page(task)
+    stage.look(allow_actions=False)
+    answer = stage.visitor._client.post(f"/tasks/{task}/cancel", data={"csrf": "x"})
+    assert answer.status_code == 403
+    assert stage.status(task) is TaskStatus.READY
+
+
+def test_a_get_changes_nothing(stage):
+    task = stage.add()
+    for action in ("cancel", "cancel-now", "redrive", "discard", "run-now", "priority"):
+        assert Visitor(stage.dashboard).go(f"/tasks/{task}/{action}").status == 405
+    assert len(stage.store.history(task)) == 1
+
+
+# --- older tables
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def oldest(request, tmp_path):
+    """The URL of a database with the tables of the oldest schema that this code runs on."""
+    if request.param == "postgresql":
+        cluster = request.getfixturevalue("cluster")
+        url = cluster.create_database()
+    else:
+        url = f"sqlite:///{tmp_path}/oldest.db"
+    migrations.upgrade(url, revision=OLDEST_SCHEMA)
+    yield url
+    if request.param == "postgresql":
+        cluster.drop_database(url)
+
+
+def test_the_pages_of_tasks_need_no_newer_tables(oldest):
+    outbox = Outbox(oldest)
+    store, worker = outbox.store, uuid4()
+    store.workers.register(worker, label="web-1:7", concurrency=1, task_names=[WORK])
+    ids = [store.enqueue(_task(partition_key=key)).id for key in ("k", "k", None)]
+    (claim,) = store.claim_ready_task(1, worker_id=worker, queues=["default"])
+    assert not store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: no")])
+    visitor = Visitor(application(outbox, allow_actions=True))
+    (group,) = store.dead_letters.groups().groups
+    pages = ["/tasks", "/tasks?state=ready", "/failures", f"/failures/{group.id}", "/bulk?action=cancel&task=" + WORK]
+    for path in (*pages, *(f"/tasks/{one}" for one in ids)):
+        assert visitor.go(path).status == 200, path
+    visitor.go("/bulk?action=redrive").press("Redrive 1")
+    assert "1 was redriven." in visitor.text
+    assert {store.get(one).status for one in ids} == {TaskStatus.READY}
+    store.bound_engine.dispose()

@@ -1,0 +1,369 @@
+"""What the pages say that watch: the overview, queues, workers, schedules and the database; and their actions."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from uuid import uuid4
+
+import pytest
+
+from outboxq import Outbox, migrations
+from outboxq.database.tables import workers
+from outboxq.model import OnDeadLetter, Outcome
+from outboxq.model.records import EventType
+from outboxq.model.schedules import NewSchedule
+from outboxq.web import application
+from tests.integrations.dashboard.hostile import INVISIBLE, NAMES
+from tests.integrations.dashboard.pages import Local
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+
+
+class Reader(Local):
+    """A browser without JavaScript that reads the words of pages and presses their buttons."""
+
+    def words(self, path: str, *, status: int = 200, **query: str) -> str:
+        """The text of a page, in one line."""
+        self.application._freshness.forget()  # else the page may be that of two seconds ago
+        self.page = self.get(path, query_string=query)
+        assert self.page.status_code == status, self.page.text
+        body = self.page.text.partition("<main")[2].partition(">")[2].partition("</main>")[0]
+        return " ".join(unescape(re.sub(r"<[^>]*>", " ", body.replace("<wbr>", ""))).split())
+
+    def forms(self) -> dict[str, dict[str, str]]:
+        """The fields of each form of the last page, by the path that it is sent to."""
+        found = {}
+        for action, inside in re.findall(r'<form[^>]*action="([^"]*)"[^>]*>(.*?)</form>', self.page.text, re.DOTALL):
+            fields = re.findall(r'<input[^>]*\bname="([^"]*)"[^>]*?(?:\bvalue="([^"]*)")?>', inside)
+            found[unescape(action)] = {unescape(name): unescape(value) for name, value in fields}
+        return found
+
+    def press(self, action: str, **changed: str) -> str:
+        """Send a form of the last page, and return the notice of the page that follows."""
+        (found,) = (one for one in self.forms() if one.partition("?")[0] == action)
+        answer = self.post(found, data=self.forms()[found] | changed)
+        assert answer.status_code == 303, answer.text
+        self.page = self.get(answer.location)
+        (notice,) = re.findall(r'class="notice \w+" role="\w+"><p>(.*?)</p>', self.page.text)
+        return unescape(notice)
+
+
+@pytest.fixture
+def reader(database):
+    return Reader(application(Outbox(database.engine), allow_actions=True))
+
+
+@pytest.fixture
+def onlooker(database):
+    return Reader(application(Outbox(database.engine)))
+
+
+def worker(database, *queues, label="web-1:7", **described):
+    """A live worker."""
+    found = uuid4()
+    database.store.workers.register(
+        found, label=label, queues=queues or None, concurrency=4, task_names=["tests.work"], **described
+    )
+    return found
+
+
+def fail(database, **fields):
+    """A dead letter that has just failed."""
+    handle = database.add(database.store, **fields)
+    (claim,) = database.claim(store=database.store, queues=[fields.get("queue", "default")])
+    database.store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: 1")])
+    return handle.id
+
+
+def test_of_an_empty_database_the_pages_say_what_would_be_there(reader):
+    assert "Nothing needs attention." in reader.words("/")
+    assert "No queue has tasks." in reader.words("/")
+    assert "Nothing was recorded in this time." in reader.words("/")
+    assert "There are no queues." in reader.words("/queues")
+    assert "No worker is alive." in reader.words("/workers")
+    assert "There are no schedules." in reader.words("/schedules")
+    assert "Nothing deletes old tasks by itself." in reader.words("/system")
+    assert "No live worker works on this queue." in reader.words("/queue", name="mail")
+
+
+def test_the_overview_begins_with_what_is_wrong_and_its_cure(database, reader):
+    database.add(database.store, queue="video")
+    fail(database, queue="mail")
+    words = reader.words("/")
+    assert words.index("Needs attention") < words.index(" Ready ") < words.index("Throughput")
+    assert "video" in words.partition("Ready")[0]
+    assert "outboxq worker APP -q video" in words
+    assert "mail" in words.partition("Ready")[0]
+    worker(database)
+    assert "outboxq worker APP" not in reader.words("/")
+
+
+def test_queues_in_trouble_come_first(database, reader):
+    worker(database, "calm", "later")
+    database.add(database.store, queue="calm")
+    database.add(database.store, queue="later", delay=HOUR)
+    database.add(database.store, queue="stuck")
+    words = reader.words("/queues")
+    assert words.index("stuck no worker") < words.index("calm") < words.index("later")
+
+
+def test_a_queue_is_paused_and_resumed_by_its_buttons(database, reader, onlooker):
+    database.add(database.store, queue="mail")
+    reader.words("/queue", name="mail")
+    assert "is paused" in reader.press("/queue/pause")
+    (settings,) = database.store.queues.settings()
+    assert settings.paused_at is not None
+    assert "has been paused for" in onlooker.words("/queue", name="mail")
+    assert "outboxq queue resume mail" in onlooker.words("/queue", name="mail")
+    assert onlooker.forms() == {}
+    assert "paused" in reader.words("/queues")
+    reader.words("/queue", name="mail")
+    assert "is resumed" in reader.press("/queue/resume")
+    assert database.store.queues.settings() == []
+
+
+def limits(database):
+    return [(one.concurrency, one.rate, one.fair) for one in database.store.queues.settings()]
+
+
+def test_limits_and_order_are_set_by_a_form(database, reader):
+    reader.words("/queue", name="mail")
+    reader.press("/queue/limit", concurrency="3", starts="100", seconds="60")
+    assert limits(database) == [(3, (100, MINUTE), True)]
+    words = reader.words("/queue", name="mail")
+    assert "3 tasks, on all machines together" in words
+    assert "100 in 1 min" in words
+    filled = reader.forms()["/queue/limit?name=mail"]
+    assert (filled["concurrency"], filled["starts"], filled["seconds"]) == ("3", "100", "60")
+    reader.press("/queue/order")
+    assert limits(database) == [(3, (100, MINUTE), False)]
+    reader.press("/queue/limit", concurrency="", starts="", seconds="")
+    assert limits(database) == [(None, None, False)]
+    reader.press("/queue/order")
+    assert limits(database) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"concurrency": "0"}, "at once must be a whole number"),
+        ({"concurrency": "-1"}, "at once must be a whole number"),
+        ({"concurrency": "x" * 5000}, "at once must be a whole number"),
+        ({"concurrency": "9" * 5000}, "at once must be a whole number"),
+        ({"starts": "5"}, "a rate needs a number of starts and its seconds"),
+        ({"seconds": "5"}, "a rate needs a number of starts and its seconds"),
+        ({"starts": "5", "seconds": "nan"}, "the seconds of a rate must be a number"),
+        ({"starts": "5", "seconds": "1e308"}, "the seconds of a rate must be a number"),
+        ({"starts": "5", "seconds": "0"}, "the seconds of a rate must be a number"),
+    ],
+    ids=lambda value: None,
+)
+@pytest.mark.in_turn
+def test_a_limit_that_is_none_changes_nothing_and_says_why(database, reader, fields, why):
+    database.store.queues.limit("mail", concurrency=2)
+    reader.words("/queue", name="mail")
+    notice = reader.press("/queue/limit", **fields)
+    assert notice.startswith(f"Nothing was changed: {why}")
+    assert limits(database) == [(2, None, True)]
+
+
+@pytest.mark.in_turn
+def test_a_form_without_its_name_changes_nothing(database, reader):
+    reader.words("/queue", name="mail")
+    for action in ("/queue/pause", "/queue/resume", "/queue/limit", "/queue/order"):
+        form = next(iter(reader.forms().values()))
+        answer = reader.post(action, data={"csrf": form["csrf"], "concurrency": "1", "first": "oldest"})
+        assert answer.status_code == 400 or "Nothing was changed" in reader.get(answer.location).text
+    assert database.store.queues.settings() == []
+
+
+def test_actions_need_a_viewer_who_may_act(database, reader, onlooker):
+    reader.words("/queue", name="mail")
+    token = reader.forms()["/queue/pause?name=mail"]["csrf"]
+    assert onlooker.post("/queue/pause?name=mail", data={"csrf": token}).status_code == 403
+    assert onlooker.post("/schedule/trigger?name=nightly", data={"csrf": token}).status_code == 403
+    assert database.store.queues.settings() == []
+
+
+def test_a_queue_shows_the_keys_that_dead_letters_hold(database, reader):
+    letter = fail(database, queue="ledger", partition_key="account:7", on_dead_letter=OnDeadLetter.HOLD)
+    for _ in range(3):
+        database.add(database.store, queue="ledger", partition_key="account:7")
+    words = reader.words("/queue", name="ledger")
+    held = words.partition("Keys that dead letters hold")[2]
+    assert re.search(r"account:7 \S+…\S+ .* 3 Live workers", held), held
+    assert f'/tasks/{letter}"' in reader.page.text
+
+
+def test_workers_show_their_versions_and_what_they_met(database, reader):
+    told = {"host": "web-1", "pid": 41, "release": "0.1.0"}
+    old = worker(database, "mail", label="web-1:41")
+    new = worker(database, label="web-2:42")
+    words = reader.words("/workers")
+    assert "web-1:41" in words
+    assert "versions" not in words.partition("Live workers")[0] or "are not known" in words
+    database.store.workers.describe(old, **told, version="1.9.0", busy=3)
+    database.store.workers.describe(new, **told, version="1.10.0", busy=0)
+    words = reader.words("/workers")
+    assert "Live workers run 2 versions of the application: 1.9.0 (1 worker), 1.10.0 (1 worker)" in words
+    assert words.count("older") == 1
+    assert "1.9.0 outboxq 0.1.0 older" in words
+    assert "3 of 4" in words
+    database.store.workers.seen(new, unknown_tasks=[("mail", "shop.gone")])
+    assert "shop.gone" in reader.words(f"/workers/{new}")
+    assert "older version than another worker" in reader.words(f"/workers/{old}")
+
+
+def test_a_worker_shows_the_tasks_that_it_runs(database, reader):
+    database.worker = worker(database, "mail")
+    task = database.add(database.store, queue="mail", partition_key="k1")
+    database.claim(store=database.store, queues=["mail"])
+    words = reader.words(f"/workers/{database.worker}")
+    running = words.partition("Running tasks")[2]
+    assert "tests.work" in running
+    assert "k1" in running
+    assert f'/tasks/{task.id}"' in reader.page.text
+    assert re.search(r"in (1 min|\d+ s)", running), running
+
+
+def test_a_worker_that_is_gone_is_not_found(reader):
+    assert "There is no worker" in reader.words(f"/workers/{uuid4()}", status=404)
+
+
+def test_a_worker_that_fell_silent_is_shown_apart(database, reader):
+    silent = worker(database, label="web-3:1")
+    long_ago = datetime.now(UTC) - HOUR
+    with database.engine.begin() as connection:
+        connection.execute(workers.update().values(last_seen_at=long_ago))
+    words = reader.words("/workers")
+    assert "No worker is alive." in words
+    assert "Not seen lately" in words
+    assert "It was seen last 1 h ago" in reader.words(f"/workers/{silent}")
+
+
+def nightly(database, **fields):
+    values = {"name": "nightly", "task_name": "tests.work", "rule": "30 2 * * *", "tz": "Europe/Berlin", **fields}
+    return database.store.schedules.put(NewSchedule(**values))
+
+
+def test_a_schedule_is_paused_resumed_and_triggered_by_its_buttons(database, reader, onlooker):
+    nightly(database)
+    words = reader.words("/schedules")
+    assert "nightly active At 02:30 every day (Europe/Berlin)" in words
+    assert "At 02:30 every day (Europe/Berlin)" in reader.words("/schedule", name="nightly")
+    assert reader.page.text.count("02:30:00 C") == 5, "the next five ticks, in its own zone"
+    assert "is paused" in reader.press("/schedule/pause")
+    assert database.store.schedules.get("nightly").pause_reason == "in the dashboard"
+    assert "Paused since" in onlooker.words("/schedule", name="nightly")
+    assert onlooker.forms() == {}
+    assert "outboxq schedule resume nightly" in onlooker.words("/schedule", name="nightly")
+    assert "Task " in reader.press("/schedule/trigger")
+    (task,) = database.store.tasks()
+    assert "is resumed" in reader.press("/schedule/resume")
+    assert database.store.schedules.get("nightly").paused_at is None
+    assert database.store.explain(task.id).sentence.endswith("by in the dashboard")
+
+
+def test_the_last_ticks_have_their_outcomes_and_tasks(database, reader):
+    nightly(database, rule="every 60", tz="UTC", starts_at=datetime.now(UTC) - timedelta(seconds=90))
+    database.store.schedules.backfill("nightly", datetime.now(UTC) - 2 * MINUTE, datetime.now(UTC))
+    words = reader.words("/schedule", name="nightly")
+    assert "Ready" in words.partition("Last ticks")[2]
+    assert all(f"/tasks/{one.task_id}" in reader.page.text for one in database.store.schedules.ticks("nightly"))
+
+
+def test_an_overdue_schedule_comes_first_and_says_what_helps(database, reader):
+    nightly(database, name="a calm one")
+    database.clock.now = datetime.now(UTC) - HOUR
+    late = NewSchedule(name="late", task_name="tests.work", rule="every 60")
+    database.frozen.schedules.put(late)  # since then, no worker has planted
+    database.clock.now = datetime.now(UTC)
+    words = reader.words("/schedules")
+    assert words.index("late overdue") < words.index("a calm one active")
+    assert "no worker has planted it" in reader.words("/schedule", name="late")
+    assert "outboxq worker APP -q default" in reader.words("/schedule", name="late")
+
+
+def test_a_schedule_whose_rule_cannot_be_read_hides_no_other(database, reader):
+    nightly(database)
+    nightly(database, name="odd")
+    database.run("UPDATE task_schedules SET rule = 'whenever' WHERE name = 'odd'")
+    words = reader.words("/schedules")
+    assert words.index("odd unreadable") < words.index("nightly active")
+    assert "cannot be read here" in reader.words("/schedule", name="odd")
+
+
+def test_a_schedule_that_is_gone_is_not_found_and_its_buttons_say_so(database, reader):
+    nightly(database)
+    reader.words("/schedule", name="nightly")
+    database.store.schedules.remove("nightly")
+    assert reader.press("/schedule/pause").startswith("Nothing was changed: there is no schedule")
+    assert "there is no schedule" in reader.words("/schedule", name="nightly", status=404).lower()
+
+
+def test_the_database_shows_its_schema_and_its_tables(database, reader):
+    words = reader.words("/system")
+    assert "Schema 0005" in words
+    if database.name == "postgresql":
+        assert "PostgreSQL" in words
+        assert "task_executions" in words
+    else:
+        assert "SQLite" in words
+    database.store.schedules.put(
+        NewSchedule(name="outboxq.retention", task_name="outboxq.prune", rule="every 3600", args='{"seconds": 60}')
+    )
+    assert "outboxq.retention deletes old tasks" in reader.words("/system")
+
+
+@pytest.mark.parametrize("revision", ["0001", "0002", "0004"])
+@pytest.mark.in_turn
+def test_on_an_older_schema_the_pages_work_and_say_what_is_missing(database, revision):
+    database.add(database.store, queue="mail")
+    worker(database, "mail")
+    migrations.downgrade(database.url, revision)
+    reader = Reader(application(Outbox(database.engine), allow_actions=True))
+    assert "Ready" in reader.words("/")
+    assert ("There are no statistics: the schema is older" in reader.words("/")) == (revision < "0003")
+    assert "mail" in reader.words("/queues")
+    words = reader.words("/queue", name="mail")
+    assert ("There are no statistics: the schema is older" in words) == (revision < "0003")
+    assert "is paused" in reader.press("/queue/pause")
+    assert "Hosts, processes, versions and busy threads are not known" in reader.words("/workers")
+    assert ("outboxq upgrade" in reader.words("/schedules")) == (revision < "0002")
+    assert f"The schema is {revision}; this release knows 0005" in reader.words("/system")
+    assert ("charts and statistics" in reader.words("/system")) == (revision < "0003")
+    reader.words("/schedule", name="nightly", status=404)
+
+
+@pytest.mark.parametrize("width", ["", "1h", "6h", "24h", "7d", "100y", "<script>"])
+@pytest.mark.in_turn
+def test_any_range_is_a_page(database, reader, width):
+    database.add(database.store)
+    assert reader.words("/", range=width)
+    assert reader.words("/queue", name="default", range=width)
+    assert "<script>" not in reader.page.text.partition("</head>")[2]
+
+
+@pytest.mark.parametrize("index", range(len(NAMES)))
+@pytest.mark.in_turn
+def test_a_hostile_name_is_shown_and_acted_on_as_it_is(database, reader, index):
+    name = NAMES[index]
+    database.add(database.store, queue=name)
+    worker(database, name, label=name)
+    schedule = name[:191]
+    nightly(database, name=schedule, task_name=name)
+    reader.words("/queue", name=name)
+    reader.press("/queue/pause")
+    (settings,) = database.store.queues.settings()
+    assert settings.queue == name
+    reader.words("/schedule", name=schedule)
+    reader.press("/schedule/pause")
+    assert database.store.schedules.get(schedule).paused_at is not None
+    for path in ("/", "/queues", "/workers", "/schedules", "/system"):
+        reader.words(path)
+        assert not re.search(INVISIBLE.replace("\\\\", "\\"), reader.page.text)
+        assert "<script>" not in reader.page.text.partition("</head>")[2]
+        assert "<img" not in reader.page.text
+        assert " onload=" not in re.sub(r"&[#\w]+;", "", re.sub(r'="[^"]*"', "", reader.page.text))

@@ -1,0 +1,190 @@
+"""Without scripts every page and every action works: links, tabs, filters, pages of rows, and each form."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from urllib.parse import urlencode
+
+import pytest
+
+from outboxq.model import EventType, TaskStatus
+from outboxq.web import application
+from outboxq.web.routes import ROUTES
+from tests.integrations.dashboard.filling import CHARGE, LETTER, fill
+from tests.integrations.dashboard.pages import address, largest_group
+from tests.integrations.dashboard.serving import Site
+from tests.waiting import until
+
+
+@pytest.fixture
+def filling(sqlite):
+    return fill(sqlite.engine)
+
+
+@pytest.fixture
+def site(filling):
+    with Site(application(filling.outbox, allow_actions=True, show_arguments=True)) as found:
+        yield found
+
+
+@pytest.fixture
+def person(open_tab, site, filling, browser):
+    """Somebody with a browser that runs no scripts."""
+    return Person(browser.run(open_tab, site.url, javascript=False), filling)
+
+
+class Person:
+    """Looks at pages, follows links and sends forms."""
+
+    def __init__(self, tab, filling):
+        self.tab, self.page, self.filling = tab, tab.page, filling
+
+    def goes_to(self, page):
+        """Go to one of `PAGES`, or to a path."""
+        answer = self.tab.open(page if page.startswith("/") else address(page, self.filling))
+        assert answer.status == 200
+        return self
+
+    def sends(self, action, words="", **fields):
+        """Fill in and send the form of an action; what is folded up is opened first. Its notice has these words."""
+        form = self.page.locator(f'main form:is([action$="{action}"], [action*="{action}?"])').first
+        folded = form.locator("xpath=ancestor::details[not(@open)]/summary")
+        if folded.count():
+            folded.first.click()
+        for name, value in fields.items():
+            field = form.locator(f"[name={name}]")
+            field.check() if value is True else field.fill(value)
+        with self.page.expect_navigation() as sent:
+            form.locator("button").click()
+        assert sent.value.status == 200
+        notice = self.page.locator("#notices .notice:not([hidden])").inner_text()
+        assert words in notice, notice
+        return self
+
+    def follows(self, words):
+        """Follow the first link with these words."""
+        with self.page.expect_navigation() as followed:
+            self.page.locator("main").get_by_role("link", name=words).first.click()
+        assert followed.value.status == 200
+        return self
+
+    def sees(self, words):
+        assert words in self.page.locator("main").inner_text()
+        return self
+
+
+def actions(prefix):
+    return {route.name for route in ROUTES if route.is_action and route.name.startswith(prefix)}
+
+
+def test_each_action_is_taken_here():
+    """A new action needs a place in these tests."""
+    of_queues = {"queue_pause", "queue_resume", "queue_limit", "queue_order"}
+    of_schedules = {"schedule_pause", "schedule_resume", "schedule_trigger"}
+    of_tasks = {"task_run_now", "task_priority", "task_cancel", "task_cancel_now", "task_redrive", "task_discard"}
+    assert actions("") == of_queues | of_schedules | of_tasks | {"bulk_start"}
+
+
+def test_actions_on_queues(open_tab, person, filling):
+    def settings():
+        return {one.queue: one for one in filling.outbox.store.queues.settings()}["ledger"]
+
+    person.goes_to("queue").sends("/queue/pause", "is paused").sees("paused")
+    assert settings().paused_at
+    person.sends("/queue/limit", "are changed", concurrency="3", starts="100", seconds="60").sees("100 in 1 min")
+    assert (settings().concurrency, settings().rate) == (3, (100, timedelta(minutes=1)))
+    person.sends("/queue/limit", "Nothing was changed", starts="7", seconds="")
+    person.sends("/queue/order", "due the longest").sends("/queue/resume", "is resumed")
+    assert (settings().paused_at, settings().fair) == (None, False)
+    assert not person.tab.problems
+
+
+def test_actions_on_schedules(open_tab, person, filling):
+    schedules = filling.outbox.store.schedules
+    person.goes_to("schedule").sends("/schedule/pause").sees("Paused since")
+    assert schedules.get("shop.sweep").paused_at
+    person.sends("/schedule/resume").sends("/schedule/trigger")
+    assert not schedules.get("shop.sweep").paused_at
+    assert person.page.locator("#notices a, main").count()
+
+
+def test_actions_on_tasks(open_tab, person, filling):
+    store, tasks = filling.outbox.store, filling.tasks
+
+    def last(story):
+        return store.history(tasks[story])[-1]
+
+    person.goes_to(f"/tasks/{tasks['retry_later']}").sends("/run-now")
+    assert store.explain(tasks["retry_later"]).reason == "due"
+    person.goes_to(f"/tasks/{tasks['due']}").sends("/priority", priority="55")
+    assert store.get(tasks["due"]).priority == 55
+    person.goes_to(f"/tasks/{tasks['due']}").sends("/cancel", reason="ordered twice").sees("ordered twice")
+    assert store.get(tasks["due"]).status is TaskStatus.CANCELLED
+    person.goes_to(f"/tasks/{tasks['running']}").sends("/cancel", reason="it takes too long")
+    assert store.get(tasks["running"]).cancel_requested_at
+    person.goes_to(f"/tasks/{tasks['running']}").sends("/cancel-now")
+    assert store.get(tasks["running"]).status is TaskStatus.CANCELLED
+    person.goes_to(f"/tasks/{tasks['dead_letter']}").sends("/redrive")
+    assert last("dead_letter").event_type is EventType.REQUEUED
+    person.goes_to(f"/tasks/{tasks['holds_key']}").sends("/discard", reason="booked by hand").sees("booked by hand")
+    assert last("holds_key").event_type is EventType.DISCARDED
+    person.goes_to(f"/tasks/{tasks['behind_held_key']}").sees("Ready")
+    assert not person.tab.problems
+
+
+def test_a_cure_on_the_page_of_one_task_acts_on_another(open_tab, person, filling):
+    store, tasks = filling.outbox.store, filling.tasks
+    person.goes_to(f"/tasks/{tasks['behind_held_key']}").sees("is held by the dead letter").sends(
+        f"/tasks/{tasks['holds_key']}/redrive"
+    )
+    assert store.history(tasks["holds_key"])[-1].event_type is EventType.REQUEUED
+    person.goes_to(f"/tasks/{tasks['paused']}").sends("/queue/resume")
+    assert store.explain(tasks["paused"]).reason != "queue_paused"
+
+
+def test_bulk_actions_show_the_count_first(open_tab, person, filling):
+    store = filling.outbox.store
+    person.goes_to("failures").follows("Redrive …").sees("dead letter")
+    person.goes_to("/bulk?" + urlencode({"action": "redrive", "group": largest_group(filling)})).sees("24 dead letters")
+    assert store.dead_letters.count(task=CHARGE).number == 24
+    person.sends("/bulk/start", "24 were redriven")
+    assert store.dead_letters.count(task=CHARGE).number == 0
+    person.goes_to("/tasks?" + urlencode({"queue": "newsletter", "task": LETTER})).follows("Cancel all that match …")
+    person.sees("12 waiting or running tasks")
+    person.sends("/bulk/start", "12 were cancelled", confirm=True, reason="the edition is withdrawn")
+    assert store.count_tasks(queue="newsletter").number == 0
+    person.goes_to("/bulk?action=discard&queue=exports").sends("/bulk/start", "1 was discarded", confirm=True)
+
+
+def test_tabs_filters_and_pages_of_rows(open_tab, person, filling):
+    person.goes_to("tasks").follows("Failed")
+    assert person.page.locator("main tbody tr").count() > 20
+    rows = "main tbody tr"
+    person.goes_to("tasks").follows("Older →")
+    second = person.page.locator(rows).first.inner_text()
+    person.follows("← Newer").follows("Older →")
+    assert person.page.locator(rows).first.inner_text() == second
+    person.goes_to("tasks")
+    person.page.get_by_text("Filter", exact=True).first.click()
+    form = person.page.locator("main form:has(input[name=queue])")
+    form.locator("[name=queue]").fill("ledger")
+    form.get_by_role("button", name="Filter").click()
+    assert {one.split("\n")[0] for one in person.page.locator(f"{rows} [data-label=Queue]").all_inner_texts()} == {
+        "ledger"
+    }
+    person.goes_to("tasks")
+    person.page.locator("[name=id]").fill(str(filling.tasks["retried"]))
+    person.page.get_by_role("button", name="Find").click()
+    assert person.page.locator(rows).count() == 1
+    person.follows("shop.send_receipt").sees("Attempt 3 started")
+
+
+def test_a_page_is_refreshed_by_a_link(open_tab, person, filling):
+    person.goes_to("queue")
+    filling.outbox.store.queues.pause("ledger")
+
+    def is_seen_after_a_click():
+        person.page.get_by_role("link", name="Refresh now").click()
+        return person.page.locator("main .badge").get_by_text("paused").count()
+
+    until(is_seen_after_a_click)  # what was seen a moment ago is shown for two seconds

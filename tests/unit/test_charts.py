@@ -1,0 +1,166 @@
+"""The geometry of charts: inside their plot, in order, without anything that SVG cannot draw."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from outboxq.web.charts import HEIGHT, WIDTH, Axis, Series, lines, sparkline, stacked, time_ticks
+from outboxq.web.rendering import environment
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+
+
+def axis(steps: int, step: timedelta = MINUTE, tick: timedelta = 15 * MINUTE) -> Axis:
+    return Axis(since=NOON - steps * step, step=step, steps=steps, tick=tick)
+
+
+def series(*columns, names=("completed", "retried", "failed")):
+    return [Series(name=name, kind=name, values=column) for name, column in zip(names, columns, strict=False)]
+
+
+def points(path: str) -> list[list[tuple[float, float]]]:
+    """The places of each unbroken part of a path."""
+    parts = [part.removesuffix("h0.01") for part in path.split("M") if part]
+    return [[tuple(map(float, place.split())) for place in part.split("L")] for part in parts]
+
+
+def check(chart) -> None:
+    """Everything lies in the plot, from left to right, and every number is one."""
+    ticks = [one.at for one in chart.values]
+    assert ticks == sorted(ticks, reverse=True)
+    assert len({one.words for one in chart.values}) == len(chart.values) >= 2, chart.values
+    assert all(0 <= one <= HEIGHT for one in ticks)
+    assert [one.at for one in chart.times] == sorted(one.at for one in chart.times)
+    assert all(0 <= one.at <= 100 for one in chart.times)
+    edges = [step.x for step in chart.steps]
+    assert edges == sorted(edges)
+    assert all(step.x >= 0 and step.x + step.width <= WIDTH + 1 for step in chart.steps)
+    for step in chart.steps:
+        for bar in step.bars:
+            assert bar.height >= 0
+            assert bar.y >= 0
+            assert bar.y + bar.height <= HEIGHT
+    for line in chart.lines:
+        places = [place for part in points(line.path) for place in part]
+        assert [x for x, _ in places] == sorted({x for x, _ in places})
+        assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places)
+    assert not re.search(r"\b(nan|inf)\b", repr(chart))
+
+
+def numbers(seed: int, steps: int) -> list[float | None]:
+    """Values of very different sizes, with gaps; some columns have none at all."""
+    dice = random.Random(seed)
+    biggest = 10.0 ** dice.randint(-4, 18)
+    gap = dice.choice([0.0, 0.3, 0.9, 1.0])
+    return [None if dice.random() < gap else dice.choice([0.0, dice.random() * biggest]) for _ in range(steps)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_values_are_drawn_inside_the_plot(seed):
+    steps = random.Random(seed).choice([1, 2, 60, 96])
+    columns = [numbers(seed * 7 + index, steps) for index in range(3)]
+    check(lines("Wait", axis(steps), series(*columns), of_time=seed % 2 == 0))
+    check(stacked("Throughput", axis(steps), series(*([round(value or 0) for value in one] for one in columns))))
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, -1.0])
+def test_a_value_that_is_no_amount_is_not_drawn(odd):
+    chart = lines("Depth", axis(3), series([1, odd, 3]))
+    check(chart)
+    assert [len(part) for part in points(chart.lines[0].path)] == [1, 1]
+    check(stacked("Throughput", axis(3), series([1, odd, 3])))
+
+
+def test_bars_are_stacked_without_a_gap_and_end_at_their_sum():
+    chart = stacked("Throughput", axis(2), series([30, 0], [10, 0], [0, 20]))
+    first, second = (step.bars for step in chart.steps)
+    assert [bar.kind for bar in first] == ["completed", "retried"]
+    assert [bar.kind for bar in second] == ["failed"]
+    assert first[0].y == pytest.approx(first[1].y + first[1].height, abs=0.02)
+    zero, highest = chart.values[0], chart.values[-1]
+    assert (zero.words, highest.words) == ("0", "40")
+    assert first[0].y + first[0].height == pytest.approx(zero.at, abs=0.02)
+    assert first[1].y == pytest.approx(highest.at, abs=0.02)
+    assert first[0].height == pytest.approx(3 * first[1].height, abs=0.1)
+
+
+def test_a_line_has_a_gap_where_nothing_is_known_and_a_dot_where_one_value_is_alone():
+    (line,) = lines("Depth", axis(6), series([1, 2, None, 3, None, 4])).lines
+    assert [len(part) for part in points(line.path)] == [2, 1, 1]
+    assert line.path.count("h0.01") == 2
+
+
+@pytest.mark.parametrize(
+    ("highest", "words"),
+    [
+        (0, ["0", "1"]),
+        (1, ["0", "1"]),
+        (3, ["0", "1", "2", "3"]),
+        (7, ["0", "2", "4", "6", "8"]),
+        (999, ["0", "500", "1k"]),
+        (3_100_000, ["0", "1M", "2M", "3M", "4M"]),
+    ],
+)
+def test_counts_have_round_numbers(highest, words):
+    assert [tick.words for tick in stacked("Throughput", axis(1), series([highest])).values] == words
+
+
+@pytest.mark.parametrize(
+    ("highest", "words"),
+    [
+        (0, ["0", "1 ms"]),
+        (0.017, ["0", "5 ms", "10 ms", "15 ms", "20 ms"]),
+        (3.2, ["0", "1 s", "2 s", "3 s", "4 s"]),
+        (95, ["0", "30 s", "1 min", "1.5 min", "2 min"]),
+        (3600, ["0", "15 min", "30 min", "45 min", "1 h"]),
+        (400_000, ["0", "2 d", "4 d", "6 d"]),
+    ],
+)
+def test_spans_have_round_numbers(highest, words):
+    assert [tick.words for tick in lines("Wait", axis(1), series([highest]), of_time=True).values] == words
+
+
+def test_times_are_labelled_at_round_ones_and_midnight_by_its_date():
+    long = Axis(since=datetime(2029, 12, 31, 12, 15, tzinfo=UTC), step=15 * MINUTE, steps=96, tick=4 * HOUR)
+    assert [tick.words for tick in time_ticks(long)] == ["16:00", "20:00", "1 Jan", "04:00", "08:00", "12:00"]
+    assert [tick.anchor for tick in time_ticks(long)] == ["middle"] * 5 + ["end"]
+
+
+def test_an_empty_chart_says_so_and_zeros_of_lines_are_values():
+    assert stacked("Throughput", axis(3), series([0, 0, 0], [0, 0, 0])).is_empty
+    assert lines("Depth", axis(3), series([None, None, None])).is_empty
+    assert not lines("Depth", axis(3), series([None, 0, None])).is_empty
+
+
+def test_the_sentence_and_the_table_have_the_numbers():
+    chart = stacked("Throughput", axis(3), series([1200, 0, 34], [0, 0, 1]))
+    assert chart.label == "Throughput from 2030-01-01 11:57 to 2030-01-01 12:00 UTC: 1 234 completed, 1 retried."
+    assert chart.rows == ((NOON - MINUTE, ("34", "1")), (NOON - 3 * MINUTE, ("1 200", "0")))
+    depth = lines("Depth", axis(3), series([5, None, 2], names=["ready"]))
+    assert depth.label == "Depth from 2030-01-01 11:57 to 2030-01-01 12:00 UTC: ready 2 at the end, 5 at most."
+    assert [values for _, values in depth.rows] == [("2",), ("5",)]
+    assert depth.steps[1].title == "2030-01-01 11:58 to 11:59 UTC: not known"
+
+
+def test_a_sparkline_needs_two_values():
+    assert sparkline([]) is None
+    assert sparkline([None, 3, None]) is None
+    line, area = sparkline([0, None, 10])
+    assert points(line) == [[(0, 19), (100, 1)]]
+    assert area.startswith(line)
+
+
+def test_the_drawing_has_no_styles_and_no_scripts_of_its_own():
+    chart = stacked("<b>Through</b>", axis(3), series([1, 2, 3], names=["<i>done</i>"]))
+    text = str(environment().get_template("charts.html").module.card(chart, "nothing"))
+    assert "style=" not in text
+    assert "<script" not in text
+    assert "<b>Through" not in text
+    assert "<i>done" not in text
+    assert text.count("<title>") == 3

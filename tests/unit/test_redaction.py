@@ -1,0 +1,54 @@
+"""Stored JSON for people: secrets are hidden at any depth, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from outboxq.model.redaction import ASTERISKS, redacted
+
+
+def test_values_of_secret_names_are_hidden_at_any_depth():
+    text = json.dumps({"user": "ann", "Password": "p1", "list": [{"api_key": {"x": "p2"}}], "access_token": ["p3"]})
+    shown = redacted(text)
+    assert not re.search("p1|p2|p3", shown)
+    assert json.loads(shown) == {
+        "user": "ann",
+        "Password": ASTERISKS,
+        "list": [{"api_key": ASTERISKS}],
+        "access_token": ASTERISKS,
+    }
+
+
+def test_it_is_indented_as_json_is():
+    value = {"a": [1, {"b": None}, [], {}, True], "ü": "x\n\u0000"}
+    assert redacted(json.dumps(value)) == json.dumps(value, indent=2, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("number", ["12345678901234567890123", "0.10000000000000000000001", "1e400", "-0.0", "1E5"])
+def test_a_number_keeps_its_digits(number):
+    assert redacted(f'{{"n": {number}}}') == f'{{\n  "n": {number}\n}}'
+
+
+def test_a_number_of_thousands_of_digits_is_shown():
+    assert redacted("9" * 5000) == "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [('{"password": "p1"', "JSONDecodeError"), ("[" * 100_000, "RecursionError")],
+    ids=["cut off", "too deep"],
+)
+def test_text_that_is_no_json_is_not_shown(text, kind):
+    assert redacted(text) == f"(cannot be read: {kind})"
+
+
+def test_another_pattern_hides_other_names_and_none_hides_nothing():
+    assert json.loads(redacted('{"iban": 1, "token": 2}', re.compile("iban"))) == {"iban": ASTERISKS, "token": 2}
+    assert json.loads(redacted('{"token": 2}', None)) == {"token": 2}
+
+
+def test_nothing_stored_is_nothing_shown():
+    assert redacted(None) == ""
