@@ -224,9 +224,12 @@ class BoundTask(Generic[P, R]):
     def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewTask:
         return NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
 
-    def _write(self, tasks: Sequence[NewTask]) -> list[Handle]:
-        with resolve_target(self._task.outbox, self._target, self._task.name) as target:
-            return self._task.outbox.store.enqueue_many(tasks, using=target)
+    def _write(self, tasks: Sequence[NewTask]) -> list[Handle[R]]:
+        outbox = self._task.outbox
+        with resolve_target(outbox, self._target, self._task.name) as target:
+            handles = outbox.store.enqueue_many(tasks, using=target)
+        source = Origin(outbox, target)
+        return [handle.asking(source) for handle in handles]
 
 
 class TaskRegistry:

@@ -19,7 +19,7 @@ FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.005, 1.02, 0.25
 
 So an end is seen 5 ms later, or a fiftieth of the time waited, whichever is more, and at most 250 ms.
 """
-SHARE, BURST = 0.05, 0.05
+SHARE, BURST = 0.04, 0.05
 """The share of a core that looks may take, and the seconds of processor time that they may take beyond it in a row:
 `python -m benchmarks.awaited`.
 """
@@ -245,13 +245,20 @@ class ResultWaiter:
 class Look:
     """The looks of the thread at the tasks of its callers."""
 
-    def __init__(self, reader: ResultReader, *, may_pass: Callable[[BaseException], bool]) -> None:
+    def __init__(
+        self,
+        reader: ResultReader,
+        *,
+        may_pass: Callable[[BaseException], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`may_pass` says of an error whether a later look may succeed; any other is raised."""
         self.count = 0
         """The number of times that the tables were read."""
         self._reader = reader
         self._may_pass = may_pass
-        self._checked, self._unchecked = time.monotonic(), False
+        self._clock = clock
+        self._checked, self._unchecked = clock(), False
 
     def again(self, waits: Collection[Wait]) -> bool:
         """Look whether the tasks have ended, if anything was committed since. Returns whether one has.
@@ -263,7 +270,7 @@ class Look:
             return False
         everything = self._is_to_be_checked
         if everything:
-            self._checked, self._unchecked = time.monotonic(), False
+            self._checked, self._unchecked = self._clock(), False
         missing = [wait for wait in waits if everything or wait.standing is None]
         others = [wait for wait in waits if not everything and wait.standing is not None]
         found = self.at(missing, everything=True)
@@ -272,7 +279,7 @@ class Look:
     @property
     def _is_to_be_checked(self) -> bool:
         """Return whether it is time to ask for tasks that may be gone: something was committed since that was last asked."""
-        return self._unchecked and time.monotonic() >= self._checked + RECHECK
+        return self._unchecked and self._clock() >= self._checked + RECHECK
 
     def at(self, waits: Iterable[Wait], *, everything: bool) -> bool:
         """Look at the tasks of these callers. Returns whether one has ended; `everything`: those that are missing are noticed."""

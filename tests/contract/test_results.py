@@ -11,7 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from textwrap import dedent
 from uuid import UUID
@@ -42,7 +42,7 @@ from outboxq import (
 )
 from outboxq.database.engine import make_engine
 from outboxq.model.uuid7 import uuid7
-from outboxq.store.results import ResultReader
+from outboxq.store.results import ResultReader, Standing
 from outboxq.task import waiting
 from outboxq.task.waiting import Pace, ResultWaiter
 from tests.proxy import Proxy
@@ -319,7 +319,7 @@ def test_an_error_that_stays_ends_each_wait_and_the_next_one_begins_afresh(tasks
 
     with monkeypatch.context() as broken, in_threads(2) as pool:
         broken.setattr(ResultReader, "standings", standings)
-        for waited in [pool.submit(handle.result), pool.submit(handle.result)]:
+        for waited in [pool.submit(handle.result, PATIENCE) for _ in range(2)]:
             with pytest.raises(ConfigurationError, match="not here"):
                 waited.result(PATIENCE)
     tasks.end(handle)
@@ -356,7 +356,7 @@ def test_a_task_that_this_thread_has_not_committed_is_not_waited_for(tasks, kind
     with target_of(tasks.database, kind) as target:
         handle = tasks.double.using(target).enqueue(1)
         with pytest.raises(WaitRefused, match="is not committed: the transaction that enqueued it is still open"):
-            handle.result()
+            handle.result(timeout=PATIENCE)
         with pytest.raises(TimeoutError, match="is not committed"):
             handle.result(timeout=0)
         target.commit()
@@ -365,7 +365,7 @@ def test_a_task_that_this_thread_has_not_committed_is_not_waited_for(tasks, kind
         gone = tasks.double.using(target).enqueue(1)
         target.rollback()
         with pytest.raises(TaskNotFound, match="was rolled back"):
-            gone.result()
+            gone.result(timeout=PATIENCE)
         with pytest.raises(TaskNotFound):
             gone.result(timeout=0)
 
@@ -379,7 +379,7 @@ def test_a_task_that_another_thread_commits_is_waited_for(tasks):
         tasks.end(handle)
         assert waited.result(PATIENCE) == 42
         gone = tasks.double.using(session).enqueue(1)
-        waited = pool.submit(gone.result)
+        waited = pool.submit(gone.result, PATIENCE)
         waits_for(tasks.waiter)
         session.rollback()
         with pytest.raises(TaskNotFound, match="was rolled back"):
@@ -538,6 +538,52 @@ def test_a_caller_that_comes_during_a_look_is_not_taken_for_one_whose_task_is_mi
             assert wait.standing.status == "Ready"
 
 
+class FakeReader:
+    """A file that changes, and a task that is there, when the test says so."""
+
+    def __init__(self, task_id):
+        self.has_changed_now = self.is_there = True
+        self.asked = []
+        self.standing = Standing(id=task_id, task_name="t", status="Ready", attempt=1, result=None, error=None)
+
+    def has_changed(self):
+        return self.has_changed_now
+
+    def standings(self, task_ids, *, everything):
+        self.asked.append(everything)
+        return {self.standing.id: self.standing} if everything and self.is_there else {}
+
+
+def test_a_deletion_is_noticed_though_the_file_changes_no_more():
+    """The one change is looked at at once, when tasks that are gone are not asked for."""
+    now, reader, wait = [0.0], FakeReader(uuid7()), waiting.Wait(task_id=uuid7())
+    reader.standing = replace(reader.standing, id=wait.task_id)
+    look = waiting.Look(reader, may_pass=lambda _: False, clock=lambda: now[0])
+    look.at([wait], everything=True)
+    for moment, has_changed, is_there, asked in (
+        (waiting.RECHECK, True, True, [True]),
+        (waiting.RECHECK + 0.1, True, False, [False]),
+        (waiting.RECHECK + 0.2, False, False, []),
+        (2 * waiting.RECHECK, False, False, [True]),
+    ):
+        now[0], reader.has_changed_now, reader.is_there, reader.asked = moment, has_changed, is_there, []
+        assert wait.error is None
+        look.again([wait])
+        assert reader.asked == asked
+    assert "was pruned" in str(wait.error)
+
+
+def test_a_file_that_does_not_change_is_not_read():
+    now, reader, wait = [0.0], FakeReader(uuid7()), waiting.Wait(task_id=uuid7())
+    reader.standing = replace(reader.standing, id=wait.task_id)
+    look = waiting.Look(reader, may_pass=lambda _: False, clock=lambda: now[0])
+    look.at([wait], everything=True)
+    reader.has_changed_now, reader.asked = False, []
+    for now[0] in range(100):
+        look.again([wait])
+    assert reader.asked == []
+
+
 # The pauses
 
 
@@ -559,7 +605,7 @@ def test_pauses_are_a_fiftieth_of_the_time_waited_up_to_a_quarter_of_a_second():
     assert pace.pause == 0.005
 
 
-def test_looks_that_cost_much_are_kept_to_a_twentieth_of_a_core():
+def test_looks_that_cost_much_are_kept_to_a_share_of_a_core():
     now = [0.0]
     pace, spent = Pace(clock=lambda: now[0]), 0.0
     for _ in range(500):
@@ -567,7 +613,7 @@ def test_looks_that_cost_much_are_kept_to_a_twentieth_of_a_core():
         pace.spend(0.004)
         spent += 0.004
         now[0] += pace.pause
-    assert spent / now[0] == pytest.approx(0.05, rel=0.05)
+    assert spent / now[0] == pytest.approx(0.04, rel=0.05)
 
 
 def test_a_few_looks_in_a_row_need_no_rest():
@@ -576,4 +622,4 @@ def test_a_few_looks_in_a_row_need_no_rest():
         pace.spend(0.004)
     assert pace.rest == 0.0
     pace.spend(0.02)
-    assert pace.rest == pytest.approx(0.2)
+    assert pace.rest == pytest.approx(0.25)
