@@ -37,8 +37,9 @@ def stacks_on_signal(running: Callable[[], Sequence[Claim]]) -> Iterator[None]:
         return
 
     def name_tasks(_number: int, _frame: FrameType | None) -> None:
-        tasks = [f"running: task {plain(one.id)} ({plain(one.task_name)})" for one in running()]
-        os.write(2, "\n".join([*(tasks or ["no task is running"]), ""]).encode(errors="replace"))
+        tasks = [f"task {plain(one.id)} ({plain(one.task_name)}) is running" for one in running()]
+        text = "".join(f"process {os.getpid()}: {one}\n" for one in tasks or ["no task is running"])
+        os.write(2, text.encode(errors="replace"))
 
     signal.signal(SIGNAL, name_tasks)
     faulthandler.register(SIGNAL, file=2, all_threads=True, chain=True)

@@ -18,7 +18,8 @@ Lines = tuple[Sequence[str], Sequence[Sequence[object]]]
 """Column names of a table, and its rows."""
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
-_STEPS: Final = 30
+_UNITS: Final = ("", "k", "M", "G")
+_STEPS: Final = 24
 """Number of bars of a curve."""
 _CURVES: Final = 6
 """Number of queues with a curve of their own: each is one statement."""
@@ -76,7 +77,19 @@ class View:
         depth = self._store.samples.series(since=since, until=now, step=self._step, queue=queue)
         done = self._store.metrics.series(since=since, until=now, step=self._step, queue=queue)
         name = "all queues" if queue is None else queue
-        return name, sparkline([one.ready for one in depth]), sparkline([one.completed for one in done])
+        return name, _with_top([one.ready for one in depth]), _with_top([one.completed for one in done])
+
+
+def _with_top(values: Sequence[float | None]) -> str:
+    """Return the values as bars, and the largest of them in at most five characters."""
+    most = max((one for one in values if one is not None), default=None)
+    if most is None:
+        return sparkline(values)
+    size, place = float(most), 0
+    while size >= 1000 and place < len(_UNITS) - 1:
+        size, place = size / 1000, place + 1
+    number = f"{size:.1f}" if place and size < 10 else f"{size:.0f}"
+    return f"{sparkline(values)} {number}{_UNITS[place]}"
 
 
 def sparkline(values: Sequence[float | None]) -> str:

@@ -22,6 +22,7 @@ BOUND = 10_000
 """The number of entries up to which the tasks of a queue are counted each time. Above it, samples have the counts."""
 LOOKED_UP = 1_000
 """The number of delayed tasks of which it is looked up whether they wait for a retry."""
+_MOST_ROWS = 20_000
 KEPT, IN_FULL = timedelta(days=90), timedelta(hours=48)
 
 
@@ -93,6 +94,31 @@ class Samples:
             packed = target.dialect.pack("steps", samples.STEPS, list(zip(begins, ends, strict=True)))
             found = {row.pop("begins_at"): row for row in target.run(samples.series, {"queue": queue, **packed})}
             return [depth_of(at, found.get(at)) for at in begins]
+
+        return self._store.run(work, using=using, begin=Begin.READ)
+
+    def by_queue(
+        self, *, since: datetime, until: datetime, step: timedelta | float, using: object = None
+    ) -> dict[str, list[int | None]]:
+        """Return the number of due tasks in each queue at the last sample of each step; None in a step without a sample.
+
+        It reads 20 000 rows at most: where more queues than that have tasks, the oldest steps are left out. Raises InvalidArgument
+        for more than 2 000 steps.
+        """
+        begins = steps_of(since, until, step).begins()
+        place = {at: number for number, at in enumerate(begins)}
+
+        def work(target: Target) -> dict[str, list[int | None]]:
+            if not can_read(self._store, target, STATISTICS):
+                return {}
+            packed = target.dialect.pack("steps", samples.STEPS, list(zip(begins, [*begins[1:], until], strict=True)))
+            rows = target.run(samples.by_queue, {"most": _MOST_ROWS, **packed})
+            sampled = {row["begins_at"] for row in rows}
+            nothing = [0 if at in sampled else None for at in begins]  # a sample has no row of a queue without tasks
+            found: dict[str, list[int | None]] = {}
+            for row in rows:
+                found.setdefault(row["queue"], [*nothing])[place[row["begins_at"]]] = row["ready"]
+            return found
 
         return self._store.run(work, using=using, begin=Begin.READ)
 

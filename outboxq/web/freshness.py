@@ -51,9 +51,12 @@ class Freshness:
                 found = self._find(key)
             if found is not None and changes == self._changes:
                 return found[1]  # type: ignore[no-any-return]
-            made = make()
+            try:
+                made = make()
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
             with self._lock:
-                self._making.pop(key, None)
                 if changes == self._changes:  # else it may be what was there before the change
                     self._kept[key] = (self._clock() + SHARED, made)
                     while len(self._kept) > _MOST_KEPT:

@@ -152,11 +152,12 @@ def test_the_schema_is_the_applications_own(cluster, tmp_path, shop):
 
 @pytest.mark.parametrize("words", [["--watch"], ["--watch", "0.1"]], ids=" ".join)
 def test_status_takes_its_application_behind_watch(words, shop, file, monkeypatch):
-    def stop(tables, seconds):
+    def stop(_, seconds):
         told.append(seconds)
+        return True
 
     told: list[float] = []
-    monkeypatch.setattr("outboxq.cli.status._watch", stop)
+    monkeypatch.setattr("outboxq.cli.following.Stop.wait", stop)
     shop(file)
     assert outboxq("status", *words, "shop:outbox").exit_code == 0
     assert told == [float((*words, 2.0)[1])]

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq import migrations
-from outboxq.cli.status_watch import View, cut, sparkline
+from outboxq.cli.status_watch import View, _with_top, cut, sparkline
 from outboxq.store import Store
 from tests.terminal import shown
 
@@ -27,6 +27,11 @@ def test_a_curve_goes_from_nothing_to_its_largest_value():
     assert sparkline([]) == ""
     assert sparkline([0, 0]) == "▁▁"
     assert sparkline([1, 10**9]) == "▂█", "what is there is seen"
+
+
+def test_a_curve_ends_with_its_largest_value():
+    known = {None: "", 0: " 0", 999: " 999", 1200: " 1.2k", 34_000: " 34k", 5_600_000: " 5.6M", 10**12: " 1000G"}
+    assert {most: _with_top([most])[1:] for most in known} == known
 
 
 def test_a_line_is_cut_and_controls_no_terminal():
@@ -49,7 +54,8 @@ def test_queues_are_sorted_by_trouble(database):
     assert all(len(line) <= 30 for line in view.head(overview, 30))
     curves, workers = view.tables(store.stats(), overview)
     assert [row[0] for row in curves[1]] == ["all queues", "calm", "lonely", "long"]
-    assert {len(row[1]) for row in curves[1]} == {30}
+    assert {len(row[1]) for row in curves[1]} == {24}
+    assert {row[2][24:] for row in curves[1]} == {" 0"}
     assert workers[1][0][:4] == ("host:1", None, None, "?/8")
 
 
@@ -59,7 +65,7 @@ def test_the_view_works_on_the_oldest_schema(database):
     database.add(store, queue="mail")
     view, overview = View(store, HOUR), store.overview()
     ((_, curves),) = view.tables(view.sorted(store.stats(), overview), overview)
-    assert curves == [("all queues", " " * 30, "▁" * 30)]
+    assert curves == [("all queues", " " * 24, f"{'▁' * 24} 0")]
     migrations.upgrade(database.url)
 
 

@@ -47,6 +47,7 @@ def serving(*arguments, **variables):
         process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.in_turn
 def test_it_serves_until_it_is_stopped(database):
     with serving("--url", database.url) as (process, port):
@@ -63,6 +64,8 @@ def test_it_serves_until_it_is_stopped(database):
         assert process.stderr.read() == ""
 
 
+@pytest.mark.slow
+@pytest.mark.in_turn
 def test_a_token_lets_people_in(database, tmp_path):
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")

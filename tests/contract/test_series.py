@@ -144,3 +144,17 @@ def test_sums_that_no_integer_of_the_database_holds_are_shown_all_the_same(datab
     database.frozen.samples.record([QueueSample(queue=str(number), failed=2**62) for number in range(3)])
     (point,) = database.frozen.samples.series(since=since, until=since + MINUTE, step=MINUTE)
     assert point.failed == 3 * 2**62
+
+
+def test_each_queue_has_its_own_depths(database):
+    since = database.clock.now
+    record = database.frozen.samples.record
+    record([QueueSample(queue="mail", ready=1), QueueSample(queue="other", ready=7)])
+    database.clock.advance(30)
+    record([QueueSample(queue="mail", ready=4)])
+    database.clock.advance(100)
+    record([QueueSample(queue="mail", ready=2)])
+    span = {"since": since, "until": since + 4 * MINUTE, "step": MINUTE}
+    assert database.frozen.samples.by_queue(**span) == {"mail": [4, None, 2, None], "other": [0, None, 0, None]}
+    migrations.downgrade(database.url, "0001")
+    assert Store(database.engine, clock=database.clock).samples.by_queue(**span) == {}

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, event
 from outboxq.database.dialects import Begin, dialect_for
 from outboxq.database.statements import due
 from outboxq.database.target import target_of
-from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome
+from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from tests import postgres
 from tests.conftest import Database
@@ -598,3 +598,51 @@ def test_sqlite_counts_what_waits_up_to_the_bound(big_sqlite, bounds, name):
         connection.exec_driver_sql(sql, values).all()
         raw.set_progress_handler(None, 100)
     assert 0 < steps < 60 * 3 * (1 if name == "of one queue" else PAIRS) * BOUND
+
+
+# Pages of the dashboard
+
+SCAN = 200
+"""The rows that a look may read here."""
+PAGES: dict[str, Callable[..., object]] = {
+    "all": lambda store, _, using: store.task_page(limit=LIMIT, using=using),
+    "all, older": lambda store, _, using: store.task_page(limit=LIMIT, before=READY, using=using),
+    "all, newer": lambda store, _, using: store.task_page(limit=LIMIT, after=DONE, using=using),
+    "no such task": lambda store, _, using: store.task_page(task="none", limit=LIMIT, using=using),
+    "of a worker": lambda store, big, using: store.task_page(worker=big.database.worker, limit=LIMIT, using=using),
+    "ready": lambda store, _, using: store.task_page(status=TaskStatus.READY, limit=LIMIT, using=using),
+    "ready, no such task": lambda store, _, using: store.task_page(
+        status=TaskStatus.READY, task="none", limit=LIMIT, using=using
+    ),
+    "ready, of a queue": lambda store, _, using: store.task_page(
+        status=TaskStatus.READY, queue="mail", limit=LIMIT, using=using
+    ),
+    "running": lambda store, _, using: store.task_page(status=TaskStatus.RUNNING, limit=LIMIT, using=using),
+    "failed": lambda store, _, using: store.task_page(status=TaskStatus.FAILED, limit=LIMIT, using=using),
+    "the mark of change": lambda store, _, using: store.change_mark(using=using),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_reads_no_more_than_its_look_on_postgresql(big_postgresql, monkeypatch, name):
+    monkeypatch.setattr("outboxq.store.task_pages.SCAN", SCAN)
+    PAGES[name](big_postgresql.database.store, big_postgresql, None)  # what the schema has is found out once
+    captured = big_postgresql.captured(PAGES[name])
+    assert captured
+    for sql, values in captured:
+        found = explain(big_postgresql, Begin.READ, sql, values, ANALYZE)
+        for table in OUR_TABLES:
+            assert not [node for node in found.on(table) if node["Node Type"] == "Seq Scan"], sql
+            assert found.read(table) <= 3 * SCAN, (table, sql)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in PAGES if name != "the mark of change"]
+)  # it scans 200 rows, by row id
+def test_a_page_reads_no_whole_table_of_sqlite(big_sqlite, name):
+    PAGES[name](big_sqlite.database.store, big_sqlite, None)
+    small = {"queue_settings", "task_schedules", "workers", "task_leases"}
+    for sql, values in big_sqlite.captured(PAGES[name]):
+        with big_sqlite.begun(Begin.READ) as connection:
+            whole = [line for line in scans(connection, sql, values) if "USING" not in line]
+            assert [line for line in whole if not small & set(line.split()) and "(subquery" not in line] == [], sql

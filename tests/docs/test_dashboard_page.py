@@ -117,6 +117,7 @@ def test_the_dashboard_in_flask(shop):
     assert not any(one.paused_at for one in sys.modules["shop"].outbox.store.queues.settings())
 
 
+@pytest.mark.slow
 def test_the_dashboard_in_django(shop):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.docs.dashboard_project"],
@@ -182,6 +183,7 @@ def as_nginx_sends(port: int) -> Visitor:
     return Visitor(port, headers={name: values[value] for name, value in headers.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("root", ["", "/outboxq"])
 def test_the_dashboard_behind_nginx(shop, root):
     [line] = [one for language, _, one in blocks(PAGE) if language == "sh" and one.startswith("gunicorn")]

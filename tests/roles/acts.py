@@ -22,7 +22,7 @@ from outboxq.database.privileges import Feature, Role
 from outboxq.database.statements import channel
 from outboxq.database.statements.sleeping_workers import forget_ended
 from outboxq.errors import DuplicateTask, TaskFailed
-from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome
+from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
@@ -441,6 +441,19 @@ def looks(stage: Stage) -> None:
     store.get_ready_for_retry()
     store.next_available_at()
     store.schedules.list()
+    now = store.now()
+    assert store.overview().at >= now
+    assert store.change_mark() == store.change_mark()
+    assert store.system().revision
+    assert store.task_page(status=TaskStatus.FAILED, worker=uuid4()).tasks == []
+    store.count_tasks(queue="default")
+    store.dead_letters.groups()
+    assert store.dead_letters.count().number == 1
+    store.queues.list()
+    store.queues.held_keys("default")
+    assert sum(point.completed for point in store.metrics.series(since=now - 2 * HOUR, step=HOUR)) > 0
+    store.samples.series(since=now - HOUR, step=HOUR)
+    store.trends(since=now - HOUR, until=now, step=HOUR)
     store.schedules.ticks("nightly")
 
 

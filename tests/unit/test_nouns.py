@@ -33,7 +33,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
         "maintenance_jobs": ["take", "make", "done"],
         "metrics": ["record", "series", "sum_up"],
         "queues": ["pause", "resume", "limit", "order", "settings", "list", "held_keys"],
-        "samples": ["latest", "series", "look", "count", "record", "thin_out"],
+        "samples": ["latest", "series", "by_queue", "look", "count", "record", "thin_out"],
         "schedules": [
             "put",
             "declare",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
+    CTE,
     BigInteger,
     Boolean,
     Delete,
@@ -70,10 +71,7 @@ def series(g: Grammar) -> Select[Any]:
     The sums are no integers, because these could be too large for the database, while a chart needs no more than 15 digits.
     Each step is one look-up in the primary key, however many samples there are.
     """
-    step = g.rows("steps", STEPS)
-    in_step = (_sample.at >= step.c.begins_at, _sample.at < step.c.ends_at)
-    last = select(func.max(_sample.at, type_=Instant)).where(*in_step).correlate(step).scalar_subquery()
-    moments = select(step.c.begins_at, last.label("at")).cte("moments").prefix_with("MATERIALIZED")
+    moments = _last_of_steps(g)
     wanted = or_(_queue.is_(None), _sample.queue == _queue)
     numbers = (
         func.sum(cast(case((wanted, _sample[name]), else_=literal_column("0")), Double), type_=Double).label(name)
@@ -84,6 +82,25 @@ def series(g: Grammar) -> Select[Any]:
         .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
         .group_by(moments.c.begins_at)
     )
+
+
+def by_queue(g: Grammar) -> Select[Any]:
+    """Select the due tasks of each queue in the last sample of each of :steps, up to :most rows, the newest steps first."""
+    moments = _last_of_steps(g)
+    return (
+        select(moments.c.begins_at.label("begins_at"), _sample.queue, _sample.ready)
+        .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
+        .order_by(moments.c.begins_at.desc())
+        .limit(bindparam("most", type_=BigInteger, required=True))
+    )
+
+
+def _last_of_steps(g: Grammar) -> CTE:
+    """Select the moment of the last sample of each of :steps; NULL where the step has none."""
+    step = g.rows("steps", STEPS)
+    in_step = (_sample.at >= step.c.begins_at, _sample.at < step.c.ends_at)
+    last = select(func.max(_sample.at, type_=Instant)).where(*in_step).correlate(step).scalar_subquery()
+    return select(step.c.begins_at, last.label("at")).cte("moments").prefix_with("MATERIALIZED")
 
 
 def thin_out(g: Grammar) -> Delete:

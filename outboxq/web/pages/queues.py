@@ -7,6 +7,7 @@ from datetime import datetime
 
 from ...model import LATEST
 from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
+from ..charts import sparkline
 from ..request import PageRequest, View
 from .cures import offers
 from .ranges import axis_of, charts_of, chosen, nothing, tabs
@@ -21,7 +22,18 @@ def page(request: PageRequest) -> View:
     """Show all queues, those with settings and those with tasks or workers, in order of trouble."""
     found = request.store.overview(LIMITS)
     queues = in_order_of_trouble(found.queues, found.problems)
-    return View(template="queues.html", title="Queues", values={"now": found.at, "queues": queues}, data=queues)
+    axis = axis_of("1h", found.at)
+    depths = request.store.samples.by_queue(since=axis.since, until=axis.until, step=2 * axis.step)
+    return View(
+        template="queues.html",
+        title="Queues",
+        values={
+            "now": found.at,
+            "queues": queues,
+            "sparks": {name: sparkline(ready) for name, ready in depths.items()},
+        },
+        data=queues,
+    )
 
 
 def one_page(request: PageRequest) -> View:

@@ -57,11 +57,11 @@ def page(request: PageRequest) -> View:
     state = request.query.get("state", "").lower()
     searched = request.query.get("id", "").strip()
     found, problem = TaskPage(tasks=[], older=None, newer=None, is_cut=False), ""
+    several: tuple[UUID, ...] = ()
     try:
         found = _found(request, searched) if searched else _listed(request, state, filters)
     except AmbiguousTask as error:
-        found = TaskPage(tasks=[*map(request.store.get, error.task_ids)], older=None, newer=None, is_cut=False)
-        problem = "Several tasks have an id that begins so; write more of it."
+        several, problem = error.task_ids, "Several tasks have an id that begins so; write more of it, or choose one."
     except (InvalidArgument, TaskNotFound) as error:
         problem = f"{str(error)[:1].upper()}{str(error)[1:]}."
     outlooks = request.store.outlooks(found.tasks)
@@ -72,6 +72,7 @@ def page(request: PageRequest) -> View:
         "state": state,
         "searched": searched,
         "problem": problem,
+        "several": several,
         "tasks": found.tasks,
         "outlooks": outlooks,
         "calm": _CALM,

@@ -71,7 +71,7 @@ class Local(Client):
         return super().open(*args, **{"environ_overrides": {"REMOTE_ADDR": "127.0.0.1"}, **options})
 
 
-_LINK = re.compile(r"""(?:href|action|src)="([^"]*)\"""")
+_LINK = re.compile(r"""(?:href|src)="([^"]*)\"""")
 
 
 def links(path: str, text: str) -> Iterator[str]:

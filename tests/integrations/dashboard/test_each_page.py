@@ -47,6 +47,8 @@ def test_a_page_costs_few_statements_and_one_while_nothing_changes(database, mon
     many, idle = [], {}
     for page in PAGES:
         path = address(page, filling)
+        for worker in filling.workers.values():  # none becomes silent meanwhile, however slow the machine is
+            filling.outbox.store.workers.seen(worker)
         for _ in range(2):  # the first time, it is looked up which tables there are
             client = Local(application(filling.outbox, allow_actions=True, show_arguments=True))
             with statements(database.engine) as found:
@@ -68,11 +70,8 @@ def test_a_page_costs_few_statements_and_one_while_nothing_changes(database, mon
 def test_every_link_leads_to_a_page(database, attacked):
     filling = hostile.fill(database, 500) if attacked else fill(database.engine)
     client = Local(application(filling.outbox, allow_actions=True, show_arguments=True))
-    actions = {route.path for route in ROUTES if route.is_action}
     kinds = Counter()
     for path, answer in crawl(client, most=250):
-        if answer.status_code == 405 and actions:
-            continue  # an action: it takes POST only
         assert answer.status_code in {200, 304}, path
         kinds[urlsplit(path).path.split("/")[1]] += 1
     assert kinds

@@ -237,6 +237,9 @@ def test_the_cache_is_bounded():
     kept = Freshness(str, clock=lambda: 0.0)
     for number in range(1000):
         kept.shared(number, str)
+    for number in range(1000):
+        with pytest.raises(ZeroDivisionError):
+            kept.shared(-number - 1, lambda: str(1 // 0))
     assert len(kept._kept) <= 64
     assert not kept._making
 

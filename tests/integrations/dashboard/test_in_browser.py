@@ -10,11 +10,13 @@ import pytest
 from outboxq.web import application
 from tests.browser import DESKTOP, PHONE
 from tests.integrations.dashboard.filling import fill
-from tests.integrations.dashboard.pages import PAGES, address
+from tests.integrations.dashboard.pages import OF_PAGES, PAGES, address
 from tests.integrations.dashboard.serving import Site
 
 PICTURES = os.environ.get("OUTBOXQ_TEST_PICTURES")
 """The directory in which pictures of the pages are kept."""
+FIRST = [next(page for page in PAGES if page.split(" ")[0] == route) for route in OF_PAGES]
+"""One page of each route: axe-core, which takes most of the time, looks at the others only in a run that keeps pictures."""
 WINDOWS = {"desktop": DESKTOP, "phone": PHONE}
 
 
@@ -34,7 +36,9 @@ def looked_at(tab, page, path, window, scheme):
     before = len(tab.problems)
     answer = tab.open(path)
     found = [f"status {answer.status}"] if answer.status != 200 else []
-    found += [*tab.problems[before:], *tab.layout(), *tab.accessibility()]
+    found += [*tab.problems[before:], *tab.layout()]
+    if PICTURES or page in FIRST:
+        found += tab.accessibility(only_seen=(window, scheme) != ("desktop", "light"))
     if PICTURES:
         tab.picture(Path(PICTURES) / f"{page.replace(' ', '-')}.{window}.{scheme}.png")
     return [f"{page} ({window}, {scheme}): {one}" for one in found]

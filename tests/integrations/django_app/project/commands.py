@@ -127,7 +127,7 @@ assert typed("schedule", "remove", "nightly") == (0, "removed\n", "")
 assert typed("task", "cancel", said.strip())[1] == "Cancelled\n"
 
 # by call_command
-assert called("queue", "list") == "queue\tpaused since\tconcurrency\trate\torder\n"
+assert called("queue", "list").startswith("queue\tpaused since\tconcurrency\trate\torder\t")
 assert refused("status", database="nowhere").startswith("outboxq: Django knows no database 'nowhere'")
 assert refused("status", "--by", "moon") == ""
 refused("worker", "--skip-checks", "--processes=2")
