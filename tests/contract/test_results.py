@@ -574,6 +574,20 @@ def test_a_deletion_is_noticed_though_the_file_changes_no_more():
     assert "was pruned" in str(wait.error)
 
 
+def test_tasks_that_may_be_gone_are_asked_for_in_parts(monkeypatch):
+    monkeypatch.setattr(waiting, "CHECKED_AT_ONCE", 2)
+    now, reader = [0.0], FakeReader(uuid7())
+    waits = [waiting.Wait(task_id=uuid7(), standing=reader.standing) for _ in range(5)]
+    look = waiting.Look(reader, may_pass=lambda _: False, clock=lambda: now[0])
+    left = []
+    for _ in range(4):
+        now[0] += waiting.RECHECK
+        look.again([wait for wait in waits if wait.error is None])
+        reader.has_changed_now = False
+        left.append(sum(wait.error is None for wait in waits))
+    assert left == [3, 1, 0, 0]
+
+
 def test_a_file_that_does_not_change_is_not_read():
     now, reader, wait = [0.0], FakeReader(uuid7()), waiting.Wait(task_id=uuid7())
     reader.standing = replace(reader.standing, id=wait.task_id)
@@ -614,7 +628,7 @@ def test_looks_that_cost_much_are_kept_to_a_share_of_a_core():
         pace.spend(0.004)
         spent += 0.004
         now[0] += pace.pause
-    assert spent / now[0] == pytest.approx(0.04, rel=0.05)
+    assert spent / now[0] == pytest.approx(waiting.SHARE, rel=0.05)
 
 
 def test_a_few_looks_in_a_row_need_no_rest():
@@ -623,4 +637,4 @@ def test_a_few_looks_in_a_row_need_no_rest():
         pace.spend(0.004)
     assert pace.rest == 0.0
     pace.spend(0.02)
-    assert pace.rest == pytest.approx(0.25)
+    assert pace.rest == pytest.approx(0.01 / waiting.SHARE)
