@@ -50,7 +50,7 @@ CLAIM = Claim(
 READS_NO_TABLE = {
     "bound_engine", "cannot_write_now", "check_database", "check_file", "check_schema", "compile_ends", "dialect",
     "ensure_file", "ensure_primary", "ensure_schema", "is_locked_out", "join",
-    "may_pass", "now", "queue_values", "read", "reserve_engine", "reserved", "run", "scope", "transaction", "tries", "unit",
+    "may_pass", "now", "queue_values", "read", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
     "unusable", "values", "wake",
     "sleeping_workers", "table_sizes", "time_partitions",
 }  # fmt: skip
@@ -67,6 +67,7 @@ def new(**fields: Any) -> NewTask:
 METRIC = TaskMetric(id=uuid7(), queue="default", task_name="tests.work", wait=[0] * BUCKETS, run=[0] * BUCKETS)
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "attempts": ((TASK,), {}),
+    "standings": (([TASK],), {}),
     "begin": ((CLAIM,), {}),
     "cancel": ((TASK,), {}),
     "claim_ready_task": ((1,), {"worker_id": WORKER}),
@@ -227,6 +228,8 @@ def test_so_does_the_outbox_whatever_it_is_asked_to_write(engine):
         lambda: hello.using(outbox, idempotency_key="7").enqueue(7),
         lambda: hello.using(outbox).enqueue_many([(7,), (8,)]),
         lambda: outbox.emit("order.paid", {}, using=outbox),
+        lambda: outbox.result(TASK, timeout=0),
+        lambda: outbox.result(TASK, timeout=60),
         outbox.sync_subscriptions,
         outbox.worker().run,
     ):
