@@ -112,6 +112,29 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_bulk.py",),
     ),
     Mutant(
+        "a change of many goes on without the filter that was lost on the way",
+        "outboxq/web/pages/bulk.py",
+        (("if empty := sorted(name for name, value in given.items() if not value):", "if empty := []:"),),
+        ("tests/integrations/dashboard/test_bulk.py",),
+    ),
+    Mutant(
+        "a filter of a change of many loses the spaces of a name",
+        "outboxq/web/pages/bulk.py",
+        (("name: value if name in _NAMES else value.strip()", "name: value.strip()"),),
+        ("tests/integrations/dashboard/test_bulk.py",),
+    ),
+    Mutant(
+        "each request tries for 30 s to reach a database that is away",
+        "outboxq/web/dashboard.py",
+        (
+            (
+                "            with patience(_PATIENCE):\n                response",
+                "            if True:\n                response",
+            ),
+        ),
+        ("tests/integrations/dashboard/test_databases.py",),
+    ),
+    Mutant(
         "a second click starts a second task that changes many",
         "outboxq/web/pages/bulk.py",
         (("using(request.outbox, idempotency_key=wanted.digest)", "using(request.outbox)"),),
@@ -144,7 +167,13 @@ MUTANTS = (
     Mutant(
         "a proxy on the machine opens the dashboard to everyone",
         "outboxq/web/addresses.py",
-        (("any(request.headers.get(name) for name in _FORWARDED)", "request.headers.get('Forwarded')"),),
+        (
+            ("any(request.headers.get(name) for name in _FORWARDED)", "request.headers.get('Forwarded')"),
+            (
+                '            and not any(name.startswith("HTTP_X_FORWARDED") and value for name, value in environ.items())\n',
+                "",
+            ),
+        ),
         ("tests/integrations/dashboard/test_security.py",),
     ),
     Mutant(
@@ -174,9 +203,15 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_freshness.py",),
     ),
     Mutant(
+        "those who waited for the database in vain try again one after another",
+        "outboxq/web/freshness.py",
+        (("            making.error = error\n", ""),),
+        ("tests/integrations/dashboard/test_freshness.py",),
+    ),
+    Mutant(
         "a page that was read before an action is kept after it",
         "outboxq/web/freshness.py",
-        (("                if changes == self._changes:  #", "                if True:  #"),),
+        (("            if changes == self._changes:  #", "            if True:  #"),),
         ("tests/integrations/dashboard/test_freshness.py",),
     ),
     Mutant(

@@ -28,13 +28,14 @@ class Sample:
 
 def page(request: PageRequest) -> View:
     """Show the groups, those with the latest failure first."""
-    found = request.store.dead_letters.groups(limit=_GROUPS, **_filters(request))
+    filters = _filters(request)
+    found = request.store.dead_letters.groups(limit=_GROUPS, **filters)
     groups = sorted(found.groups, key=lambda one: one.last_failed_at, reverse=True)
     values = {
-        "groups": [(one, selection_of(one)) for one in groups],
+        "groups": [(one, {**selection_of(one), **filters}) for one in groups],
         "total": sum(one.count for one in groups),
         "looked_at": None if found.is_complete else found.looked_at,
-        "filters": _filters(request),
+        "filters": filters,
     }
     return View(template="failures.html", title="Failures", values=values, data=found)
 
@@ -72,7 +73,7 @@ def selection_of(group: DeadLetterGroup) -> dict[str, Any]:
 
 
 def _filters(request: PageRequest) -> dict[str, Any]:
-    return {name: value for name in ("queue", "task") if (value := request.query.get(name, "").strip())}
+    return {name: value for name in ("queue", "task") if (value := request.query.get(name, ""))}
 
 
 def _place(request: PageRequest) -> tuple[datetime, UUID] | None:
