@@ -57,6 +57,7 @@ def group(request: PageRequest) -> View:
         "newer": request.url("failure_group", group=group_id) if request.query.get("after") else None,
         "sample": _sample(request, one),
         "selection": selection_of(one),
+        "redrive": request.outbox.integration.front_end.typed(("failed", "redrive", "--group", one.id)),
         "now": request.store.now(),
     }
     return View(
