@@ -94,6 +94,22 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_watch_pages.py::test_a_hostile_name_is_shown_and_acted_on_as_it_is",),
     ),
     Mutant(
+        "a system whose tasks have all ended is shown as a new one",
+        "outboxq/web/pages/overview.py",
+        (("found.live_workers or request.store.tasks(limit=1))", "found.live_workers)"),),
+        (
+            "tests/integrations/dashboard/test_watch_pages.py::test_an_idle_system_is_neither_new_nor_calm_without_a_worker",
+        ),
+    ),
+    Mutant(
+        "queues with problems are not in the order of urgency",
+        "outboxq/web/pages/queues.py",
+        (("rules.index(one.rule) for one", "0 for one"),),
+        (
+            "tests/integrations/dashboard/test_watch_pages.py::test_queues_come_in_the_order_of_their_most_urgent_problem",
+        ),
+    ),
+    Mutant(
         "a chart draws a line over the time of which nothing is known",
         "outboxq/web/charts.py",
         (("is_open = alone = False\n        else", "alone = False\n        else"),),

@@ -36,6 +36,7 @@ def page(request: PageRequest) -> View:
         "total": sum(one.count for one in groups),
         "looked_at": None if found.is_complete else found.looked_at,
         "filters": filters,
+        "now": request.store.now(),
     }
     return View(template="failures.html", title="Failures", values=values, data=found)
 
@@ -57,6 +58,8 @@ def group(request: PageRequest) -> View:
         "newer": request.url("failure_group", group=group_id) if request.query.get("after") else None,
         "sample": _sample(request, one),
         "selection": selection_of(one),
+        "redrive": request.outbox.integration.front_end.typed(("failed", "redrive", "--group", one.id)),
+        "now": request.store.now(),
     }
     return View(
         template="failure_group.html",

@@ -571,6 +571,7 @@ def test_an_outage_is_said_and_over_by_itself(serve, tmp_path, caplog):
     for path in ("/healthz", "/", "/api/overview.json"):
         assert visitor.get(path).status == 503
     assert "deleted" not in visitor.get("/healthz").text, "anyone may ask"
+    assert '<a href="/tasks?queue=a+b">Try again</a>' in visitor.get("/tasks?queue=a+b").text
     assert len(caplog.records) <= 2, "not once a request"
     (tmp_path / "away.db").rename(tmp_path / "tasks.db")
     assert [visitor.get(path).status for path in ("/healthz", "/", "/api/overview.json")] == [200, 200, 200]
