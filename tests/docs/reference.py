@@ -39,7 +39,7 @@ THEIR_PLACE = (
     "Import exceptions with a star from `outboxq.errors`, and the others from `outboxq`."
 )
 MORE_CODES = {
-    "EXIT_NOT_FOUND": "there is no task with this id, or no schedule of this name",
+    "EXIT_NOT_FOUND": "there is no task with this id, or no queue, schedule or subscription of this name",
     "EXIT_INTERRUPTED": "Ctrl-C",
 }
 """Of commands that look or change; the others are those of the worker."""
