@@ -64,6 +64,21 @@ MUTANTS = (
         ("tests/contract/test_results.py",),
     ),
     Mutant(
+        "the error of a rollback takes the place of Ctrl-C, and the transaction is run again",
+        "outboxq/store/transactions.py",
+        (("                raise stop from None", "                raise"),),
+        ("tests/dialects/test_stopped_statements.py",),
+    ),
+    Mutant(
+        "a connection on which Ctrl-C left a statement without its answer is used again",
+        "outboxq/database/dialects/postgresql.py",
+        (
+            ("notifies = stops_midway = has_roles", "notifies = has_roles"),
+            ("    one_writer = False", "    one_writer = stops_midway = False"),
+        ),
+        ("tests/dialects/test_stopped_statements.py",),
+    ),
+    Mutant(
         "a look for a page of tasks begins one task too late after a look that was ended",
         "outboxq/store/task_pages.py",
         (('{"from_id": last}', '{"from_id": next_id(last)}'),),
@@ -1314,8 +1329,8 @@ MUTANTS = (
         "outboxq/store/transactions.py",
         (
             (
-                "                        if self.dialect.is_of_standby(error, raw):\n",
-                "                        if False:\n",
+                "            if is_midway or self.dialect.is_of_standby(error, raw):\n",
+                "            if is_midway:\n",
             ),
         ),
         ("tests/faults/test_standby.py",),

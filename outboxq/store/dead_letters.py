@@ -126,6 +126,25 @@ class DeadLetters:
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
+    def oldest(self, *, limit: int = 100, using: object = None, **wanted: Unpack[Wanted]) -> builtins.list[DeadLetter]:
+        """Return up to `limit` of the dead letters that match, oldest first: those that `redrive_all` and `discard_all` take first.
+
+        Of a `group`, those among the oldest 10 000 that match besides. Raises InvalidArgument.
+        """
+        group, values = group_id(wanted.get("group")), _filters(wanted)
+        (values["after_failed_at"], values["after_id"]), most = _FIRST, positive(limit)
+
+        def work(target: Target) -> builtins.list[DeadLetter]:
+            if group is None:
+                ids = [row["id"] for row in target.run(statements.oldest, {**values, "limit": most})]
+            else:
+                rows = target.run(statements.oldest_with_errors, {**values, "limit": LOOKED_AT})
+                ids = [row["id"] for row, mine in with_groups(rows) if mine == group][:most]
+            packed = target.dialect.pack("chosen", statements.GIVEN, [(one,) for one in ids])
+            return [DeadLetter(**row) for row in reversed(target.run(statements.given, packed))]
+
+        return self._store.run(work, using=using, begin=Begin.READ)
+
     def groups(self, *, limit: int = 100, using: object = None, **wanted: Unpack[Wanted]) -> DeadLetterGroups:
         """Return up to `limit` groups of the newest 10 000 dead letters that match, the largest first. Raises InvalidArgument."""
         group, values = group_id(wanted.get("group")), _filters(wanted) | _from_the_newest(LOOKED_AT + 1)
