@@ -65,7 +65,7 @@ def group(request: PageRequest) -> View:
         template="failure_group.html",
         title=f"{one.task_name}: {one.exception or 'failed'}",
         values=values,
-        data={"group": one, "dead_letters": [_record(letter) for letter in shown]},
+        data={"group": one, "dead_letters": [_record(dead_letter) for dead_letter in shown]},
     )
 
 
@@ -103,5 +103,5 @@ def _sample(request: PageRequest, one: DeadLetterGroup) -> Sample | None:
     return Sample(task_id=one.newest, error=failed[-1].error or "", traceback=failed[-1].traceback or "")
 
 
-def _record(letter: DeadLetter) -> dict[str, object]:
-    return {name: getattr(letter, name) for name in DeadLetter.__dataclass_fields__}
+def _record(dead_letter: DeadLetter) -> dict[str, object]:
+    return {name: getattr(dead_letter, name) for name in DeadLetter.__dataclass_fields__}
