@@ -85,6 +85,7 @@ def page(request: PageRequest) -> View:
         "several": several,
         "tasks": found.tasks,
         "outlooks": outlooks,
+        "now": request.store.now(),
         "calm": _CALM,
         "looked_at": found.looked_at if found.is_cut else None,
         "older": None if found.older is None else request.url("tasks", **here, before=found.older),

@@ -48,10 +48,9 @@ def acted(monkeypatch):
 
 
 @pytest.fixture
-def serve(acted, tmp_path):
+def serve(acted, sqlite_url):
     """Serve a dashboard with these options, and return a browser at it."""
-    outbox = Outbox(f"sqlite:///{tmp_path}/tasks.db")
-    outbox.upgrade()
+    outbox = Outbox(sqlite_url)
     sites = []
 
     def served(*, around=lambda wsgi: wsgi, **options):
@@ -578,12 +577,14 @@ def test_a_failure_is_logged_and_not_shown(serve, caplog):
 
 def test_an_outage_is_said_and_over_by_itself(serve, tmp_path, caplog):
     visitor = serve()
-    (tmp_path / "tasks.db").rename(tmp_path / "away.db")
+    assert visitor.get("/system").status == 200
+    (tmp_path / "outboxq.db").rename(tmp_path / "away.db")
     for path in ("/healthz", "/", "/api/overview.json"):
         assert visitor.get(path).status == 503
     assert "deleted" not in visitor.get("/healthz").text, "anyone may ask"
+    assert '<a href="/tasks?queue=a+b">Try again</a>' in visitor.get("/tasks?queue=a+b").text
     assert len(caplog.records) <= 2, "not once a request"
-    (tmp_path / "away.db").rename(tmp_path / "tasks.db")
+    (tmp_path / "away.db").rename(tmp_path / "outboxq.db")
     assert [visitor.get(path).status for path in ("/healthz", "/", "/api/overview.json")] == [200, 200, 200]
 
 
