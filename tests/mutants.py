@@ -28,6 +28,12 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "the name of a queue controls the terminal as the head of a table",
+        "outboxq/cli/console.py",
+        (('plain(f"{name} UTC" if is_time else name)', '(f"{name} UTC" if is_time else name)'),),
+        ("tests/contract/test_cli_terminal.py",),
+    ),
+    Mutant(
         "the error of a rollback takes the place of Ctrl-C, and the transaction is run again",
         "outboxq/store/transactions.py",
         (("                raise stop from None", "                raise"),),
