@@ -145,14 +145,20 @@ class DeadLetters:
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
-    def groups(self, *, limit: int = 100, using: object = None, **wanted: Unpack[Wanted]) -> DeadLetterGroups:
-        """Return up to `limit` groups of the newest 10 000 dead letters that match, the largest first. Raises InvalidArgument."""
-        group, values = group_id(wanted.get("group")), _filters(wanted) | _from_the_newest(LOOKED_AT + 1)
+    def groups(
+        self, *, limit: int = 100, most: int = LOOKED_AT, using: object = None, **wanted: Unpack[Wanted]
+    ) -> DeadLetterGroups:
+        """Return up to `limit` groups of the newest `most` dead letters that match, the largest group first.
+
+        2 000 take some 20 ms, 10 000 some 100 ms. Raises InvalidArgument.
+        """
+        group, look = group_id(wanted.get("group")), positive(most, "most")
+        values = _filters(wanted) | _from_the_newest(look + 1)
         positive(limit)
         rows = self._store.read(statements.newest_with_errors, **values, using=using)
-        found = [one for one in grouped(rows[:LOOKED_AT]) if group in {None, one.id}]
-        is_complete = len(rows) <= LOOKED_AT and len(found) <= limit
-        return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), LOOKED_AT), is_complete=is_complete)
+        found = [one for one in grouped(rows[:look]) if group in {None, one.id}]
+        is_complete = len(rows) <= look and len(found) <= limit
+        return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), look), is_complete=is_complete)
 
     def count(self, *, most: int = 100_000, using: object = None, **wanted: Unpack[Wanted]) -> Count:
         """Count the dead letters that match, up to `most`; of a `group`, those among the newest `most` ones. Raises

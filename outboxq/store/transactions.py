@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Self, TypeVar
@@ -41,11 +42,26 @@ _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
 _SOON = tenacity.wait_random(0, 0.01)
 _PATIENCE = 30.0
 """Seconds after which no transaction is run again."""
+_patience: ContextVar[float | None] = ContextVar("patience", default=None)
+"""The same in this thread for now; None: `_PATIENCE`."""
 _READS = {Begin.READ, Begin.SNAPSHOT}
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Have this thread run no transaction again after so many seconds: a person waits for an answer, if only for a bad one."""
+    before = _patience.set(seconds)
+    try:
+        yield
+    finally:
+        _patience.reset(before)
 
 
 class Transactions:
     """Runs transactions on one database: begins them, runs them again, and sees that the tables and the rights are there."""
+
+    runs_alone = False
+    """True if no worker runs the tasks but this thread, in a test: to wait for one would be in vain."""
 
     def __init__(
         self,
@@ -284,10 +300,11 @@ class Transactions:
     def tries(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:
         transient = self.dialect.is_transient
         helps = transient if gives_up is None else lambda error: transient(error) and not gives_up(error)
+        own = _patience.get()
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception(helps),
             wait=_SOON if self._hurried else _GROWING,
-            stop=tenacity.stop_after_delay(_PATIENCE) | tenacity.stop_when_event_set(self.gone),
+            stop=tenacity.stop_after_delay(_PATIENCE if own is None else own) | tenacity.stop_when_event_set(self.gone),
             sleep=tenacity.sleep_using_event(self.gone),
             before_sleep=None if self._hurried else _log_retry,
             reraise=True,
