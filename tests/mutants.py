@@ -32,6 +32,8 @@ MUTANTS = (
         "outboxq/cli/console.py",
         (('plain(f"{name} UTC" if is_time else name)', '(f"{name} UTC" if is_time else name)'),),
         ("tests/contract/test_cli_terminal.py",),
+    ),
+    Mutant(
         "a caller that comes during a look is taken for one whose task is missing",
         "outboxq/task/waiting.py",
         (("if not wait.is_new and wait not in seen]", "if wait not in seen]"),),
