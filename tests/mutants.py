@@ -28,6 +28,12 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "the name of a queue controls the terminal as the head of a table",
+        "outboxq/cli/console.py",
+        (('plain(f"{name} UTC" if is_time else name)', '(f"{name} UTC" if is_time else name)'),),
+        ("tests/contract/test_cli_terminal.py",),
+    ),
+    Mutant(
         "a caller that comes during a look is taken for one whose task is missing",
         "outboxq/task/waiting.py",
         (("if not wait.is_new and wait not in seen]", "if wait not in seen]"),),

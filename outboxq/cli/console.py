@@ -89,11 +89,13 @@ def fail(sentence: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = ()) -> None:
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = (), whole: Collection[str] = ()
+) -> None:
     """Print a table: on a terminal as `drawn`, in a pipe separated by tabs."""
     if sys.stdout.isatty():
         console = screen()
-        console.print(drawn(head, rows, width=console.width, spare=spare), crop=False)
+        console.print(drawn(head, rows, width=console.width, spare=spare, whole=whole), crop=False)
         return
     for row in (head, *rows):
         click.echo("\t".join(plain(cell) for cell in row))
@@ -106,15 +108,22 @@ def screen() -> Console:
     return Console(no_color="NO_COLOR" in os.environ, markup=False, emoji=False, highlight=False)
 
 
-def drawn(head: Sequence[str], rows: Sequence[Sequence[object]], *, width: int, spare: Sequence[str] = ()) -> Table:
+def drawn(
+    head: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    width: int,
+    spare: Sequence[str] = (),
+    whole: Collection[str] = (),
+) -> Table:
     """Return a table for a terminal of this width.
 
     Times are in UTC, to the second; the column's head says UTC. `spare` names the columns that a narrow terminal leaves out, the
-    first one first. An id is never cut or wrapped, so that it can be copied.
+    first one first. An id is never cut or wrapped, so that it can be copied; `whole` names further columns of ids.
     """
     from rich.table import Table
 
-    columns = [_Column(name, [row[place] for row in rows]) for place, name in enumerate(head)]
+    columns = [_Column(name, [row[place] for row in rows], is_id=name in whole) for place, name in enumerate(head)]
     for name in spare:
         if sum(column.least + _GAP for column in columns) - _GAP <= width:
             break
@@ -146,13 +155,13 @@ def span(_context: click.Context, _parameter: click.Parameter, value: str | None
 
 
 class _Column:
-    def __init__(self, name: str, values: Collection[object]) -> None:
+    def __init__(self, name: str, values: Collection[object], *, is_id: bool = False) -> None:
         kinds = {type(value) for value in values if value is not None}
         is_time = any(issubclass(kind, datetime) for kind in kinds)
         self.name = name
-        self.head = f"{name} UTC" if is_time else name
+        self.head = plain(f"{name} UTC" if is_time else name)  # it may be the name of a queue
         self.cells = [plain(short(value) if isinstance(value, datetime) else value) for value in values]
-        self.is_whole = is_time or any(issubclass(kind, UUID) for kind in kinds)
+        self.is_whole = is_id or is_time or any(issubclass(kind, UUID) for kind in kinds)
         longest = max(len(text) for text in (self.head, *self.cells))
         self.least = longest if self.is_whole else min(longest, _LEAST)
 

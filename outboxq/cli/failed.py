@@ -51,7 +51,7 @@ def list_(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     for one in found:
         identity = (one.failed_at, one.id, one.task_name, one.queue, one.partition_key)
         rows.append((*identity, one.attempt, one.last_error, "yes" if one.holds_key else ""))
-    show(head, rows, records=found, spare=("attempt", "queue", "key", "holds its key", "failed"))
+    show(head, rows, records=found, spare=("attempt", "queue", "key", "holds its key", "failed", "error", "task"))
 
 
 @failed.command()
@@ -78,7 +78,7 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
         )
         for one in found.groups
     ]
-    show(head, rows, records=found, spare=("first", "exception", "newest id", "last"))
+    show(head, rows, records=found, spare=("first", "exception", "newest id", "last", "task"), whole=("group",))
     if not found.is_complete:
         looked = f"the newest {grouped(found.looked_at)} dead letters were looked at"
         click.echo(f"there is more: {looked}, and the largest {len(found.groups)} groups are shown", err=True)

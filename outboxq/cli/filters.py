@@ -160,9 +160,8 @@ _WORDS: Final[Mapping[str, str]] = {
 def in_words(noun: str, wanted: Mapping[str, object], *, limit: int | None = None, verb: str = "") -> str:
     """Return the filter as a phrase: "dead letters of the queue 'mail', that failed since …". `verb` goes before a moment."""
     parts = [_part(name, value, verb) for name, value in wanted.items()]
-    if limit is not None:
-        parts.append(f"the oldest {limit} at most")
-    return f"{noun} {', '.join(parts)}" if parts else f"all {noun}"
+    found = f"{noun} {', '.join(parts)}" if parts else f"all {noun}"
+    return found if limit is None else f"{found}, the oldest {limit} at most"
 
 
 def _part(name: str, value: object, verb: str) -> str:

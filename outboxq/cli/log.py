@@ -174,4 +174,4 @@ def _line(event: ExecutionEvent) -> str:
     """Return the event for a terminal: its columns stand below each other though later lines are not known yet."""
     _, kind, task_id, *rest = _cells(event)
     words = "  ".join(plain(one) for one in rest if one)
-    return f"{short(event.created_at)}  {plain(kind):<{_WIDEST}}  {task_id or '-':<36}  {words}".rstrip()
+    return f"{short(event.created_at)}  {plain(kind):<{_WIDEST}}  {plain(task_id or '-'):<36}  {words}".rstrip()

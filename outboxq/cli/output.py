@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -39,14 +39,21 @@ def wants_json() -> bool:
     return context is not None and bool(context.meta.get(JSON, False))
 
 
-def show(head: Sequence[str], rows: Iterable[Sequence[object]], *, records: object, spare: Sequence[str] = ()) -> None:
+def show(
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    records: object,
+    spare: Sequence[str] = (),
+    whole: Collection[str] = (),
+) -> None:
     """Print the rows as a table (see `console.table`) or, with `--json`, the records: a list of them, or one."""
     if wants_json():
         write_json(records)
         return
     from .console import table
 
-    table(head, [*rows], spare=spare)
+    table(head, [*rows], spare=spare, whole=whole)
 
 
 def tell(sentence: str, record: object) -> None:

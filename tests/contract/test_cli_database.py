@@ -124,6 +124,9 @@ def test_an_application_without_a_database_is_told_of(directory, shop):
 @pytest.mark.parametrize("command", TAKING_APP, ids=" ".join)
 def test_a_command_takes_its_application_as_its_last_argument_and_as_an_option(command, shop, file):
     shop(file)
+    outboxq(
+        "queue", "limit", "mail", "--concurrency", "5", "--url", file
+    )  # a queue that is not known yet is pointed out, once
     by_url = outboxq(*command, "--url", file)
     assert by_url.exit_code == (1 if command[0] in NOT_ON_SQLITE else 3 if NOBODY in command else 0), by_url.output
     ways = [outboxq(*command, "shop:outbox"), outboxq(*command, "--app", "shop"), outboxq(*command, OUTBOXQ_APP="shop")]

@@ -126,7 +126,7 @@ def test_of_several_ids_nothing_is_done_unless_all_are_found(sqlite, name):
     one, two = failed(sqlite, id=TASK), failed(sqlite, id=UUID("01a2f4b4-5c6d-7abc-8def-0123456789ab"))
     outboxq(sqlite, "failed", name, "01a2f3", "01a2f5", exit_code=3)
     assert sqlite.store.get(one).status == "Failed"
-    outboxq(sqlite, "failed", name, "01a2f3", "01a2f4")
+    outboxq(sqlite, "failed", name, "01a2f3", "01a2f4", "--yes")
     assert {str(sqlite.store.get(task).status) for task in (one, two)} <= {"Ready", "Cancelled"}
 
 

@@ -1,0 +1,81 @@
+"""Every command that reads, on a real terminal: what it writes there differs from what it writes into a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq.model import EventType, Outcome
+from outboxq.model.schedules import NewSchedule
+from outboxq.model.subscriptions import NewEvent, Subscription
+from outboxq.model.uuid7 import family
+from tests.terminal import shown
+
+HOSTILE = "\x1b[31mred\u202e'; --yes"
+ONE_PROCESS = """
+import json, os, sys
+from outboxq.cli import main
+
+for columns, commands in json.loads(sys.argv[1]):
+    os.environ["COLUMNS"] = str(columns)
+    for words in commands:
+        print("##", columns, *words[:2], flush=True)
+        try:
+            code = main(words, standalone_mode=False)
+        except SystemExit as ended:
+            code = ended.code
+        print("## ends with", code or 0, flush=True)
+"""
+
+
+def commands(task: str, queue: str) -> list[list[str]]:
+    of_a_task = [["task", one, task] for one in ("show", "explain", "history")]
+    lists = [[one, "list"] for one in ("failed", "task", "queue", "workers", "schedule", "subscription")]
+    alone = [
+        ["status"],
+        ["status", "--by", "task"],
+        ["failed", "summary"],
+        ["log"],
+        ["log", "--task", task],
+        ["verify"],
+    ]
+    database = [["db", one] for one in ("current", "history", "sizes")]
+    named = [["queue", "show", queue], ["schedule", "show", HOSTILE], ["task", "state-at", task, "2100-01-01T00:00Z"]]
+    return [*of_a_task, *lists, *alone, *database, *named, ["check"]]
+
+
+@pytest.mark.in_turn
+def test_each_command_that_reads_writes_to_a_narrow_and_to_a_wide_terminal(database):
+    store = database.store
+    task = str(database.add(store, queue=HOSTILE, task_name=HOSTILE).id)
+    (claim,) = database.claim(store=store)
+    data = {"error": HOSTILE, "exception": "builtins.ValueError"}
+    store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error=HOSTILE, data=data)])
+    database.add(store, queue=HOSTILE, delay=timedelta(hours=1))
+    store.workers.register(uuid4(), label=HOSTILE, queues=[HOSTILE], concurrency=8, task_names=[HOSTILE])
+    store.schedules.put(NewSchedule(name=HOSTILE, task_name=HOSTILE, rule="30 2 * * *", args="{}"))
+    store.subscriptions.replace([Subscription(topic="order.*", task_name="tests.work", parameter="payload")])
+    store.emit(NewEvent(id=family(), topic="order_gone", payload="{}"))
+    given = json.dumps([[columns, commands(task, HOSTILE)] for columns in (40, 200)])
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
+    words = [sys.executable, "-W", "error", "-c", ONE_PROCESS, given]
+    code, said = shown(words, env={**environment, "OUTBOXQ_DATABASE_URL": database.url}, columns=40)
+    assert code == 0, said
+    assert "Traceback" not in said
+    ends = re.findall(r"## ends with (\d+)", said)
+    assert len(ends) == 2 * len(commands(task, HOSTILE))
+    assert set(ends[:-1]) - {ends[-1]} == {"0"}, said
+    assert ends[-1] == "1", "the last one is `check`, and a task has failed"
+    assert "\x1b[31m" not in said
+    assert "\u202e" not in said
+    narrow, wide = said.split("## 200 task show")
+    group = store.dead_letters.groups().groups[0].id
+    for part in (narrow, wide):
+        assert part.count(task) >= 8, "an id is whole, to be copied"
+        assert part.count(group) == 1
