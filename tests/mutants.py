@@ -28,6 +28,42 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a caller that comes during a look is taken for one whose task is missing",
+        "outboxq/task/waiting.py",
+        (("if not wait.is_new and wait not in seen]", "if wait not in seen]"),),
+        ("tests/contract/test_results.py",),
+    ),
+    Mutant(
+        "a task that is pruned while SQLite's file rests is waited for without end",
+        "outboxq/task/waiting.py",
+        (("        self._unchecked |= has_changed\n", "        self._unchecked = has_changed\n"),),
+        ("tests/contract/test_results.py",),
+    ),
+    Mutant(
+        "a handler waits for a task that only its own thread could run",
+        "outboxq/task/results.py",
+        (("    if running is None or running.has_ended:\n", "    if running is None or not running.has_ended:\n"),),
+        ("tests/contract/test_results.py",),
+    ),
+    Mutant(
+        "a task whose transaction was rolled back is waited for without end",
+        "outboxq/task/waiting.py",
+        (("        else:\n            self._was_over = True\n", ""),),
+        ("tests/contract/test_results.py",),
+    ),
+    Mutant(
+        "a forked child waits for a thread that its parent has",
+        "outboxq/task/waiting.py",
+        (("process, key = os.getpid(), (os.getpid(), id(store))", "process, key = 0, (0, id(store))"),),
+        ("tests/contract/test_results.py",),
+    ),
+    Mutant(
+        "looks for results may take a whole core",
+        "outboxq/task/waiting.py",
+        (("        return max(0.0, -self._credit / SHARE)\n", "        return 0.0\n"),),
+        ("tests/contract/test_results.py",),
+    ),
+    Mutant(
         "a look for a page of tasks begins one task too late after a look that was ended",
         "outboxq/store/task_pages.py",
         (('{"from_id": last}', '{"from_id": next_id(last)}'),),

@@ -46,6 +46,9 @@ _READS = {Begin.READ, Begin.SNAPSHOT}
 class Transactions:
     """Runs transactions on one database: begins them, runs them again, and sees that the tables and the rights are there."""
 
+    runs_alone = False
+    """True if no worker runs the tasks but this thread, in a test: to wait for one would be in vain."""
+
     def __init__(
         self,
         engine: Engine | None,

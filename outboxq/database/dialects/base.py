@@ -249,6 +249,10 @@ class Dialect(ABC):
         """Return whether the database says that its file is damaged, or is no database."""
         return False
 
+    def version(self, raw: Any) -> int | None:  # noqa: ARG002
+        """Return a number that differs once another connection has committed; None: the database has none."""
+        return None
+
     def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway
         """Make a caller's engine begin real transactions."""
 

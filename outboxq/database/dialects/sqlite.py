@@ -99,6 +99,9 @@ class SqliteDialect(Dialect):
         sqlite_engine.set_up(engine, self.is_transient)
         sqlite_file.follow(engine)
 
+    def version(self, raw: Any) -> int | None:
+        return raw.execute("PRAGMA data_version").fetchone()[0]  # type: ignore[no-any-return]
+
     def begin_for_real(self, engine: Engine) -> None:
         sqlite_engine.begin_for_real(engine)
         self.set_up(engine)
