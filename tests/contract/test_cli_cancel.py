@@ -41,6 +41,7 @@ def some(database) -> list[str]:
     return [str(one) for one in found]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -163,6 +163,7 @@ def test_the_filter_and_the_count_are_shown_and_return_changes_nothing(case):
     assert state(case.database) == before
 
 
+@pytest.mark.in_turn
 def test_on_a_real_terminal_return_changes_nothing(database):
     fill(database)
     before = state(database)

@@ -43,13 +43,19 @@ def filled(database):
     return database
 
 
-def every(database, **wanted):
-    """The tasks that match, newest first, by reading them all and comparing in Python."""
+def stored(database):
+    """All tasks, newest first, and which workers have claimed them."""
     claimed = database.rows(
         "SELECT task_execution_id, worker_id FROM execution_events WHERE event_type = 'task_claimed'"
     )
     runs = {(UUID(str(task)), UUID(str(worker))) for task, worker in claimed}
     ids = sorted((UUID(str(one)) for (one,) in database.rows("SELECT id FROM task_executions")), reverse=True)
+    return [database.frozen.get(one) for one in ids], runs
+
+
+def every(tasks, **wanted):
+    """The tasks that match, by comparing in Python."""
+    found, runs = tasks
     tests = {
         "status": lambda task, value: task.status is value,
         "queue": lambda task, value: task.queue == value,
@@ -60,7 +66,6 @@ def every(database, **wanted):
         "since": lambda task, value: task.id.int >> 80 >= int(value.timestamp() * 1000),
         "until": lambda task, value: task.id.int >> 80 < int(value.timestamp() * 1000),
     }
-    found = [database.frozen.get(one) for one in ids]
     return [task for task in found if all(tests[name](task, value) for name, value in wanted.items())]
 
 
@@ -85,10 +90,12 @@ FILTERS = [
 ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("scan", [1, 4, 10_000])
 @pytest.mark.parametrize("limit", [1, 3, 100])
 def test_all_pages_together_have_each_task_once(filled, monkeypatch, scan, limit):
     monkeypatch.setattr(task_pages, "SCAN", scan)
+    tasks = stored(filled)
     for wanted in FILTERS:
         listed, before, pages = [], None, 0
         while True:
@@ -102,12 +109,14 @@ def test_all_pages_together_have_each_task_once(filled, monkeypatch, scan, limit
             assert before is None or page.older < before
             before, pages = page.older, pages + 1
             assert pages < 200, wanted
-        assert listed == every(filled, **wanted), wanted
+        assert listed == every(tasks, **wanted), wanted
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("scan", "limit"), [(2, 2), (5, 3), (10_000, 3), (10_000, 7)])
 def test_the_way_back_has_each_task_once(filled, monkeypatch, scan, limit):
     monkeypatch.setattr(task_pages, "SCAN", scan)
+    tasks = stored(filled)
     for wanted in FILTERS:
         listed, after = [], UUID(int=0)
         while after is not None:
@@ -116,7 +125,7 @@ def test_the_way_back_has_each_task_once(filled, monkeypatch, scan, limit):
             listed = page.tasks + listed
             assert page.newer is None or page.newer > after
             after = page.newer
-        assert listed == every(filled, **wanted), wanted
+        assert listed == every(tasks, **wanted), wanted
 
 
 def test_a_page_knows_the_pages_beside_it(filled):
@@ -137,7 +146,7 @@ def test_the_list_of_running_and_failed_tasks_goes_on_behind_a_look(filled, monk
     monkeypatch.setattr(task_pages, "SCAN", 2)
     for status in (RUNNING, FAILED):
         wanted = {"status": status, "task": "t1"}
-        found = every(filled, **wanted)
+        found = every(stored(filled), **wanted)
         assert len(found) > 2
         assert filled.frozen.tasks(**wanted, limit=2) == found[:2]
         assert filled.frozen.tasks(**wanted) == found

@@ -53,6 +53,20 @@ def test_every_module_of_the_package_is_in_the_wheel(names):
     assert modules <= names
 
 
+def test_each_template_and_static_file_is_in_the_wheel(names):
+    files = {name for name in kept() if name.startswith("outboxq/") and not name.endswith(".py")}
+    assert {"outboxq/web/templates/base.html", "outboxq/web/static/style.css"} <= files
+    assert files - names == set()
+
+
+def test_the_licences_are_in_the_wheel(names):
+    """Those of the package, and of the JavaScript that it brings along."""
+    assert {name.partition(".dist-info/licenses/")[2] for name in names} - {""} == {
+        "LICENSE",
+        "outboxq/web/static/htmx.LICENSE.txt",
+    }
+
+
 def test_nothing_else_is_in_the_wheel(names):
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"outboxq", "pytest_outboxq.py"}
     assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".db")) or "/test_" in name]
@@ -110,7 +124,7 @@ def test_the_sdist_has_all_that_is_kept_and_nothing_else(tmp_path):
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     files = kept()
-    assert "docs/operations.md" in files
+    assert {"LICENSE", "docs/operations.md", "outboxq/web/templates/base.html", "outboxq/web/static/style.css"} <= files
     assert files - packed == set()
     assert packed - files <= {"PKG-INFO"}
 

@@ -29,6 +29,7 @@ CLEAN = (
     "payload",
     "worker",
     "store",
+    "web",
 )
 """Parts of the package that keep these rules."""
 TEXTS = (*CLEAN, "database")

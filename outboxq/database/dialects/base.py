@@ -75,6 +75,8 @@ class Dialect(ABC):
     """True if a transition is one statement, which is atomic in a caller's transaction without a savepoint."""
     notifies: ClassVar[bool]
     """True if the database notifies sleeping workers of new tasks (`statements/sleeping_workers.py`)."""
+    stops_midway: ClassVar[bool]
+    """True if an exception of a signal may come in the midst of a statement, after which its connection is of no use."""
     has_roles: ClassVar[bool]
     """True if the role of a connection decides about its privileges."""
     has_partitions: ClassVar[bool]

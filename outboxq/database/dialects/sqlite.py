@@ -31,7 +31,7 @@ class SqliteDialect(Dialect):
     }
     reads_before_writing = True
     one_writer = True
-    one_statement = notifies = has_roles = has_partitions = measures_tables = False
+    one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = False
     driver_error = sqlite3.Error
     # The engine's own BEGIN, which is undone at once, is to take no lock.
     connection_options: ClassVar = {"sqlite_begin": "DEFERRED", "outboxq_begins": True}

@@ -15,7 +15,7 @@ _BROUGHT = (
     ("0004", "headers in the SQL function (0004)"),
     ("0005", "hosts, versions and busy threads of workers (0005)"),
 )
-"""What a page can show from a revision of the schema on."""
+"""Revisions of the schema, and the parts of the pages that need each of them."""
 
 
 def page(request: PageRequest) -> View:

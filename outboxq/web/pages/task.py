@@ -35,11 +35,11 @@ class Payload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BulkProgress:
-    """How far a task of outboxq is that changes many others."""
+    """The progress of a task that changes many others."""
 
     words: str
     left: str
-    """How many still match; "" once it has ended."""
+    """The number of tasks that still match, with their noun; empty once the task has ended."""
     result: str | None
 
 

@@ -1,4 +1,4 @@
-"""What people do to one task. Each action is one call of the store, and the task's history names the person."""
+"""The actions of people on one task. Each is one call of the store, and the task's history names the person."""
 
 from __future__ import annotations
 

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from outboxq.web import application
 from tests.browser import Browser
+from tests.conftest import Database
+from tests.integrations.dashboard.filling import Filling, fill
+from tests.integrations.dashboard.serving import Site
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +22,19 @@ def browser() -> Iterator[Browser]:
     found = Browser()
     yield found
     found.close()
+
+
+@pytest.fixture
+def filling(sqlite: Database) -> Filling:
+    """The tables of a small shop."""
+    return fill(sqlite.engine)
+
+
+@pytest.fixture
+def site(filling: Filling) -> Iterator[Site]:
+    """Their dashboard, which allows actions and shows arguments."""
+    with Site(application(filling.outbox, allow_actions=True, show_arguments=True)) as found:
+        yield found
 
 
 @pytest.fixture

@@ -213,10 +213,10 @@ def test_a_task_whose_worker_is_gone_is_run_by_the_worker_of_the_command(stage):
 
 
 def test_a_worker_that_is_silent_is_named(stage):
-    task = stage.add()
+    task = stage.add(lease=HOUR)
     claim = stage.claim()
-    with stage.database.engine.begin() as connection:  # it was extended the last time 50 seconds ago
-        connection.execute(task_leases.update().values(lease_expires_at=datetime.now(UTC) + timedelta(seconds=10)))
+    with stage.database.engine.begin() as connection:  # it was extended the last time 50 minutes ago
+        connection.execute(task_leases.update().values(lease_expires_at=datetime.now(UTC) + timedelta(minutes=10)))
     text = stage.page(task).text
     assert "Its worker web-1:7 has not extended its lease for" in text
     assert "it is then taken back" in text

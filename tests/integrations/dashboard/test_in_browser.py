@@ -7,28 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from outboxq.web import application
 from tests.browser import DESKTOP, PHONE
-from tests.integrations.dashboard.filling import fill
 from tests.integrations.dashboard.pages import OF_PAGES, PAGES, address
-from tests.integrations.dashboard.serving import Site
 
 PICTURES = os.environ.get("OUTBOXQ_TEST_PICTURES")
 """The directory in which pictures of the pages are kept."""
 FIRST = [next(page for page in PAGES if page.split(" ")[0] == route) for route in OF_PAGES]
 """One page of each route: axe-core, which takes most of the time, looks at the others only in a run that keeps pictures."""
 WINDOWS = {"desktop": DESKTOP, "phone": PHONE}
-
-
-@pytest.fixture
-def filling(sqlite):
-    return fill(sqlite.engine)
-
-
-@pytest.fixture
-def site(filling):
-    with Site(application(filling.outbox, allow_actions=True, show_arguments=True)) as found:
-        yield found
 
 
 def looked_at(tab, page, path, window, scheme):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from outboxq.web import application
 from tests.browser import PHONE
-from tests.integrations.dashboard.filling import fill
 from tests.integrations.dashboard.pages import address
-from tests.integrations.dashboard.serving import Site
 
 _CONTROLS = """
 () => {
@@ -31,20 +28,18 @@ _FOCUSED = """
 
 
 @pytest.mark.parametrize("page", ["task dead_letter", "queue", "tasks", "failures"])
-def test_each_control_is_reached_by_tab_and_seen_there(open_tab, sqlite, page):
-    filling = fill(sqlite.engine)
-    with Site(application(filling.outbox, allow_actions=True, show_arguments=True)) as site:
-        tab = open_tab(site.url, size=PHONE)
-        tab.open(address(page, filling))
-        controls = tab.page.evaluate(_CONTROLS)
-        reached, unmarked = set(), []
-        for _ in range(len(controls) + 5):
-            tab.page.keyboard.press("Tab")
-            found = tab.page.evaluate(_FOCUSED)
-            if found["control"] is None:
-                continue
-            reached.add(int(found["control"]))
-            if not (found["isSeen"] and found["isMarked"]):
-                unmarked.append(controls[int(found["control"])])
-        assert [one for number, one in enumerate(controls) if number not in reached] == []
-        assert unmarked == []
+def test_each_control_is_reached_by_tab_and_seen_there(open_tab, site, filling, page):
+    tab = open_tab(site.url, size=PHONE)
+    tab.open(address(page, filling))
+    controls = tab.page.evaluate(_CONTROLS)
+    reached, unmarked = set(), []
+    for _ in range(len(controls) + 5):
+        tab.page.keyboard.press("Tab")
+        found = tab.page.evaluate(_FOCUSED)
+        if found["control"] is None:
+            continue
+        reached.add(int(found["control"]))
+        if not (found["isSeen"] and found["isMarked"]):
+            unmarked.append(controls[int(found["control"])])
+    assert [one for number, one in enumerate(controls) if number not in reached] == []
+    assert unmarked == []

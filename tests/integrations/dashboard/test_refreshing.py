@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from outboxq.web import application
-from tests.integrations.dashboard.filling import fill
 from tests.integrations.dashboard.pages import address
-from tests.integrations.dashboard.serving import Site
 from tests.waiting import until
 
 PERIOD = 6_000
 """Milliseconds after which a page has asked again."""
-
-
-@pytest.fixture
-def filling(sqlite):
-    return fill(sqlite.engine)
-
-
-@pytest.fixture
-def site(filling):
-    with Site(application(filling.outbox, allow_actions=True, show_arguments=True)) as found:
-        yield found
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from uuid import uuid4
@@ -19,6 +20,7 @@ from outboxq.store import QueueSample
 from outboxq.web import application
 from tests.integrations.dashboard.hostile import INVISIBLE, NAMES
 from tests.integrations.dashboard.pages import Local
+from tests.integrations.dashboard.visiting import Page
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -308,7 +310,7 @@ def test_a_worker_that_fell_silent_is_shown_apart(database, reader):
     words = reader.words("/workers")
     assert "No worker is alive." in words
     assert "Not seen lately" in words
-    assert "It was seen last 1 h ago" in reader.words(f"/workers/{silent}")
+    assert "It was seen last 1 h " in reader.words(f"/workers/{silent}"), "and some seconds, on a slow machine"
 
 
 def nightly(database, **fields):
@@ -352,6 +354,16 @@ def test_an_overdue_schedule_comes_first_and_says_what_helps(database, reader):
     assert words.index("late overdue") < words.index("a calm one active")
     assert "no worker has planted it" in reader.words("/schedule", name="late")
     assert "outboxq worker APP -q 'a; b'" in reader.words("/schedule", name="late")
+
+
+def test_a_command_to_type_does_only_what_it_says_whatever_a_queue_is_named(database, reader):
+    database.clock.now = datetime.now(UTC) - HOUR
+    queue = "x; touch 'pwned' #"
+    database.frozen.schedules.put(NewSchedule(name="late", task_name="tests.work", rule="every 60", queue=queue))
+    database.clock.now = datetime.now(UTC)
+    reader.words("/schedule", name="late")
+    (command,) = (one for one in Page(reader.page.text).commands if "worker" in one)
+    assert shlex.split(command) == ["outboxq", "worker", "APP", "-q", queue]
 
 
 def test_a_schedule_whose_rule_cannot_be_read_hides_no_other(database, reader):

@@ -8,23 +8,10 @@ from urllib.parse import urlencode
 import pytest
 
 from outboxq.model import EventType, TaskStatus
-from outboxq.web import application
 from outboxq.web.routes import ROUTES
-from tests.integrations.dashboard.filling import CHARGE, LETTER, fill
+from tests.integrations.dashboard.filling import CHARGE, LETTER
 from tests.integrations.dashboard.pages import address, largest_group
-from tests.integrations.dashboard.serving import Site
 from tests.waiting import until
-
-
-@pytest.fixture
-def filling(sqlite):
-    return fill(sqlite.engine)
-
-
-@pytest.fixture
-def site(filling):
-    with Site(application(filling.outbox, allow_actions=True, show_arguments=True)) as found:
-        yield found
 
 
 @pytest.fixture
