@@ -1,6 +1,6 @@
 """`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `browser`,
-`examples`, `mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`, `bench_dashboard`) are asked for by
-name."""
+`examples`, `mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`, `bench_dashboard`,
+`bench_results`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -214,6 +214,13 @@ def bench_status(session: nox.Session) -> None:
     """What a look at the statistics costs with ten million waiting tasks."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.status", *session.posargs)
+
+
+@nox.session
+def bench_results(session: nox.Session) -> None:
+    """How soon results come, and what a thousand callers that wait cost: `nox -s bench_results -- --on sqlite`."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.awaited", *session.posargs)
 
 
 @nox.session

@@ -130,6 +130,8 @@ def fill(store: Store, finished: int, waiting: int) -> UUID:
         for statement in FILL.format(**values).split(";\n"):
             if statement.strip():
                 connection.execute(text(statement))
+        while store.metrics.sum_up(spans=1000):
+            pass
         began = time.monotonic()
         connection.exec_driver_sql("VACUUM ANALYZE")
         print(f"vacuum: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)

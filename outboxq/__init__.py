@@ -26,9 +26,12 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         ReadOnly as ReadOnly,
         ScheduleNotFound as ScheduleNotFound,
         SchemaOutOfDate as SchemaOutOfDate,
+        TaskCancelled as TaskCancelled,
+        TaskFailed as TaskFailed,
         TaskNotFound as TaskNotFound,
         UnknownTask as UnknownTask,
         UnsupportedDatabase as UnsupportedDatabase,
+        WaitRefused as WaitRefused,
     )
     from .integration.hooks import (
         Hook as Hook,
@@ -89,8 +92,8 @@ _NAMES = {
     "database.engine": "configure_sqlite",
     "errors": (
         "ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
-        "InvalidTransition LeaseLost OutboxqError PayloadError ReadOnly ScheduleNotFound SchemaOutOfDate TaskNotFound "
-        "UnknownTask UnsupportedDatabase"
+        "InvalidTransition LeaseLost OutboxqError PayloadError ReadOnly ScheduleNotFound SchemaOutOfDate TaskCancelled "
+        "TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",
     "model.replay": "TaskState",

@@ -70,6 +70,44 @@ class TaskNotFound(OutboxqError, LookupError):
     """There is no task execution with this id."""
 
 
+class TaskFailed(OutboxqError):
+    """The task whose result was asked for has Failed: it is a dead letter, or was one when it was looked at."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        task_id: UUID | None = None,
+        error: str = "",
+        exception: str | None = None,
+        attempt: int = 0,
+    ) -> None:
+        super().__init__(message)  # pickle calls it with this alone, and restores the attributes afterwards
+        self.task_id = task_id
+        """The id of the task."""
+        self.error = error
+        """The error of the last attempt, in one line."""
+        self.exception = exception
+        """Module and name of the exception's class; None: the worker gave the task up, or it is not known."""
+        self.attempt = attempt
+        """The number of the last attempt."""
+
+
+class TaskCancelled(OutboxqError):
+    """The task whose result was asked for ended as Cancelled: cancelled, expired or discarded."""
+
+    def __init__(self, message: str, *, task_id: UUID | None = None, reason: str = "") -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        """The id of the task."""
+        self.reason = reason
+        """The reason that was given; "expired" or "discarded" without one, "" if none was given for a cancellation."""
+
+
+class WaitRefused(OutboxqError, RuntimeError):
+    """A wait for a task was refused because it could never end: inside a handler, or before the task is committed."""
+
+
 class ScheduleNotFound(OutboxqError, LookupError):
     """There is no schedule of this name."""
 

@@ -35,8 +35,11 @@ from .store import Store
 from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.bulk import BULK, bulk_task
+from .task.origin import Origin
 from .task.periodic import PeriodicTasks
 from .task.pruning import PRUNE, prune_task, retention_schedule
+from .task.results import AwaitedResults
+from .task.waiting import WaiterOfProcess
 
 if TYPE_CHECKING:
     from .worker.options import WorkerOptions
@@ -46,7 +49,7 @@ _LEFT_OUT: Any = object()
 """Stands for an argument that was not given, where None is a mistake."""
 
 
-class Outbox(PeriodicTasks):
+class Outbox(AwaitedResults, PeriodicTasks):
     """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
 
     def __init__(
@@ -98,6 +101,7 @@ class Outbox(PeriodicTasks):
             self.tasks.add_schedule(retention_schedule(self.tasks.built_in[PRUNE], retention), self)
         self._database: str | URL | Engine | None = None
         self._bound: dict[str, Store] = {}
+        self._waiters = WaiterOfProcess()
         database = database or self._database_of_the_environment()
         if database:
             self.bind(database)
@@ -267,7 +271,11 @@ class Outbox(PeriodicTasks):
 
         def write(event: NewEvent) -> Emitted:
             with resolve_target(self, using, f"emit({topic!r})", is_option=True) as target:
-                return self.store.emit(event, using=target)
+                emitted = self.store.emit(event, using=target)
+            source = Origin(self, target)
+            for handle in emitted.handles.values():
+                handle.asking(source)
+            return emitted
 
         return write(event) if self.hooks is None else self.hooks.emit(event, write)
 

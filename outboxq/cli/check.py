@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import plain, span
+from .console import EXIT_NOT_FOUND, fail, plain, span
 from .database import database_options, front_end
 from .output import merged, wants_json, write_json
+from .queue_report import unknown
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -66,8 +67,8 @@ def _optional_number(_context: click.Context, _parameter: click.Parameter, value
 def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     """Print what needs attention; exit with 1 if anything does.
 
-    Each problem is one line, with the commands that help. The exit code is 0 if all is well, and 69, 77 or 4 if the database
-    cannot be asked.
+    Each problem is one line, with the commands that help. The exit code is 0 if all is well, 3 if there is no queue of that name,
+    and 69, 77 or 4 if the database cannot be asked.
     """
     from ..store.health import HealthLimits, Rule
 
@@ -76,6 +77,10 @@ def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     }
     found = store.health(replace(HealthLimits(), **given))
     if queues:
+        known = [one.queue for one in store.queues.list()]
+        for name in queues:
+            if name not in known:  # of a name that is mistyped, all would be well for ever
+                fail(unknown(name, known), EXIT_NOT_FOUND)
         found = [one for one in found if one.rule is not Rule.SCHEDULE_OVERDUE and one.subject in queues]
     typed = front_end("check").typed
     if wants_json():

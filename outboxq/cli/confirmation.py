@@ -14,13 +14,13 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import click
 
+from .groups import EXIT_INTERRUPTED
 from .output import tell, wants_json
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 EXIT_DECLINED: Final = 1
 _EXIT_USAGE: Final = 2
-_EXIT_INTERRUPTED: Final = 130
 _LOOK: Final = 0.2
 """Seconds between two looks for Ctrl-C while nothing is typed."""
 
@@ -125,7 +125,7 @@ def confirmed(
         agreed = _answer()
     except KeyboardInterrupt:
         click.echo(err=True)
-        _refuse("nothing was changed", _EXIT_INTERRUPTED)
+        _refuse("nothing was changed", EXIT_INTERRUPTED)
     if not agreed:
         _refuse("nothing was changed", EXIT_DECLINED)
     return True

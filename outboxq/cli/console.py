@@ -15,7 +15,7 @@ import click
 
 from ..errors import AmbiguousTask, NotPermitted, OutboxqError, ScheduleNotFound, SchemaOutOfDate, TaskNotFound
 from ..model import LONGEST
-from .groups import Group
+from .groups import EXIT_INTERRUPTED, Group
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ _GAP = 2
 
 @contextmanager
 def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
-    """Print errors of outboxq and of the database as one sentence on stderr, and exit with the code of their kind.
+    """Print errors of outboxq and of the database, and Ctrl-C, as one sentence on stderr, and exit with the code of their kind.
 
     Any other exception keeps its traceback. `upgrade` is the command that creates the tables, as it is typed here; None: the
     command `upgrade` of the present group.
@@ -68,6 +68,9 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
         if not (connecting or error.connection_invalidated or isinstance(error, OperationalError)):
             raise
         fail(f"the database cannot be used: {error.orig}", EXIT_UNREACHABLE)
+    except KeyboardInterrupt:
+        click.echo(err=True)  # behind the ^C that the terminal shows
+        fail("stopped", EXIT_INTERRUPTED)
 
 
 def _upgrade_of_the_group() -> str | None:

@@ -54,9 +54,11 @@ def _json(kind: str, example: str) -> Callable[[click.Context, click.Parameter, 
 
 
 _OF_BOTH = (
-    click.option("--delay", callback=span, help="Time span from now until it is due, e.g. 10m."),
+    click.option("--delay", callback=span, metavar="SPAN", help="Time span from now until it is due, e.g. 10m."),
     click.option("--at", "run_after", type=INSTANT, help="Time at which it is due, e.g. 2026-11-23T02:30Z."),
-    click.option("--expires", callback=span, help="Time span from now after which it is not started any more."),
+    click.option(
+        "--expires", callback=span, metavar="SPAN", help="Time span from now after which it is not started any more."
+    ),
     click.option("--key", "partition_key", help="Partition key: tasks of one key run one at a time, in order."),
     click.option("--idempotency-key", help="Key that can have one task: with the same key again, nothing is added."),
     click.option(
@@ -105,7 +107,10 @@ class OfTask(click.Command):
     "--max-attempts", type=click.IntRange(min=1), help="Number of attempts. Default: the retry policy decides."
 )
 @click.option(
-    "--unique-for", callback=span, help="Time span for which the idempotency key is taken. Default: for ever."
+    "--unique-for",
+    callback=span,
+    metavar="SPAN",
+    help="Time span for which the idempotency key is taken. Default: for ever.",
 )
 @click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key once that task has ended.")
 @click.option(

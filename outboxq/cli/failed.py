@@ -192,9 +192,7 @@ def _all(
         return up_to(limit, store.dead_letters.count(**wanted))
 
     def first() -> list[str]:
-        if limit is not None:  # the oldest are meant, and the list begins with the newest
-            return []
-        found = store.dead_letters.list(limit=FEW, **wanted)
+        found = store.dead_letters.oldest(limit=min(FEW, limit or FEW), **wanted)
         return [f"{one.id}  {one.task_name}  {one.last_error or ''}".rstrip() for one in found]
 
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done=done, first=first):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
+from string import hexdigits
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -24,7 +25,7 @@ Command = Callable[..., None]
 class Moment(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
     """A click type: a span of time before now, such as 2h, or a moment in ISO 8601 with its offset."""
 
-    name = "moment"
+    name = "span|time"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -55,7 +56,22 @@ class TaskId(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{error}{hint}", param, ctx)
 
 
-MOMENT, TASK_ID = Moment(), TaskId()
+class GroupId(click.ParamType):  # type: ignore[type-arg]
+    """A click type: the id of a group of dead letters."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value).lower()
+        if len(text) != _GROUP_DIGITS or not set(text) <= set(hexdigits):
+            self.fail(
+                f"{value!r} is no id of a group: write its 16 hex digits, as `failed summary` prints them", param, ctx
+            )
+        return text
+
+
+_GROUP_DIGITS: Final = 16
+MOMENT, TASK_ID, GROUP_ID = Moment(), TaskId(), GroupId()
 
 take_key_back = click.option(
     "--take-key-back", is_flag=True, help="Take the idempotency key back from another task that has it now."
@@ -67,7 +83,7 @@ OF_DEAD_LETTERS: Final = (
     click.option("--topic", help="Only dead letters of this topic."),
     click.option("--key", "partition_key", help="Only dead letters with this partition key."),
     click.option("--exception", help="Only dead letters of this exception, as module.Class or Class."),
-    click.option("--group", help="Only dead letters of this group. `failed summary` prints the ids."),
+    click.option("--group", type=GROUP_ID, help="Only dead letters of this group. `failed summary` prints the ids."),
     click.option(
         "--since", type=MOMENT, help="Only tasks that failed within this time span, e.g. 2h, or since a moment."
     ),

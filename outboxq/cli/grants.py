@@ -25,7 +25,7 @@ from .database import app_argument, app_option, given, opened, schema_option, ur
     "features",
     multiple=True,
     type=click.Choice(Feature, case_sensitive=False),
-    help="Feature that a producer uses. May be given again.",
+    help="Feature that a producer uses. May be repeated.",
 )
 @click.option(
     "--apply", is_flag=True, help="Run the GRANTs in one transaction, and print them. By default they are only printed."
@@ -43,7 +43,7 @@ def grants(
     NAME is the role. Connect as the owner of outboxq's tables.
 
     \b
-    producer  enqueues tasks; add --with for emit, idempotency and replace
+    producer  enqueues tasks; add --with for emit, idempotency, replace and results
     worker    runs tasks; grant producer too if its tasks enqueue others
     viewer    reads: status, task list, verify
     operator  reads and changes: task cancel, failed redrive, prune

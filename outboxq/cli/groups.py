@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import atexit
 import gc
+import sys
 from collections import UserDict
 from collections.abc import Mapping
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
 DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "database_urls"})
 """Names of the parameters that choose the database. A framework's commands leave them out: its settings choose it."""
+
+
+EXIT_INTERRUPTED: Final = 130
+"""Exit code of a command that Ctrl-C ended, as shells have it."""
 
 
 class Group(click.Group):
@@ -78,6 +83,14 @@ class Program(LateGroup):
         self._is_starting = True
         atexit.register(gc.freeze)
         return super().__call__(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Ctrl-C ends it with the exit code that shells know it by, also during its imports."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("\noutboxq: stopped", err=True)
+            sys.exit(EXIT_INTERRUPTED)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

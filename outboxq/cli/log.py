@@ -51,7 +51,6 @@ Batches = Iterator[Sequence[ExecutionEvent]]
 @click.option(
     "--since",
     type=MOMENT,
-    metavar="TIME",
     help="Begin at this time, or this time span ago: 2026-11-23T02:30Z or 10m.",
 )
 @click.option(

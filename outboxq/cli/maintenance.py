@@ -66,6 +66,7 @@ def partition(store: Store, every: str, ahead: int, *, yes: bool, dry_run: bool)
     "--older-than",
     required=True,
     callback=span,
+    metavar="SPAN",
     help="Minimum age, counted from the end of the task, e.g. 90d or 7d12h.",
 )
 @click.option(

@@ -8,17 +8,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .confirmation import Counted, grouped, written
+from .groups import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
-
-EXIT_INTERRUPTED: Final = 130
 
 
 class Progress:

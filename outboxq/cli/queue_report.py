@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -51,7 +51,7 @@ def show_(store: Store, name: str) -> None:
     found = store.overview()
     numbers = next((one for one in found.queues if one.queue == name), None)
     if numbers is None:
-        fail(f"there is no queue {name!r}: no task, no setting and no live worker names it", EXIT_NOT_FOUND)
+        fail(unknown(name, [one.queue for one in found.queues]), EXIT_NOT_FOUND)
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
     problems = [one for one in found.problems if one.subject == name and one.rule is not Rule.SCHEDULE_OVERDUE]
     due = store.next_available_at([name])
@@ -110,3 +110,12 @@ def number(one: Statistics, name: str) -> object:
 
 def _waiting(key: HeldKey) -> str:
     return f"{key.waiting.number}{'+' if key.waiting.at_least else ''}"
+
+
+def unknown(name: str, known: Collection[str]) -> str:
+    """Return the sentence about a name that none of the known queues has."""
+    from difflib import get_close_matches
+
+    alike = get_close_matches(name, known, n=1)
+    hint = f". Did you mean {alike[0]!r}?" if alike else ""
+    return f"there is no queue {name!r}: no task, no setting and no live worker names it{hint}"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from types import EllipsisType
 from typing import TYPE_CHECKING
 
 import click
 
-from .console import span
+from .console import plain, span
 from .database import database_options
 from .groups import Group
 from .output import show
-from .queue_report import HEAD, cells, list_, show_
+from .queue_report import HEAD, cells, list_, show_, unknown
 
 if TYPE_CHECKING:
     from ..store import QueueSettings, Store
@@ -53,7 +54,7 @@ def pause(store: Store, name: str) -> None:
 
     Tasks that already run go on.
     """
-    _print_one(store.queues.pause(name))
+    _change(store, name, lambda: store.queues.pause(name))
 
 
 @queue.command()
@@ -61,7 +62,7 @@ def pause(store: Store, name: str) -> None:
 @database_options
 def resume(store: Store, name: str) -> None:
     """Resume a paused queue."""
-    _print_one(store.queues.resume(name))
+    _change(store, name, lambda: store.queues.resume(name))
 
 
 @queue.command()
@@ -69,10 +70,14 @@ def resume(store: Store, name: str) -> None:
 @click.option(
     "--concurrency",
     callback=_concurrency,
+    metavar="NUMBER",
     help="Maximum number of the queue's tasks that run at once, over all workers. `none` removes the limit.",
 )
 @click.option(
-    "--rate", callback=_rate, help="Maximum number of starts in a time span, e.g. 100/1m. `none` removes the limit."
+    "--rate",
+    callback=_rate,
+    metavar="NUMBER/SPAN",
+    help="Maximum number of starts in a time span, e.g. 100/1m. `none` removes the limit.",
 )
 @database_options
 def limit(store: Store, name: str, concurrency: int | EllipsisType | None, rate: Rate) -> None:
@@ -82,7 +87,7 @@ def limit(store: Store, name: str, concurrency: int | EllipsisType | None, rate:
     """
     if concurrency is ... and rate is ...:
         raise click.UsageError("give --concurrency, --rate, or both; none removes a limit")
-    _print_one(store.queues.limit(name, concurrency=concurrency, rate=rate))
+    _change(store, name, lambda: store.queues.limit(name, concurrency=concurrency, rate=rate))
 
 
 @queue.command()
@@ -94,11 +99,16 @@ def order(store: Store, name: str, first: str) -> None:
 
     turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its key.
     """
-    _print_one(store.queues.order(name, fair=first == "turns"))
+    _change(store, name, lambda: store.queues.order(name, fair=first == "turns"))
 
 
-def _print_one(settings: QueueSettings) -> None:
+def _change(store: Store, name: str, change: Callable[[], QueueSettings]) -> None:
+    """Change a queue and print it. A name that no queue has is taken, since its first task may come later, but is pointed out."""
+    known = [one.queue for one in store.queues.list()]
+    settings = change()
     show(HEAD, [cells(settings)], records=settings)
+    if name not in known:
+        click.echo(f"outboxq: the setting is stored, but {plain(unknown(name, known))}", err=True)
 
 
 for _command in (list_, show_):

@@ -52,7 +52,7 @@ class RuleText(click.ParamType):  # type: ignore[type-arg]  # generic in click's
 class Moment(click.ParamType):  # type: ignore[type-arg]
     """A click type: a moment in ISO 8601. Without an offset it is naive, and meant in the time zone of the schedule."""
 
-    name = "moment"
+    name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         try:
@@ -154,11 +154,11 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @click.argument("task")
 @click.argument("rule", type=RULE)
 @tz_option
-@click.option("--args", default="{}", help='Arguments of each task, as a JSON object: {"days": 7}.')
+@click.option("--args", default="{}", metavar="JSON", help='Arguments of each task, as a JSON object: {"days": 7}.')
 @click.option("-q", "--queue", help="Queue of the tasks.")
 @click.option("--priority", type=click.IntRange(-100, 100), help="Priority of the tasks.")
 @click.option("--max-attempts", type=click.IntRange(1), help="Maximum number of attempts at each task.")
-@click.option("--timeout", callback=span, help="Timeout of each task, e.g. 5m.")
+@click.option("--timeout", callback=span, metavar="SPAN", help="Timeout of each task, e.g. 5m.")
 @click.option(
     "--overlap",
     type=click.Choice([one.value for one in Overlap]),
@@ -176,8 +176,12 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @click.option(
     "--catch-up-limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Maximum number of those."
 )
-@click.option("--grace", callback=span, help="Time after a tick from which on its task is not started, e.g. 10m.")
-@click.option("--jitter", callback=span, help="Maximum time by which a tick's task is due later, e.g. 30s.")
+@click.option(
+    "--grace", callback=span, metavar="SPAN", help="Time after a tick from which on its task is not started, e.g. 10m."
+)
+@click.option(
+    "--jitter", callback=span, metavar="SPAN", help="Maximum time by which a tick's task is due later, e.g. 30s."
+)
 @click.option("--starts-at", type=MOMENT, help="Moment of the earliest tick. Default: now.")
 @click.option("--ends-at", type=MOMENT, help="Moment from which on there are no ticks.")
 @database_options
@@ -291,6 +295,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bo
 @click.option(
     "--ahead",
     callback=_ahead,
+    metavar="SPAN",
     default=f"{HORIZON.total_seconds():.0f}s",
     show_default=True,
     help="How far ahead to plant.",

@@ -60,6 +60,7 @@ _NUMBER = re.compile(r"[-+.\d].*")
     default="1h",
     show_default=True,
     callback=span,
+    metavar="SPAN",
     help="Time span of the rates and durations, e.g. 10m or 7d.",
 )
 @click.option(

@@ -59,7 +59,9 @@ def _fields(record: object) -> dict[str, object]:
 @click.command()
 @click.argument("task_id", type=TASK_ID)
 @click.option("--at", type=INSTANT, metavar="TIME", help="Time at which the task is due, e.g. 2026-11-23T02:30Z.")
-@click.option("--in", "delay", callback=span, help="Time span from now after which the task is due, e.g. 2h.")
+@click.option(
+    "--in", "delay", callback=span, metavar="SPAN", help="Time span from now after which the task is due, e.g. 2h."
+)
 @take_key_back
 @database_options
 def reschedule(

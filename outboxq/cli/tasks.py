@@ -190,7 +190,7 @@ def _cancel_all(
         statuses = [wanted["status"]] if "status" in wanted else [TaskStatus.RUNNING, TaskStatus.READY]
         pages = [store.tasks(**{**wanted, "status": one}, after=UUID(int=0), limit=FEW) for one in statuses]
         oldest = sorted((one for page in pages for one in page), key=lambda one: one.id)
-        return [f"{one.id}  {one.task_name}  {one.status}" for one in oldest[:FEW]]
+        return [f"{one.id}  {one.task_name}  {one.status}" for one in oldest[: min(FEW, limit or FEW)]]
 
     @cache
     def count() -> Counted:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ConfigurationError
+from ..integration.front_end import FrontEnd
 from .console import EXIT_USAGE, fail, speaking_plainly
-from .database import app_argument, app_option, given, opened, present_outbox, schema_option, url_option
+from .database import app_argument, app_option, front_end, given, opened, present_outbox, schema_option, url_option
 from .logs import LogFormat, configure, open_closed_streams
 from .stop_requests import stop_on_signals
 
@@ -99,6 +100,8 @@ def web(context: click.Context, /, **options: Any) -> None:
     with stop_on_signals(lambda: is_over) as exit_if_stopped, opened(found) as store:
         store.ensure_current()
         outbox = present_outbox() or Outbox(store.bound_engine, schema=found.schema)
+        if outbox.integration.front_end == FrontEnd():  # else a framework knows better how its commands are typed
+            outbox.integration.front_end = front_end("web")
         try:
             dashboard = application(
                 outbox,

@@ -126,6 +126,7 @@ def none_if_empty(_context: click.Context, _option: click.Parameter, value: tupl
 @click.option(
     "--poll",
     callback=span,
+    metavar="SPAN",
     help="Longest time between two looks for tasks, such as 500ms. Default: 30s on PostgreSQL with "
     "notifications, else 500ms.",
 )
@@ -146,6 +147,7 @@ def none_if_empty(_context: click.Context, _option: click.Parameter, value: tupl
     default=f"{DEFAULTS.drain_timeout.total_seconds():g}s",
     show_default=True,
     callback=span,
+    metavar="SPAN",
     help="Time that running tasks have to finish when the worker stops.",
 )
 @click.option("--burst", is_flag=True, help="Stop when no task is left to run.")
@@ -170,7 +172,7 @@ def none_if_empty(_context: click.Context, _option: click.Parameter, value: tupl
     "--metrics-host",
     default=DEFAULTS.metrics_host,
     show_default=True,
-    help="Address on which --metrics-port is opened. Whoever reaches it reads the names of queues and tasks.",
+    help="Address on which --metrics-port is opened. All who reach it read the names of queues and tasks.",
 )
 @click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Number of worker processes.")
 @click.option(

@@ -35,6 +35,8 @@ class Feature(StrEnum):
     IDEMPOTENCY = "idempotency"
     REPLACE = "replace"
     """Replaces the task that holds the idempotency key (`on_conflict="replace"`). It includes IDEMPOTENCY."""
+    RESULTS = "results"
+    """Waits for the results of tasks, those of other producers too."""
 
 
 class Privilege(StrEnum):
@@ -166,6 +168,9 @@ _ROLES = {
     ),
     Role.MIGRATOR: (),
 }
+_EVENT = (
+    "created_at, event_data, event_type, lease_token, pipeline_execution_id, sequence_num, task_execution_id, worker_id"
+)
 _FEATURES = {
     Feature.EMIT: (
         *_on("task_subscriptions", "SELECT"),
@@ -189,12 +194,12 @@ _FEATURES = {
             "UPDATE (args, attempt, expires_at, headers, lease_seconds, max_attempts, on_dead_letter, partition_key, "
             "priority, queue, recovery_attempts, retry_at, timeout_seconds, topic, updated_at)",
         ),
-        *_on(
-            "execution_events",
-            "SELECT (created_at, event_data, event_type, lease_token, pipeline_execution_id, sequence_num, "
-            "task_execution_id, worker_id)",
-        ),
+        *_on("execution_events", f"SELECT ({_EVENT})"),
         *_on("task_outbox", "DELETE; SELECT (queue); UPDATE (created_at)"),  # the last one allows FOR UPDATE
+    ),
+    Feature.RESULTS: (
+        *_on("task_executions", "SELECT (attempt, last_error, result, status, task_name)"),
+        *_on("execution_events", f"SELECT ({_EVENT})"),
     ),
 }
 _SCHEDULES = ("schedule_ticks", "task_schedules")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Final, Protocol
+from datetime import timedelta
+from typing import Any, Final, Protocol
+from uuid import UUID
 
 from ..context import current
 from ..errors import InvalidTarget
@@ -27,6 +29,8 @@ class OutboxRef(Protocol):
 
     @property
     def hooks(self) -> HookCalls | None: ...
+
+    def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Any) -> Any: ...
 
 
 def resolve_target(

@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 from uuid import UUID
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, InvalidCall
 from .options import TaskOptions, duration
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # whose default lets an annotation be `Handle` alone
+
+    R_co = TypeVar("R_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True)
 
 
 class TaskStatus(StrEnum):
@@ -161,8 +170,22 @@ class NewTask(TaskOptions):
     on_conflict: OnConflict = OnConflict.RETURN
 
 
+class ResultSource(Protocol):
+    """The outbox that a handle asks for the result of its task."""
+
+    def result(self, task_id: UUID, timeout: timedelta | float | None) -> Any: ...
+
+
+class _Sourced(Generic[R_co]):
+    """The part of a Handle that is neither compared nor pickled."""
+
+    __slots__ = ("_source",)
+
+    _source: ResultSource
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Handle:
+class Handle(_Sourced[R_co]):
     """The answer of `enqueue`: the id of the task, and what was written."""
 
     id: UUID
@@ -170,6 +193,30 @@ class Handle:
     """False: the idempotency key had a task already; `id` is that task's."""
     replaced: bool = False
     """True: that task was Ready and took over the new arguments and options."""
+
+    def result(self, timeout: timedelta | float | None = None) -> R_co:
+        """Wait until the task has ended, and return what its function returned, read by the return annotation.
+
+        `timeout` is a timedelta or seconds. None waits without end; 0 asks once. `Outbox.result` says what is raised, and waits
+        for a task of which only the id is known.
+
+        Raises InvalidCall for a handle that does not know its outbox: one of `Store.enqueue`, or one that was pickled or copied.
+        """
+        source: ResultSource | None = getattr(self, "_source", None)
+        if not self.id.int:
+            raise InvalidCall('there is no task to wait for: on_conflict="skip" found its idempotency key taken')
+        if source is None:
+            raise InvalidCall(
+                f"the handle of task {self.id} does not know its outbox, for the store made it, or it was pickled or copied; "
+                "write outbox.result(handle.id)"
+            )
+        return source.result(self.id, timeout)  # type: ignore[no-any-return]
+
+    def asking(self, source: ResultSource) -> Handle[R_co]:
+        """Return this handle, which now asks `source` for the result. For a handle that only the caller has yet."""
+        if self.id.int:  # the handle of all tasks that were skipped belongs to no outbox
+            object.__setattr__(self, "_source", source)
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-HIDDEN: Final = re.compile(r"passw|secret|token|api_?key|credential|cookie|authoriz", re.IGNORECASE)
-"""Pattern of the names whose values are not shown."""
+HIDDEN: Final = re.compile(
+    r"passw|passphrase|pwd|secret|token|(?:api|access|private|signing|encryption)[-_ ]?key|credential|cookie|session_?id|signature"
+    r"|authoriz|bearer|jwt|(?<![a-z])(?:auth|pin|otp|cvv|cvc)(?![a-z])",
+    re.IGNORECASE,
+)
+"""Pattern of the names whose values are not shown, those of headers such as X-API-Key too."""
 ASTERISKS: Final = "********"
 """The text that is shown for such a value."""
 _INDENT = "  "

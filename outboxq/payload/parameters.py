@@ -1,7 +1,7 @@
 """Arguments and results as strict JSON, and back. Each error names the task, the argument and the place in it.
 
-Arguments are read back by the annotations of the worker's function. A result is written for people and never read back. Nothing that
-a stored row names is imported, evaluated or unpickled.
+Arguments are read back by the annotations of the worker's function, and a result by the return annotation. Nothing that a stored
+row names is imported, evaluated or unpickled.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
 from .annotations import codec_for
-from .strict import MAX_DEPTH, CodecError, Limits, jsonable, path_part, readable
+from .strict import MAX_DEPTH, CodecError, Convert, Limits, dump_model, is_model, jsonable, path_part, readable
 from .values import Codec
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "dump_payload", "dump_result", "sanitize"]
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "ReturnValue", "dump_payload", "dump_result", "sanitize"]
 
 MAX_BYTES = 262_144
 """Bytes of the encoded arguments, and of a result. A queue moves references well and documents badly."""
@@ -133,9 +134,57 @@ class Parameters:
         raise PayloadError(f"{self._name}: {where}: {error.reason}") from None
 
 
+class ReturnValue:
+    """The value that a task's function returns: it is read back by the return annotation."""
+
+    def __init__(self, function: Callable[..., object], *, name: str) -> None:
+        self._function = function
+        self._name = name
+        self._codec: Codec | None = None
+
+    def load(self, text: str | None) -> Any:
+        """Return the value that is stored as this JSON; None if the function returned None, whatever its annotation.
+
+        Raises PayloadError for a value that does not fit the annotation, ConfigurationError for an annotation that cannot be
+        read by.
+        """
+        if text is None:
+            return None
+        codec, limits = self._codec or self._compile(), Limits(len(text))
+        try:
+            return codec.decode(parsed_result(text, name=self._name), limits)
+        except CodecError as error:
+            _forget_cause(error)
+            raise PayloadError(f"{self._name}: the result{error.shortened_path()}: {error.reason}") from None
+
+    def _compile(self) -> Codec:
+        function = inspect.unwrap(self._function)
+        returned = inspect.Parameter(
+            "returned", inspect.Parameter.KEYWORD_ONLY, annotation=inspect.signature(function).return_annotation
+        )
+        try:
+            self._codec = codec = codec_for(returned, getattr(function, "__globals__", {}), check_types=False)
+        except CodecError as error:
+            raise ConfigurationError(
+                f"{self._name}: the return annotation: {error.reason}; the result as it is stored: "
+                "outbox.store.get(task_id).result"
+            ) from error
+        return codec
+
+
+def parsed_result(text: str | None, *, name: str) -> Any:
+    """Return the plain JSON value of a stored result. Raises PayloadError for text that `dump_result` does not write."""
+    if text is None:
+        return None
+    with suppress(ValueError, RecursionError, CodecError):
+        return _DECODER.decode(text)
+    # Outside of the handling of that error, which quotes the text.
+    raise PayloadError(f"{name}: the stored result is not strict JSON: no worker wrote it")
+
+
 def dump_result(value: object, *, name: str) -> str | None:
-    """Return a result as JSON for reading. Dates, dataclasses and models are written by their own type, without an annotation."""
-    return None if value is None else _dump(value, name, "result")
+    """Return a result as JSON. Dates, dataclasses and models are written by their own type, without an annotation."""
+    return None if value is None else _dump(value, name, "result", fallback=_returned)
 
 
 def dump_payload(value: object, *, name: str) -> str:
@@ -163,9 +212,14 @@ def sanitize(text: str, *, limit: int = 8_192) -> str:
     return (data[:head] + marker + data[-tail:]).decode(errors="ignore")
 
 
-def _dump(value: object, name: str, what: str) -> str:
+def _returned(value: Any, limits: Limits) -> object:
+    """Write a model by the names under which it reads itself back."""
+    return jsonable(dump_model(value, by_alias=True), limits) if is_model(type(value)) else readable(value, limits)
+
+
+def _dump(value: object, name: str, what: str, *, fallback: Convert = readable) -> str:
     try:
-        stored = jsonable(value, Limits(MAX_BYTES, fallback=readable))
+        stored = jsonable(value, Limits(MAX_BYTES, fallback=fallback))
     except CodecError as error:
         _forget_cause(error)
         raise PayloadError(f"{name}: {what}{error.shortened_path()}: {error.reason}") from None

@@ -17,6 +17,7 @@ from . import (
     outlook,
     overview,
     recovery,
+    results,
     retention,
     statistics,
     system,
@@ -47,6 +48,7 @@ from .outlook import Outlook
 from .overview import Overview
 from .queues import HeldKey, Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
+from .results import ResultReader, Standing
 from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
@@ -89,7 +91,9 @@ __all__ = [
     "QueueSettings",
     "Reason",
     "Recovered",
+    "ResultReader",
     "Rule",
+    "Standing",
     "Statistics",
     "Store",
     "System",
@@ -172,6 +176,7 @@ class Store(Claiming):
     explain = explaining.explain
     task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
+    standings = results.standings
     stats = statistics.stats
     health = overview.health
     change_mark = overview.change_mark

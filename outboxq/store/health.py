@@ -115,7 +115,8 @@ def _of_queues(signs: Signs, limits: HealthLimits) -> Iterator[Problem]:
         if limits.unknown_task and one.unknown:
             unknown = ", ".join(repr(each.task_name) for each in one.unknown[:3])
             more = f" and {len(one.unknown) - 3} more" if len(one.unknown) > 3 else ""
-            sentence = f"no live worker of {name} knows {unknown}{more}; import their modules where the worker starts"
+            modules = "its module" if len(one.unknown) == 1 else "their modules"
+            sentence = f"no live worker of {name} knows {unknown}{more}; import {modules} where the worker starts"
             yield _of(Rule.UNKNOWN_TASK, one, sentence)
         if limits.key_held and (held := signs.held.get(one.queue)):
             yield _held(one, held)
@@ -155,7 +156,9 @@ def _held(one: Statistics, held: list[tuple[str, UUID]]) -> Problem:
 def _of_schedules(signs: Signs) -> Iterator[Problem]:
     for name, until in signs.overdue.items():
         late = span_of(signs.now - until)
-        sentence = f"no tick of the schedule {name!r} has been turned into a task for {late}; no worker is at it"
+        sentence = (
+            f"no tick of the schedule {name!r} has become a task for {late}: no live worker turns ticks into tasks"
+        )
         yield Problem(
             rule=Rule.SCHEDULE_OVERDUE, subject=name, sentence=sentence, cures=(Cure("start a worker", ("worker",)),)
         )

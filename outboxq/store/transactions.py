@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
 import tenacity
-from sqlalchemy import Engine, Text
+from sqlalchemy import Connection, Engine, Text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..context import current
-from ..database.dialects import Begin, Dialect, OpenFile, Row, damaged, dialect_for
+from ..database.dialects import Begin, Dialect, OpenFile, Row, damaged, dialect_for, signal_behind
 from ..database.engine import connection_options, reserve
 from ..database.privileges import Feature
 from ..database.revisions import no_file
@@ -40,11 +42,26 @@ _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
 _SOON = tenacity.wait_random(0, 0.01)
 _PATIENCE = 30.0
 """Seconds after which no transaction is run again."""
+_patience: ContextVar[float | None] = ContextVar("patience", default=None)
+"""The same in this thread for now; None: `_PATIENCE`."""
 _READS = {Begin.READ, Begin.SNAPSHOT}
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Have this thread run no transaction again after so many seconds: a person waits for an answer, if only for a bad one."""
+    before = _patience.set(seconds)
+    try:
+        yield
+    finally:
+        _patience.reset(before)
 
 
 class Transactions:
     """Runs transactions on one database: begins them, runs them again, and sees that the tables and the rights are there."""
+
+    runs_alone = False
+    """True if no worker runs the tasks but this thread, in a test: to wait for one would be in vain."""
 
     def __init__(
         self,
@@ -211,32 +228,53 @@ class Transactions:
         if current.get() is not None and begin not in _READS:
             self._refuse_to_wait_for_itself()
         engine = self.bound_engine
-        with engine.connect() as connection:
-            if options := connection_options(engine):
-                connection.execution_options(**options)
-            with connection.begin():
-                target = SqlalchemyTarget(connection, self.schema, self.dialect)
-                target.own = True
-                if not self._is_readable:
-                    target.ensure_readable()
-                    self._is_readable = True
-                # A host's engine has its own idea of how a transaction begins.
-                if getattr(connection.connection.dbapi_connection, "in_transaction", False):
-                    target.execute("ROLLBACK", {})
-                try:
-                    target.begin(begin)
-                    yield target
-                except BaseException as error:
-                    # SQLAlchemy may be told not to roll back what it believes to be autocommit; the transaction is ours.
-                    with suppress(Exception):
-                        raw: Any = connection.connection.dbapi_connection
-                        raw.rollback()
-                        if self.dialect.is_of_standby(error, raw):
-                            connection.invalidate(error)  # of a URL's hosts, another may be the primary by now
-                    if isinstance(error, Exception) and begin is not Begin.HANDLER:  # else it is the user's
-                        explain_undefined(target, error, self.check_schema)
-                        target.explain(error)
-                    raise
+        before = sys.exception()
+        try:
+            with engine.connect() as connection:
+                if options := connection_options(engine):
+                    connection.execution_options(**options)
+                with connection.begin():
+                    target = SqlalchemyTarget(connection, self.schema, self.dialect)
+                    target.own = True
+                    if not self._is_readable:
+                        target.ensure_readable()
+                        self._is_readable = True
+                    try:
+                        # A host's engine has its own idea of how a transaction begins.
+                        if getattr(connection.connection.dbapi_connection, "in_transaction", False):
+                            target.execute("ROLLBACK", {})
+                        target.begin(begin)
+                        yield target
+                    except BaseException as error:
+                        self._roll_back(connection, error)
+                        if isinstance(error, Exception) and begin is not Begin.HANDLER:  # else it is the user's
+                            explain_undefined(target, error, self.check_schema)
+                            target.explain(error)
+                        raise
+        except Exception as error:
+            if begin is not Begin.HANDLER and (stop := signal_behind(error, before)) is not None:
+                raise stop from None  # an error of cleaning up, in SQLAlchemy or the driver, has replaced it
+            raise
+
+    def _roll_back(self, connection: Connection, error: BaseException) -> None:
+        """Roll back what `error` ended. SQLAlchemy does not where it believes that the connection is in autocommit.
+
+        An exception of a signal, such as KeyboardInterrupt, may come in the midst of a statement. A rollback would then fail, and
+        its error, which looks like an outage, would replace the exception. So such a connection is closed.
+        """
+        is_midway = self.dialect.stops_midway and not isinstance(error, Exception)
+        try:
+            raw: Any = connection.connection.dbapi_connection
+            if not is_midway:
+                raw.rollback()
+            if is_midway or self.dialect.is_of_standby(error, raw):
+                connection.invalidate(error)  # of a URL's hosts, another may be the primary by now
+        except Exception as failed:  # noqa: BLE001 - `error` is the one to raise
+            log.debug("the rollback failed: %s", failed)
+        except BaseException as interruption:
+            if self.dialect.stops_midway:
+                connection.invalidate(interruption)
+            raise
 
     def _refuse_to_wait_for_itself(self) -> None:
         """Raise InvalidTarget where the handler around this call is the one that keeps us from writing."""
@@ -262,10 +300,11 @@ class Transactions:
     def tries(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:
         transient = self.dialect.is_transient
         helps = transient if gives_up is None else lambda error: transient(error) and not gives_up(error)
+        own = _patience.get()
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception(helps),
             wait=_SOON if self._hurried else _GROWING,
-            stop=tenacity.stop_after_delay(_PATIENCE) | tenacity.stop_when_event_set(self.gone),
+            stop=tenacity.stop_after_delay(_PATIENCE if own is None else own) | tenacity.stop_when_event_set(self.gone),
             sleep=tenacity.sleep_using_event(self.gone),
             before_sleep=None if self._hurried else _log_retry,
             reraise=True,

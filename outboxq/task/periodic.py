@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
+from uuid import UUID
 
 from ..errors import ConfigurationError
 from ..integration.base import Integration
@@ -36,6 +37,10 @@ class PeriodicTasks(ABC):
     @abstractmethod
     def hooks(self) -> HookCalls | None:
         """The hooks; None if there are none."""
+
+    @abstractmethod
+    def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Any) -> Any:
+        """Return the result of a task."""
 
     @naming_options("@outbox.periodic()", OF_A_SCHEDULE)
     def periodic(

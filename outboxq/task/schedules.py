@@ -18,6 +18,7 @@ from ..model.rules import check_rule, parse_rule, rule_of, zone_of
 from ..model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick, is_older
 from ..store import Store, check_schedule
 from ..store.arguments import aware, positive
+from .origin import Origin
 from .task import Task, TaskRegistry, call_of
 
 log = logging.getLogger("outboxq.worker")
@@ -106,7 +107,8 @@ class Schedules:
         Raises ScheduleNotFound.
         """
         with self._writing(using, "trigger", name) as target:
-            return self._outbox.store.schedules.trigger(name, by=by, using=target)
+            handle = self._outbox.store.schedules.trigger(name, by=by, using=target)
+        return handle.asking(Origin(self._outbox, target))
 
     def remove(self, name: str, *, using: object = CURRENT) -> None:
         """Delete a schedule, and cancel its ticks that are planted and not due yet. Raises ScheduleNotFound.

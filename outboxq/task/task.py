@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from inspect import isfunction
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_type_hints
 
@@ -19,9 +20,10 @@ from ..model.schedules import NewSchedule
 from ..model.subscriptions import Subscription, patterns_of
 from ..model.unknown_options import OF_ONE_CALL, naming_options, no_method
 from ..model.uuid7 import uuid7
-from ..payload.parameters import Parameters
+from ..payload.parameters import Parameters, ReturnValue
 from ..retry import RetryPolicy
 from ..store import check, check_subscription
+from .origin import Origin
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,6 +66,11 @@ class Task(Generic[P, R]):
         def __getattr__(self, name: str) -> object:
             raise no_method(self.__dict__.get("__name__", "task"), name)
 
+    @cached_property
+    def returned(self) -> ReturnValue:
+        """The value that the function returns, as it is stored."""
+        return ReturnValue(self.function, name=self.name)
+
     def __repr__(self) -> str:
         return f"<Task {self.name} queue={self.options.queue!r}>"
 
@@ -84,7 +91,7 @@ class Task(Generic[P, R]):
         unique_until_finished: bool = False,
         on_conflict: OnConflict | str = OnConflict.RETURN,
         headers: Mapping[str, str] | None = None,
-    ) -> BoundTask[P]:
+    ) -> BoundTask[P, R]:
         """Choose the transaction of the next enqueue, and its options.
 
         A span of time is a timedelta or seconds; a moment is an aware datetime. Raises InvalidArgument for an option out of its
@@ -141,7 +148,7 @@ class Task(Generic[P, R]):
         self.parameters.check_call((), {})
         return "{}"
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a call of the function in the present transaction, with the options of the declaration.
 
         The present transaction is known inside a transactional task of the same outbox, in Django, in Flask with
@@ -158,16 +165,16 @@ class ContextTask(Task[P, R]):
         return self.function(ctx, *args, **kwargs)
 
 
-class BoundTask(Generic[P]):
+class BoundTask(Generic[P, R]):
     """A task with its transaction and options, ready for its arguments: `Task.using()` returns one."""
 
-    def __init__(self, task: Task[P, Any], target: object, options: Mapping[str, Any]) -> None:
+    def __init__(self, task: Task[P, R], target: object, options: Mapping[str, Any]) -> None:
         """Keep `options`: the fields of a NewTask that all calls share."""
         self._task = task
         self._target = target
         self._options = options
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a call of the function: the arguments are typed and checked as for the function itself.
 
         Returns the Handle of the task. It runs once the transaction is committed, and never if that is rolled back.
@@ -181,11 +188,11 @@ class BoundTask(Generic[P]):
         if outbox.hooks is not None:
             return outbox.hooks.enqueue([task], self._write)[0]
         with resolve_target(outbox, self._target, task.task_name) as target:
-            return outbox.store.enqueue(task, using=target)
+            return outbox.store.enqueue(task, using=target).asking(Origin(outbox, target))
 
     def enqueue_many(
         self, calls: Iterable[Sequence[Any] | Mapping[str, Any]], idempotency_keys: Sequence[str | None] | None = None
-    ) -> list[Handle]:
+    ) -> list[Handle[R]]:
         """Enqueue one task for each call, in one statement and under one `pipeline_execution_id`.
 
         A call is a sequence of positional arguments or a mapping of keyword arguments. `idempotency_keys` has one entry for
@@ -217,9 +224,12 @@ class BoundTask(Generic[P]):
     def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewTask:
         return NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
 
-    def _write(self, tasks: Sequence[NewTask]) -> list[Handle]:
-        with resolve_target(self._task.outbox, self._target, self._task.name) as target:
-            return self._task.outbox.store.enqueue_many(tasks, using=target)
+    def _write(self, tasks: Sequence[NewTask]) -> list[Handle[R]]:
+        outbox = self._task.outbox
+        with resolve_target(outbox, self._target, self._task.name) as target:
+            handles = outbox.store.enqueue_many(tasks, using=target)
+        source = Origin(outbox, target)
+        return [handle.asking(source) for handle in handles]
 
 
 class TaskRegistry:

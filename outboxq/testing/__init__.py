@@ -9,7 +9,7 @@ from .case import OutboxTests
 from .clock import Clock
 from .enqueued import Enqueued
 from .harness import EndlessDrain, Harness
-from .running import TaskFailed, TaskRun
+from .running import OutcomeDiscarded, TaskRun
 from .transaction import TransactionEnded
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "Enqueued",  # returned by Harness.enqueued()
     "Harness",
     "OutboxTests",
-    "TaskFailed",
+    "OutcomeDiscarded",
     "TaskRun",  # returned by Harness.drain()
     "TransactionEnded",
 ]

@@ -56,7 +56,7 @@ class TaskRun:
 
     def failure(self) -> BaseException:
         """Return the error, with a note that names the task and the attempt."""
-        error = self.error or TaskFailed("the task lost its lease, so its outcome was discarded")
+        error = self.error or OutcomeDiscarded("the task lost its lease, so its outcome was discarded")
         given = ", ".join(f"{name}={value!r}" for name, value in self.args.items())
         note = f"in task {self.task_name}({given}), attempt {self.attempt}: {self.outcome or 'lease lost'}"
         if note not in getattr(error, "__notes__", ()):
@@ -64,7 +64,7 @@ class TaskRun:
         return error
 
 
-class TaskFailed(AssertionError):
+class OutcomeDiscarded(AssertionError):
     """A task failed without an exception: its lease was lost."""
 
 

@@ -28,6 +28,7 @@ N = TypeVar("N", NewTask, NewEvent)
 class ObservingStore(Store):
     """A store with transactions of its own, as in production, which reports to the harness what is written."""
 
+    runs_alone = True
     clock: Clock
     before_emit: Callable[[], object] = staticmethod(lambda: None)
     written: Callable[[object], object] = staticmethod(lambda _: None)

@@ -150,7 +150,8 @@ class Access:
                     may_see_arguments=found.may_see_arguments and self._most.may_see_arguments,
                 )
                 return Grant(viewer=viewer, person=f"name {viewer.name}")
-        raise ConfigurationError(f'authorize returned {found!r}; it returns None, "read", "write" or a Viewer')
+        # No ConfigurationError, which a page would show: what it returned may be for no one's eyes but the log's.
+        raise TypeError(f'authorize returned {found!r}; it returns None, "read", "write" or a Viewer')
 
 
 def _checked_host(text: str) -> str:

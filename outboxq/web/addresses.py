@@ -18,15 +18,13 @@ Network = IPv4Network | IPv6Network
 _FORWARDED: Final = (
     "Forwarded",
     "Via",
-    "X-Forwarded-For",
-    "X-Forwarded-Host",
-    "X-Forwarded-Proto",
-    "X-Forwarded-Server",
+    "X-Client-IP",
+    "X-Cluster-Client-IP",
     "X-Real-IP",
     "True-Client-IP",
     "CF-Connecting-IP",
 )
-"""Headers that a proxy adds: the browser is not where the request comes from."""
+"""Headers that a proxy adds, beside those that begin with X-Forwarded: the browser is not where the request comes from."""
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0-9_.])?)(:[0-9]{1,5})?", re.ASCII)
 
 
@@ -68,6 +66,7 @@ class Client:
             _is_loopback(address)
             and is_loopback_name(host)
             and not any(request.headers.get(name) for name in _FORWARDED)
+            and not any(name.startswith("HTTP_X_FORWARDED") and value for name, value in environ.items())
             # What speaks HTTP/1.0 is no browser, but nginx as it is set up by default, which adds none of these headers.
             and environ.get("SERVER_PROTOCOL") != "HTTP/1.0"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -145,6 +146,8 @@ class Answers:
             response = Response(text, status=problem.status, mimetype="application/json")
         else:
             values = {"title": problem.title, "problem": problem, "home": f"{request.root_path}/"}
+            can_ask_again = problem.status == HTTPStatus.SERVICE_UNAVAILABLE and request.method == "GET"
+            values["again"] = own_path(request) if can_ask_again else ""
             response = self.lone(request, "error.html", values, status=problem.status)
         response.headers.update(problem.headers)
         return response

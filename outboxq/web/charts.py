@@ -91,7 +91,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """A line as the path that SVG draws; it has a gap where a value is not known."""
+    """A line, or all bars of one colour, as the path that SVG draws. A line has a gap where a value is not known."""
 
     kind: str
     path: str
@@ -117,9 +117,11 @@ class Chart:
     times: tuple[Tick, ...]
     steps: tuple[Step, ...]
     lines: tuple[Line, ...]
+    bars: tuple[Line, ...]
+    """The bars of `steps`, one path for each colour."""
     legend: tuple[Legend, ...]
-    rows: tuple[tuple[datetime, tuple[str, ...]], ...]
-    """The numbers as a table: the begin of each step that has any, and its values in the order of `legend`."""
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    """The numbers as a table: the begin of each step that has any, in UTC, and its values in the order of `legend`."""
     is_empty: bool
     """True: no value is known, or all of a stacked chart are 0."""
 
@@ -149,6 +151,7 @@ def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
         times=time_ticks(axis),
         steps=tuple(steps),
         lines=(),
+        bars=tuple(Line(kind=one.kind, path=_bars(steps, one.kind)) for one in series),
         legend=tuple(
             Legend(name=one.name, kind=one.kind, words=total) for one, total in zip(series, totals, strict=True)
         ),
@@ -188,6 +191,7 @@ def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = F
         values=_labelled(values, scale, _short_span if of_time else _short_number),
         times=time_ticks(axis),
         steps=steps,
+        bars=(),
         lines=tuple(Line(kind=one.kind, path=_path(c, width, scale)) for one, c in zip(series, columns, strict=True)),
         legend=tuple(legend),
         rows=_rows(axis, columns, words, leave_out_zeros=False),
@@ -273,6 +277,16 @@ def _path(column: Sequence[float | None], width: float, scale: Callable[[float],
     return "".join(parts)
 
 
+def _bars(steps: Sequence[Step], kind: str) -> str:
+    """Return the path around the bars of one colour. They leave a tenth of a step free on either side."""
+    return "".join(
+        f"M{_rounded(step.x + step.width / 10):g} {bar.y:g}h{_rounded(step.width * 0.8):g}v{bar.height:g}H{_rounded(step.x + step.width / 10):g}z"
+        for step in steps
+        for bar in step.bars
+        if bar.kind == kind
+    )
+
+
 def _values(
     series: Sequence[Series], columns: Sequence[Sequence[float | None]], index: int, words: Callable[[float], str]
 ) -> list[tuple[str, str]]:
@@ -281,19 +295,25 @@ def _values(
 
 
 def _title(axis: Axis, moment: datetime, values: Sequence[tuple[str, str]]) -> str:
-    when = f"{_clock(moment)} to {moment + axis.step:%H:%M} UTC"
+    when = f"{_begin(axis, moment)} to {moment + axis.step:%H:%M}"
     return f"{when}: {', '.join(f'{name} {words}' for name, words in values) or 'not known'}"
 
 
 def _rows(
     axis: Axis, columns: Sequence[Sequence[float | None]], words: Callable[[float], str], *, leave_out_zeros: bool
-) -> tuple[tuple[datetime, tuple[str, ...]], ...]:
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the steps that have values, the newest first."""
     found = []
     for moment, values in zip(axis.moments, zip(*columns, strict=True), strict=True):
         if any(value if leave_out_zeros else value is not None for value in values):
-            found.append((moment, tuple("–" if value is None else words(value) for value in values)))
+            found.append((_begin(axis, moment), tuple("–" if value is None else words(value) for value in values)))
     return tuple(reversed(found))
+
+
+def _begin(axis: Axis, moment: datetime) -> str:
+    """Return the begin of a step as short as the chart allows: 14:05, and with the day in a chart of more than one."""
+    is_of_a_day = axis.until - axis.since <= timedelta(days=1)
+    return f"{moment:%H:%M}" if is_of_a_day else f"{moment.day} {moment:%b %H:%M}"
 
 
 def _clock(moment: datetime) -> str:

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from werkzeug.exceptions import Forbidden, MethodNotAllowed, NotFound
+from werkzeug.exceptions import BadRequest, Forbidden, MethodNotAllowed, NotFound
 from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wrappers import Request, Response
 
+from ..store.transactions import patience
 from .access import Access, Authorize, LoginNeeded
 from .addresses import Client
 from .answers import LOG_OUT, Answers, Visit
@@ -35,6 +36,8 @@ log = logging.getLogger("outboxq.web")
 
 _LARGEST_FORM: Final = 64 * 1024
 """Bytes of a form."""
+_PATIENCE: Final = 1.0
+"""Seconds for which the database is asked again while it is away. A worker waits longer; here it would keep a thread from others."""
 _LONGEST_TEXT: Final = 500
 """Characters of one part of a log line."""
 _LOG_IN_PATH: Final = "/log-in"
@@ -99,7 +102,7 @@ class Dashboard:
         self._urls = Map(
             [
                 *(Rule(one.path, endpoint=one.name, methods=["POST" if one.is_action else "GET"]) for one in ROUTES),
-                Rule(_LOG_IN_PATH, endpoint=LOG_IN, methods=["GET", "POST"]),
+                *([] if self._login is None else [Rule(_LOG_IN_PATH, endpoint=LOG_IN, methods=["GET", "POST"])]),
                 *(
                     Rule(path_of(one.path), endpoint=f"{_API}{one.name}", methods=["GET"])
                     for one in ROUTES
@@ -108,7 +111,8 @@ class Dashboard:
                 Rule("/log-out", endpoint=LOG_OUT, methods=["POST"]),
                 Rule(HEALTH, endpoint=_HEALTH, methods=["GET"]),
                 Rule(METRICS, endpoint=_METRICS, methods=["GET"]),
-            ]
+            ],
+            merge_slashes=False,
         )
 
     @property
@@ -121,13 +125,18 @@ class Dashboard:
         request = Request(environ)
         request.max_content_length = request.max_form_memory_size = _LARGEST_FORM
         try:
-            response = self._respond(request)
+            with patience(_PATIENCE):
+                response = self._respond(request)
         except Exception as error:  # noqa: BLE001
             response = self._answers.problem(request, self._problems.problem(error, request.path))
         secure(response)
         return response(environ, start_response)
 
     def _respond(self, request: Request) -> Response:
+        try:
+            request.query_string.decode()
+        except UnicodeDecodeError:
+            raise BadRequest("The address holds bytes that are no text.") from None
         if (response := self._for_everyone(request)) is not None:
             return response
         client = Client.of(request, self._access.proxies)

@@ -6,20 +6,20 @@ import logging
 import math
 from dataclasses import dataclass, field
 
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
 from ..errors import (
-    AmbiguousTask,
     ConfigurationError,
     FileUnusable,
-    InvalidArgument,
+    NotPermitted,
     OutboxqError,
     ScheduleNotFound,
     TaskNotFound,
 )
 from ..store.failure_log import FailureLog
+from .freshness import TooSlow
 from .sessions import TooManyTries
 
 log = logging.getLogger("outboxq.web")
@@ -58,6 +58,7 @@ class Problems:
 
     def __init__(self) -> None:
         self._outage = FailureLog(log)
+        self._refusals = FailureLog(log)
 
     def worked(self) -> None:
         """Note that a page could be made: an outage is over."""
@@ -68,23 +69,39 @@ class Problems:
         match error:
             case HTTPException():
                 return _of_http(error)
+            case SQLAlchemyError() | ConfigurationError() | FileUnusable() | TooSlow():
+                return self._of_database(error, path)
             case TooManyTries(seconds=seconds):
                 wait = str(max(1, math.ceil(seconds)))
                 sentence = f"Too many wrong tokens were given. Try again in {wait} s."
                 return _problem(429, sentence, {"Retry-After": wait})
             case TaskNotFound() | ScheduleNotFound():
                 return _problem(404, str(error))
-            case InvalidArgument() | AmbiguousTask():
+            case OutboxqError():
                 return _problem(400, str(error))
-            case OperationalError() | InterfaceError() | PoolTimeout():
+        return self._unexpected(error, path)
+
+    def _of_database(self, error: Exception, path: str) -> Problem:
+        match error:
+            case OperationalError() | InterfaceError() | PoolTimeout() | TooSlow():
                 return self._away(error)
             case DBAPIError(connection_invalidated=True):
                 return self._away(error)
+            case NotPermitted():
+                self._refusals.failed("the database refuses what the dashboard asks", error)
+                return _problem(403, f"{error}.", title="The database does not permit that")
+            case DBAPIError() if _takes_no_writes(error):
+                self._refusals.failed("the database refuses what the dashboard asks", error)
+                sentence = (
+                    "It only follows another server. Start the dashboard with the address of the one that takes writes."
+                )
+                return _problem(503, sentence, title="The database takes no writes")
             case FileUnusable() | ConfigurationError():
                 self._outage.failed("the dashboard cannot read the database", error)
-                return _problem(503, str(error), {"Retry-After": "5"})
-            case OutboxqError():
-                return _problem(400, str(error))
+                return _problem(503, str(error), {"Retry-After": "5"}, title="The database cannot be used")
+        return self._unexpected(error, path)
+
+    def _unexpected(self, error: Exception, path: str) -> Problem:
         log.error("the dashboard failed at %r", path, exc_info=error)
         return _problem(500, "The log of the dashboard says why.")
 
@@ -95,8 +112,15 @@ class Problems:
         )
 
 
-def _problem(status: int, sentence: str, headers: dict[str, str] | None = None) -> Problem:
-    return Problem(status=status, title=_TITLES.get(status, _TITLES[400]), sentence=sentence, headers=headers or {})
+def _problem(status: int, sentence: str, headers: dict[str, str] | None = None, *, title: str = "") -> Problem:
+    title = title or _TITLES.get(status, _TITLES[400])
+    return Problem(status=status, title=title, sentence=sentence, headers=headers or {})
+
+
+def _takes_no_writes(error: DBAPIError) -> bool:
+    """Return whether a standby has refused this. It says so by "not supported" where a transaction begins that writes."""
+    state = getattr(error.orig, "sqlstate", None)
+    return state == "25006" or (state == "0A000" and (error.statement or "").startswith("BEGIN"))
 
 
 def _of_http(error: HTTPException) -> Problem:

@@ -11,6 +11,8 @@ from markupsafe import Markup, escape
 
 _LONGEST = 20_000
 """Maximum number of characters of a text."""
+_LONGEST_PART = 24
+"""Maximum number of characters of a name that stay in one line."""
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -39,6 +41,15 @@ def age(value: datetime | None, now: datetime) -> str:
     if value is None:
         return ""
     return f"{span(now - value)} ago" if value <= now else f"in {span(value - now)}"
+
+
+def lately(value: datetime | None, now: datetime) -> Markup | str:
+    """Return the `clock` time of a moment and its `age`, which has no seconds above ten minutes. None: nothing."""
+    if value is None:
+        return ""
+    seconds = (now - value).total_seconds()
+    rough = timedelta(minutes=int(seconds / 60)) if abs(seconds) >= 600 else now - value
+    return Markup('{} <span class="soft nowrap">{}</span>').format(clock(value, now), age(now - rough, now))
 
 
 def size(value: int | None) -> str:
@@ -86,15 +97,16 @@ def plain(value: object) -> str:
 
 
 def breakable(value: object) -> Markup:
-    """Return `plain` text that a browser may break behind dots, slashes, dashes, colons and underscores.
+    """Return `plain` text that a browser may break behind dots, slashes, dashes, colons and underscores, and every 24 characters.
 
-    A name that would not be seen is named: else its link could not be found.
+    The style sheet breaks names of tables nowhere else. A name that would not be seen is named: else its link could not be found.
     """
     text = plain(value)
     if value is not None and not text.strip():
         return escape("(blank name)" if text else "(empty name)")
     parts = re.split(r"(?<=[./:_-])", text)
-    return Markup("<wbr>").join(map(escape, parts))
+    pieces = (one[at : at + _LONGEST_PART] for one in parts for at in range(0, len(one), _LONGEST_PART))
+    return Markup("<wbr>").join(map(escape, pieces))
 
 
 def sentence(value: str) -> str:
@@ -106,6 +118,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "moment": moment,
     "clock": clock,
     "age": age,
+    "lately": lately,
     "size": size,
     "span": span,
     "number": number,

@@ -13,19 +13,41 @@ SHARED: Final = 2.0
 """Seconds for which one look at the tables, and one rendered page, serve all who ask."""
 AGES: Final = 30
 """Seconds after which a page is made again though the tables are the same: it shows ages."""
+LONGEST_WAIT: Final = 10.0
+"""Seconds for which a thread waits for what another one makes."""
 _MOST_KEPT: Final = 64
 
 T = TypeVar("T")
 
 
+class TooSlow(Exception):
+    """Another thread has been making the same for longer than `LONGEST_WAIT`: the database is stuck, or far too busy."""
+
+
+class _Making:
+    """What one thread makes while others wait for it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.waiting = 0
+        self.error: Exception | None = None
+        """The error with which it failed. It is the error of those who waited, too: each would only wait and fail once more."""
+
+
 class Freshness:
     """Keeps the mark of the tables and the rendered pages for a moment. May be used by several threads."""
 
-    def __init__(self, read_mark: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        read_mark: Callable[[], str],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        longest_wait: float = LONGEST_WAIT,
+    ) -> None:
         """`read_mark`: one look at the tables, which returns another text when something in them has changed."""
-        self._read_mark, self._clock = read_mark, clock
+        self._read_mark, self._clock, self._longest_wait = read_mark, clock, longest_wait
         self._lock = threading.Lock()
-        self._making: dict[Hashable, threading.Lock] = {}
+        self._making: dict[Hashable, _Making] = {}
         self._kept: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
         self._changes = 0
 
@@ -40,28 +62,47 @@ class Freshness:
         return f"{self.shared('mark', self._read_mark)} {int(time.time()) // AGES}"
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what `make` returns, or has returned for this key in the last 2 s. One thread makes it while the others wait."""
+        """Return what `make` returns, or has returned for this key in the last 2 s. One thread makes it while the others wait.
+
+        Raises what `make` raises, and TooSlow.
+        """
         with self._lock:
             changes, found = self._changes, self._find(key)
             if found is not None:
                 return found[1]  # type: ignore[no-any-return]
-            making = self._making.setdefault(key, threading.Lock())
-        with making:
+            making = self._making.get(key)
+            if making is None:
+                making = self._making[key] = _Making()
+            else:
+                making.waiting += 1
+        if not making.lock.acquire(timeout=self._longest_wait):
+            raise TooSlow(f"another request has waited for the same for {self._longest_wait:g} s")
+        try:
+            if making.error is not None:
+                raise making.error
             with self._lock:
                 found = self._find(key)
             if found is not None and changes == self._changes:
                 return found[1]  # type: ignore[no-any-return]
-            try:
-                made = make()
-            finally:
-                with self._lock:
-                    self._making.pop(key, None)
+            return self._made(key, making, make, changes)
+        finally:
+            making.lock.release()
+
+    def _made(self, key: Hashable, making: _Making, make: Callable[[], T], changes: int) -> T:
+        try:
+            made = make()
+        except Exception as error:
+            making.error = error
+            raise
+        finally:
             with self._lock:
-                if changes == self._changes:  # else it may be what was there before the change
-                    self._kept[key] = (self._clock() + SHARED, made)
-                    while len(self._kept) > _MOST_KEPT:
-                        self._kept.popitem(last=False)
-            return made
+                self._making.pop(key, None)
+        with self._lock:
+            if changes == self._changes:  # else it may be what was there before the change
+                self._kept[key] = (self._clock() + SHARED, made)
+                while len(self._kept) > _MOST_KEPT:
+                    self._kept.popitem(last=False)
+        return made
 
     def _find(self, key: Hashable) -> tuple[float, Any] | None:
         kept = self._kept.get(key)

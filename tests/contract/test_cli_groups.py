@@ -123,3 +123,26 @@ def test_ctrl_c_in_a_cancel_and_in_verify_says_how_far_it_came(database, monkeyp
     said = outboxq(database, "verify", exit_code=130).stderr
     assert said.startswith("outboxq: stopped: 1 of ")
     assert said.endswith(" checked\n")
+
+
+def test_a_dry_run_shows_those_that_are_taken_first(database):
+    """The oldest ones, and no more than --limit takes."""
+    ids = [failed(database, f"order {number} was declined", queue="mail") for number in range(7)]
+    group = database.store.dead_letters.groups().groups[0].id
+    for words, count in (
+        (("--all",), 5),
+        (("-q", "mail", "--limit", "3"), 3),
+        (("--group", group, "--limit", "2"), 2),
+        (("-q", "none"), 0),
+    ):
+        dry = outboxq(database, "failed", "discard", *words, "--dry-run", "--json")
+        assert [UUID(one.split()[0]) for one in json.loads(dry.stdout)["first"]] == ids[:count]
+    assert [one.id for one in database.store.dead_letters.oldest(limit=4)] == ids[:4]
+    waiting = [str(database.add(database.store, queue="mail").id) for _ in range(3)]
+    dry = outboxq(database, "task", "cancel", "-q", "mail", "--limit", "2", "--dry-run", "--json")
+    assert [one.split()[0] for one in json.loads(dry.stdout)["first"]] == waiting[:2]
+
+
+def test_what_is_no_id_of_a_group_is_refused_as_wrong_usage(sqlite):
+    said = outboxq(sqlite, "failed", "redrive", "--group", "zzz", "--yes", exit_code=2).stderr
+    assert "write its 16 hex digits, as `failed summary` prints them" in said

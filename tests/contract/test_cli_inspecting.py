@@ -135,7 +135,6 @@ def test_each_problem_is_a_line_with_its_cure_and_the_exit_code_is_1(database):
     found = json.loads(outboxq(database, "check", "--json", exit_code=1).stdout)
     assert {"rule", "subject", "sentence", "cures"} == found[0].keys()
     assert found[0]["cures"][0]["command"].endswith("worker APP -q mail")
-    assert outboxq(database, "check", "-q", "other").stdout == "all is well\n"
     outboxq(database, "check", "--no-workers", "-q", "mail")
     outboxq(database, "check", "--no-workers", exit_code=1)
     for enough in (("--max-failed", "1"), ("--max-failed", "none"), ("--failed-within", "0s")):
@@ -282,3 +281,19 @@ def test_text_of_the_tables_controls_no_terminal(database):
         text = outboxq(database, *one, exit_code=int(one == ("check",))).output
         assert not set("\x1b\x9b\u202e") & set(text), one
         assert "\ttab" not in text
+
+
+def test_a_mistyped_queue_is_pointed_out(sqlite):
+    """Of a name that is mistyped, all would be well for ever; and the queue that was meant would go on."""
+    database = sqlite
+    database.add(database.store, queue="mail")
+    hint = "there is no queue 'mial': no task, no setting and no live worker names it. Did you mean 'mail'?"
+    for words in (("check", "-q", "mial"), ("check", "-q", "mail", "-q", "mial", "--json"), ("queue", "show", "mial")):
+        result = outboxq(database, *words, exit_code=3)
+        assert (result.stdout, result.stderr) == ("", f"outboxq: {hint}\n")
+    outboxq(database, "check", "-q", "mail", "--no-workers")
+    assert outboxq(database, "queue", "pause", "mail").stderr == ""
+    said = outboxq(database, "queue", "pause", "mial")
+    assert "mial" in said.stdout
+    assert said.stderr == f"outboxq: the setting is stored, but {hint}\n"
+    assert outboxq(database, "queue", "resume", "mial").stderr == "", "it is known by its setting"

@@ -66,6 +66,14 @@ def test_it_serves_until_it_is_stopped(database):
 
 
 @pytest.mark.slow
+def test_its_pages_show_commands_for_the_same_application(sqlite, tmp_path):
+    (tmp_path / "shop.py").write_text(f"from outboxq import Outbox\n\noutbox = Outbox({sqlite.url!r})\n")
+    with serving("shop:outbox", PYTHONPATH=str(tmp_path)) as (_, port):
+        assert "worker shop:outbox</code>" in Visitor(port).get("/workers").text
+        assert "schedule add-retention 90d -A shop:outbox</code>" in Visitor(port).get("/system").text
+
+
+@pytest.mark.slow
 @pytest.mark.in_turn
 def test_a_token_lets_people_in(database, tmp_path):
     file = tmp_path / "token"

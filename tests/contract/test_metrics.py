@@ -178,12 +178,14 @@ def put(database, seconds_ago, **numbers):
     then.metrics.record([metric(**numbers)], worker_id=uuid4())
 
 
-def test_spans_become_minutes_after_two_minutes_and_hours_after_two_days(database):
-    for ago in (10, 110, 661, 665, 2 * 86400 + 3700, 2 * 86400 + 3705):
+def test_spans_become_longer_as_they_grow_old(database):
+    quarters = (9 * 3600 - 60 * 5, 9 * 3600 - 60 * 9, 9 * 3600 - 60 * 12)  # minutes of one quarter of an hour
+    fives = (3 * 3600 - 60, 3 * 3600 - 200)
+    for ago in (10, 110, 661, 665, *fives, *quarters, 2 * 86400 + 3700, 2 * 86400 + 3705):
         put(database, ago, completed=1, wait_seconds=0.5, wait=[3], run=[0, 1])
     before = sums(database)
     database.frozen.metrics.sum_up()
-    assert spans(database) == {10: 2, 60: 1, 3600: 1}
+    assert spans(database) == {10: 2, 60: 1, 300: 1, 900: 1, 3600: 1}
     assert sums(database) == before
     assert database.frozen.metrics.sum_up() == 0
     moments = [
@@ -191,11 +193,11 @@ def test_spans_become_minutes_after_two_minutes_and_hours_after_two_days(databas
     ]
     assert sum(at.second == 0 and at.microsecond == 0 for at in moments) >= 2
     workers = [worker for (worker,) in database.rows("SELECT worker_id FROM task_metrics WHERE seconds > 10")]
-    assert workers == [None, None]
+    assert workers == [None] * 4
     database.clock.advance(timedelta(days=89))
     database.frozen.metrics.sum_up()
-    assert spans(database) == {3600: 1}
-    assert sums(database)["mail", "send"]["completed"] == 4, "what is older than 90 days is deleted"
+    assert spans(database) == {3600: 3}
+    assert sums(database)["mail", "send"]["completed"] == 9, "what is older than 90 days is deleted"
     database.clock.advance(timedelta(days=2))
     database.frozen.metrics.sum_up()
     assert spans(database) == {}

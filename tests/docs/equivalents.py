@@ -23,7 +23,7 @@ import click
 import tenacity
 
 import outboxq
-from outboxq import Outbox, Task, TaskContext
+from outboxq import Handle, Outbox, Task, TaskContext
 from outboxq.cli import main
 from outboxq.testing import Harness
 from outboxq.worker.options import WorkerOptions
@@ -40,7 +40,7 @@ class A:
 
 
 UNKNOWN = A(object)
-ROOTS = {"outbox": A(Outbox), "task": A(Task), "ctx": A(TaskContext), "harness": A(Harness)}
+ROOTS = {"outbox": A(Outbox), "task": A(Task), "ctx": A(TaskContext), "harness": A(Harness), "handle": A(Handle)}
 SETS_ITSELF = {TaskContext: TaskContext(Mock(), max_attempts=1, stopping=Mock())}
 """What has attributes that its class does not tell."""
 DECLARED = {Outbox.worker: WorkerOptions}

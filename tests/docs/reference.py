@@ -38,7 +38,10 @@ THEIR_PLACE = (
     "Errors of the database pass through as SQLAlchemy raises them. "
     "Import exceptions with a star from `outboxq.errors`, and the others from `outboxq`."
 )
-MORE_CODES = {"EXIT_NOT_FOUND": "there is no task with this id, or no schedule of this name"}
+MORE_CODES = {
+    "EXIT_NOT_FOUND": "there is no task with this id, or no queue, schedule or subscription of this name",
+    "EXIT_INTERRUPTED": "Ctrl-C",
+}
 """Of commands that look or change; the others are those of the worker."""
 ONE = "the command refused, `verify` found something wrong, or `check` a problem"
 

@@ -47,11 +47,20 @@ def test_the_page_has_the_rights_that_are_granted():
 
 def test_no_right_of_a_producer_lays_open_what_others_enqueued():
     closed = {"args", "headers", "result", "last_error"}
-    for right in rights(Role.PRODUCER, set(Feature)):
+    for right in rights(Role.PRODUCER, set(Feature) - {Feature.RESULTS}):
         if right.privilege == "SELECT" and right.name in {"task_executions", "dead_letters"}:
             assert right.columns, "some columns only"
             assert not closed & set(right.columns)
             assert "exception" not in right.columns
+    added = {
+        right.name
+        for right in rights(Role.PRODUCER, {Feature.RESULTS})
+        if {"result", "last_error"} & set(right.columns)
+    }
+    assert added == {"task_executions"}, "only who waits for results reads them, and no arguments"
+    assert not {"args", "headers"} & {
+        one for right in rights(Role.PRODUCER, set(Feature)) for one in right.columns if right.privilege == "SELECT"
+    }
 
 
 if __name__ == "__main__":

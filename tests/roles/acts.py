@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
+import pytest
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
@@ -20,7 +21,7 @@ from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role
 from outboxq.database.statements import channel
 from outboxq.database.statements.sleeping_workers import forget_ended
-from outboxq.errors import DuplicateTask
+from outboxq.errors import DuplicateTask, TaskFailed
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import NewSchedule, Overlap
@@ -237,6 +238,18 @@ def replaces_though_an_answer_was_lost(stage: Stage) -> None:
     with stage.store.transaction(Begin.WRITE) as target:
         [handle] = enqueued(stage.store, target, [task]) or []
         assert handle.replaced
+
+
+def waits_for_results(stage: Stage) -> None:
+    """For one that completed, and one of whose end the events tell."""
+    done, failed = stage.claimed(), stage.claimed()
+    stage.owner.complete(done, "1")
+    stage.owner.fail(failed, "E")
+    outbox = Outbox(stage.engine)
+    for timeout in (0, 60):
+        assert outbox.result(done.id, timeout=timeout) == 1
+        with pytest.raises(TaskFailed, match="failed in attempt 1: E"):
+            outbox.result(failed.id, timeout=timeout)
 
 
 # A worker
@@ -522,6 +535,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         replaces_in_a_session,
         replaces_though_an_answer_was_lost,
     ),
+    (Role.PRODUCER, frozenset({Feature.RESULTS})): (waits_for_results,),
     (Role.WORKER, frozenset()): (
         starts,
         hears,

@@ -245,7 +245,7 @@ def test_rights_are_granted_on_the_tables_that_an_older_schema_has(place):
 # Reading what others enqueued
 
 
-@pytest.mark.parametrize("features", [[], list(Feature)])
+@pytest.mark.parametrize("features", [[], list(set(Feature) - {Feature.RESULTS}), list(Feature)], ids=len)
 def test_a_producer_reads_nobodys_arguments_and_ends_nobodys_tasks(made, features):
     name = made.role()
     Store(made.store().bound_engine).rights.grant(Role.PRODUCER, name, features)
@@ -262,6 +262,8 @@ def test_a_producer_reads_nobodys_arguments_and_ends_nobodys_tasks(made, feature
             "UPDATE task_executions SET task_name = 'other'",
             "DELETE FROM task_executions",
         ):
+            if Feature.RESULTS in features and statement.startswith(("SELECT result", "SELECT last_error")):
+                continue
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
 

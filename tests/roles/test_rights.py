@@ -14,7 +14,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
-from outboxq import migrations
+from outboxq import Outbox, migrations
 from outboxq.database.dialects.granting import grant
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Kind, Right, Role, rights
@@ -22,7 +22,7 @@ from outboxq.errors import NotPermitted, SchemaOutOfDate
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from tests.roles.acts import ACTS, Stage
+from tests.roles.acts import ACTS, Stage, waits_for_results
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def acts(role, features):
     return [act for (one, needs), found in ACTS.items() if one is role and needs <= features for act in found]
 
 
-FEATURES = [frozenset(some) for n in range(4) for some in itertools.combinations(Feature, n)]
+FEATURES = [frozenset(some) for n in range(len(Feature) + 1) for some in itertools.combinations(Feature, n)]
 KINDS = [(Role.PRODUCER, features) for features in FEATURES] + [
     (role, frozenset()) for role in (Role.WORKER, Role.VIEWER, Role.OPERATOR)
 ]
@@ -88,7 +88,7 @@ def test_a_role_does_its_part_with_the_rights_it_is_granted(stage, role, kind, f
 
 MINIMAL = [
     frozenset(),
-    *(frozenset({one}) for one in (Feature.EMIT, Feature.IDEMPOTENCY)),
+    *(frozenset({one}) for one in (Feature.EMIT, Feature.IDEMPOTENCY, Feature.RESULTS)),
     frozenset({Feature.IDEMPOTENCY, Feature.REPLACE}),
 ]
 NEEDED = [
@@ -171,6 +171,23 @@ def test_a_right_is_asked_for_again_once_the_tables_are_there(cluster, role):
     finally:
         engine.dispose()
         cluster.drop_database(url)
+
+
+@pytest.mark.parametrize("timeout", [0, 60])
+def test_who_may_not_read_results_hears_which_command_grants_it(stage, role, timeout):
+    Store(stage.owner.bound_engine).rights.grant(Role.PRODUCER, role)
+    done = stage.claimed()
+    stage.owner.complete(done, "1")
+    with pytest.raises(
+        NotPermitted, match=f"lacks SELECT on .*: outboxq grants --role producer --with results {role} --apply"
+    ):
+        Outbox(stage.engine).result(done.id, timeout=timeout)
+
+
+@pytest.mark.parametrize("kind", [Role.VIEWER, Role.WORKER, Role.OPERATOR])
+def test_roles_that_read_tasks_may_wait_for_results(stage, role, kind):
+    Store(stage.owner.bound_engine).rights.grant(kind, role)
+    waits_for_results(stage)
 
 
 def test_an_error_that_names_no_right_of_ours_is_not_its_own_cause(url, owner):

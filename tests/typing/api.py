@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import assert_type
+from typing import Any, assert_type
 from uuid import UUID
 
 import tenacity
@@ -69,8 +69,8 @@ def transactional(ctx: TaskContext, order_id: int) -> str:
     assert_type(ctx.connection, Connection)
     assert_type(ctx.session, Session)
     assert_type(ctx.is_transactional, bool)
-    assert_type(bare.enqueue(order_id), Handle)
-    assert_type(bare.using(ctx).enqueue(order_id), Handle)
+    assert_type(bare.enqueue(order_id), Handle[str])
+    assert_type(bare.using(ctx).enqueue(order_id), Handle[str])
     bare.using(ctx).enqueue("one")  # type: ignore[arg-type]
     return str(ctx.connection.execute(select(1)).scalar_one())
 
@@ -94,7 +94,7 @@ def a_task_is_called_like_its_function() -> None:
 
 
 def an_enqueue_takes_the_arguments_of_the_function() -> None:
-    assert_type(bare.using(session).enqueue(1), Handle)
+    assert_type(bare.using(session).enqueue(1), Handle[str])
     bare.using(session).enqueue(1, "now")
     bare.using(session).enqueue(order_id=1, note="now")
     bare.using(session).enqueue("one")  # type: ignore[arg-type]
@@ -244,8 +244,13 @@ def what_comes_back_has_fields() -> None:
     assert_type(handle.id, UUID)
     assert_type(handle.created, bool)
     handle.created = False  # type: ignore[misc]
-    assert_type(bare.using(session).enqueue_many([(1,), {"order_id": 2}]), list[Handle])
-    assert_type(bare.using(session).enqueue_many([(1,), (2,)], idempotency_keys=["a", None]), list[Handle])
+    assert_type(handle.result(timeout=5), str)
+    assert_type(without_arguments.using(session).enqueue().result(timeout=timedelta(seconds=5)), None)
+    handle.result("soon")  # type: ignore[arg-type]
+    anything: Handle = handle
+    assert_type(anything.result(), Any)
+    assert_type(bare.using(session).enqueue_many([(1,), {"order_id": 2}]), list[Handle[str]])
+    assert_type(bare.using(session).enqueue_many([(1,), (2,)], idempotency_keys=["a", None]), list[Handle[str]])
     bare.using(session).enqueue_many([(1,)], idempotency_keys=[1])  # type: ignore[list-item]
 
     execution = outbox.store.get(handle.id)

@@ -90,6 +90,20 @@ def test_bars_are_stacked_without_a_gap_and_end_at_their_sum():
     assert first[0].height == pytest.approx(3 * first[1].height, abs=0.1)
 
 
+def test_the_bars_of_a_colour_are_one_path():
+    chart = stacked("Throughput", axis(2), series([30, 10], [10, 0]))
+    completed, retried = chart.bars
+    (first, more), (second,) = (step.bars for step in chart.steps)
+    assert completed.path == f"M50 {first.y:g}h400v{first.height:g}H50zM550 {second.y:g}h400v{second.height:g}H550z"
+    assert (retried.kind, retried.path) == ("retried", f"M50 {more.y:g}h400v{more.height:g}H50z")
+
+
+def test_a_chart_of_days_names_the_day_of_each_step():
+    chart = lines("Depth", axis(84, 2 * HOUR), series([1] * 84, names=["ready"]))
+    assert chart.steps[0].title == "25 Dec 12:00 to 14:00: ready 1"
+    assert chart.rows[0][0] == "1 Jan 10:00"
+
+
 def test_a_line_has_a_gap_where_nothing_is_known_and_a_dot_where_one_value_is_alone():
     (line,) = lines("Depth", axis(6), series([1, 2, None, 3, None, 4])).lines
     assert [len(part) for part in points(line.path)] == [2, 1, 1]
@@ -141,11 +155,11 @@ def test_an_empty_chart_says_so_and_zeros_of_lines_are_values():
 def test_the_sentence_and_the_table_have_the_numbers():
     chart = stacked("Throughput", axis(3), series([1200, 0, 34], [0, 0, 1]))
     assert chart.label == "Throughput from 2030-01-01 11:57 to 2030-01-01 12:00 UTC: 1 234 completed, 1 retried."
-    assert chart.rows == ((NOON - MINUTE, ("34", "1")), (NOON - 3 * MINUTE, ("1 200", "0")))
+    assert chart.rows == (("11:59", ("34", "1")), ("11:57", ("1 200", "0")))
     depth = lines("Depth", axis(3), series([5, None, 2], names=["ready"]))
     assert depth.label == "Depth from 2030-01-01 11:57 to 2030-01-01 12:00 UTC: ready 2 at the end, 5 at most."
     assert [values for _, values in depth.rows] == [("2",), ("5",)]
-    assert depth.steps[1].title == "2030-01-01 11:58 to 11:59 UTC: not known"
+    assert depth.steps[1].title == "11:58 to 11:59: not known"
 
 
 def test_a_sparkline_needs_two_values():

@@ -22,6 +22,35 @@ def test_values_of_secret_names_are_hidden_at_any_depth():
     }
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "X-API-Key",
+        "api key",
+        "apiKey",
+        "AWS_ACCESS_KEY_ID",
+        "privateKey",
+        "db_pwd",
+        "Authorization",
+        "X-Auth",
+        "card_cvv",
+        "sessionid",
+        "pin",
+        "jwt",
+        "Set-Cookie",
+    ],
+)
+def test_names_of_secrets_are_known_as_they_are_written(name):
+    assert "p1" not in redacted(json.dumps({name: "p1"}))
+
+
+@pytest.mark.parametrize(
+    "name", ["author", "shipping", "spin", "key", "partition_key", "monkey", "keyboard", "session"]
+)
+def test_other_names_are_shown(name):
+    assert "p1" in redacted(json.dumps({name: "p1"}))
+
+
 def test_it_is_indented_as_json_is():
     value = {"a": [1, {"b": None}, [], {}, True], "ü": "x\n\u0000"}
     assert redacted(json.dumps(value)) == json.dumps(value, indent=2, ensure_ascii=False)

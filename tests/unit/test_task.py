@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from outboxq import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget, Outbox, TaskContext, UnknownTask
-from outboxq.model import OnConflict, OnDeadLetter
+from outboxq.model import Handle, OnConflict, OnDeadLetter
 from outboxq.model.uuid7 import FAMILY, family, uuid7
 
 
@@ -379,7 +379,7 @@ class Recorded:
 
     def enqueue_many(self, tasks, *, using):
         self.tasks += tasks
-        return tasks
+        return [Handle(id=task.id) for task in tasks]
 
 
 def recorded(monkeypatch, **declared):

@@ -9,6 +9,7 @@ from functools import lru_cache
 from ...errors import ConfigurationError, UnsupportedDatabase
 from ..drivers import ensure_psycopg
 from .base import Begin, Dialect
+from .causes import signal_behind
 from .prepared import Execute, Prepared, Row
 from .sqlite_engine import real_path
 from .sqlite_file import OpenFile, damaged, is_damaged
@@ -25,6 +26,7 @@ __all__ = [
     "dialect_for",
     "is_damaged",
     "real_path",
+    "signal_behind",
 ]
 
 SQLITE_MINIMUM = (3, 35)

@@ -75,6 +75,8 @@ class Dialect(ABC):
     """True if a transition is one statement, which is atomic in a caller's transaction without a savepoint."""
     notifies: ClassVar[bool]
     """True if the database notifies sleeping workers of new tasks (`statements/sleeping_workers.py`)."""
+    stops_midway: ClassVar[bool]
+    """True if an exception of a signal may come in the midst of a statement, after which its connection is of no use."""
     has_roles: ClassVar[bool]
     """True if the role of a connection decides about its privileges."""
     has_partitions: ClassVar[bool]
@@ -248,6 +250,10 @@ class Dialect(ABC):
     def is_damaged(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return whether the database says that its file is damaged, or is no database."""
         return False
+
+    def version(self, raw: Any) -> int | None:  # noqa: ARG002
+        """Return a number that differs once another connection has committed; None: the database has none."""
+        return None
 
     def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway
         """Make a caller's engine begin real transactions."""

@@ -22,7 +22,7 @@ class PostgresDialect(PsycopgDriver, Dialect):
     begin: ClassVar = postgresql_session.BEGIN
     reads_before_writing = False
     one_writer = False
-    one_statement = notifies = has_roles = has_partitions = measures_tables = True
+    one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = True
     connection_options: ClassVar = {"isolation_level": "AUTOCOMMIT"}
 
     def __init__(self, compiler: SqlalchemyDialect, schema: str | None) -> None:

@@ -31,7 +31,7 @@ class SqliteDialect(Dialect):
     }
     reads_before_writing = True
     one_writer = True
-    one_statement = notifies = has_roles = has_partitions = measures_tables = False
+    one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = False
     driver_error = sqlite3.Error
     # The engine's own BEGIN, which is undone at once, is to take no lock.
     connection_options: ClassVar = {"sqlite_begin": "DEFERRED", "outboxq_begins": True}
@@ -98,6 +98,9 @@ class SqliteDialect(Dialect):
     def set_up(self, engine: Engine) -> None:
         sqlite_engine.set_up(engine, self.is_transient)
         sqlite_file.follow(engine)
+
+    def version(self, raw: Any) -> int | None:
+        return raw.execute("PRAGMA data_version").fetchone()[0]  # type: ignore[no-any-return]
 
     def begin_for_real(self, engine: Engine) -> None:
         sqlite_engine.begin_for_real(engine)

@@ -1,7 +1,7 @@
 """Write and read what workers have counted: `task_metrics`.
 
-A row is about a queue, a task and a span of time. Workers write spans of ten seconds. Old spans are summed up to minutes, then
-to hours: a transition deletes the rows of a span and inserts their sums, so a row is summed up once, even where two workers try.
+A row is about a queue, a task and a span of time. Workers write spans of ten seconds. Old spans are summed up to longer
+ones: a transition deletes the rows of a span and inserts their sums, so a row is summed up once, even where two workers try.
 """
 
 from __future__ import annotations

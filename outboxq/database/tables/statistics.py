@@ -14,13 +14,13 @@ from .metadata import metadata
 class TaskMetricsColumns(TypedColumns):
     """A row for each queue and task, and for what one worker process counted in a span of time.
 
-    Old rows are summed up to rows of a minute, then of an hour. Besides these columns it has one for each bucket of the two
+    Old rows are summed up to rows of longer spans, an hour in the end. Besides these columns it has one for each bucket of the two
     histograms: `wait_0` and so on for the seconds from due to start, `run_0` and so on for the seconds of the handler.
     """
 
     id = Column(Uuid, primary_key=True)  # the worker makes it, so that a row that is sent again is not written twice
     at = Column(BoundedInstant, nullable=False)  # the begin of the span
-    seconds = Column(Integer, nullable=False)  # the length of the span: 10, a minute's or an hour's
+    seconds = Column(Integer, nullable=False)  # the length of the span: 10, 60, 300, 900 or 3 600
     queue = Column(Text, nullable=False)
     task_name = Column(Text, nullable=False)
     worker_id = Column(Uuid)  # NULL: summed up over workers

@@ -16,14 +16,18 @@ from .tasks import instant
 
 _AT_ONCE = 500
 """Maximum number of tasks that a request changes itself: one transaction. More are changed by a task."""
-_FIELDS = ("queue", "task", "key", "topic", "exception", "group", "since", "until", "state")
+_NAMES = frozenset({"queue", "task", "key", "topic", "exception"})
+"""The filters that compare a name, which may begin and end with spaces."""
+_FILTERS = _NAMES | {"group", "since", "until", "state"}
 _DONE = {BulkAction.REDRIVE: "redriven", BulkAction.DISCARD: "discarded", BulkAction.CANCEL: "cancelled"}
 
 
 def page(request: PageRequest) -> View:
     """Say what would be done to how many tasks, and ask."""
-    given = {name: value for name in _FIELDS if (value := request.query.get(name, "").strip())}
     try:
+        given = {
+            name: value for name, value in _asked(request).items() if value
+        }  # an empty field of a form is no filter
         wanted = _selection(request.query.get("action", ""), given, before=request.store.now())
     except InvalidArgument as error:
         return _refused(error)
@@ -46,10 +50,12 @@ def page(request: PageRequest) -> View:
 
 def start(request: PageRequest) -> Redirect | View:
     """Do it: up to 500 here and now, more by a task. A second click finds nothing left to do, or that task."""
-    given = {name: value for name in _FIELDS if (value := request.form.get(name, "").strip())}
     try:
+        given = _asked(request)
+        if empty := sorted(name for name, value in given.items() if not value):
+            raise InvalidArgument(f"the filter {empty[0]} is empty; leave it out, or begin again at the question")
         before = min(instant(request.form.get("before", ""), "before"), request.store.now())
-        wanted = _selection(request.form.get("action", ""), given, before=before)
+        wanted = _selection(request.query.get("action", ""), given, before=before)
         if request.form.get("confirm") != "yes":
             raise InvalidArgument("tick the box to say that you mean it")
     except InvalidArgument as error:
@@ -77,6 +83,21 @@ def _outcome(action: BulkAction, changed: int, *, left: int) -> str:
         return done
     why = "other tasks have their idempotency keys by now" if action is BulkAction.REDRIVE else "they have moved on"
     return f"{done} {number(left)} {'was' if left == 1 else 'were'} left out: {why}."
+
+
+def _asked(request: PageRequest) -> dict[str, str]:
+    """Return the filters of the URL as they were typed, by name. Raises InvalidArgument for one that would be passed over.
+
+    They stand in the URL of the action too: a form field would not keep a line break or an invisible character.
+    """
+    for name, values in request.query.lists():
+        if name not in _FILTERS and name != "action":
+            raise InvalidArgument(f"there is no filter {name!r}: choose {', '.join(sorted(_FILTERS))}")
+        if len(values) > 1:
+            raise InvalidArgument(f"{name} is given {len(values)} times; give it once")
+    return {
+        name: value if name in _NAMES else value.strip() for name, value in request.query.items() if name in _FILTERS
+    }
 
 
 def _selection(action: str, given: dict[str, str], *, before: datetime) -> Selection:

@@ -15,6 +15,9 @@ from .tasks import instant
 
 _GROUPS: Final = 100
 _ROWS: Final = 50
+_FEW: Final = 2_000
+_MANY: Final = 10_000
+"""The number of dead letters that are put into groups: 10 000 take some 100 ms, so a page does it only where it must."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,13 +31,17 @@ class Sample:
 
 def page(request: PageRequest) -> View:
     """Show the groups, those with the latest failure first."""
-    found = request.store.dead_letters.groups(limit=_GROUPS, **_filters(request))
+    filters = _filters(request)
+    most = _MANY if request.query.get("look") == "far" else _FEW
+    found = request.store.dead_letters.groups(limit=_GROUPS, most=most, **filters)
     groups = sorted(found.groups, key=lambda one: one.last_failed_at, reverse=True)
     values = {
-        "groups": [(one, selection_of(one)) for one in groups],
+        "groups": [(one, {**selection_of(one), **filters}) for one in groups],
         "total": sum(one.count for one in groups),
         "looked_at": None if found.is_complete else found.looked_at,
-        "filters": _filters(request),
+        "farther": request.url("failures", **filters, look="far") if not found.is_complete and most == _FEW else None,
+        "filters": filters,
+        "now": request.store.now(),
     }
     return View(template="failures.html", title="Failures", values=values, data=found)
 
@@ -42,20 +49,29 @@ def page(request: PageRequest) -> View:
 def group(request: PageRequest) -> View:
     """Show the dead letters of one group, newest first, with a sample of their traceback."""
     group_id = request.path["group"]
-    found = [one for one in request.store.dead_letters.groups(limit=1, group=group_id).groups if one.id == group_id]
-    if not found:
-        gone = {"sentence": "There is no dead letter of this group any more.", "several": ()}
+    for most in (_FEW, _MANY):
+        found = request.store.dead_letters.groups(limit=1, most=most, group=group_id)
+        if found.groups:
+            break
+    else:
+        gone = {
+            "sentence": "There is no dead letter of this group any more, or none among the newest 10 000.",
+            "several": (),
+        }
         return View(template="task_unfound.html", title="No such failures", values=gone, status=404)
-    one = found[0]
+    one = found.groups[0]
     listed = request.store.dead_letters.list(limit=_ROWS + 1, after=_place(request), **selection_of(one))
     shown, more = listed[:_ROWS], len(listed) > _ROWS
     values = {
         "group": one,
+        "looked_at": None if found.is_complete else found.looked_at,
         "letters": shown,
         "older": _older(request, shown[-1]) if more and shown else None,
         "newer": request.url("failure_group", group=group_id) if request.query.get("after") else None,
         "sample": _sample(request, one),
         "selection": selection_of(one),
+        "redrive": request.outbox.integration.front_end.typed(("failed", "redrive", "--group", one.id)),
+        "now": request.store.now(),
     }
     return View(
         template="failure_group.html",
@@ -72,7 +88,7 @@ def selection_of(group: DeadLetterGroup) -> dict[str, Any]:
 
 
 def _filters(request: PageRequest) -> dict[str, Any]:
-    return {name: value for name in ("queue", "task") if (value := request.query.get(name, "").strip())}
+    return {name: value for name in ("queue", "task") if (value := request.query.get(name, ""))}
 
 
 def _place(request: PageRequest) -> tuple[datetime, UUID] | None:

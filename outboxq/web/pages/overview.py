@@ -29,6 +29,8 @@ def page(request: PageRequest) -> View:
             "nothing": nothing(request, charts),
             "ranges": tabs(request, "overview"),
             "queues": in_order_of_trouble(found.queues, problems),
+            "is_new": not (found.queues or found.live_workers or request.store.tasks(limit=1)),
+            "start": request.outbox.integration.front_end.typed(("worker",)),
         },
         data={"overview": found, "trends": trends},
     )

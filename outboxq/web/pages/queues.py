@@ -85,11 +85,14 @@ def once(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def in_order_of_trouble(queues: Iterable[Statistics], problems: Sequence[Problem]) -> list[Statistics]:
-    """Return the queues: those with problems first, then those whose oldest due task waits the longest, then by name."""
-    troubled = {one.subject for one in problems}
+    """Return the queues in the order of their most urgent problem, then those whose oldest due task waits the longest, then by
+    name.
+    """
+    rules = list(dict.fromkeys(one.rule for one in problems))  # the most urgent first
+    worst = {one.subject: rules.index(one.rule) for one in reversed(problems) if one.rule is not Rule.SCHEDULE_OVERDUE}
 
-    def trouble(one: Statistics) -> tuple[bool, bool, datetime, str]:
-        return (one.queue not in troubled, not one.paused, one.oldest_ready_at or LATEST, one.queue)
+    def trouble(one: Statistics) -> tuple[int, datetime, str]:
+        return (worst.get(one.queue, len(rules)), one.oldest_ready_at or LATEST, one.queue)
 
     return sorted(queues, key=trouble)
 

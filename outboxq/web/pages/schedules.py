@@ -81,6 +81,7 @@ def one_page(request: PageRequest) -> View:
             "schedule": schedule,
             "following": following,
             "ticks": [(one, _local(one.tick, schedule.tz)) for one in ticks],
+            "start": request.outbox.integration.front_end.typed(("worker", "-q", schedule.queue)),
             "commands": [
                 request.outbox.integration.front_end.typed(("schedule", verb, name))
                 for verb in ("pause", "resume", "trigger")

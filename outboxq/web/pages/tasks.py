@@ -19,9 +19,13 @@ _CALM: Final = frozenset({Reason.DUE, Reason.RUNNING})
 """The reasons that say no more than the state does."""
 
 
+_NO_NAMES: Final = frozenset({"since", "until", "worker"})
+"""The filters that compare no name."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filters:
-    """The filters of a list as a person types them; "": any."""
+    """The filters of a list as a person types them; "": any. Names may begin and end with spaces."""
 
     queue: str = ""
     task: str = ""
@@ -33,12 +37,18 @@ class Filters:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Filters:
-        return cls(**{one.name: given.get(one.name, "").strip() for one in fields(cls)})
+        typed = {one.name: given.get(one.name, "") for one in fields(cls)}
+        return cls(**{name: value.strip() if name in _NO_NAMES else value for name, value in typed.items()})
 
     @property
     def given(self) -> dict[str, str]:
         """The filters that are set, by name."""
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name))}
+
+    @property
+    def is_spaced(self) -> bool:
+        """True if a name begins or ends with a space, which a person who pastes it does not see."""
+        return any(value != value.strip() for value in self.given.values())
 
     @property
     def wanted(self) -> dict[str, Any]:
@@ -75,6 +85,7 @@ def page(request: PageRequest) -> View:
         "several": several,
         "tasks": found.tasks,
         "outlooks": outlooks,
+        "now": request.store.now(),
         "calm": _CALM,
         "looked_at": found.looked_at if found.is_cut else None,
         "older": None if found.older is None else request.url("tasks", **here, before=found.older),

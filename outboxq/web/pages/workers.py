@@ -31,6 +31,7 @@ def page(request: PageRequest) -> View:
         values={
             "now": now,
             "live": live,
+            "start": request.outbox.integration.front_end.typed(("worker",)),
             "silent": [one for one in workers if not is_live(one, now)],
             "skews": skews(live),
             "outdated": outdated(live),

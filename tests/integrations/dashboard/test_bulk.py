@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from urllib.parse import urlencode
 
 import pytest
 
@@ -114,6 +115,8 @@ def test_tasks_are_cancelled_by_the_filter_of_the_list(stage):
         ("action=cancel&queue=a&state=failed", "only ready and running tasks can be cancelled"),
         ("action=redrive&since=soon", "since is no time"),
         ("action=redrive&group=7", "16 hexadecimal digits"),
+        ("action=redrive&worker=7", "there is no filter 'worker'"),
+        ("action=redrive&queue=a&queue=b", "queue is given 2 times"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused(stage, query, sentence):
@@ -197,5 +200,62 @@ def test_no_one_starts_it_who_may_not_act(stage):
     stage.visitor.go("/bulk?action=redrive")
     assert "read-only" in stage.visitor.text
     assert stage.visitor.page.buttons() == []
-    assert stage.visitor._client.post("/bulk/start", data={"action": "redrive"}).status_code == 403
+    assert stage.visitor._client.post("/bulk/start?action=redrive", data={"confirm": "yes"}).status_code == 403
     assert statuses(stage, mine) == {TaskStatus.FAILED}
+
+
+ODD = {
+    "spaces": "  ",
+    "a space before": " mail",
+    "a space behind": "mail ",
+    "a line break": "ma\nil",
+    "a carriage return": "mail\r",
+    "an override": "ma\u202eil",
+    "no width": "ma\u200bil",
+    "an escape in words": "ma\\u202eil",
+}
+"""Names that a form field would not keep as they are, and what they are easily taken for."""
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_changed_is_what_was_counted_whatever_its_name(stage, odd):
+    ids = {key: stage.add(partition_key=key, delay=HOUR) for key in ("mail", *ODD.values())}
+    stage.visitor.go(f"/tasks?{urlencode({'key': ODD[odd]})}").follow("Cancel all that match …")
+    words = " ".join(f"1 waiting or running task with the partition key {ODD[odd]!r}".split())
+    assert words in stage.visitor.text
+    stage.visitor.press("Cancel 1", tick=True)
+    assert {key for key, one in ids.items() if stage.status(one) is TaskStatus.CANCELLED} == {ODD[odd]}
+
+
+@pytest.mark.parametrize("odd", ["spaces", "a line break", "an override"])
+def test_the_task_changes_what_was_counted_whatever_its_name(stage, few, odd):
+    ids = {key: [stage.add(partition_key=key, delay=HOUR) for _ in range(3)] for key in ("mail", *ODD.values())}
+    stage.visitor.go(f"/bulk?{urlencode({'action': 'cancel', 'key': ODD[odd]})}").press("Cancel 3", tick=True)
+    stage.work(queues=[BULK_QUEUE])
+    assert {key for key, one in ids.items() if statuses(stage, one) != {TaskStatus.READY}} == {ODD[odd]}
+
+
+@pytest.mark.parametrize("lost", ["queue=", "queue=&task=shop.work", ""])
+def test_a_change_that_has_lost_its_filter_is_refused(stage, lost):
+    mine = failed(stage, 2, queue="mail")
+    stage.visitor.go("/bulk?action=discard&queue=mail")
+    (form,) = (one for one in stage.visitor.page.forms if one.buttons == ["Discard 2"])
+    answer = stage.visitor._client.post(f"/bulk/start?action=discard&{lost}", data={**form.fields, **form.boxes})
+    assert answer.status_code == 400
+    assert statuses(stage, mine) == {TaskStatus.FAILED}
+
+
+def test_a_group_of_a_filtered_list_is_changed_in_that_queue_only(stage):
+    mine, others = failed(stage, 2, queue="mail"), failed(stage, 1, queue="news")
+    stage.visitor.go("/failures?queue=mail")
+    assert "Only dead letters of the queue mail are shown." in stage.visitor.text
+    stage.visitor.follow("Discard …").press("Discard 2", tick=True)
+    assert statuses(stage, mine) == {TaskStatus.CANCELLED}
+    assert statuses(stage, others) == {TaskStatus.FAILED}
+
+
+def test_a_filtered_list_without_failures_does_not_say_that_nothing_has_failed(stage):
+    failed(stage, 1, queue="mail")
+    assert "Nothing has failed for good." not in stage.visitor.go("/failures?queue=news").text
+    assert "No dead letter matches." in stage.visitor.text
+    assert "Nothing has failed for good." not in stage.visitor.follow("Show all of them").text

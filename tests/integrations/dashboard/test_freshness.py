@@ -12,9 +12,10 @@ from werkzeug.test import Client
 
 from outboxq import Outbox
 from outboxq.web import Viewer, answers, application, dashboard, freshness
-from outboxq.web.freshness import Freshness
+from outboxq.web.freshness import Freshness, TooSlow
 from outboxq.web.request import Redirect, View
 from outboxq.web.routes import ROUTES, Route
+from tests.waiting import until
 
 LOCAL = {"REMOTE_ADDR": "127.0.0.1"}
 
@@ -255,3 +256,37 @@ def test_an_idle_page_is_one_look_up(database, now):
     assert get(client, "/", If_None_Match=tag).status_code == 304
     engine.dispose()
     assert len([one for one in seen if not one.startswith("BEGIN")]) == 1, seen
+
+
+def test_those_who_waited_for_what_failed_fail_with_it():
+    """Else each of them would wait for the database by itself, one after another."""
+    fresh, begun, proceed, tries = Freshness(str), threading.Event(), threading.Event(), []
+
+    def make():
+        tries.append(1)
+        begun.set()
+        assert proceed.wait(60)
+        raise ConnectionError("away")
+
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(fresh.shared, "page", make)]
+        assert begun.wait(60)
+        making = fresh._making["page"]
+        asked += [pool.submit(fresh.shared, "page", make) for _ in range(2)]
+        until(lambda: making.waiting == 2)
+        proceed.set()
+        assert [str(one.exception(60)) for one in asked] == ["away"] * 3
+    assert len(tries) == 1
+    assert fresh.shared("page", lambda: "back") == "back"
+
+
+def test_no_one_waits_for_ever_for_what_another_makes():
+    fresh = Freshness(str, longest_wait=0.0)
+
+    def make():
+        with pytest.raises(TooSlow), ThreadPoolExecutor(1) as pool:
+            pool.submit(fresh.shared, "page", str).result(60)
+        return "made"
+
+    assert fresh.shared("page", make) == "made"
+    assert fresh.shared("page", str) == "made"

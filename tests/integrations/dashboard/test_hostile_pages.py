@@ -43,7 +43,8 @@ def of_each_route(app, most, each):
             name, _ = urls.match(urlsplit(path).path)
         except HTTPException:
             continue
-        if answer.mimetype == "text/html" and answer.status_code == 200 and len(found[name]) < each:
+        assert answer.status_code == 200, path
+        if answer.mimetype == "text/html" and len(found[name]) < each:
             found[name].append(path)
     return [(name, path) for name, paths in found.items() for path in paths]
 

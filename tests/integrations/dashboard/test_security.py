@@ -170,7 +170,7 @@ def test_an_action_needs_the_dashboards_leave_and_the_viewers(serve, acted, allo
 
 
 @pytest.mark.parametrize(
-    ("answer", "status"), [("write", 303), ("read", 403), (None, 403), ("admin", 503), (True, 503)]
+    ("answer", "status"), [("write", 303), ("read", 403), (None, 403), ("admin", 500), (True, 500)]
 )
 def test_authorize_decides(serve, acted, answer, status):
     visitor = serve(authorize=lambda environ: answer, allow_actions=True)
@@ -178,6 +178,13 @@ def test_authorize_decides(serve, acted, answer, status):
     got = visitor.post("/act", {"csrf": page.csrf}).status if page.status == 200 else page.status
     assert got == status
     assert bool(acted) == (answer == "write")
+
+
+def test_what_authorize_returns_is_not_shown_to_those_whom_it_should_have_refused(serve, caplog):
+    answer = serve(authorize=lambda environ: {"session": "hunter2"}).get("/")
+    assert answer.status == 500
+    assert "hunter2" not in answer.text
+    assert "authorize returned {'session': 'hunter2'}" in caplog.text
 
 
 def test_without_a_way_to_log_in_no_other_machine_sees_it(serve):
@@ -207,6 +214,9 @@ def test_what_is_not_surely_this_machine_is_not_it(serve, address):
         {"X-Forwarded-Host": "localhost"},
         {"X-Forwarded-Proto": "http"},
         {"X-Real-IP": "127.0.0.1"},
+        {"X-Forwarded-Port": "80"},
+        {"X-Forwarded-User": "ann"},
+        {"X-Client-IP": "127.0.0.1"},
         {"Forwarded": "for=127.0.0.1"},
         {"Via": "1.1 proxy"},
     ],
@@ -561,6 +571,7 @@ def test_an_outage_is_said_and_over_by_itself(serve, tmp_path, caplog):
     for path in ("/healthz", "/", "/api/overview.json"):
         assert visitor.get(path).status == 503
     assert "deleted" not in visitor.get("/healthz").text, "anyone may ask"
+    assert '<a href="/tasks?queue=a+b">Try again</a>' in visitor.get("/tasks?queue=a+b").text
     assert len(caplog.records) <= 2, "not once a request"
     (tmp_path / "away.db").rename(tmp_path / "outboxq.db")
     assert [visitor.get(path).status for path in ("/healthz", "/", "/api/overview.json")] == [200, 200, 200]
@@ -607,6 +618,31 @@ def test_an_odd_path_is_not_found(serve, path):
     assert answer.status in {404, 308}
     assert "evil.example" not in answer.location
     assert "X" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/tasks//", "/tasks//x", "/queue//pause"])
+def test_slashes_are_not_merged(serve, path):
+    assert serve().get(path).status == 404
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/", "/log-in", "/api/tasks.json"])
+def test_bytes_that_are_no_text_are_refused_without_a_traceback(serve, caplog, path):
+    """waitress refuses them, and other servers do not."""
+    visitor = serve(token=TOKEN, around=from_address("127.0.0.1", QUERY_STRING="name=\xff"))
+    assert visitor.get(path).status == 400
+    assert caplog.records == []
+
+
+def test_bytes_that_are_text_are_understood(serve):
+    visitor = serve(around=from_address("127.0.0.1", QUERY_STRING="name=caf\xc3\xa9"))
+    assert "<h1>caf\u00e9</h1>" in visitor.get("/queue").text
+
+
+def test_there_is_no_login_without_a_token(serve, caplog):
+    visitor = serve(authorize=lambda environ: "read")
+    assert visitor.get("/log-in").status == 404
+    assert visitor.post("/log-in").status == 404
+    assert caplog.records == []
 
 
 # Notices

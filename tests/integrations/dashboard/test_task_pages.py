@@ -13,6 +13,7 @@ from outboxq.database.revisions import OLDEST_SCHEMA
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.web import application
+from outboxq.web.pages import failures
 from outboxq.web.pages.tasks import _ROWS
 from outboxq.web.request import Viewer
 from tests.integrations.dashboard.test_cures import HOUR, WORK, Stage
@@ -158,6 +159,25 @@ def test_arguments_are_hidden_unless_they_are_allowed_and_secrets_always(stage):
         assert answer.status_code == 200
         api = answer.text
         assert not {one for one in ("hunter2", "sk-1", "c-1", "9007199254740993") if one in api}
+
+
+def test_a_group_of_old_dead_letters_is_found_where_few_are_looked_at_first(stage, monkeypatch):
+    old = stage.add()
+    for number, message in enumerate(("rare", "often 1", "often 2", "often 3")):
+        if number:
+            stage.add()
+        stage.end(stage.claim(), EventType.FAILED, error=f"ValueError: {message}")
+    monkeypatch.setattr(failures, "_FEW", 2)
+    stage.visitor.go("/failures")
+    assert "the newest 2 dead letters" in stage.visitor.text
+    assert "rare" not in stage.visitor.text
+    stage.visitor.follow("Look at 10 000")
+    assert "rare" in stage.visitor.text
+    groups = {one.message: one for one in stage.store.dead_letters.groups().groups}
+    stage.visitor.go(f"/failures/{groups['ValueError: rare'].id}")
+    assert f"/tasks/{old}" in [href for _, href in stage.visitor.page.links]
+    stage.visitor.go(f"/failures/{groups['ValueError: often …'].id}")
+    assert "2 dead letters among the newest 2 of all groups" in stage.visitor.text
 
 
 def _task(**fields):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from uuid import uuid4
@@ -11,6 +12,7 @@ import pytest
 
 from outboxq import Outbox, migrations
 from outboxq.database.tables import workers
+from outboxq.integration import FrontEnd, Integration
 from outboxq.model import OnDeadLetter, Outcome
 from outboxq.model.records import EventType
 from outboxq.model.schedules import NewSchedule
@@ -18,6 +20,7 @@ from outboxq.store import QueueSample
 from outboxq.web import application
 from tests.integrations.dashboard.hostile import INVISIBLE, NAMES
 from tests.integrations.dashboard.pages import Local
+from tests.integrations.dashboard.visiting import Page
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -79,9 +82,10 @@ def fail(database, **fields):
 
 
 def test_of_an_empty_database_the_pages_say_what_would_be_there(reader):
-    assert "Nothing needs attention." in reader.words("/")
-    assert "No queue has tasks." in reader.words("/")
-    assert "Nothing was recorded in this time." in reader.words("/")
+    words = reader.words("/")
+    assert words.startswith("Overview There are no tasks yet")
+    assert "start a worker that runs it: outboxq worker APP" in words
+    assert "Nothing was recorded in this time." in reader.words("/queue", name="mail")
     assert "There are no queues." in reader.words("/queues")
     assert "No worker is alive." in reader.words("/workers")
     assert "There are no schedules." in reader.words("/schedules")
@@ -93,12 +97,57 @@ def test_the_overview_begins_with_what_is_wrong_and_its_cure(database, reader):
     database.add(database.store, queue="video")
     fail(database, queue="mail")
     words = reader.words("/")
-    assert words.index("Needs attention") < words.index(" Ready ") < words.index("Throughput")
+    assert words.index("Needs attention") < words.index(" Ready ") < words.index("Trends")
     assert "video" in words.partition("Ready")[0]
     assert "outboxq worker APP -q video" in words
     assert "mail" in words.partition("Ready")[0]
     worker(database)
     assert "outboxq worker APP" not in reader.words("/")
+
+
+def test_an_idle_system_is_neither_new_nor_calm_without_a_worker(database, reader):
+    database.add(database.store)
+    (claim,) = database.claim(store=database.store)
+    database.store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED)])
+    words = reader.words("/")
+    assert "There are no tasks yet" not in words
+    assert "no worker is alive either: the next task would wait. outboxq worker APP" in words
+    assert "Nothing needs attention." not in words
+    worker(database)
+    assert "Nothing needs attention." in reader.words("/")
+
+
+def test_the_title_of_the_first_page_counts_the_problems(database, reader):
+    reader.words("/")
+    assert "<title>Overview – outboxq</title>" in reader.page.text
+    database.add(database.store, queue="video")
+    reader.words("/")
+    assert "<title>1 problem – outboxq</title>" in reader.page.text
+    fail(database, queue="mail")
+    reader.words("/")
+    assert "<title>2 problems – outboxq</title>" in reader.page.text
+
+
+def test_a_command_to_start_a_worker_is_that_of_the_framework(database):
+    class InFlask(Integration):
+        front_end = FrontEnd(program="flask outboxq", worker="flask outboxq worker")
+
+    reader = Reader(application(Outbox(database.engine, integration=InFlask())))
+    for path in ("/", "/workers"):
+        assert "flask outboxq worker" in reader.words(path)
+    fail(database)
+    (group,) = database.store.dead_letters.groups().groups
+    assert f"flask outboxq failed redrive --group {group.id}" in reader.words(f"/failures/{group.id}")
+
+
+def test_queues_come_in_the_order_of_their_most_urgent_problem(database, reader):
+    worker(database, "paused", "failing")
+    database.add(database.store, queue="paused")
+    database.store.queues.pause("paused")
+    fail(database, queue="failing")
+    database.add(database.store, queue="stuck")
+    words = reader.words("/queues")
+    assert words.index("stuck no worker") < words.index("failing") < words.index("paused paused")
 
 
 def test_queues_in_trouble_come_first(database, reader):
@@ -287,13 +336,23 @@ def test_the_last_ticks_have_their_outcomes_and_tasks(database, reader):
 def test_an_overdue_schedule_comes_first_and_says_what_helps(database, reader):
     nightly(database, name="a calm one")
     database.clock.now = datetime.now(UTC) - HOUR
-    late = NewSchedule(name="late", task_name="tests.work", rule="every 60")
+    late = NewSchedule(name="late", task_name="tests.work", rule="every 60", queue="a; b")
     database.frozen.schedules.put(late)  # since then, no worker has planted
     database.clock.now = datetime.now(UTC)
     words = reader.words("/schedules")
     assert words.index("late overdue") < words.index("a calm one active")
     assert "no worker has planted it" in reader.words("/schedule", name="late")
-    assert "outboxq worker APP -q default" in reader.words("/schedule", name="late")
+    assert "outboxq worker APP -q 'a; b'" in reader.words("/schedule", name="late")
+
+
+def test_a_command_to_type_does_only_what_it_says_whatever_a_queue_is_named(database, reader):
+    database.clock.now = datetime.now(UTC) - HOUR
+    queue = "x; touch 'pwned' #"
+    database.frozen.schedules.put(NewSchedule(name="late", task_name="tests.work", rule="every 60", queue=queue))
+    database.clock.now = datetime.now(UTC)
+    reader.words("/schedule", name="late")
+    (command,) = (one for one in Page(reader.page.text).commands if "worker" in one)
+    assert shlex.split(command) == ["outboxq", "worker", "APP", "-q", queue]
 
 
 def test_a_schedule_whose_rule_cannot_be_read_hides_no_other(database, reader):

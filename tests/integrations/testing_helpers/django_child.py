@@ -7,6 +7,7 @@ import json
 import sys
 import unittest
 import warnings
+from uuid import UUID
 
 warnings.simplefilter("error")
 
@@ -25,7 +26,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test import TestCase, TransactionTestCase
 from django.test.runner import DiscoverRunner
 
-from outboxq import RetryPolicy
+from outboxq import RetryPolicy, TaskNotFound
 from outboxq.contrib.django import outbox
 from outboxq.testing import OutboxTests
 
@@ -97,6 +98,15 @@ class Common(OutboxTests):
             assert names() == ["one", "one again"]
         with self.outbox.inline(), self.assertRaises(ValueError), transaction.atomic():
             joined.enqueue("bad")
+
+    def test_results(self):
+        handle = plain.enqueue("one")
+        with self.assertRaisesRegex(TimeoutError, "in a test nothing runs it"):
+            handle.result(timeout=5)
+        self.outbox.drain()
+        assert handle.result(timeout=5) is None
+        with self.assertRaisesRegex(TaskNotFound, "there is no task"):
+            outbox.result(UUID(int=1), timeout=5)
 
     def test_the_outboxs_own_transactions(self):
         handle = plain.using(outbox).enqueue("one")

@@ -24,7 +24,7 @@ from outboxq import (
     TaskContext,
     UnknownTask,
 )
-from outboxq.testing import EndlessDrain, Harness, TaskFailed, TransactionEnded
+from outboxq.testing import EndlessDrain, Harness, OutcomeDiscarded, TransactionEnded
 from tests.integrations.testing_helpers.shop import Order
 
 
@@ -235,7 +235,7 @@ class TestFailures:
             harness.store.schedule_retry(ctx.task_id, harness.clock() + timedelta(hours=1), 2)
 
         fenced.using(session).enqueue()
-        with pytest.raises(TaskFailed, match="the task lost its lease"):
+        with pytest.raises(OutcomeDiscarded, match="the task lost its lease"):
             harness.drain()
         [task] = harness.enqueued()
         assert (task.status, task.attempt) == ("Ready", 2)

@@ -1,0 +1,110 @@
+"""The dashboard with a database that refuses, that follows another, or that is away: it says so, and recovers by itself."""
+
+from __future__ import annotations
+
+import re
+import time
+from html import unescape
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import create_engine, make_url
+
+from outboxq import Outbox
+from outboxq.database.privileges import Role
+from outboxq.model import NewTask
+from outboxq.model.uuid7 import uuid7
+from outboxq.web import application
+from outboxq.web.routes import ROUTES
+from tests import postgres
+from tests.integrations.dashboard.pages import Local
+
+PAGES = {
+    "/queue": "/queue?name=mail",
+    "/schedule": "/schedules",
+    "/bulk": "/bulk?action=cancel&queue=mail",
+}
+"""What is asked for where a page needs to be told which."""
+PATHS = [PAGES.get(one.path, one.path) for one in ROUTES if not one.is_action and "<" not in one.path]
+
+
+def filled(outbox):
+    """The id of a task that waits."""
+    return outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.nothing", queue="mail", args="{}")).id
+
+
+def asked(visitor, *paths):
+    """The status of each answer that is not 200."""
+    return {path: status for path in paths if (status := visitor.get(path).status_code) != 200}
+
+
+def acted(visitor, path):
+    """The answer to an action, sent from a form of the dashboard's."""
+    form_token = unescape(re.search(r'name="csrf" value="([^"]*)"', visitor.get("/queue?name=mail").text)[1])
+    return visitor.post(path, data={"csrf": form_token})
+
+
+def test_a_role_that_may_only_look_sees_each_page_and_is_told_what_it_lacks_to_act(postgresql, caplog):
+    task_id = filled(Outbox(postgresql.engine))
+    role = f"viewer_{uuid4().hex}"
+    postgresql.run(f"CREATE ROLE {role} LOGIN")
+    try:
+        postgresql.store.rights.grant(Role.VIEWER, role)
+        engine = postgresql.own(create_engine(make_url(postgresql.url).set(username=role)))
+        visitor = Local(application(Outbox(engine), allow_actions=True))
+        assert asked(visitor, *PATHS, f"/tasks/{task_id}", "/api/overview.json", "/healthz", "/metrics") == {}
+        assert caplog.records == []
+        for action in ("/queue/pause?name=mail", f"/tasks/{task_id}/cancel"):
+            answer = acted(visitor, action)
+            assert answer.status_code == 403
+            assert "The database does not permit that" in answer.text
+            assert f"run: outboxq grants --role operator {role}" in answer.text
+        assert "does not answer" not in caplog.text
+        assert len(caplog.records) == 1, "not once a request"
+    finally:
+        for one in postgresql.engines:
+            one.dispose()
+        postgresql.run(f"DROP OWNED BY {role}")
+        postgresql.run(f"DROP ROLE {role}")
+
+
+@pytest.fixture
+def server():
+    server = postgres.start(prefer="own")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def outbox(server):
+    outbox = Outbox(server.create_database())
+    outbox.upgrade()
+    yield outbox
+    outbox.store.engine.dispose()
+
+
+def test_a_standby_shows_each_page_and_an_action_there_is_refused_soon(server, outbox):
+    task_id = filled(outbox)
+    outbox.store.engine.dispose()
+    (server.data_directory / "standby.signal").touch()
+    server.restart()
+    visitor = Local(application(outbox, allow_actions=True))
+    assert asked(visitor, *PATHS, f"/tasks/{task_id}", "/api/overview.json", "/healthz", "/metrics") == {}
+    began = time.monotonic()
+    answer = acted(visitor, "/queue/pause?name=mail")
+    assert (answer.status_code, time.monotonic() - began < 15) == (503, True)
+    assert "The database takes no writes" in answer.text
+
+
+def test_an_outage_is_said_soon_and_is_over_by_itself(server, outbox):
+    task_id = filled(outbox)
+    visitor = Local(application(outbox, allow_actions=True))
+    paths = ["/", f"/tasks/{task_id}", "/healthz", "/api/overview.json"]
+    assert asked(visitor, *paths) == {}
+    visitor.application._freshness.forget()
+    server.halt()
+    began = time.monotonic()
+    assert asked(visitor, *paths) == dict.fromkeys(paths, 503)
+    assert time.monotonic() - began < 15, "the store itself tries for 30 s"
+    server.launch()
+    assert asked(visitor, *paths) == {}

@@ -1,0 +1,131 @@
+"""Results as JSON and back, by the return annotation."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Literal, TypedDict
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel, Field
+
+from outboxq.errors import ConfigurationError, PayloadError
+from outboxq.payload.parameters import ReturnValue, dump_result, parsed_result
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Corner(enum.Enum):
+    HERE = (0, 0)
+    THERE = (1, 1)
+
+
+class Place(TypedDict):
+    name: str
+    at: date
+
+
+@dataclass
+class Line:
+    price: Decimal
+    colours: set[Colour] = field(default_factory=set)
+
+
+@dataclass
+class Order:
+    id: UUID
+    lines: list[Line]
+    paid_at: datetime | None = None
+
+
+class Model(BaseModel):
+    order_id: int = Field(alias="orderId")
+    due: timedelta
+
+
+ID = UUID("01a20784-161c-73b4-8b77-8ba7011f4aff")
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def returning(annotation: Any):
+    def function(): ...
+
+    function.__annotations__ = {"return": annotation}
+    return ReturnValue(function, name="work")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (int, 3),
+        (str | None, "x"),
+        (str | None, None),
+        (datetime, NOON),
+        (date, date(2030, 1, 1)),
+        (timedelta, timedelta(seconds=1.5)),
+        (UUID, ID),
+        (Decimal, Decimal("1.10")),
+        (Colour, Colour.RED),
+        (Corner, Corner.THERE),
+        (Literal["a", 1], "a"),
+        (list[datetime], [NOON]),
+        (Sequence[UUID], [ID]),
+        (tuple[int, UUID], (1, ID)),
+        (set[Colour], {Colour.RED, Colour.BLUE}),
+        (dict[str, Decimal], {"a": Decimal(1)}),
+        (Place, {"name": "here", "at": date(2030, 1, 1)}),
+        (Line, Line(Decimal("2.5"), {Colour.RED})),
+        (Order, Order(ID, [Line(Decimal(1))], NOON)),
+        (list[Order], [Order(ID, [])]),
+        (Model, Model(orderId=1, due=timedelta(seconds=3))),
+        (Any, {"a": [1, None]}),
+        ("Order", Order(ID, [])),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_value_comes_back_as_it_was_returned(annotation, value):
+    assert returning(annotation).load(dump_result(value, name="work")) == value
+
+
+def test_without_an_annotation_it_is_plain_json():
+    def function(): ...
+
+    assert ReturnValue(function, name="work").load('{"at":"2030-01-01"}') == {"at": "2030-01-01"}
+
+
+def test_nothing_that_was_returned_is_none_whatever_the_annotation_says():
+    """A worker stores what a function returns, and does not compare it with the annotation."""
+    assert returning(int).load(None) is None
+
+
+def test_what_does_not_fit_is_an_error_without_the_value():
+    with pytest.raises(
+        PayloadError, match=r"^work: the result.lines\[0\].price: the stored string is not a Decimal"
+    ) as raised:
+        returning(Order).load(json.dumps({"id": str(ID), "lines": [{"price": "secret"}]}))
+    assert "secret" not in str(raised.value)
+    assert raised.value.__context__.__context__ is None, "a tracker of errors follows it"
+
+
+@pytest.mark.parametrize("text", ["{", '{"a":1,"a":2}', "NaN" * 2, "[" * 100_000])
+def test_what_no_worker_wrote_is_an_error(text):
+    with pytest.raises(PayloadError, match="work: the stored result is not strict JSON"):
+        returning(int).load(text)
+    with pytest.raises(PayloadError, match="work: the stored result is not strict JSON") as raised:
+        parsed_result(text, name="work")
+    assert raised.value.__context__ is None, "a tracker of errors follows it"
+
+
+def test_an_annotation_that_does_not_resolve_names_what_is_stored():
+    with pytest.raises(
+        ConfigurationError, match=r"work: the return annotation: .*Nowhere.*outbox.store.get\(task_id\).result"
+    ):
+        returning("Nowhere").load("1")
