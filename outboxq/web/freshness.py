@@ -25,7 +25,7 @@ class TooSlow(TimeoutError):
 
 
 class _Making:
-    """What one thread makes while others wait for it."""
+    """A value that one thread makes while others wait for it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
