@@ -27,7 +27,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy --strict on the package, and on what its users see; pyright on the latter."""
-    session.install("-e", ".[types,postgresql,pydantic,django,opentelemetry,sentry]")
+    session.install("-e", ".[types,postgresql,pydantic,django,flask,prometheus,web,reload,opentelemetry,sentry]")
     session.run("mypy")
     session.run("python", "-m", "pyright", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
 
@@ -61,8 +61,19 @@ def oldest(session: nox.Session) -> None:
 def newest(session: nox.Session) -> None:
     """Every test on the newest releases there are, those before a release among them: what will break, and is still admitted."""
     session.install("-e", ".[test]")
-    newest = ["sqlalchemy", "psycopg[binary]", "alembic", "tenacity", "click", "rich", "pydantic", "flask", "django"]
-    newest += ["opentelemetry-sdk", "sentry-sdk"]
+    newest = [
+        "sqlalchemy",
+        "psycopg[binary]",
+        "alembic",
+        "tenacity",
+        "click",
+        "cronsim",
+        "rich",
+        "pydantic",
+        "flask",
+        "django",
+    ]
+    newest += ["opentelemetry-sdk", "sentry-sdk", "prometheus-client", "jinja2", "werkzeug", "waitress", "watchfiles"]
     session.install("--pre", "--upgrade", "--upgrade-strategy", "only-if-needed", "-e", ".[test]", *newest)
     session.run("python", "-m", "pytest", "--full", *session.posargs)
 

@@ -19,6 +19,7 @@ import axe_playwright_python
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
 
 from tests import chromium
+from tests.waiting import PATIENCE
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -139,7 +140,7 @@ class Tab:
             timezone_id="UTC",
             **options,
         )
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(PATIENCE * 1000)
         context.add_init_script(_VIOLATIONS)
         page = context.new_page()
         tab = cls(page=page, site=site, context=context)

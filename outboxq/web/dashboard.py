@@ -196,15 +196,22 @@ class Dashboard:
             raise Forbidden("You may look at this dashboard, and change nothing.")
         try:
             answer = route.answer(asked)
+        except Exception as error:
+            _log_action(visit, route, f"failed with {type(error).__name__}")
+            raise
         finally:
             self._freshness.forget()
-        outcome = answer.notice if isinstance(answer, Redirect) else answer.title
-        target = {**asked.path, **asked.query, **{name: value for name, value in asked.form.items() if name != FIELD}}
-        who = asked.viewer.name or f"a viewer at {visit.browser.client.address}"
-        log.info("%s: %s %s: %s", *map(one_line, (who, route.name, target, outcome)))
+        _log_action(visit, route, answer.notice if isinstance(answer, Redirect) else answer.title)
         if isinstance(answer, Redirect):
             return self._answers.redirect(answer, visit.browser)
         return self._answers.result(visit, route, answer)
+
+
+def _log_action(visit: Visit, route: Route, outcome: str) -> None:
+    asked = visit.asked
+    target = {**asked.path, **asked.query, **{name: value for name, value in asked.form.items() if name != FIELD}}
+    who = asked.viewer.name or f"a viewer at {visit.browser.client.address}"
+    log.info("%s: %s %s: %s", *map(one_line, (who, route.name, target, outcome)))
 
 
 def one_line(value: object) -> str:

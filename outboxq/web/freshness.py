@@ -13,19 +13,19 @@ SHARED: Final = 2.0
 """Seconds for which one look at the tables, and one rendered page, serve all who ask."""
 AGES: Final = 30
 """Seconds after which a page is made again though the tables are the same: it shows ages."""
-LONGEST_WAIT: Final = 10.0
+LONGEST_WAIT: Final = 5.0
 """Seconds for which a thread waits for what another one makes."""
 _MOST_KEPT: Final = 64
 
 T = TypeVar("T")
 
 
-class TooSlow(Exception):
+class TooSlow(TimeoutError):
     """Another thread has been making the same for longer than `LONGEST_WAIT`: the database is stuck, or far too busy."""
 
 
 class _Making:
-    """What one thread makes while others wait for it."""
+    """A value that one thread makes while others wait for it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

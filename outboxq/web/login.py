@@ -39,7 +39,6 @@ class Login:
         check_form(request, browser)
         wanted = request.form.get("next", "")
         if not self._sessions.check(request.form.get("token", "").strip(), client):
-            log.warning("a wrong token was given from %s", client.address or "an unknown address")
             return self._page(request, browser, urls, wanted, is_wrong=True)
         session_id, value = self._sessions.begin()
         log.info("somebody logged in from %s", client.address or "an unknown address")

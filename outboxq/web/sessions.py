@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -13,6 +14,8 @@ from ..errors import ConfigurationError
 from .addresses import Client
 from .login_tries import LoginTries
 from .signing import derived, matches, opened, sealed
+
+log = logging.getLogger("outboxq.web")
 
 COOKIE: Final = "outboxq"
 SECONDS: Final = 12 * 3600
@@ -30,7 +33,11 @@ class Sessions:
     """
 
     def __init__(self, token: str) -> None:
-        """Raises ConfigurationError for a token that is short enough to be guessed."""
+        """Raises ConfigurationError for a token that is short enough to be guessed, or that could not be typed."""
+        if token != token.strip():
+            raise ConfigurationError(
+                "the dashboard's token begins or ends with a space or a line break; take those away"
+            )
         if len(token) < _SHORTEST:
             raise ConfigurationError(
                 f"the dashboard's token has {len(token)} characters, which can be guessed; take one of {_SHORTEST} or more, such as "
@@ -49,6 +56,7 @@ class Sessions:
         if wait is not None:
             raise TooManyTries(wait)
         if not matches(token, self._token):
+            log.warning("a wrong token was given from %s", client.address or "an unknown address")
             return False
         self._tries.succeed(client.network)
         return True

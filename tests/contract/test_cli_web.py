@@ -61,7 +61,8 @@ def test_it_serves_until_it_is_stopped(database):
         assert (answer.status, answer.headers["Server"]) == (200, None)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-        assert process.stderr.read() == ""
+        # On a busy machine waitress says that a request has waited for a thread.
+        assert [line for line in process.stderr if " waitress.queue " not in line] == []
 
 
 @pytest.mark.slow

@@ -76,6 +76,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "dead_letters.count": ((), {}),
     "dead_letters.groups": ((), {}),
     "dead_letters.list": ((), {}),
+    "dead_letters.oldest": ((), {}),
     "dead_letters.redrive_all": ((), {}),
     "discard": ((TASK,), {}),
     "due_again": ((NOW,), {}),

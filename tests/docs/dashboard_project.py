@@ -6,6 +6,7 @@ import logging
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import urlencode
 
 import django
@@ -47,10 +48,11 @@ django.setup()
 from django.contrib.auth.models import Permission, User  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import connections  # noqa: E402
-from django.test import Client  # noqa: E402
+from django.test import Client, override_settings  # noqa: E402
+from django.urls import include, path  # noqa: E402
 
 from outboxq.contrib.django import outboxes  # noqa: E402
-from outboxq.contrib.django.dashboard import ACT, VIEW  # noqa: E402
+from outboxq.contrib.django.dashboard import ACT, VIEW, dashboard_urls  # noqa: E402
 
 PAGE = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
 
@@ -68,6 +70,13 @@ def user(name: str, *permissions: str) -> Client:
 
 def csrf(text: str) -> str:
     return re.search(r'name="csrf" value="([^"]+)"', text)[1]
+
+
+def below(prefix: str) -> ModuleType:
+    """The URLs of a project that has the dashboard at a path with a variable part."""
+    found = ModuleType("urls_below")
+    found.urlpatterns = [path(prefix, include(dashboard_urls()))]
+    return found
 
 
 def main() -> None:
@@ -106,6 +115,8 @@ def main() -> None:
     assert resume(actor, csrf(page.text)) == 303
     assert 'class="notice' in actor.get("/outboxq/").text
     assert not [one for one in outboxes["default"].store.queues.settings() if one.paused_at]
+    with override_settings(ROOT_URLCONF=below("<slug:shop>/tasks/")):
+        assert 'href="/berlin/tasks/queues"' in reader.get("/berlin/tasks/").text
     connections.close_all()
     print("done")
 

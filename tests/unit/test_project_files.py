@@ -10,6 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+TOOLS = {"test", "lint", "types", "dev"}
+"""Extras of those who work on the package."""
+WITH_ANOTHER = {"opentelemetry-api", "django-tasks"}
+"""Packages of which another one brings the newest release, or takes the place."""
 DISTRIBUTIONS = {"codespell_lib": "codespell"}
 """Modules that are run, where their distribution has another name."""
 
@@ -36,6 +40,19 @@ def test_the_hooks_run_programs_that_the_set_up_installs():
     for hook in hooks:
         (module,) = re.findall(r"^\.venv/bin/python -m (\w+)", hook)
         assert DISTRIBUTIONS.get(module, module) in installed
+
+
+def test_the_sessions_install_each_package_that_an_application_may_have():
+    """Types are checked with every extra, and the newest releases are those of all packages."""
+    extras = {name: of for name, of in PYPROJECT["project"]["optional-dependencies"].items() if name not in TOOLS}
+    text = (ROOT / "noxfile.py").read_text()
+    (typed,) = re.findall(r'"\.\[types,([\w,]+)\]"', text)
+    assert set(typed.split(",")) == extras.keys()
+    _, _, newest = text.partition("def newest(")
+    packages = [*PYPROJECT["project"]["dependencies"], *(one for of in extras.values() for one in of)]
+    names = {re.split(r"[\[<>=]", one)[0] for one in packages} - WITH_ANOTHER
+    upgraded = re.findall(r'"([\w-]+)(?:\[\w+\])?"', newest.partition("session.run(")[0])
+    assert names - set(upgraded) == set()
 
 
 def test_an_editor_breaks_lines_where_the_formatter_does():

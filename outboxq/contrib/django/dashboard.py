@@ -53,7 +53,7 @@ def dashboard_urls(
     )
 
     @csrf_exempt  # it has a protection of its own
-    def view(request: HttpRequest, page: str = "") -> HttpResponse:
+    def view(request: HttpRequest, page: str = "", **_prefix: object) -> HttpResponse:
         user = request.user
         if not user.is_authenticated:
             return redirect_to_login(request.get_full_path())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -290,3 +291,29 @@ def test_no_one_waits_for_ever_for_what_another_makes():
 
     assert fresh.shared("page", make) == "made"
     assert fresh.shared("page", str) == "made"
+
+
+def test_a_stuck_database_is_one_line_in_the_log(tmp_path, caplog, monkeypatch):
+    """The threads of the server come back, though one of them hangs."""
+    outbox = Outbox(f"sqlite:///{tmp_path}/tasks.db")
+    outbox.upgrade()
+    wsgi = application(outbox)
+    wsgi._freshness._longest_wait = 0.0
+    begun, proceed = threading.Event(), threading.Event()
+
+    def stuck():
+        begun.set()
+        assert proceed.wait(60)
+        return "mark"
+
+    monkeypatch.setattr(wsgi._freshness, "_read_mark", stuck)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Client(wsgi).get, "/", environ_overrides=LOCAL)
+        assert begun.wait(60)
+        assert [Client(wsgi).get("/tasks", environ_overrides=LOCAL).status_code for _ in range(3)] == [503] * 3
+        assert Client(wsgi).get("/healthz", environ_overrides=LOCAL).status_code == 200
+        proceed.set()
+        assert first.result(60).status_code == 200
+    assert "Traceback" not in caplog.text
+    assert sum(record.levelno == logging.ERROR for record in caplog.records) == 1
+    outbox.store.bound_engine.dispose()

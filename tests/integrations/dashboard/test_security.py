@@ -474,6 +474,17 @@ def test_a_token_that_can_be_guessed_is_refused(token):
         application(Outbox("sqlite:///none.db"), token=token)
 
 
+@pytest.mark.parametrize("token", [f" {TOKEN}", f"{TOKEN}\n"])
+def test_a_token_that_no_form_would_keep_is_refused(token):
+    with pytest.raises(ConfigurationError, match="begins or ends with"):
+        application(Outbox("sqlite:///none.db"), token=token)
+
+
+def test_a_wrong_token_of_a_program_is_logged_without_it(serve, caplog):
+    assert serve(token=TOKEN).get("/metrics", Authorization="Bearer guessed-by-a-program").status == 403
+    assert [record.getMessage() for record in caplog.records] == ["a wrong token was given from 127.0.0.1"]
+
+
 # A proxy that knows who asks
 
 
@@ -683,3 +694,11 @@ def test_an_action_is_logged_in_one_line_with_its_viewer(serve, caplog):
     assert "mail\\\\n2030 forged" in line or "mail\\n2030 forged" in line
     assert line.isprintable()
     assert "csrf" not in line
+
+
+def test_an_action_that_fails_is_logged_too(serve, caplog):
+    caplog.set_level(logging.INFO, "outboxq.web")
+    visitor = serve(authorize=lambda environ: Viewer(name="ann", may_act=True), allow_actions=True)
+    token = visitor.get("/probe").csrf
+    assert visitor.post("/queue/pause?name=", {"csrf": token}).status == 400
+    assert "ann: queue_pause {'name': ''}: failed with InvalidArgument" in caplog.text

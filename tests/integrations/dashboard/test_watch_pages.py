@@ -150,6 +150,17 @@ def test_queues_come_in_the_order_of_their_most_urgent_problem(database, reader)
     assert words.index("stuck no worker") < words.index("failing") < words.index("paused paused")
 
 
+def test_the_page_of_a_queue_marks_an_old_task(database, reader):
+    worker(database, "mail")
+    database.add(database.store, queue="mail")
+    reader.words("/queue", name="mail")
+    assert 'class="tile late"' not in reader.page.text
+    database.clock.now = datetime.now(UTC) - HOUR
+    database.add(database.frozen, queue="mail")
+    assert "has been due for 1 h" in reader.words("/queue", name="mail")
+    assert reader.page.text.count('class="tile late"') == 1
+
+
 def test_queues_in_trouble_come_first(database, reader):
     worker(database, "calm", "later")
     database.add(database.store, queue="calm")
