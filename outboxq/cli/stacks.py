@@ -25,8 +25,10 @@ log = logging.getLogger("outboxq.worker")
 def stacks_on_signal(running: Callable[[], Sequence[Claim]]) -> Iterator[None]:
     """Print the stacks of all threads on stderr whenever SIGUSR1 comes inside the block, and then the tasks that run.
 
-    The stacks are printed by C code, also while a handler keeps Python from running another thread. A handler of the host
-    application for this signal is left in place, whether it is set before or inside the block. The signal interrupts no task.
+    The main thread prints them at its next step, a tenth of a second later at most, unless a handler in C code keeps Python to itself.
+    `faulthandler.register(chain=True)` would print them even then, but a SIGTERM that came meanwhile was lost in one of six runs.
+    A handler of the host application for this signal is left in place, whether it is set before or inside the block. The signal
+    interrupts no task.
     """
     if SIGNAL is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -36,16 +38,15 @@ def stacks_on_signal(running: Callable[[], Sequence[Claim]]) -> Iterator[None]:
         yield
         return
 
-    def name_tasks(_number: int, _frame: FrameType | None) -> None:
+    def print_stacks(_number: int, _frame: FrameType | None) -> None:
+        faulthandler.dump_traceback(file=2, all_threads=True)
         tasks = [f"task {plain(one.id)} ({plain(one.task_name)}) is running" for one in running()]
         text = "".join(f"process {os.getpid()}: {one}\n" for one in tasks or ["no task is running"])
         os.write(2, text.encode(errors="replace"))
 
-    signal.signal(SIGNAL, name_tasks)
-    faulthandler.register(SIGNAL, file=2, all_threads=True, chain=True)
+    signal.signal(SIGNAL, print_stacks)
     try:
         yield
     finally:
-        faulthandler.unregister(SIGNAL)
-        if signal.getsignal(SIGNAL) is name_tasks:
+        if signal.getsignal(SIGNAL) is print_stacks:
             signal.signal(SIGNAL, signal.SIG_DFL)
