@@ -218,13 +218,13 @@ def bench_status(session: nox.Session) -> None:
 
 @nox.session
 def bench_results(session: nox.Session) -> None:
-    """How soon results come, and what a thousand callers that wait cost: `nox -s bench_results -- --on sqlite`."""
+    """The delay of results, and the cost of a thousand callers that wait: `nox -s bench_results -- --on sqlite`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.awaited", *session.posargs)
 
 
 @nox.session
 def bench_dashboard(session: nox.Session) -> None:
-    """What each page of the dashboard costs with ten million finished and ten million waiting tasks; needs some 20 GB of disk."""
+    """The cost of each page of the dashboard with ten million finished and ten million waiting tasks; needs some 20 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.dashboard", *session.posargs)

@@ -166,11 +166,11 @@ class Tab:
         return response
 
     def layout(self) -> list[str]:
-        """What is wider than the window, outside of what scrolls by itself; what is seen though it is hidden; what is covered."""
+        """Name the elements that are wider than the window and do not scroll by themselves, that show though hidden, or that are covered."""
         return list(self.page.evaluate(_LAYOUT))
 
     def accessibility(self, *, only_seen: bool = False) -> list[str]:
-        """What axe-core finds wrong with the page: by all rules, or by those about how it looks."""
+        """List the faults that axe-core finds: by all rules, or by those about how the page looks."""
         self.page.evaluate(axe())
         only = {"type": "rule", "values": SEEN} if only_seen else {"type": "tag", "values": RULES}
         return list(self.page.evaluate(_AXE, only))

@@ -284,7 +284,7 @@ def test_text_of_the_tables_controls_no_terminal(database):
 
 
 def test_a_mistyped_queue_is_pointed_out(sqlite):
-    """Of a name that is mistyped, all would be well for ever; and the queue that was meant would go on."""
+    """A mistyped queue would have no problems for ever, or would be paused in place of the one that was meant."""
     database = sqlite
     database.add(database.store, queue="mail")
     hint = "there is no queue 'mial': no task, no setting and no live worker names it. Did you mean 'mail'?"

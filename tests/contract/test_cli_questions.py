@@ -36,7 +36,7 @@ class Case:
     question: str
     """The line above the question, as a regular expression."""
     prints: str
-    """What it prints in the end."""
+    """The last words that it prints."""
     needs: str = "sqlite"
     """The database that it runs on here. What the store does is tested on both elsewhere."""
     database: Any = None

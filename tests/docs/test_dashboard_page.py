@@ -52,7 +52,7 @@ def shop(tmp_path, monkeypatch):
 
 
 class NoServer:
-    """In place of waitress: it has served when it begins."""
+    """A server that has served when it begins, in place of waitress."""
 
     def run(self):
         pass

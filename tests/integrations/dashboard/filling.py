@@ -43,7 +43,7 @@ class Clock:
 
 @dataclass
 class Filling:
-    """What was written: the tasks by what they show, and the workers."""
+    """The written rows: the tasks by what they show, and the workers."""
 
     outbox: Outbox
     now: datetime
