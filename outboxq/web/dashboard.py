@@ -170,6 +170,7 @@ class Dashboard:
 
     def _known(self, visit: Visit, name: str, urls: MapAdapter) -> Response:
         """Return the answer of a route to a viewer who may see the dashboard."""
+        self._outbox.store.ensure_file()  # a connection would make an empty one
         if name == _HEALTH:
             return self._probes.deep_health()
         if name == _METRICS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from werkzeug.wrappers import Request, Response
@@ -32,12 +33,16 @@ class Probes:
     def health(self) -> Response:
         """Return 200 if the database answers, else 503, and no word more: everyone may ask."""
         try:
-            self._freshness.shared("healthz", self._outbox.store.now)
+            self._freshness.shared("healthz", self._look)
         except Exception as error:  # noqa: BLE001
             self._outage.failed("the dashboard does not reach the database", error)
             return _text("the database does not answer\n", status=503)
         self._outage.worked("the dashboard reaches the database again")
         return _text("ok\n")
+
+    def _look(self) -> datetime:
+        self._outbox.store.ensure_file()  # a connection would make an empty one
+        return self._outbox.store.now()
 
     def deep_health(self) -> Response:
         """Return 200, or 503 with one JSON object a line for each problem that `outboxq check` would find."""
