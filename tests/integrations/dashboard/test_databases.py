@@ -113,5 +113,7 @@ def test_an_outage_is_said_soon_and_is_over_by_itself(server, outbox):
 def test_a_file_that_is_not_there_is_not_made(tmp_path):
     path = tmp_path / "none.db"
     visitor = Local(application(Outbox(f"sqlite:///{path}")))
-    assert [visitor.get(one).status_code for one in ("/healthz", "/healthz?deep=1", "/", "/api/overview.json")] == [503] * 4
+    assert [visitor.get(one).status_code for one in ("/healthz", "/healthz?deep=1", "/", "/api/overview.json")] == [
+        503
+    ] * 4
     assert not path.exists()

@@ -67,7 +67,8 @@ def table(monkeypatch):
 def site(table, now, tmp_path, monkeypatch):
     """Make a dashboard whose cache goes by `now`."""
     monkeypatch.setattr(dashboard, "Freshness", lambda _read: Freshness(table.mark, clock=lambda: now[0]))
-    return lambda **options: application(Outbox(f"sqlite:///{tmp_path}/none.db"), **{"allow_actions": True, **options})
+    (tmp_path / "empty.db").touch()
+    return lambda **options: application(Outbox(f"sqlite:///{tmp_path}/empty.db"), **{"allow_actions": True, **options})
 
 
 def get(client, path="/page", **headers):

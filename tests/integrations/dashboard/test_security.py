@@ -641,7 +641,9 @@ def test_bytes_that_are_no_text_are_refused_without_a_traceback(serve, caplog, p
     """waitress refuses them, and other servers do not."""
     visitor = serve(token=TOKEN, around=from_address("127.0.0.1", QUERY_STRING="name=\xff"))
     assert visitor.get(path).status == 400
-    assert caplog.records == []
+    assert [
+        one for one in caplog.records if one.name.startswith("outboxq")
+    ] == []  # waitress has a line when it has much to do
 
 
 def test_bytes_that_are_text_are_understood(serve):
