@@ -79,9 +79,8 @@ def test_a_count_ends_at_its_bound(database, several):
     assert letters.count(most=5, group=group) == Count(number=2, at_least=True), "of the newest five"
 
 
-def test_groups_look_at_the_newest(database, several, monkeypatch):
-    monkeypatch.setattr(dead_letters, "LOOKED_AT", 3)
-    found = database.frozen.dead_letters.groups()
+def test_groups_look_at_the_newest(database, several):
+    found = database.frozen.dead_letters.groups(most=3)
     assert (found.looked_at, found.is_complete) == (3, False)
 
 
