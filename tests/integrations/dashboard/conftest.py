@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -14,6 +15,12 @@ from tests.browser import Browser
 from tests.conftest import Database
 from tests.integrations.dashboard.filling import Filling, fill
 from tests.integrations.dashboard.serving import Site
+
+
+@pytest.fixture(autouse=True)
+def _ours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep waitress from logging that a request waits, as it does where the machine is busy: tests compare what is logged."""
+    monkeypatch.setattr(logging.getLogger("waitress.queue"), "disabled", True)
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,9 @@ def enqueue(database: Database, name: str, orders: range) -> None:
 
 
 def left(database: Database) -> int:
-    return sum(one.ready + one.delayed + one.retrying + one.running for one in database.store.stats())
+    """The number of tasks that wait or run, as of one moment: between two statements a recovered task would be in neither."""
+    [(tasks,)] = database.rows("SELECT (SELECT count(*) FROM task_outbox) + (SELECT count(*) FROM task_leases)")
+    return int(str(tasks))
 
 
 def assert_each_once(database: Database, orders: int) -> None:
