@@ -61,10 +61,12 @@ class WorkerRegistration:
             self._describe()
 
     def _describe(self) -> None:
-        """Write down the process. A failure is logged and no more: the registration stands without it."""
+        """Write down the process. A failure is logged and no more, unless the file is gone: the registration stands without it."""
         try:
             self.store.workers.describe(self.worker_id, **self.process())
             self._describing.worked("the worker's process is written down again")
+        except FileUnusable:
+            raise
         except Exception as error:  # noqa: BLE001
             self._describing.failed("the worker's process was not written down", error)
 

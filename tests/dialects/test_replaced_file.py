@@ -105,6 +105,8 @@ def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(file, proc
     with process("-m", "outboxq", "worker", "app:outbox", "--poll", "50ms", "--processes", processes) as worker:
         with closing(sqlite3.connect(file)) as connection:
             until(lambda: connection.execute("SELECT count(completed_at) FROM task_executions").fetchone() == (1,))
+            # One that is still starting has not seen the old file, and cannot know.
+            until(lambda: connection.execute("SELECT count(pid) FROM workers").fetchone() == (int(processes),))
         copy = put_a_copy_in_place(file)
         assert worker.wait(60) == 66
     assert "put the copy in place again, and start" in Path("log").read_text()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from uuid import uuid4
 
+import pytest
+
+from outboxq.errors import FileUnusable
 from outboxq.worker.maintenance import WorkerRegistration
 from tests.waiting import until
 
@@ -69,3 +72,15 @@ def test_a_worker_stays_registered_when_its_process_cannot_be_written_down(caplo
     assert len(store.ids) == 1
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert one.meter.last_answer is not None
+
+
+def test_a_file_that_cannot_be_used_any_more_is_no_matter_of_the_registration_alone():
+    store = Listed()
+    store.going_on.set()
+
+    def describe(worker_id):
+        raise FileUnusable("replaced")
+
+    store.describe = describe
+    with pytest.raises(FileUnusable):
+        presence(store).run_once()
