@@ -102,10 +102,11 @@ class Judge:
         if end and end.event_type not in TAKEN_BACK:
             return None
         for one in self._struck:
+            # The claim that was taken back is not in the story: it was before its run, by a lease at most, which a worker fills with others.
+            if one.kind == "crash" and not is_kept and one.began <= over and one.ended >= claimed - self._lease:
+                return "the server crashed and took its claim back"
             if one.began > over or one.ended < claimed:
                 continue
-            if one.kind == "crash" and not is_kept:
-                return "the server crashed and took its claim back"
             if one.pid == run.pid and one.kind == "kill":
                 return "its worker was killed"
             if one.pid == run.pid and one.kind == "freeze" and one.ended - one.began >= self._lease:

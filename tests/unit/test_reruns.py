@@ -115,6 +115,14 @@ def test_a_claim_that_a_crash_took_back_excuses_it_though_the_next_has_its_token
     assert judged([Struck(kind="outage", began=12, ended=15)], events=events, runs=runs).excuse is None
 
 
+def test_a_crash_between_a_claim_and_its_run_excuses_it_for_the_length_of_a_lease():
+    events = [event(16, EventType.CLAIMED, 1, FIRST), event(18, EventType.COMPLETED, 1, FIRST)]
+    runs = [run(11, 1, SECOND, OTHER_PID), run(17, 1, FIRST, PID)]
+    crashes = [Struck(kind="crash", began=began, ended=began + 1) for began in (9.9, 7)]
+    excuses = [judged([one], events=events, runs=runs).excuse for one in crashes]
+    assert excuses == ["the server crashed and took its claim back", None]
+
+
 def test_claims_are_put_in_their_order_though_a_frozen_process_begins_its_own_last():
     late = [run(17, 2, SECOND, OTHER_PID), run(19, 1, FIRST, PID)]
     rerun = judged([Struck(kind="freeze", began=10.5, ended=18.5, pid=PID)], runs=late)
