@@ -108,6 +108,14 @@ class WaitRefused(OutboxqError, RuntimeError):
     """A wait for a task was refused because it could never end: inside a handler, or before the task is committed."""
 
 
+class BatchNotFound(OutboxqError, LookupError):
+    """There is no batch or chain with this id."""
+
+
+class BatchClosed(OutboxqError):
+    """The batch takes no more tasks: it has completed or is being cancelled; nothing was written."""
+
+
 class ScheduleNotFound(OutboxqError, LookupError):
     """There is no schedule of this name."""
 

@@ -30,6 +30,7 @@ from . import (
     unknown_tasks,
 )
 from .arguments import queue_names
+from .batches import Batches, Member
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
 from .counts import Count
@@ -79,6 +80,7 @@ __all__ = [
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "Member",
     "MetricPoint",
     "Metrics",
     "Outlook",
@@ -193,6 +195,7 @@ class Store(Claiming):
     subscriptions = cached_property(Subscriptions)
     dead_letters = cached_property(DeadLetters)
     queues = cached_property(Queues)
+    batches = cached_property(Batches)
     log = cached_property(EventLog)
     workers = cached_property(Workers)
     sleeping_workers = cached_property(SleepingWorkers)
