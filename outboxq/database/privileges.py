@@ -232,8 +232,8 @@ _ADDED = {
     },
     "0007": {
         Role.WORKER: (
-            *_on("task_batches", "SELECT; UPDATE"),  # to read what ctx.batch says, and to lock its row
-            *_on("dead_letters", "DELETE"),  # to cancel the other tasks of a batch
+            *_on("task_batches", "SELECT"),
+            *_on("dead_letters", "SELECT (task_execution_id); DELETE"),  # to cancel the other tasks of a batch
         ),
         Role.VIEWER: _on("task_batches", "SELECT"),
         Role.OPERATOR: (*_on("task_batches", _EVERYTHING), *_on("task_batch_changes", _EVERYTHING)),

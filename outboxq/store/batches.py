@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import builtins
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.privileges import Feature
+from ..database.privileges import Feature, Privilege, Right
 from ..database.revisions import UPGRADE
 from ..database.statements import batches as statements
 from ..database.statements import operations
@@ -26,15 +27,22 @@ from ..model.options import bad_name, is_name
 from ..model.uuid7 import uuid7
 from .arguments import identifier, positive, storable
 from .operations import freed, marked, was_done
+from .rights import lacks
 from .rows import event_data
 from .transactions import Transactions
+
+log = logging.getLogger("outboxq.store")
 
 REVISION = "0007"
 """The revision that brought batches."""
 _FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
 _IDS, _RESULTS, _CANCELLED_AT_ONCE = 50_000, 200, 500
 _CREATES = frozenset({Feature.BATCHES})
-_PRUNED_AT_ONCE = 1_000
+_PRUNED_AT_ONCE = 500
+_MAY_DELETE = tuple(
+    Right(name="task_batches", privilege=privilege)
+    for privilege in (Privilege.SELECT, Privilege.UPDATE, Privilege.DELETE)
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +88,7 @@ class Batches:
                 target.run(statements.create, self._store.values(target), [row])
 
         def done(target: Target) -> bool | None:
-            return bool(target.run(statements.get, {"batch_id": batch.id})) or None
+            return bool(target.run(statements.known, {"batch_id": batch.id})) or None
 
         self._store.run(work, using=using, enqueues=_CREATES, done=done)
 
@@ -239,20 +247,23 @@ class Batches:
 
         return self._store.run(work, done=lambda target: sum(was_done(target, row[0], request) for row in rows) or None)
 
-    def prune(self, older_than: timedelta, now: datetime) -> int:
-        """Delete the batches that completed so long ago and have no tasks any more; returns how many."""
+    def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
+        """Delete the batches that completed before that moment and have no tasks any more."""
 
         def work(target: Target) -> int:
             if not is_there(self._store, target):
                 return 0
-            values = self._store.values(target, older=now - older_than, limit=_PRUNED_AT_ONCE)
+            if lacking := lacks(target, _MAY_DELETE):
+                text = (
+                    "batches without tasks stay, since the database role %r may not delete them; see `outboxq grants`"
+                )
+                log.warning(text, lacking[0]["role"])
+                return 0
             with target.atomic():
-                return len(target.run(statements.prune, values))
+                return len(target.run(statements.prune, {"older": before, "limit": _PRUNED_AT_ONCE}))
 
-        total = found = self._store.run(work)
-        while found == _PRUNED_AT_ONCE:
-            total += (found := self._store.run(work))
-        return total
+        while not stop() and self._store.run(work, using=using) == _PRUNED_AT_ONCE:
+            pass
 
 
 def is_there(store: Transactions, target: Target) -> bool:

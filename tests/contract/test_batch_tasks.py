@@ -25,6 +25,7 @@ from outboxq import (
 )
 from outboxq.task.batches import OpenBatch
 from tests.conftest import Database
+from tests.waiting import until
 
 ONCE = RetryPolicy.never()
 
@@ -150,6 +151,52 @@ def test_a_task_adds_tasks_to_its_batch(outbox: Outbox, run: Callable[[], None],
         tree.using(batch).enqueue_many([(), ()])
     run()
     assert sizes == [(8, 8)]
+
+
+def test_a_failure_has_the_others_cancelled_by_policy(outbox: Outbox) -> None:
+    began, seen = [], []
+
+    @outbox.task(name="leaf", retry=ONCE)
+    def leaf(number: int) -> None:
+        began.append(number)
+        if number == 0:
+            raise ValueError("zero")
+
+    @outbox.task(name="report")
+    def report(ctx: TaskContext) -> None:
+        seen.append((ctx.batch.failed, ctx.batch.cancelled))
+
+    with outbox.batch(using=outbox, then=report.call(), on_failed="cancel") as batch:
+        leaf.using(batch).enqueue(0)
+        leaf.using(batch, delay=timedelta(hours=1)).enqueue_many([(n,) for n in range(1, 5)])
+    worker = outbox.worker(notifications=False)
+    worker.start()
+    try:
+        until(lambda: seen)
+    finally:
+        worker.stop()
+    assert seen == [(1, 4)]
+    assert began == [0]
+
+
+def test_a_pruned_batch_is_gone_with_its_tasks(outbox: Outbox, run: Callable[[], None]) -> None:
+    @outbox.task(name="leaf", retry=ONCE)
+    def leaf() -> None:
+        raise ValueError("dead letters stay")
+
+    ids = []
+    for on_failed in ("continue", "wait"):
+        with outbox.batch(using=outbox, on_failed=on_failed) as batch:
+            leaf.using(batch).enqueue()
+        ids.append(batch.id)
+    with outbox.batch(using=outbox) as batch:
+        pass
+    run()
+    assert outbox.store.prune(timedelta(0)) == 0
+    assert [one.id for one in outbox.store.batches.list()] == ids[::-1], "the empty one is gone"
+    assert outbox.store.dead_letters.discard_all() == 2
+    assert outbox.store.prune(timedelta(0)) == 2
+    assert outbox.store.batches.list() == []
 
 
 def test_a_block_that_fails_leaves_nothing_in_its_own_transaction(outbox: Outbox, database: Database) -> None:

@@ -104,6 +104,11 @@ def get(_: Grammar) -> Select[Any]:
     return select(task_batches).where(_batch.id == _batch_id)
 
 
+def known(_: Grammar) -> Select[Any]:
+    """Select the id of a batch if it is there."""
+    return select(_batch.id).where(_batch.id == _batch_id)
+
+
 def newest(_: Grammar) -> Select[Any]:
     """Select up to :limit batches with ids before :before, newest first."""
     return select(task_batches).where(_batch.id < _before).order_by(_batch.id.desc()).limit(limit)

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Integer, case, func, literal_column, or_, 
 
 from ....model import TaskStatus
 from ....model.batches import OnFailed
-from ...tables import task_batch_changes, task_batches, task_executions
+from ...tables import task_batches, task_executions
 from ..batches import is_there
 from ..grammar import Grammar, Relations, Statement, Transition, sql_literal
 from .check import EXECUTION, Check
@@ -27,11 +27,6 @@ def checks() -> Mapping[str, Check]:
             meaning="a batch counts another number of tasks that have not ended than it has, so what follows it comes too early "
             "or never",
             broken=lambda _: select(_batch.id).where(*_OPEN, _is_wrong()),
-            needs=is_there,
-        ),
-        "batch_change_uncounted": Check(
-            meaning="the end of a task of a batch was noted and never counted: a trigger was switched off",
-            broken=lambda _: select(task_batch_changes.c.batch_id.label("id")).distinct(),
             needs=is_there,
         ),
     }
