@@ -113,7 +113,7 @@ class BatchCanceller:
         self._is_due = self._is_off = False
 
     def run_once(self) -> None:
-        """Cancel what is to be cancelled. Where the role lacks a right, it is said once, and the worker goes on without."""
+        """Cancel what is to be cancelled. Where the role lacks a right, one warning names it, and the worker goes on."""
         self._is_due = False
         try:
             self.store.batches.cancel_requested()
