@@ -139,42 +139,51 @@ class Batches:
     def members(
         self, batch_id: UUID, statuses: Iterable[TaskStatus] | None = None, *, using: object = None
     ) -> Iterator[Member]:
-        """Yield the tasks of a batch that have one of these statuses, in the order of their ids; those that follow it too.
+        """Return the tasks of a batch that have one of these statuses, in the order of their ids; those that follow it too.
 
-        Each page of 200 is read in a transaction of its own, so a batch of any size can be read.
+        Each page of 200 is read in a transaction of its own as it is asked for, so a batch of any size can be read.
         """
         wanted = frozenset(TaskStatus) if statuses is None else frozenset(statuses)
-        after = _FIRST
+        return self._members(batch_id, self._ids(batch_id, _FIRST, using), wanted, using)
+
+    def _members(
+        self, batch_id: UUID, rows: Sequence[Row], wanted: frozenset[TaskStatus], using: object
+    ) -> Iterator[Member]:
         while True:
-            asked = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS}
-            rows = self._store.read(statements.members, using=using, **asked)
             ids = [row["id"] for row in rows if TaskStatus(row["status"]) in wanted]
             for start in range(0, len(ids), _RESULTS):
                 yield from self._read(ids[start : start + _RESULTS], wanted, using)
             if len(rows) < _IDS:
                 return
-            after = rows[-1]["id"]
+            rows = self._ids(batch_id, rows[-1]["id"], using)
 
-    def named(self, ids: Sequence[UUID], *, using: object = None) -> Iterator[Member]:
-        """Yield these tasks, those of them that are Completed."""
+    def _ids(self, batch_id: UUID, after: UUID, using: object) -> Sequence[Row]:
+        """Return the ids and statuses of the next tasks of a batch."""
+        asked = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS}
+        return self._store.read(statements.members, using=using, **asked)
+
+    def named(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
+        """Return those of these tasks that are Completed."""
         return self._read(ids, frozenset({TaskStatus.COMPLETED}), using)
 
-    def _read(self, ids: Sequence[UUID], wanted: frozenset[TaskStatus], using: object) -> Iterator[Member]:
+    def _read(self, ids: Sequence[UUID], wanted: frozenset[TaskStatus], using: object) -> builtins.list[Member]:
         def work(target: Target) -> builtins.list[Row]:
             values = target.dialect.pack("tasks", TASKS, [(task_id,) for task_id in ids])
             return target.run(ended_tasks, {**values, "everything": True})
 
         rows = self._store.run(work, using=using, begin=Begin.READ)
-        for row in sorted(rows, key=lambda one: one["id"]):
-            if (status := TaskStatus(row["status"])) in wanted:
-                yield Member(
-                    id=row["id"],
-                    task_name=row["task_name"],
-                    status=status,
-                    attempt=row["attempt"],
-                    result=row["result"],
-                    error=row["last_error"],
-                )
+        return [
+            Member(
+                id=row["id"],
+                task_name=row["task_name"],
+                status=TaskStatus(row["status"]),
+                attempt=row["attempt"],
+                result=row["result"],
+                error=row["last_error"],
+            )
+            for row in sorted(rows, key=lambda one: one["id"])
+            if TaskStatus(row["status"]) in wanted
+        ]
 
     def cancel(
         self,
@@ -219,8 +228,7 @@ class Batches:
         cancelled, after = 0, _FIRST
         unended = {TaskStatus.READY, TaskStatus.RUNNING}
         while True:
-            asked = {"batch_id": batch_id, "after": after, "limit": _IDS}
-            rows = self._store.read(statements.members, **asked)
+            rows = self._ids(batch_id, after, None)
             ids = [row["id"] for row in rows if TaskStatus(row["status"]) in unended]
             for start in range(0, len(ids), _CANCELLED_AT_ONCE):
                 cancelled += self._cancel(ids[start : start + _CANCELLED_AT_ONCE], reason, force=force)
@@ -267,17 +275,18 @@ class Batches:
 
 
 def is_there(store: Transactions, target: Target) -> bool:
-    """Return whether the schema has batches. It is asked until it has."""
+    """Return whether the schema has batches. It is asked until it has. Raises SchemaOutOfDate where there are no tables at all."""
     known = store.rights.with_batches
     if not known and target.run(statements.is_there):
         known = store.rights.with_batches = True
+    if not known:
+        store.ensure_schema(target)
     return known
 
 
 def require(store: Transactions, target: Target) -> None:
     """Raise SchemaOutOfDate unless the schema has batches."""
     if not is_there(store, target):
-        store.ensure_schema(target)
         raise SchemaOutOfDate(
             f"batches and chains need the tables of revision {REVISION}, which this database does not have yet",
             remedy=UPGRADE,
