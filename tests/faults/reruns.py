@@ -50,7 +50,7 @@ class Rerun:
             for run in (self.earlier, self.later)
         ]
         lines += [
-            f"  {event.created_at.timestamp():.3f} {event.event_type} token {event.lease_token} of {event.worker_id}"
+            f"  {event.created_at.timestamp():.3f} {event.event_type} {event.event_data} token {event.lease_token} of {event.worker_id}"
             for event in self.story
         ]
         return "\n".join(lines)
