@@ -46,7 +46,7 @@ class Rerun:
         lines = [f"task {self.earlier.task_id} ({self.earlier.task_name}) ran again after {self.blow}:"]
         lines += [
             f"  ran {run.began:.3f} to {f'{run.ended:.3f}' if run.ended else '-'} in process {run.pid}, "
-            f"token {run.lease_token}, attempt {run.attempt}, recoveries {run.recovery_attempts}"
+            f"token {run.lease_token} of {run.worker_id}, attempt {run.attempt}, recoveries {run.recovery_attempts}"
             for run in (self.earlier, self.later)
         ]
         lines += [
