@@ -72,7 +72,7 @@ def list_(
     rows = []
     for one in found:
         outlook = ahead.get(one.id)
-        due, reason = (None, None) if outlook is None else (outlook.due_at, outlook.reason.replace("_", " "))
+        due, reason = (None, None) if outlook is None else (outlook.due_at, outlook.reason.words)
         identity = (one.id, one.task_name, one.queue, one.status, reason, one.attempt)
         rows.append((*identity, one.created_at, due, one.last_error))
     head = ("id", "task", "queue", "status", "reason", "attempt", "created", "due", "last error")
