@@ -102,7 +102,7 @@ class InlineRunner:
         """Run a claim, and write its outcome. Raises KeyboardInterrupt if the handler did."""
         if claim.task_name not in self._tasks:
             return self._release(claim)
-        context = context_of(claim, self._tasks.get(claim.task_name), threading.Event())
+        context = context_of(claim, self._tasks.get(claim.task_name), threading.Event(), keeps_log=True)
         [held] = self._leases.hold([context], sent=time.monotonic())
         with self._guard():
             self._runner.run(held)
@@ -115,7 +115,7 @@ class InlineRunner:
     def try_out(self, task: Task[..., Any], args: str, *, now: datetime) -> TaskRun:
         """Run a task without a row. The writes of a transactional task stay if it completes."""
         claim = _claim(task, args, now)
-        context = context_of(claim, task, threading.Event())
+        context = context_of(claim, task, threading.Event(), keeps_log=True)
         began = time.monotonic()
         with self._guard(), nullcontext() if self._hooks is None else self._hooks.handling(context):
             with self._integration.around_handler(context):
