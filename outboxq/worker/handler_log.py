@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -75,6 +77,17 @@ class KeeperPlace:
         """Take the keeper away."""
         with self._lock:
             logging.getLogger().removeHandler(self._keeper)
+
+
+@contextmanager
+def keeping() -> Iterator[None]:
+    """Keep what handlers log inside the block, also where logging is not configured. For tests."""
+    root, keeper = logging.getLogger(), LogKeeper()
+    root.addHandler(keeper)
+    try:
+        yield
+    finally:
+        root.removeHandler(keeper)
 
 
 def _line_of(record: logging.LogRecord) -> LogLine:
