@@ -303,7 +303,7 @@ UPDATES = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE r
 
 @pytest.mark.parametrize("note", ["", "x" * 20, "x" * 200], ids=["without", "short", "long"])
 def test_heartbeats_with_progress_stay_heap_only(postgresql, note):
-    """The first two may move rows that grow to another page, as any heartbeat of many leases does; the next ones do not."""
+    """The first two may move rows that grow to another page; the next ones do not."""
     for _ in range(100):
         postgresql.add()
     claims, hot = postgresql.claim(100), []
@@ -317,7 +317,7 @@ def test_heartbeats_with_progress_stay_heap_only(postgresql, note):
             connection.exec_driver_sql("COMMIT")
         assert after.n_tup_upd - before.n_tup_upd == 100
         hot.append(after.n_tup_hot_upd - before.n_tup_hot_upd)
-    assert min(hot) >= 50
+    assert hot[1] >= 60
     assert min(hot[2:]) >= 90
 
 
