@@ -472,7 +472,7 @@ MUTANTS = (
             (
                 (
                     "        if outcome is not None and active.state is not ClaimState.COMMITTED:\n"
-                    "            self.completer.put(outcome, active)\n"
+                    "            self.completer.put(with_notes(outcome, context), active)\n"
                 ),
                 "",
             ),
