@@ -117,10 +117,11 @@ def _ahead(outlook: Outlook | None) -> dict[str, object]:
 @click.argument("task_id", type=TASK_ID)
 @click.option("--show-args", is_flag=True, help="Print the task's arguments and result too.")
 @click.option("--traceback", is_flag=True, help="Print the traceback of each failed attempt.")
+@click.option("--handler-log", is_flag=True, help="Print all kept lines that the handler logged, of each attempt.")
 @database_options
-def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> None:
-    """Print a task, its attempts, and its history."""
-    report(store, store.find(task_id), show_args=show_args, traceback=traceback)
+def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
+    """Print a task, its attempts, the last lines that its handler logged, and its history."""
+    report(store, store.find(task_id), show_args=show_args, traceback=traceback, handler_log=handler_log)
 
 
 @task.command()

@@ -198,6 +198,12 @@ def none_if_empty(_context: click.Context, _option: click.Parameter, value: tupl
     help="Print the traceback of each failed attempt. Tracebacks may hold personal data. Default: only at the level DEBUG. "
     "--no-log-tracebacks also keeps them from error trackers.",
 )
+@click.option(
+    "--handler-log/--no-handler-log",
+    default=DEFAULTS.handler_log,
+    show_default=True,
+    help="Keep the last 200 lines that a handler logs, with the end of its attempt. They may hold personal data.",
+)
 @click.option("--live/--no-live", default=None, help="Show a line with the current throughput. Default: on a terminal.")
 @click.option("--lifeline", type=int, hidden=True, help="File descriptor of the socket to the supervisor.")
 @click.pass_context

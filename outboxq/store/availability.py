@@ -5,17 +5,20 @@ restart.
 from __future__ import annotations
 
 from ..database.privileges import Role
-from ..database.statements import metrics, schedules, workers
+from ..database.statements import metrics, progress, schedules, workers
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from .transactions import Transactions
 
-SCHEDULES, STATISTICS, PROCESSES = "0002", "0003", "0005"
-"""The revisions that brought the tables of schedules, those of statistics, and the columns for a worker's process."""
+SCHEDULES, STATISTICS, PROCESSES, PROGRESS = "0002", "0003", "0005", "0008"
+"""The revisions that brought the tables of schedules, those of statistics, and the columns for a worker's process and for the
+progress of a task.
+"""
 _PROBES: dict[str, Builder] = {
     SCHEDULES: schedules.has_table,
     STATISTICS: metrics.is_there,
     PROCESSES: workers.has_description,
+    PROGRESS: progress.has_columns,
 }
 
 
