@@ -14,7 +14,7 @@ HEAD: Final = ("time", "event", "worker", "token", "details", "error")
 SPARE: Final = ("worker", "token")
 PAYLOAD: Final = ("args", "result")
 """Fields of a task that are shown on request only."""
-_NAMED = ("reason", "priority", "recovery_attempts", "expires_at", "policy_error")
+_NAMED = ("step", "reason", "priority", "recovery_attempts", "expires_at", "policy_error")
 """Details of an event that are written with their names. The error has a column of its own."""
 
 

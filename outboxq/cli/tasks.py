@@ -22,6 +22,7 @@ from .filters import OF_TASKS, TASK_ID, check_choice, filtered, in_words, take_k
 from .groups import Group
 from .output import merged, show, tell
 from .progress import progress
+from .steps import rerun, steps
 from .task_history import history, reschedule, state_at
 from .task_report import explained, report
 
@@ -248,5 +249,5 @@ def priority(store: Store, task_id: str, value: int) -> None:
     tell(sentence, {"id": found, "priority": value, "changed": changed})
 
 
-for _command in (history, state_at, reschedule):
+for _command in (history, state_at, reschedule, steps, rerun):
     task.add_command(_command)

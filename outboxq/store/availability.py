@@ -5,17 +5,18 @@ restart.
 from __future__ import annotations
 
 from ..database.privileges import Role
-from ..database.statements import metrics, schedules, workers
+from ..database.statements import metrics, schedules, steps, workers
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from .transactions import Transactions
 
-SCHEDULES, STATISTICS, PROCESSES = "0002", "0003", "0005"
-"""The revisions that brought the tables of schedules, those of statistics, and the columns for a worker's process."""
+SCHEDULES, STATISTICS, PROCESSES, STEPS = "0002", "0003", "0005", "0006"
+"""The revisions that brought the tables of schedules, those of statistics, the columns for a worker's process, and steps."""
 _PROBES: dict[str, Builder] = {
     SCHEDULES: schedules.has_table,
     STATISTICS: metrics.is_there,
     PROCESSES: workers.has_description,
+    STEPS: steps.has_table,
 }
 
 

@@ -26,6 +26,7 @@ from ..worker.failpoints import ignore_failpoint
 from ..worker.leases import ActiveClaim, ClaimState, Leases
 from ..worker.task_runner import TaskRunner
 from .enqueued import arguments_of
+from .steps import HarnessSteps
 from .transaction import TestTransaction
 
 _FAILURES = {EventType.FAILED, EventType.RETRY_SCHEDULED}
@@ -46,6 +47,8 @@ class TaskRun:
     """The returned value after its way through JSON, as it is stored."""
     error: BaseException | None = field(default=None, repr=False)
     """The exception that the handler raised."""
+    steps: Mapping[str, Any] = field(default_factory=dict)
+    """The results of its steps by name, as the handler got them in this run, in that order."""
 
     @property
     def is_failure(self) -> bool:
@@ -78,8 +81,9 @@ class InlineRunner:
         transaction: TestTransaction | None,
         *,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        steps: Mapping[str, Any] | None = None,
     ) -> None:
-        """Prepare the runner; `context` is entered around each handler and its hooks."""
+        """Prepare the runner; `context` is entered around each handler and its hooks. `steps` are results given beforehand."""
         self._tasks = outbox.tasks
         self._store = store
         self._transaction = transaction
@@ -96,6 +100,14 @@ class InlineRunner:
             integration=self._integration,
             on_failpoint=ignore_failpoint,
             hooks=self._hooks,
+        )
+        self._steps = self._runner.steps = HarnessSteps(
+            store=store,
+            own=store,
+            integration=self._integration,
+            leases=self._leases,
+            on_failpoint=ignore_failpoint,
+            given=steps or {},
         )
 
     def run(self, claim: Claim) -> TaskRun:
@@ -116,6 +128,7 @@ class InlineRunner:
         """Run a task without a row. The writes of a transactional task stay if it completes."""
         claim = _claim(task, args, now)
         context = context_of(claim, task, threading.Event())
+        context.step_runner, self._steps.in_memory = self._steps, True
         began = time.monotonic()
         with self._guard(), nullcontext() if self._hooks is None else self._hooks.handling(context):
             with self._integration.around_handler(context):
@@ -158,6 +171,7 @@ class InlineRunner:
             outcome=None if outcome is None else outcome.event_type,
             result=None if outcome is None or outcome.result is None else json.loads(outcome.result),
             error=error,
+            steps=dict(self._steps.results),
         )
 
 

@@ -25,6 +25,7 @@ from .failpoints import Failpoint, OnFailpoint
 from .leases import ActiveClaim, ClaimState, Leases
 from .log_lines import EndLog
 from .meter import Meter
+from .steps import Steps
 
 log = logging.getLogger("outboxq.worker")
 
@@ -53,6 +54,15 @@ class TaskRunner:
     ends: EndLog = field(default_factory=EndLog)
     meter: Meter = field(default_factory=Meter)
     """Counts the ends that the completer does not write."""
+
+    def __post_init__(self) -> None:
+        self.steps = Steps(
+            store=self.store,
+            own=self.own,
+            integration=self.integration,
+            leases=self.leases,
+            on_failpoint=self.on_failpoint,
+        )
 
     def run(self, active: ActiveClaim) -> None:
         """Run one claim. Unless the completer gets its outcome, the claim is dropped here: else heartbeats would keep it for ever.
@@ -113,6 +123,7 @@ class TaskRunner:
         claim, context, outcome, has_run = active.claim, active.context, None, False
         late_error: Exception | None = None
         task, began = self.tasks.get(claim.task_name), time.monotonic()
+        context.step_runner = self.steps
         try:
             with self.integration.around_handler(context):
                 outcome = self._run_in_transaction(active, task) if task.transactional else execute(task, context)
