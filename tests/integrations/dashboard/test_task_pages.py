@@ -12,6 +12,7 @@ from outboxq import Outbox, migrations
 from outboxq.database.revisions import OLDEST_SCHEMA
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
+from outboxq.store import NewStep
 from outboxq.web import application
 from outboxq.web.pages import failures
 from outboxq.web.pages.tasks import _ROWS
@@ -305,3 +306,41 @@ def test_the_pages_of_tasks_need_no_newer_tables(oldest):
     assert "1 was redriven." in visitor.text
     assert {store.get(one).status for one in ids} == {TaskStatus.READY}
     store.bound_engine.dispose()
+
+
+# --- steps
+
+
+def stepped(stage):
+    """A task that has completed one step and sleeps."""
+    task_id = stage.add()
+    claim = stage.claim()
+    made = '{"charge": 7, "token": "sk-live-9"}'
+    stage.store.steps.complete(claim, NewStep(name="charge <b>", number=1, result=made, milliseconds=12))
+    due_at = stage.store.steps.complete(claim, NewStep(name="a fortnight", number=2, delay=timedelta(days=14))).due_at
+    outcome = Outcome(claim=claim, event_type=EventType.SNOOZED, available_at=due_at, data={"step": "a fortnight"})
+    stage.store.finish([outcome])
+    return task_id
+
+
+def test_a_tasks_page_shows_its_steps(stage):
+    visitor = Visitor(application(stage.outbox, show_arguments=True))
+    text = visitor.go(f"/tasks/{stepped(stage)}").text
+    for part in (
+        "charge <b>",
+        '"charge": 7',
+        "Sleeps until",
+        "Put off by its sleep a fortnight",
+        "Step charge <b> completed",
+    ):
+        assert part in text
+    assert "sk-live-9" not in text
+    assert "task rerun" in text
+
+
+def test_results_of_steps_are_hidden_with_the_arguments(stage):
+    visitor = Visitor(application(stage.outbox))
+    text = visitor.go(f"/tasks/{stepped(stage)}").text
+    assert "charge <b>" in text
+    assert '"charge": 7' not in text
+    assert "Steps" not in visitor.go(f"/tasks/{stage.add()}").text
