@@ -22,6 +22,7 @@ from .filters import OF_TASKS, TASK_ID, check_choice, filtered, in_words, take_k
 from .groups import Group
 from .output import merged, show, tell
 from .progress import progress
+from .steps import rerun, steps
 from .task_history import history, reschedule, state_at
 from .task_report import explained, report
 
@@ -120,7 +121,7 @@ def _ahead(outlook: Outlook | None) -> dict[str, object]:
 @click.option("--handler-log", is_flag=True, help="Print all kept lines that the handler logged, of each attempt.")
 @database_options
 def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
-    """Print a task, its attempts, the last lines that its handler logged, and its history."""
+    """Print a task, its attempts, their last log lines, and its history."""
     report(store, store.find(task_id), show_args=show_args, traceback=traceback, handler_log=handler_log)
 
 
@@ -249,5 +250,5 @@ def priority(store: Store, task_id: str, value: int) -> None:
     tell(sentence, {"id": found, "priority": value, "changed": changed})
 
 
-for _command in (history, state_at, reschedule):
+for _command in (history, state_at, reschedule, steps, rerun):
     task.add_command(_command)

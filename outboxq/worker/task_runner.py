@@ -26,6 +26,7 @@ from .handler_log import KeeperPlace
 from .leases import ActiveClaim, ClaimState, Leases
 from .log_lines import EndLog
 from .meter import Meter
+from .steps import Steps
 
 log = logging.getLogger("outboxq.worker")
 
@@ -56,6 +57,15 @@ class TaskRunner:
     """Keeps what handlers log. None: it is not kept."""
     meter: Meter = field(default_factory=Meter)
     """Counts the ends that the completer does not write."""
+
+    def __post_init__(self) -> None:
+        self.steps = Steps(
+            store=self.store,
+            own=self.own,
+            integration=self.integration,
+            leases=self.leases,
+            on_failpoint=self.on_failpoint,
+        )
 
     def run(self, active: ActiveClaim) -> None:
         """Run one claim. Unless the completer gets its outcome, the claim is dropped here: else heartbeats would keep it for ever.
@@ -116,6 +126,7 @@ class TaskRunner:
         claim, context, outcome, has_run = active.claim, active.context, None, False
         late_error: Exception | None = None
         task, began = self.tasks.get(claim.task_name), time.monotonic()
+        context.step_runner = self.steps
         if self.keeper is not None:
             self.keeper.take()  # each time, because logging may have been configured since
         try:

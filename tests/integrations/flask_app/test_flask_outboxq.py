@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -255,6 +255,45 @@ def check_transactional(shop, options, database):
     with app.app_context():
         (receipt,) = [task for task in shop.outbox.store.tasks() if task.task_name == "shop.receipt"]
         assert (receipt.status, receipt.result) == ("Completed", '"shop"')
+
+
+def test_a_transactional_step_has_the_applications_session_in_its_transaction(shop, database):
+    app = shop.app(database.url)
+    session, seen = shop.db.session, []
+
+    def book(ctx: TaskContext, note: str, *, fails: bool) -> None:
+        assert ctx.session is session()
+        seen.append(session())
+        session.add(shop.Ledger(note=note))
+        session.flush()
+        order = shop.Order()
+        session.add(order)
+        session.flush()
+        shop.receipt.enqueue(order.id)
+        if fails:
+            raise ValueError("too late")
+
+    @shop.outbox.task(name="shop.book", retry=RetryPolicy(max_attempts=2, wait=0))
+    def handler(ctx: TaskContext) -> None:
+        own = session()
+        ctx.step("kept", book, "kept", fails=False, transactional=True)
+        assert session() is own
+        with suppress(ValueError):
+            ctx.step("lost", book, "lost", fails=True, transactional=True)
+        assert session() is own
+        assert len({*seen, own}) == len(seen) + 1
+        if ctx.attempt == 1:
+            raise OSError
+
+    with app.app_context():
+        handle = handler.using(shop.outbox).enqueue()
+    shop.work(app)
+    with app.app_context():
+        assert shop.outbox.store.get(handle.id).status == "Completed"
+        assert [step.name for step in shop.outbox.store.steps.list(handle.id)] == ["kept"]
+        receipts = [task for task in shop.outbox.store.tasks() if task.task_name == "shop.receipt"]
+    assert len(receipts) == 1
+    assert shop.notes(app) == ["kept"]
 
 
 def test_only_the_outboxs_own_database_is_joined(shop, database, tmp_path):
