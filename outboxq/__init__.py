@@ -50,6 +50,8 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         Snooze as Snooze,
         TaskExecution as TaskExecution,
         TaskStatus as TaskStatus,
+        TaskTimeout as TaskTimeout,  # raised in a handler, not by a call
+        TimeoutAction as TimeoutAction,  # for timeout_action=, if a string is not enough
     )
     from .model.replay import (
         TaskState as TaskState,  # returned by Store.log.state_at()
@@ -98,7 +100,8 @@ _NAMES = {
     "integration.hooks": "Hook Sending WorkerInfo",
     "model.replay": "TaskState",
     "model": (
-        "Cancel EventType ExecutionEvent Handle OnConflict OnDeadLetter Outcome Retry Snooze TaskExecution TaskStatus"
+        "Cancel EventType ExecutionEvent Handle OnConflict OnDeadLetter Outcome Retry Snooze TaskExecution TaskStatus "
+        "TaskTimeout TimeoutAction"
     ),
     "model.schedules": "CatchUp Overlap Schedule",
     "outbox": "Outbox",

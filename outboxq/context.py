@@ -47,6 +47,9 @@ class UnitOfWork(Protocol):
     def was_interrupted(self, error: BaseException) -> bool:
         """Return whether an error from outside ended this transaction, to judge by `error`: then the attempt is not counted."""
 
+    def abandon(self) -> None:
+        """Free what its end must not wait for. Called in another thread, when the handler runs on and its attempt was ended."""
+
 
 class TaskContext:
     """The task that a handler runs, and ways to end the attempt.
@@ -164,11 +167,16 @@ class TaskContext:
         return limit is not None and self.began is not None and time.monotonic() > self.began + limit
 
     @property
+    def is_stopping(self) -> bool:
+        """Return whether the worker stops."""
+        return self._stopping.is_set()
+
+    @property
     def should_stop(self) -> bool:
         """Return whether the handler should end at the next good place: the worker stops, the lease is lost, the timeout is
         over, or a user asked for it.
         """
-        return self.lost or self.cancel_requested or self.timed_out or self._stopping.is_set()
+        return self.lost or self.cancel_requested or self.timed_out or self.is_stopping
 
     def checkpoint(self) -> None:
         """End the attempt here if `should_stop`. Call it in a loop that may run long.
