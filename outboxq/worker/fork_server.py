@@ -8,6 +8,7 @@ and the kernel (on Linux) or the end of its own socket tells a child whose serve
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import os
 import queue
@@ -47,6 +48,7 @@ class ForkServer:
         self._serve, self._on_failure = serve, on_failure
         self._asking = threading.Lock()
         self._answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._children: set[int] = set()
         self._ends: dict[int, int] = {}
         self._changed = threading.Condition()
         self._control: socket.socket | None = None
@@ -106,6 +108,12 @@ class ForkServer:
             self._changed.wait_for(lambda: pid in self._ends or self.has_ended, timeout)
             return self._ends.pop(pid, None)
 
+    def forget(self, pid: int) -> None:
+        """Keep no note of how this child ends."""
+        with self._changed:
+            self._children.discard(pid)
+            self._ends.pop(pid, None)
+
     def close(self) -> None:
         """End the server, which kills the children that are left."""
         self.is_closed = True
@@ -123,9 +131,13 @@ class ForkServer:
                     if kind == _ENDED:
                         pid, _, code = text.partition(" ")
                         with self._changed:
-                            self._ends[int(pid)] = int(code)
-                            self._changed.notify_all()
+                            if int(pid) in self._children:
+                                self._children.discard(int(pid))
+                                self._ends[int(pid)] = int(code)
+                                self._changed.notify_all()
                     else:
+                        if kind == _FORKED:
+                            self._children.add(int(text))
                         self._answers.put((kind, text))
         except OSError:
             pass
@@ -149,6 +161,7 @@ class _Server:
 
     def run(self) -> None:
         ignore_stop_signals()
+        gc.freeze()  # its pages stay those of the children
         died, dying = os.pipe()
         os.set_blocking(dying, False)
         os.set_blocking(died, False)

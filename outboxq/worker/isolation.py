@@ -31,6 +31,8 @@ _NEWS_EVERY = 0.1
 """Seconds until a handler in a child learns what the worker has learnt of its claim."""
 _END_TIMEOUT = 5.0
 """Seconds for which the end of a child is awaited whose socket has ended."""
+_CLOSE_TIMEOUT = 2.0
+"""Seconds that idle children have to end when the worker stops: their hooks may have something to send."""
 _RETRY_AFTER = timedelta(seconds=1)
 
 
@@ -52,14 +54,22 @@ class Children:
         self._limit = tasks_per_child
         self._idle: deque[_Child] = deque()
 
-    def take(self) -> _Child:
-        """Return a child that runs nothing. Raises CannotFork."""
-        with suppress(IndexError):
-            while True:
-                child = self._idle.pop()
-                if not child.connection.poll():
+    def given(self, job: Job) -> _Child:
+        """Return the child that was given this job. Raises CannotFork."""
+        while True:
+            child = self._take()
+            try:
+                if not child.connection.poll():  # one that has died meanwhile: an idle child says nothing
+                    child.connection.send(job)
+                    child.tasks += 1
                     return child
-                self.discard(child)  # it has died meanwhile: an idle child says nothing
+            except OSError:
+                pass
+            self.discard(child)
+
+    def _take(self) -> _Child:
+        with suppress(IndexError):
+            return self._idle.pop()
         pid, channel = self.server.fork()
         return _Child(pid, Connection(channel.detach()))
 
@@ -73,12 +83,15 @@ class Children:
     def discard(self, child: _Child) -> None:
         """Let the child end, which it does when its socket has ended and no handler runs."""
         child.connection.close()
-        self.server.end_of(child.pid, 0)
+        self.server.forget(child.pid)
 
     def close(self) -> None:
-        """Let idle children end, and kill the others."""
-        while self._idle:
-            self._idle.pop().connection.close()
+        """Let idle children end, for a moment, and kill the others."""
+        idle, until = list(self._idle), time.monotonic() + _CLOSE_TIMEOUT
+        for child in idle:
+            child.connection.close()
+        for child in idle:
+            self.server.end_of(child.pid, max(0.0, until - time.monotonic()))
         self.server.close()
 
 
@@ -93,15 +106,16 @@ class IsolatedRunner(TaskRunner):
     def _attempt(self, active: ActiveClaim) -> None:
         claim, context = active.claim, active.context
         task = self.tasks.get(claim.task_name)
+        known = News.of(context)
         try:
-            child = self.children.take()
+            child = self.children.given(Job(claim=claim, sent=active.sent, news=known))
         except CannotFork as error:
             log.error("%s: %s; it is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - no error of ours
             self.completer.put(released(claim, "no child process could be started", delay=_RETRY_AFTER), active)
             return
         context.began = time.monotonic()
         try:
-            answer = self._await(child, active, task)
+            answer = self._await(child, active, task, known)
         except (EOFError, OSError):
             context.ended = time.monotonic()
             self._died(child, active, task)
@@ -112,13 +126,10 @@ class IsolatedRunner(TaskRunner):
                 self.children.put_back(child)
                 self._finish(active, answer)
 
-    def _await(self, child: _Child, active: ActiveClaim, task: Task[..., Any]) -> Answer | None:
-        """Have the child run the claim, and return its answer; None: its time is over. Raises EOFError or OSError if it dies."""
+    def _await(self, child: _Child, active: ActiveClaim, task: Task[..., Any], known: News) -> Answer | None:
+        """Return the child's answer; None: its time is over. Raises EOFError or OSError if it dies. `known`: what it was told."""
         context, connection = active.context, child.connection
         kill_at = self._kill_at(active, task)
-        child.tasks += 1
-        known = News.of(context)
-        connection.send(Job(claim=active.claim, sent=active.sent, news=known))
         while True:
             if connection.poll(max(0.0, min(_NEWS_EVERY, kill_at - time.monotonic()))):
                 message = connection.recv()

@@ -337,6 +337,7 @@ class Worker:
         self._write_outcomes(deadline)
         unfinished = self._handback.give_back()
         self._stop_services()
+        self._handlers.close()
         self._hooks.stopped()
         self._disconnect()
         gave = f"; gave back {unfinished} unfinished tasks" if unfinished else ""
@@ -364,7 +365,6 @@ class Worker:
 
     def _disconnect(self) -> None:
         """Close the worker's own connections, and the port of its metrics."""
-        self._handlers.close()
         self._metrics.close()
         for own in (self._store, self._claiming, self._urgent):
             close(own.bound_engine)

@@ -224,6 +224,7 @@ def test_hooks_and_log_fields_are_the_childs(database, tmp_path, caplog):
         ended(outbox, quick.using(outbox).enqueue())
         ended(outbox, die.using(outbox).enqueue())
         until(lambda: "ProcessDied" in journal.read_text())
+        ended(outbox, quick.using(outbox).enqueue())
     lines = journal.read_text().splitlines()
     assert lines == [
         "True started",
@@ -233,6 +234,11 @@ def test_hooks_and_log_fields_are_the_childs(database, tmp_path, caplog):
         "False handled",
         "False handling die",
         "True ended task_failed ProcessDied",
+        "False started",
+        "False handling quick",
+        "False ended task_completed NoneType",
+        "False handled",
+        "False stopped",
         "True stopped",
     ]
 
