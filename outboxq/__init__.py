@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         LeaseLost as LeaseLost,
         OutboxqError as OutboxqError,
         PayloadError as PayloadError,
+        ProcessDied as ProcessDied,  # the error of an attempt, not raised by a call
         ReadOnly as ReadOnly,
         ScheduleNotFound as ScheduleNotFound,
         SchemaOutOfDate as SchemaOutOfDate,
@@ -94,7 +95,7 @@ _NAMES = {
     "database.engine": "configure_sqlite",
     "errors": (
         "ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
-        "InvalidTransition LeaseLost OutboxqError PayloadError ReadOnly ScheduleNotFound SchemaOutOfDate TaskCancelled "
+        "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied ReadOnly ScheduleNotFound SchemaOutOfDate TaskCancelled "
         "TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",

@@ -162,7 +162,7 @@ class TaskContext:
 
     @property
     def timed_out(self) -> bool:
-        """Return whether the handler has run for longer than the task's `timeout`. It is not interrupted: it has to look and to end."""
+        """Return whether the handler has run for longer than the task's `timeout`. Unless its `timeout_action` says more, it has to look."""
         limit = self.claim.timeout_seconds
         return limit is not None and self.began is not None and time.monotonic() > self.began + limit
 

@@ -16,9 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..worker.deadline import EXIT_KILLED
 from ..worker.signals import SignalCounter, unignored_stop_signals
-from .console import EXIT_FILE, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
+from .console import EXIT_FILE, EXIT_KILLED, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
 from .stacks import SIGNAL as STACKS
 from .stop_requests import Lifeline, Order
 

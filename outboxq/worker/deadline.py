@@ -6,9 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 
-EXIT_KILLED = 75
-"""The exit code of a worker process that had to end with a handler of `timeout_action="kill"` in it: start it again (EX_TEMPFAIL)."""
-
+from ..model.forks import EXIT_KILLED
 
 _END_TIMEOUT = 5.0
 """Seconds that Python may take to end such a process."""

@@ -127,7 +127,10 @@ class IsolatedRunner(TaskRunner):
                 self._finish(active, answer)
 
     def _await(self, child: _Child, active: ActiveClaim, task: Task[..., Any], known: News) -> Answer | None:
-        """Return the child's answer; None: its time is over. Raises EOFError or OSError if it dies. `known`: what it was told."""
+        """Return the child's answer; None: its time is over. Raises EOFError or OSError if it dies.
+
+        `known`: the news that it has.
+        """
         context, connection = active.context, child.connection
         kill_at = self._kill_at(active, task)
         while True:

@@ -22,12 +22,13 @@ from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls, WorkerHooks
 from ..integration.hooks import WorkerInfo
 from ..model import Claim, duration
+from ..model.forks import EXIT_KILLED
 from ..model.log_fields import fields_of
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
 from .completer import Completer
-from .deadline import EXIT_KILLED, end_as_killed, end_process_after, join
+from .deadline import end_as_killed, end_process_after, join
 from .distributor import Health, create_work_distributor
 from .executor import STOPPED
 from .handback import Handback

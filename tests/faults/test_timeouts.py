@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outboxq.model import EventType, TaskStatus
-from outboxq.worker.deadline import EXIT_KILLED
+from outboxq.model.forks import EXIT_KILLED
 from tests.faults.helpers import all_completed, finish, left, started_by
 from tests.waiting import until
 
