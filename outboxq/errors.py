@@ -108,6 +108,10 @@ class WaitRefused(OutboxqError, RuntimeError):
     """A wait for a task was refused because it could never end: inside a handler, or before the task is committed."""
 
 
+class ProcessDied(OutboxqError):
+    """The child process in which a handler ran has ended before the handler: its attempt has failed."""
+
+
 class ScheduleNotFound(OutboxqError, LookupError):
     """There is no schedule of this name."""
 

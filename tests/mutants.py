@@ -1255,8 +1255,8 @@ MUTANTS = (
                 "        self._pool.wake()\n",
             ),
             (
-                "        _join(self._claim_loop, seconds)\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
-                "        _join(self._claim_loop, seconds)\n",
+                "        join(self._claim_loop, seconds)\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
+                "        join(self._claim_loop, seconds)\n",
             ),
         ),
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
