@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -143,3 +145,32 @@ def test_a_signal_to_all_processes_ends_them_as_it_ends_a_worker(database, add, 
     assert worker.wait(60) == int(at_once), worker.text()
     until(lambda: worker.orphans() == [])
     assert database.store.get(task).status is (TaskStatus.READY if at_once else TaskStatus.COMPLETED)
+
+
+def test_effects_happen_once_however_often_children_their_server_and_workers_are_killed(database, add, effects, fork):
+    """Each kill is followed by some progress, so that no task runs out of recoveries."""
+    chance = random.Random(7)
+    tasks = [add("entry", lease=1, number=number) for number in range(40)]
+    worker = fork(concurrency=3, tasks_per_child=4, **ISOLATED)
+    kills = dict.fromkeys(("child", "server", "worker"), 0)
+    for victim in ["child"] * 6 + ["server", "child", "worker"] * 2:
+        before = len(effects())
+        until(lambda: worker.poll() is not None or len(effects()) >= min(before + 2, len(tasks)), seconds=60)  # noqa: B023
+        if worker.poll() is not None:
+            worker = fork(concurrency=3, tasks_per_child=4, **ISOLATED)
+            until(worker.orphans)
+        below = worker.orphans()
+        with suppress(OSError):  # one that has ended meanwhile
+            servers = [pid for pid in below if parent(pid) == worker.pid]
+            pids = {"server": servers, "child": sorted({*below} - {*servers}), "worker": [worker.pid]}[victim]
+            if pids:
+                os.kill(chance.choice(pids), signal.SIGKILL)
+                kills[victim] += 1
+                if victim != "child":
+                    worker.wait(60)
+    if worker.poll() is not None:
+        worker = fork(concurrency=3, **ISOLATED)
+    finish(database, worker, seconds=120)
+    all_completed(database, tasks)
+    assert effects() == sorted(one.hex for one in tasks)
+    assert min(kills.values()) > 0, kills

@@ -111,6 +111,18 @@ def test_what_is_on_its_way_while_the_handler_ends_is_taken_back(failures):
     assert go.is_set()
 
 
+def test_one_that_was_sent_and_not_raised_yet_is_taken_back(failures):
+    slot = {}
+    timeouts = Timeouts(failures.append, raise_in=slot.__setitem__)
+
+    def handler() -> str:
+        until(lambda: TaskTimeout in slot.values())
+        return "done"
+
+    assert limit(timeouts, 0.01).call(handler) == "done"
+    assert slot == {threading.get_ident(): None}
+
+
 @pytest.mark.parametrize("late", [0, 1])
 def test_one_that_is_raised_in_the_midst_of_the_end_changes_nothing(timeouts, late):
     """As if the first step of the end had been interrupted, once or twice."""
