@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         ReadOnly as ReadOnly,
         ScheduleNotFound as ScheduleNotFound,
         SchemaOutOfDate as SchemaOutOfDate,
+        StepRefused as StepRefused,
+        StepsUnavailable as StepsUnavailable,
         TaskCancelled as TaskCancelled,
         TaskFailed as TaskFailed,
         TaskNotFound as TaskNotFound,
@@ -95,8 +97,8 @@ _NAMES = {
     "database.engine": "configure_sqlite",
     "errors": (
         "ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
-        "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied ReadOnly ScheduleNotFound SchemaOutOfDate TaskCancelled "
-        "TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
+        "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied ReadOnly ScheduleNotFound SchemaOutOfDate StepRefused "
+        "StepsUnavailable TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",
     "model.replay": "TaskState",

@@ -224,5 +224,10 @@ _ADDED = {
         Role.VIEWER: tuple(right for name in _STATISTICS for right in _on(name, "SELECT")),
         Role.OPERATOR: tuple(right for name in (*_STATISTICS, "maintenance_jobs") for right in _on(name, _EVERYTHING)),
     },
+    "0006": {
+        Role.WORKER: _on("task_steps", "SELECT; INSERT"),
+        Role.VIEWER: _on("task_steps", "SELECT"),
+        Role.OPERATOR: _on("task_steps", _EVERYTHING),
+    },
 }
 """The privileges for what each revision brought, by the role that needs them."""

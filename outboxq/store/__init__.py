@@ -54,6 +54,7 @@ from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Statistics, UnknownName
+from .steps import NewStep, Steps, Written
 from .system import PartitionSize, System
 from .table_sizes import TableSize
 from .task_detail import TaskDetail
@@ -82,6 +83,7 @@ __all__ = [
     "Look",
     "MetricPoint",
     "Metrics",
+    "NewStep",
     "Outlook",
     "Overview",
     "PartitionSize",
@@ -108,6 +110,7 @@ __all__ = [
     "UnknownName",
     "UnknownRun",
     "Violation",
+    "Written",
     "check",
     "check_schedule",
     "check_subscription",
@@ -199,6 +202,7 @@ class Store(Claiming):
     workers = cached_property(Workers)
     sleeping_workers = cached_property(SleepingWorkers)
     schedules = cached_property(Schedules)
+    steps = cached_property(Steps)
     time_partitions = cached_property(TimePartitions)
     metrics = cached_property(Metrics)
     samples = cached_property(Samples)

@@ -86,9 +86,11 @@ FROM (
         UNION ALL
         SELECT to_regclass(%(to_regclass_27)s) AS "table", 'pk_task_schedules' AS name, true AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_28)s) AS "table", 'pk_task_subscriptions' AS name, true AS is_unique
+        SELECT to_regclass(%(to_regclass_28)s) AS "table", 'pk_task_steps' AS name, true AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_29)s) AS "table", 'pk_workers' AS name, true AS is_unique
+        SELECT to_regclass(%(to_regclass_29)s) AS "table", 'pk_task_subscriptions' AS name, true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_30)s) AS "table", 'pk_workers' AS name, true AS is_unique
     ) AS expected
     WHERE
         expected."table" IS NOT NULL
@@ -111,7 +113,7 @@ FROM (
             SELECT pg_catalog.pg_trigger.tgname
             FROM pg_catalog.pg_trigger
             WHERE
-                pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_30)s)
+                pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_31)s)
                 AND pg_catalog.pg_trigger.tgname = 'task_outbox_notify'
                 AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
         )

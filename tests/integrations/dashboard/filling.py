@@ -23,7 +23,7 @@ from outboxq.model.handler_log import LogLine
 from outboxq.model.progress import Progress
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
-from outboxq.store import Store
+from outboxq.store import NewStep, Store
 from tests.integrations.dashboard.filled_statistics import fill_statistics
 from tests.integrations.dashboard.shop import BOOK, CHARGE, EXPORT, KNOWN, LETTER, PARCEL, RECEIPT, id_at
 
@@ -228,6 +228,10 @@ def _completed(writer: Writer) -> None:
         writer.at(minutes * MINUTE)
         (claim,) = writer.claim("old", "default")
         writer.at(minutes * MINUTE - 2 * SECOND)
+        if attempt == 1:
+            made = '{"pdf": "s3://letters/4711.pdf", "token": "sk-live-2"}'
+            writer.store.steps.complete(claim, NewStep(name="render: letter", number=1, result=made, milliseconds=412))
+            writer.store.steps.complete(claim, NewStep(name="wait for the post", number=2, delay=MINUTE))
         if attempt < 2:
             message = f"[Errno 111] Connection refused (mail.example, attempt {attempt + 1})"
             retry = {"kind": EventType.RETRY_SCHEDULED, "delay": 3 * MINUTE}
