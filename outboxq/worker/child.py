@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
@@ -40,8 +40,8 @@ from .timeouts import Timeouts, raise_in_thread
 
 log = logging.getLogger("outboxq.worker")
 
-_PROGRESS_EVERY = 0.5
-"""Seconds until the worker learns of a progress. Its heartbeats, which write it, come at most every second or so."""
+_NOTES_EVERY = 0.5
+"""Seconds until the worker learns what a handler has reported and logged."""
 _ANSWER_TIMEOUT = 5.0
 """Seconds for which a child waits until the worker knows that a claim is about to end. Afterwards it goes on."""
 
@@ -91,13 +91,6 @@ class Holding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reported:
-    """The handler has reported a progress, which the worker's next heartbeat writes."""
-
-    progress: Progress
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """The end of a job."""
 
@@ -109,8 +102,23 @@ class Answer:
     ended: float | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notes:
+    """The progress of the handler that runs, and the lines that it has logged, for its worker to write if the child is killed."""
+
+    progress: Progress | None
+    log: dict[str, Any]
+    """The members that the data of an event has of a handler log."""
+
+    @classmethod
+    def of(cls, context: TaskContext) -> Notes:
+        """Return the notes of a context of the child's."""
+        kept = context.handler_log
+        return cls(progress=context.reported, log={} if kept is None else kept.as_data())
+
+
 ToChild: TypeAlias = Job | News | Known
-FromChild: TypeAlias = Answer | Ending | Holding | Reported
+FromChild: TypeAlias = Answer | Ending | Holding | Notes
 
 
 def packed(outcome: Outcome) -> dict[str, Any]:
@@ -138,12 +146,12 @@ class ChildProcess:
         self._stopping = threading.Event()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._context: TaskContext | None = None
-        self._known_progress: Progress | None = None
-        """The progress of which the worker knows."""
-        self._is_known = threading.Event()
         self._sending = threading.Lock()
-        self._begun = self._ended = 0
-        """Numbers of jobs. The first is counted by the thread that receives them, the second by the one that runs them."""
+        """Held while something is sent, and while the context changes: no notes may follow an answer."""
+        self._has_job = threading.Event()
+        self._is_known = threading.Event()
+        self._is_over = threading.Event()
+        """Set when this process is about to end."""
 
     def serve(self, channel: socket.socket) -> None:
         """Run the jobs that come by the socket, until that ends."""
@@ -153,16 +161,18 @@ class ChildProcess:
             engine.dispose(close=False)  # its connections are the parent's
         self._connection = Connection(channel.detach())
         runner = self._runner()
-        threading.Thread(target=self._receive, name="outboxq-child", daemon=True).start()
+        for work in (self._receive, self._send_notes):
+            threading.Thread(target=work, name=f"outboxq-child-{work.__name__.strip('_')}", daemon=True).start()
         self._worker_hooks.started()
         try:
             while (job := self._jobs.get()) is not None:
                 answer = self._run(runner, job)
                 with self._sending:
+                    self._has_job.clear()
                     self._context = None
                     self._connection.send(answer)
-                self._ended += 1
         finally:
+            self._is_over.set()
             self._integration.on_thread_exit()
             self._worker_hooks.stopped()
             if engine is not None:
@@ -181,37 +191,18 @@ class ChildProcess:
             on_failpoint=settings.on_failpoint,
             hooks=self._hooks,
             ends=EndLog(tracebacks=settings.log_tracebacks, front_end=self._integration.front_end),
-            keeper=KeeperPlace() if settings.handler_log else None,
             timeouts=Timeouts(lambda _: os._exit(1), raise_in=_interrupt),
+            keeper=KeeperPlace() if settings.handler_log else None,
             grace=None,  # the worker kills this process
             child=self,
         )
 
-    def _send(self, message: FromChild) -> None:
-        with self._sending:
-            self._connection.send(message)
-
-    def _tell_progress(self) -> None:
-        """Tell the worker what the handler has reported since the last time."""
-        with self._sending:  # an answer that is being sent is the last word about its task
-            context = self._context
-            if context is not None and context.reported is not None and context.reported is not self._known_progress:
-                self._known_progress = context.reported
-                self._connection.send(Reported(progress=self._known_progress))
-
     def _receive(self) -> None:
-        """Take what the worker says, and tell it of progress. At its end, this process ends too: at once if a handler runs, since
-        its claim is given up.
-        """
+        """Take what the worker says. At its end, this process ends too: at once if a handler runs, since its claim is given up."""
         try:
             while True:
-                has_message = False
-                while self._begun > self._ended and not has_message:
-                    has_message = self._connection.poll(_PROGRESS_EVERY)
-                    self._tell_progress()
                 message: ToChild = self._connection.recv()
                 if isinstance(message, Job):
-                    self._begun += 1
                     self._jobs.put(message)
                 elif isinstance(message, News):
                     self._apply(message)
@@ -224,6 +215,18 @@ class ChildProcess:
         except BaseException:
             log.exception("a child process could not read what its worker said, and ends")
             os._exit(1)
+
+    def _send_notes(self) -> None:
+        """Send the notes of the handler that runs, whenever there are new ones."""
+        known: tuple[TaskContext | None, Notes | None] = None, None
+        while self._has_job.wait() and not self._is_over.wait(_NOTES_EVERY):
+            with self._sending, suppress(OSError):  # the worker has ended: `_receive` ends this process, too
+                if (context := self._context) is None:
+                    continue
+                notes, nothing = Notes.of(context), Notes(progress=None, log={})
+                if notes != (known[1] if known[0] is context else nothing):
+                    self._connection.send(notes)
+                known = context, notes
 
     def _apply(self, news: News) -> None:
         if news.is_stopping:
@@ -241,6 +244,7 @@ class ChildProcess:
         [active] = runner.leases.hold([context], sent=job.sent)
         active.warned_late = True  # the worker does
         self._context = context
+        self._has_job.set()
         self._apply(job.news)
         outcome = runner.outcome_of(active)
         return Answer(
@@ -254,12 +258,14 @@ class ChildProcess:
     def ending(self) -> None:
         """Tell the worker that a completion is about to be committed, and wait until it knows."""
         self._is_known.clear()
-        self._send(Ending())
+        with self._sending:
+            self._connection.send(Ending())
         self._is_known.wait(_ANSWER_TIMEOUT)
 
     def holding(self) -> None:
         """Tell the worker that no other one can take the task until its transaction ends."""
-        self._send(Holding())
+        with self._sending:
+            self._connection.send(Holding())
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

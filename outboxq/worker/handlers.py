@@ -57,8 +57,8 @@ class Handlers:
             "meter": completer.meter,
             "grace": settings.timeout_grace,
         }
-        self._keeper = KeeperPlace() if settings.handler_log else None
         self._timeouts = Timeouts(fails)
+        self._keeper = KeeperPlace() if settings.handler_log else None
         self._children: Children | None = None
         self._has_forked = False
         if settings.isolation is Isolation.PROCESS:
@@ -74,7 +74,7 @@ class Handlers:
             self._children = Children(ForkServer(child.serve, fails), tasks_per_child=settings.tasks_per_child)
             runner: TaskRunner = IsolatedRunner(**parts, children=self._children, hooks_of_ends=hooks)
         else:
-            runner = TaskRunner(**parts, keeper=self._keeper, hooks=hooks, timeouts=self._timeouts, on_kill=on_kill)
+            runner = TaskRunner(**parts, hooks=hooks, keeper=self._keeper, timeouts=self._timeouts, on_kill=on_kill)
         self.pool: HandlerPool[ActiveClaim] = HandlerPool(
             settings.concurrency,
             runner.run,

@@ -16,9 +16,10 @@ from typing import Any
 from ..errors import ProcessDied
 from ..integration.hook_calls import HookCalls
 from ..model import Outcome, TaskTimeout, TimeoutAction
+from ..model.handler_log import HandlerLog
 from ..model.log_fields import fields_of
 from ..task import Task
-from .child import Answer, Ending, Holding, Job, Known, News, Reported
+from .child import Answer, Ending, Holding, Job, Known, News, Notes
 from .deadline import run_with_timeout
 from .executor import failed, released, with_notes
 from .fork_server import CannotFork, ForkServer
@@ -138,8 +139,8 @@ class IsolatedRunner(TaskRunner):
                 message = connection.recv()
                 if isinstance(message, Answer):
                     return message
-                if isinstance(message, Reported):
-                    context.reported = message.progress
+                if isinstance(message, Notes):
+                    context.reported, context.handler_log = message.progress, HandlerLog.of_data(message.log)
                 elif isinstance(message, Holding):
                     context.deadline = math.inf
                 elif isinstance(message, Ending):

@@ -138,9 +138,9 @@ class TaskRunner:
         late_error: Exception | None = None
         task, began = self.tasks.get(claim.task_name), time.monotonic()
         context.step_runner = self.steps
-        limit = self._limit(active, task)
         if self.keeper is not None:
             self.keeper.take()  # each time, because logging may have been configured since
+        limit = self._limit(active, task)
         try:
             with self.integration.around_handler(context):
                 outcome = (
@@ -200,7 +200,7 @@ class TaskRunner:
         seconds = context.ended - (context.began or context.ended)
         if context.unit is not None:
             context.unit.abandon()
-        outcome = failed(task, context, limit.overrun())
+        outcome = with_notes(failed(task, context, limit.overrun()), context)
         self.completer.put(outcome, active)
         self.ends.write(outcome, context, seconds)
         if (hooks := self.hooks) is not None:
