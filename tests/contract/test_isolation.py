@@ -8,15 +8,13 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
 from outboxq import Cancel, EventType, Hook, InvalidArgument, Outbox, RetryPolicy, Snooze, TaskContext, TaskStatus
-from outboxq.model import Outcome
-from outboxq.worker.child import Answer, Job, News
+from outboxq.worker.child import Job, News
 from tests.waiting import until
 
 NEVER = RetryPolicy.never()
@@ -129,30 +127,23 @@ def test_the_handler_learns_what_the_worker_learns(outbox, tmp_path):
 
 
 def test_news_that_come_before_the_handler_begins_reach_it(outbox):
-    @outbox.task(name="heed")
-    def heed(ctx: TaskContext) -> str:
-        until(lambda: ctx.cancel_requested, seconds=10)
-        return "heeded"
+    """A thread takes what the worker says while the main thread is still on its way to the handler."""
 
-    handle = heed.using(outbox).enqueue()
-    worker = outbox.worker(isolation="process")
+    @outbox.task(name="heed")
+    def heed() -> None: ...
+
+    heed.using(outbox).enqueue()
+    worker, known = outbox.worker(isolation="process"), []
     [claim] = outbox.store.claim_ready_task(1, worker_id=worker.id)
-    server = worker._handlers._children.server
-    server.start()
-    try:
-        _, channel = server.fork()
-        news = News(deadline=time.monotonic() + 60, was_lost=False, cancel_requested=False, is_stopping=False)
-        with Connection(channel.detach()) as connection:
-            connection.send(Job(claim=claim, sent=time.monotonic(), news=news))
-            connection.send(replace(news, cancel_requested=True))
-            while not isinstance(answer := connection.recv(), Answer):
-                pass
-    finally:
-        server.close()
-    outcome = Outcome(claim=claim, **answer.outcome)
-    assert outcome.result == '"heeded"'
-    outbox.store.finish([outcome])
-    assert outbox.result(handle.id) == "heeded"
+    child = worker._handlers._children.server._serve.__self__
+    runner = child._runner()
+    runner.outcome_of = lambda active: known.append(active.context.cancel_requested)
+    news = News(deadline=time.monotonic() + 60, was_lost=False, cancel_requested=False, is_stopping=False)
+    child._apply(news)
+    child._apply(replace(news, cancel_requested=True))
+    child._run(runner, Job(claim=claim, sent=time.monotonic(), news=news))
+    assert known == [True]
+    outbox.store.release(claim)
 
 
 def test_a_child_that_dies_is_a_failed_attempt_that_names_its_signal(outbox, caplog):
