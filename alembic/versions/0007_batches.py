@@ -15,7 +15,7 @@ from alembic import context, op
 from outboxq.migrations import admit_from
 
 revision = "0007"
-down_revision = "0005"
+down_revision = "0006"
 branch_labels = None
 depends_on = None
 

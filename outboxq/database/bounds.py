@@ -54,6 +54,7 @@ _CHECKS = {
     },
     "task_outbox": {"claimable": "priority BETWEEN -100 AND 100 AND queue <> '' AND partition_key <> ''"},
     "queue_settings": {"limits": "concurrency_limit >= 0 AND rate_limit >= 1"},
+    "task_steps": {"names": "name <> ''", "number": "number BETWEEN 1 AND 1000"},
     "task_schedules": {
         "names": "name <> '' AND task_name <> '' AND queue <> '' AND rule <> '' AND tz <> ''",
         "priority": "priority BETWEEN -100 AND 100",
@@ -98,6 +99,12 @@ _SQLITE_CHECKS = {
         **_sqlite_numbers(">= 1", _ATTEMPT, "max_attempts"),
     },
     "schedule_ticks": {**_sqlite_ids("task_execution_id"), **_sqlite_instants("tick")},
+    "task_steps": {
+        **_sqlite_ids("task_execution_id"),
+        **_sqlite_texts("name", "result"),
+        **_sqlite_instants("due_at", "created_at"),
+        **_sqlite_numbers(">= 0", _NUMBER, "lease_token"),
+    },
     "task_metrics": {**_sqlite_ids("id"), **_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
     "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_ready_at")},
     "maintenance_jobs": {**_sqlite_instants("due_at", "done_at")},

@@ -230,6 +230,11 @@ _ADDED = {
         Role.VIEWER: tuple(right for name in _STATISTICS for right in _on(name, "SELECT")),
         Role.OPERATOR: tuple(right for name in (*_STATISTICS, "maintenance_jobs") for right in _on(name, _EVERYTHING)),
     },
+    "0006": {
+        Role.WORKER: _on("task_steps", "SELECT; INSERT"),
+        Role.VIEWER: _on("task_steps", "SELECT"),
+        Role.OPERATOR: _on("task_steps", _EVERYTHING),
+    },
     "0007": {
         Role.WORKER: (
             *_on("task_batches", "SELECT"),

@@ -68,6 +68,10 @@ class EventType(StrEnum):
     """A dead letter was redriven: it runs again, from its first attempt."""
     RESCHEDULED = "task_rescheduled"
     """A user gave a waiting task another due time or priority."""
+    STEP_COMPLETED = "step_completed"
+    """A step of a running task has its result, or a sleep has begun."""
+    REWOUND = "task_rewound"
+    """A user had the results of some steps deleted, so that these steps run again."""
     UNROUTED = "event_unrouted"
     """An emit without a subscriber; it belongs to no task."""
     SKIPPED = "schedule_skipped"
@@ -95,7 +99,7 @@ STATUS_AFTER: Mapping[EventType, TaskStatus] = {
     EventType.REQUEUED: TaskStatus.READY,
     EventType.RESCHEDULED: TaskStatus.READY,
 }
-"""The status after each transition. Types that are missing here change none: a cancel request, an unrouted emit, skipped ticks, a later release's."""
+"""The status after each transition. Types that are missing here change none: a cancel request, steps, an unrouted emit, skipped ticks, a later release's."""
 
 ENDS_CLAIM = frozenset(
     {
@@ -379,3 +383,14 @@ class Retry(Exception):
         self.delay = None if delay is None else duration(delay, "Retry()")
         self.at = None if at is None else min(max(at, EARLIEST), LATEST).astimezone(UTC)
         super().__init__(f"again in {self.delay}" if at is None else f"again at {at.isoformat()}")
+
+
+class TaskTimeout(BaseException):
+    """Raised in a handler that runs past its timeout, if the task has ``timeout_action="raise"`` or ``"kill"``.
+
+    It may come at any line. ``except Exception`` does not catch it, so a loop that logs the errors of its items ends too. Catch it
+    only to clean up. The attempt has failed, and the retry policy decides as for the TimeoutError of ``ctx.checkpoint()``.
+    """
+
+    def __init__(self, message: str = "the handler runs past its timeout") -> None:
+        super().__init__(message)

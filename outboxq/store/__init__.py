@@ -16,6 +16,7 @@ from . import (
     operations,
     outlook,
     overview,
+    progress,
     recovery,
     results,
     retention,
@@ -54,6 +55,7 @@ from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Statistics, UnknownName
+from .steps import NewStep, Steps, Written
 from .system import PartitionSize, System
 from .table_sizes import TableSize
 from .task_detail import TaskDetail
@@ -83,6 +85,7 @@ __all__ = [
     "Member",
     "MetricPoint",
     "Metrics",
+    "NewStep",
     "Outlook",
     "Overview",
     "PartitionSize",
@@ -109,6 +112,7 @@ __all__ = [
     "UnknownName",
     "UnknownRun",
     "Violation",
+    "Written",
     "check",
     "check_schedule",
     "check_subscription",
@@ -176,6 +180,7 @@ class Store(Claiming):
     task_page = task_pages.task_page
     tasks = task_pages.tasks
     explain = explaining.explain
+    progress = progress.progress
     task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
     standings = results.standings
@@ -200,6 +205,7 @@ class Store(Claiming):
     workers = cached_property(Workers)
     sleeping_workers = cached_property(SleepingWorkers)
     schedules = cached_property(Schedules)
+    steps = cached_property(Steps)
     time_partitions = cached_property(TimePartitions)
     metrics = cached_property(Metrics)
     samples = cached_property(Samples)

@@ -14,6 +14,7 @@ from outboxq.model import EventType, OnConflict, Outcome, TaskStatus
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.replay import replay
 from outboxq.model.schedules import NewSchedule
+from outboxq.store import NewStep
 from tests.contract import helpers, test_verify
 from tests.contract.corrupting import LATER, NOW, completed, corrupt, failed, holding, keyed, meanings, ready, running
 from tests.contract.test_events import Walk
@@ -69,6 +70,13 @@ def redriven(database):
     task_id = failed(database)
     database.frozen.redrive(task_id)
     return task_id
+
+
+def stepped(database):
+    """A running task that has completed one step."""
+    claim = helpers.claimed(database)
+    database.frozen.steps.complete(claim, NewStep(name="one", number=1, result="1"))
+    return claim.id
 
 
 def planted(database):
@@ -139,6 +147,9 @@ NO_OBJECT = (
 INDEXES = ("uq_execution_events_claim", "uq_execution_events_end", "ix_task_outbox_due", "ix_execution_events_other")
 
 
+_COPIED = "pipeline_execution_id, task_execution_id, event_type, event_data, created_at"
+
+
 def change(assignment, table="task_executions"):
     return [f"UPDATE {table} SET {assignment}"]
 
@@ -195,6 +206,30 @@ CASES = [
         planted,
         [f"UPDATE task_schedules SET planted_until = '{NOW}';"],
         ("nightly",),
+        repaired=False,
+    ),
+    Case("step_without_task", None, [f"INSERT INTO task_steps VALUES ('{{id}}', 'one', 1, 1, NULL, NULL, '{NOW}')"]),
+    Case("step_not_recorded+step_lost", stepped, change("name = 'other'", "task_steps"), repaired=False),
+    Case("step_lost", stepped, ["DELETE FROM task_steps"], repaired=False),
+    Case("step_without_claim", stepped, change("lease_token = 2", "task_steps"), repaired=False),
+    Case(
+        "step_not_recorded",
+        stepped,
+        ["DELETE FROM execution_events WHERE event_type = 'step_completed'"],
+        repaired=False,
+    ),
+    Case(
+        "step_completed_twice",
+        stepped,
+        [
+            f"INSERT INTO execution_events ({_COPIED}) SELECT {_COPIED} FROM execution_events WHERE event_type = 'step_completed'"
+        ],
+        repaired=False,
+    ),
+    Case(
+        "step_outside_claim",
+        stepped,
+        ["UPDATE execution_events SET sequence_num = -1 WHERE event_type = 'step_completed'"],
         repaired=False,
     ),
     Case("result_not_json", completed, change("result = 'forged'"), repaired=False),

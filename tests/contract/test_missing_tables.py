@@ -24,7 +24,7 @@ from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
-from outboxq.store import QueueSample, Store, TaskMetric
+from outboxq.store import NewStep, QueueSample, Store, TaskMetric
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NONE = "has no outboxq tables"
@@ -112,6 +112,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "next_available_at": ((), {}),
     "outlasting_leases": ((), {}),
     "outlooks": (([WAITING],), {}),
+    "progress": (([TASK],), {}),
     "prune": ((timedelta(0),), {}),
     "queues.held_keys": (("mail",), {}),
     "queues.list": ((), {}),
@@ -148,6 +149,13 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "set_priority": ((TASK, 7), {}),
     "stats": ((), {}),
     "subscriptions.list": ((), {}),
+    "steps.after": ((TASK, "charge"), {}),
+    "steps.complete": ((CLAIM, NewStep(name="charge", number=1)), {}),
+    "steps.ensure_usable": ((), {}),
+    "steps.is_written": ((CLAIM, "charge"), {}),
+    "steps.list": ((TASK,), {}),
+    "steps.of_claim": ((CLAIM,), {}),
+    "steps.rewind": ((TASK, "charge"), {}),
     "subscriptions.remove": (("books",), {}),
     "subscriptions.replace": (
         ([Subscription(topic="order.paid", task_name="books", parameter="order", queue="mail")],),

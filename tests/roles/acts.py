@@ -29,7 +29,7 @@ from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy
-from outboxq.store import Store, TaskMetric
+from outboxq.store import NewStep, Store, TaskMetric
 from outboxq.store.ends import _has_ended
 from outboxq.store.fanout import _emitted
 from outboxq.store.idempotency import enqueued
@@ -61,7 +61,7 @@ class Stage:
             connection.exec_driver_sql(
                 "TRUNCATE task_executions, task_outbox, task_leases, execution_events, dead_letters, idempotency_keys, "
                 "partition_claims, task_subscriptions, queue_settings, workers, sleeping_workers, task_schedules, "
-                "schedule_ticks, task_metrics, queue_samples, maintenance_jobs, "
+                "schedule_ticks, task_steps, task_metrics, queue_samples, maintenance_jobs, "
                 "task_batches, task_batch_changes"
             )
 
@@ -430,6 +430,18 @@ def writes_statistics(stage: Stage) -> None:
 # A viewer
 
 
+def runs_steps(stage: Stage) -> None:
+    claim = stage.claimed()
+    assert stage.store.steps.complete(claim, NewStep(name="one", number=1))
+    assert [step.name for step in stage.store.steps.of_claim(claim)] == ["one"]
+
+
+def looks_at_steps(stage: Stage) -> None:
+    claim = stage.claimed()
+    stage.owner.steps.complete(claim, NewStep(name="one", number=1))
+    assert stage.store.steps.list(claim.id), "a step is seen"
+
+
 def looks(stage: Stage) -> None:
     claim = stage.failed(idempotency_key="k", partition_key="p")
     store = stage.store
@@ -501,6 +513,10 @@ def looks_after_tasks(stage: Stage) -> None:
     store.cancel(stage.claimed(queue="c").id, force=True)
     for _ in range(2):
         store.redrive(stage.failed(queue="q", idempotency_key=uuid4().hex, unique_until_finished=True).id)
+    claim = stage.claimed(queue="s")
+    owner.steps.complete(claim, NewStep(name="one", number=1))
+    owner.fail(claim, "E")
+    assert store.steps.rewind(claim.id, "one") == 1
     store.discard(stage.failed(queue="d").id)
     stage.failed(queue="e", partition_key="e")
     store.dead_letters.redrive_all()
@@ -518,7 +534,9 @@ def looks_after_queues(stage: Stage) -> None:
 
 
 def prunes(stage: Stage) -> None:
-    stage.owner.complete(stage.claimed(idempotency_key="k"))
+    claim = stage.claimed(idempotency_key="k")
+    stage.owner.steps.complete(claim, NewStep(name="one", number=1))
+    stage.owner.complete(claim)
     stage.failed(idempotency_key="f", partition_key="p")
     stage.store.prune(older_than=timedelta(0))
 
@@ -593,11 +611,12 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         meets_strangers,
         subscribes,
         plants,
+        runs_steps,
         works,
         writes_statistics,
         ends_a_batch,
     ),
-    (Role.VIEWER, frozenset()): (looks, looks_at_batches, verifies),
+    (Role.VIEWER, frozenset()): (looks, looks_at_steps, looks_at_batches, verifies),
     (Role.OPERATOR, frozenset()): (
         looks,
         verifies,

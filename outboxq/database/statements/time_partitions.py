@@ -44,6 +44,7 @@ from ..tables import (
     task_executions,
     task_leases,
     task_outbox,
+    task_steps,
 )
 from . import retention
 from .claim import limit
@@ -198,6 +199,11 @@ FORGET: Mapping[str, Builder] = {
 def forget_ticks(_: Grammar) -> Delete:
     """Delete the ticks of schedules that became tasks of a dropped partition. Older schemas have no ticks."""
     return _forget(schedule_ticks, _)
+
+
+def forget_steps(_: Grammar) -> Delete:
+    """Delete the steps of the tasks of a dropped partition. Older schemas have no steps."""
+    return _forget(task_steps, _)
 
 
 def bring_executions(source: FromClause) -> Insert:

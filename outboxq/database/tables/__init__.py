@@ -12,6 +12,7 @@ from .schedules import task_schedules as task_schedules
 from .statistics import maintenance_jobs as maintenance_jobs
 from .statistics import queue_samples as queue_samples
 from .statistics import task_metrics as task_metrics
+from .steps import task_steps as task_steps
 from .tasks import VERSION_TABLE as VERSION_TABLE
 from .tasks import dead_letters as dead_letters
 from .tasks import execution_events as execution_events

@@ -97,9 +97,11 @@ FROM (
         UNION ALL
         SELECT to_regclass(%(to_regclass_31)s) AS "table", 'pk_task_schedules' AS name, true AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_32)s) AS "table", 'pk_task_subscriptions' AS name, true AS is_unique
+        SELECT to_regclass(%(to_regclass_32)s) AS "table", 'pk_task_steps' AS name, true AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_33)s) AS "table", 'pk_workers' AS name, true AS is_unique
+        SELECT to_regclass(%(to_regclass_33)s) AS "table", 'pk_task_subscriptions' AS name, true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_34)s) AS "table", 'pk_workers' AS name, true AS is_unique
     ) AS expected
     WHERE
         expected."table" IS NOT NULL
@@ -122,7 +124,7 @@ FROM (
             SELECT pg_catalog.pg_trigger.tgname
             FROM pg_catalog.pg_trigger
             WHERE
-                pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_34)s)
+                pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_35)s)
                 AND pg_catalog.pg_trigger.tgname = 'task_outbox_notify'
                 AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
         )
@@ -130,13 +132,13 @@ FROM (
     UNION ALL
     SELECT 'task_executions_batch'
     WHERE
-        to_regclass(%(to_regclass_35)s) IS NOT NULL
+        to_regclass(%(to_regclass_36)s) IS NOT NULL
         AND NOT (
             EXISTS (
                 SELECT pg_catalog.pg_trigger.tgname
                 FROM pg_catalog.pg_trigger
                 WHERE
-                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_36)s)
+                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_37)s)
                     AND pg_catalog.pg_trigger.tgname = 'task_executions_batch'
                     AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
             )
@@ -144,13 +146,13 @@ FROM (
     UNION ALL
     SELECT 'task_batch_changes_count'
     WHERE
-        to_regclass(%(to_regclass_37)s) IS NOT NULL
+        to_regclass(%(to_regclass_38)s) IS NOT NULL
         AND NOT (
             EXISTS (
                 SELECT pg_catalog.pg_trigger.tgname
                 FROM pg_catalog.pg_trigger
                 WHERE
-                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_38)s)
+                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_39)s)
                     AND pg_catalog.pg_trigger.tgname = 'task_batch_changes_count'
                     AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
             )
@@ -158,13 +160,13 @@ FROM (
     UNION ALL
     SELECT 'task_batches_advance'
     WHERE
-        to_regclass(%(to_regclass_39)s) IS NOT NULL
+        to_regclass(%(to_regclass_40)s) IS NOT NULL
         AND NOT (
             EXISTS (
                 SELECT pg_catalog.pg_trigger.tgname
                 FROM pg_catalog.pg_trigger
                 WHERE
-                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_40)s)
+                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_41)s)
                     AND pg_catalog.pg_trigger.tgname = 'task_batches_advance'
                     AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
             )

@@ -43,9 +43,11 @@ FROM (
     UNION ALL
     SELECT 'task_schedules' AS name, to_regclass(%(to_regclass_16)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'task_subscriptions' AS name, to_regclass(%(to_regclass_17)s::VARCHAR) AS oid
+    SELECT 'task_steps' AS name, to_regclass(%(to_regclass_17)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'workers' AS name, to_regclass(%(to_regclass_18)s::VARCHAR) AS oid
+    SELECT 'task_subscriptions' AS name, to_regclass(%(to_regclass_18)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'workers' AS name, to_regclass(%(to_regclass_19)s::VARCHAR) AS oid
 ) AS named
 LEFT OUTER JOIN LATERAL pg_partition_tree(named.oid) AS part(relid) ON true
 WHERE named.oid IS NOT NULL

@@ -45,9 +45,9 @@ MODELS = [
 
 
 class Migration(migrations.Migration):
-    dependencies = [("outboxq", "0005_workers")]  # noqa: RUF012
+    dependencies = [("outboxq", "0006_steps")]  # noqa: RUF012
     operations = [  # noqa: RUF012
         migrations.SeparateDatabaseAndState(
-            database_operations=[reaching("0007", before="0005")], state_operations=MODELS
+            database_operations=[reaching("0007", before="0006")], state_operations=MODELS
         )
     ]
