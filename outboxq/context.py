@@ -123,6 +123,8 @@ class TaskContext:
         """The part of the worker that runs the steps; None outside of one."""
         self.steps: Any = None
         """The steps of this handler, as far as that part knows them; None before the first one."""
+        self.interruption: BaseException | None = None
+        """The error from outside that ended the transaction of a step."""
         self._stopping = stopping
 
     @property
