@@ -13,8 +13,10 @@ from uuid import UUID
 
 from .errors import InvalidTarget, StepRefused
 from .model import Cancel, Claim, Retry, Snooze
+from .model.handler_log import HandlerLog
 from .model.headers import NO_HEADERS, headers_of_json
 from .model.log_fields import fields_of
+from .model.progress import MAX_NOTE, Progress, fraction_of
 from .model.schedules import SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER, tick_of
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ class TaskContext:
 
     _headers: Mapping[str, str] | None = None
     """The headers, once they were asked for."""
+    interruption: BaseException | None = None
+    """The error from outside that ended the transaction of a step."""
 
     def __init__(
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
@@ -117,14 +121,16 @@ class TaskContext:
         """The transaction of a transactional task, from its begin on."""
         self.error: BaseException | None = None
         """The exception that the handler raised, or the reason why its result cannot be stored."""
+        self.reported: Progress | None = None
+        """The progress that the handler reported last."""
+        self.handler_log: HandlerLog | None = None
+        """The lines that the handler logged; None: they are not kept."""
         self.thread: int | None = None
         """The thread in which the handler runs."""
         self.step_runner: StepRunner | None = None
         """The part of the worker that runs the steps; None outside of one."""
         self.steps: Any = None
         """The steps of this handler, as far as that part knows them; None before the first one."""
-        self.interruption: BaseException | None = None
-        """The error from outside that ended the transaction of a step."""
         self._stopping = stopping
 
     @property
@@ -237,6 +243,18 @@ class TaskContext:
     def target(self) -> object:
         """The same transaction as `using()` takes it, whichever library it comes from."""
         return self._joined().target
+
+    def progress(self, fraction: float, note: str = "") -> None:
+        """Report how much of the work is done, from 0 to 1, and a few words about it: ``ctx.progress(12 / 30, "12 of 30")``.
+
+        Nothing is written now: the worker's next heartbeat writes what was reported last, so this may be called as often as you
+        like. People see it in the dashboard, in `outboxq task show` and in `outboxq task explain`; it changes nothing else. A
+        fraction below 0 counts as 0, one above 1 as 1. Raises InvalidArgument for what is no number.
+        """
+        from .payload.parameters import sanitize  # a process without handlers needs none of it
+
+        words = sanitize(" ".join(str(note).split()), limit=MAX_NOTE)
+        self.reported = Progress(fraction=fraction_of(fraction), note=" ".join(words.split()))
 
     def retry_at(self, moment: datetime) -> NoReturn:
         """End this attempt and try again at `moment` (aware), whatever the policy's wait. The attempt counts."""

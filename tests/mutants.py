@@ -28,6 +28,41 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a progress that the database refuses costs the leases of all tasks",
+        "outboxq/worker/leases.py",
+        (("if self.store.may_pass(error) or self.store.cannot_write_now(error):\n                raise\n", "raise\n"),),
+        ("tests/contract/test_progress.py",),
+    ),
+    Mutant(
+        "each heartbeat writes progress though nothing is new",
+        "outboxq/worker/leases.py",
+        (
+            (
+                "        if all(reported[one.claim.id] is one.written for one in held):\n",
+                "        if not any(reported.values()):\n",
+            ),
+        ),
+        ("tests/contract/test_progress.py",),
+    ),
+    Mutant(
+        "a progress counts as written though the lease was locked",
+        "outboxq/worker/leases.py",
+        ((" and beat.takes_progress and beat.lease_expires_at is not None:", " and beat.takes_progress:"),),
+        ("tests/contract/test_progress.py",),
+    ),
+    Mutant(
+        "a worker's keeper is the only handler of the root logger, and Python prints warnings no more",
+        "outboxq/worker/handler_log.py",
+        (("if not keepers and handlers:", "if not keepers:"),),
+        ("tests/contract/test_handler_log.py",),
+    ),
+    Mutant(
+        "a task that is given back loses what it logged",
+        "outboxq/worker/handback.py",
+        (("with_notes(released(one.claim, STOPPED), one.context)", "released(one.claim, STOPPED)"),),
+        ("tests/contract/test_handler_log.py",),
+    ),
+    Mutant(
         "a worker that has lost its claim still writes the results of steps",
         "outboxq/database/statements/steps.py",
         (("_lease.lease_token == _lease_token, _lease.worker_id == worker_id)", "True)"),),
@@ -473,7 +508,7 @@ MUTANTS = (
             (
                 (
                     "        if outcome is not None and active.state is not ClaimState.COMMITTED:\n"
-                    "            self.completer.put(outcome, active)\n"
+                    "            self.completer.put(with_notes(outcome, context), active)\n"
                 ),
                 "",
             ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import shlex
@@ -23,6 +22,7 @@ from ..model.forks import CAN_FORK
 from ..worker.options import LAST_PORT, WorkerSettings
 from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
+from .garbage import leave_uncollected
 from .logs import LiveHandler, LogFormat, configure, open_closed_streams, show_live_line
 from .metrics_ports import ensure_free, port_of
 from .stacks import stacks_on_signal
@@ -198,6 +198,12 @@ def none_if_empty(_context: click.Context, _option: click.Parameter, value: tupl
     help="Print the traceback of each failed attempt. Tracebacks may hold personal data. Default: only at the level DEBUG. "
     "--no-log-tracebacks also keeps them from error trackers.",
 )
+@click.option(
+    "--handler-log/--no-handler-log",
+    default=DEFAULTS.handler_log,
+    show_default=True,
+    help="Keep the last 200 lines that a handler logs, with the end of its attempt. They may hold personal data.",
+)
 @click.option("--live/--no-live", default=None, help="Show a line with the current throughput. Default: on a terminal.")
 @click.option("--lifeline", type=int, hidden=True, help="File descriptor of the socket to the supervisor.")
 @click.pass_context
@@ -278,14 +284,6 @@ def serve(
                 code = supervisor.run()
         sys.exit(code)
     sys.exit(_run(find, handler, lifeline, upgrade=upgrade, burst=burst, **options))
-
-
-def leave_uncollected() -> None:
-    """Exempt all objects that exist now from garbage collection. They live until the process ends, yet Python would look through
-    them again and again while tasks come and go, which took a third of a busy worker's CPU.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _parsed(url: str) -> URL:

@@ -16,6 +16,7 @@ from . import (
     operations,
     outlook,
     overview,
+    progress,
     recovery,
     results,
     retention,
@@ -177,6 +178,7 @@ class Store(Claiming):
     task_page = task_pages.task_page
     tasks = task_pages.tasks
     explain = explaining.explain
+    progress = progress.progress
     task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
     standings = results.standings

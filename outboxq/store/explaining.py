@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from ..database.column_types import UnreadableInstant
@@ -18,8 +18,10 @@ from ..database.statements.explaining import MOST
 from ..database.target import Target
 from ..errors import TaskNotFound
 from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
+from ..model.progress import Progress
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
+from .progress import read_progress
 from .tasks import event_of, execution_of
 from .transactions import Transactions
 from .unknown_tasks import releases_as_unknown
@@ -63,6 +65,29 @@ class Reason(StrEnum):
     INCONSISTENT = "inconsistent"
     """The tables disagree about the task; see `verify`."""
 
+    @property
+    def words(self) -> str:
+        """The reason in a few words, for a list of tasks. `Store.explain` has the whole sentence."""
+        return _REASON_WORDS.get(self, str(self))
+
+
+_REASON_WORDS: Final[Mapping[Reason, str]] = {
+    Reason.CANCEL_REQUESTED: "asked to stop",
+    Reason.LEASE_ENDED: "its lease ended",
+    Reason.WORKER_SILENT: "its worker is silent",
+    Reason.RETRY_LATER: "waits for its retry",
+    Reason.QUEUE_PAUSED: "queue paused",
+    Reason.KEY_HELD: "a dead letter holds its key",
+    Reason.KEY_RUNNING: "another of its key runs",
+    Reason.KEY_WAITING: "behind another of its key",
+    Reason.CONCURRENCY_LIMIT: "concurrency limit",
+    Reason.RATE_LIMIT: "rate limit",
+    Reason.NO_WORKER: "no worker on its queue",
+    Reason.TOPIC_UNWANTED: "no worker takes its topic",
+    Reason.TASK_UNKNOWN: "no worker knows it",
+    Reason.INCONSISTENT: "see outboxq verify",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Cure:
@@ -86,6 +111,8 @@ class Explanation:
     """Id of the task that comes first."""
     due_at: datetime | None = None
     """Due time of a Ready task; None in any other status."""
+    progress: Progress | None = None
+    """Progress of a running task, if its handler has reported one."""
 
 
 def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
@@ -100,22 +127,28 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
         found = target.run(tasks.get, values)
         if not found:
             raise TaskNotFound(f"there is no task {task_id}")
-        return explanation_of(target, execution_of(found[0]), now)
+        task = execution_of(found[0])
+        return explanation_of(target, task, now, running_progress(store, target, task))
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT)
 
 
-def explanation_of(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+def running_progress(store: Transactions, target: Target, task: TaskExecution) -> Progress | None:
+    """Return the progress of a running task, as this transaction sees it."""
+    return read_progress(store, target, [task.id]).get(task.id) if task.status is TaskStatus.RUNNING else None
+
+
+def explanation_of(target: Target, task: TaskExecution, now: datetime, progress: Progress | None = None) -> Explanation:
     """Return why the task does not run, as `explain` does."""
-    why, origin = _state(target, task, now), origin_of(task.headers)
+    why, origin = replace(_state(target, task, now, progress), progress=progress), origin_of(task.headers)
     return why if origin is None else replace(why, sentence=f"{why.sentence}; {origin}")
 
 
-def _state(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+def _state(target: Target, task: TaskExecution, now: datetime, progress: Progress | None) -> Explanation:
     if task.status is TaskStatus.READY:
         return _waiting(target, task, now)
     if task.status is TaskStatus.RUNNING:
-        return _running(target, task, now)
+        return _running(target, task, now, progress)
     history = target.run(tasks.history, {"task_id": task.id})
     moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
     return _ended(task, moves[-1] if moves else None)
@@ -151,7 +184,7 @@ def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
     return Explanation(Reason.CANCELLED, f"it was {verb} at {at}{why}")
 
 
-def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+def _running(target: Target, task: TaskExecution, now: datetime, progress: Progress | None) -> Explanation:
     ends, worker_id = task.lease_expires_at, task.worker_id
     if ends is None or worker_id is None:
         return _inconsistent("it is Running without a lease")
@@ -175,7 +208,8 @@ def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     if silent := silence(task, ends, now):
         overdue = f"its {name} has not extended its lease for {span_of(silent)}, as it should have"
         return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back")
-    sentence = f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it"
+    done = "" if progress is None else f"; its handler reported {progress}"
+    sentence = f"{name} runs it since {_at(task.started_at)}{done}; {left} unless that extends it"
     return Explanation(Reason.RUNNING, sentence, _cure("ask it to stop", "task", "cancel", task.id))
 
 

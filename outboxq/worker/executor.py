@@ -6,12 +6,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from ..context import Asleep, Leave, TaskContext, current
 from ..errors import ConfigurationError, PayloadError, StepRefused, StepsUnavailable, UnreadableArguments
 from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze
+from ..model.handler_log import HandlerLog
 from ..payload.parameters import dump_result, sanitize
 from ..task import Task, takes_context
 
@@ -24,10 +26,18 @@ _UNAVAILABLE = timedelta(seconds=15)
 _LONGEST = timedelta(days=3650)  # what is added to a clock must stay a date
 
 
-def context_of(claim: Claim, task: Task[..., Any], stopping: threading.Event) -> TaskContext:
-    """Return the context in which the claim's task runs. The worker keeps it, to tell the handler what happens meanwhile."""
+def context_of(
+    claim: Claim, task: Task[..., Any], stopping: threading.Event, *, keeps_log: bool = False
+) -> TaskContext:
+    """Return the context in which the claim's task runs. The worker keeps it, to tell the handler what happens meanwhile.
+
+    `keeps_log`: what the handler logs is kept for the event of its end.
+    """
     bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
-    return TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
+    context = TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
+    if keeps_log:
+        context.handler_log = HandlerLog()
+    return context
 
 
 def execute(task: Task[..., Any], context: TaskContext) -> Outcome:
@@ -39,7 +49,7 @@ def execute(task: Task[..., Any], context: TaskContext) -> Outcome:
     context.thread = threading.get_ident()
     token = current.set(context)
     try:
-        return _run(task, context)
+        return with_notes(_run(task, context), context)
     except BaseException as error:  # noqa: BLE001 - an exception of the user's that cannot even be looked at
         return _failed_for_good(context, error)
     finally:
@@ -100,6 +110,14 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
 def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **data: object) -> Outcome:
     """Return the outcome that gives a task back: no attempt is used, and another worker may claim it after the delay."""
     return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason, **data})
+
+
+def with_notes(outcome: Outcome, context: TaskContext) -> Outcome:
+    """Return the outcome with what its event also tells of the attempt: the progress that was reported, and the handler log."""
+    notes: dict[str, object] = {} if context.handler_log is None else context.handler_log.as_data()
+    if context.reported is not None:
+        notes["progress"] = context.reported.as_data()
+    return replace(outcome, data={**outcome.data, **notes}) if notes else outcome
 
 
 def unwritable(outcome: Outcome, refused: Exception) -> Outcome:

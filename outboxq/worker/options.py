@@ -37,6 +37,7 @@ class WorkerOptions(TypedDict, total=False):
     max_tasks: int | None
     relaxed_durability: bool
     log_tracebacks: bool | None
+    handler_log: bool
     label: str | None
     metrics_port: int | None
     metrics_host: str
@@ -119,6 +120,9 @@ class WorkerSettings:
     log_tracebacks: bool | None = None
     """Give log records of failed attempts the exception as `exc_info`. None: those of last attempts, and at the level DEBUG all;
     True: all; False: none. Messages and tracebacks may hold personal data."""
+    handler_log: bool = True
+    """Keep the last lines that a handler logs, at INFO and above, with the end of its attempt: up to 200 lines and 64 KiB. They may
+    hold personal data. False: keep none."""
     label: str | None = None
     """The name of the worker for people. None: host name and process id."""
     metrics_port: int | None = field(default=None, metadata={"check": _port})

@@ -20,8 +20,9 @@ from ..store import Store
 from ..store.failure_log import exception_field, say, sentence
 from ..task import Task, TaskRegistry
 from .completer import Completer
-from .executor import execute, failed, released
+from .executor import execute, failed, released, with_notes
 from .failpoints import Failpoint, OnFailpoint
+from .handler_log import KeeperPlace
 from .leases import ActiveClaim, ClaimState, Leases
 from .log_lines import EndLog
 from .meter import Meter
@@ -52,6 +53,8 @@ class TaskRunner:
     on_failpoint: OnFailpoint
     hooks: HookCalls | None = None
     ends: EndLog = field(default_factory=EndLog)
+    keeper: KeeperPlace | None = None
+    """Keeps what handlers log. None: it is not kept."""
     meter: Meter = field(default_factory=Meter)
     """Counts the ends that the completer does not write."""
 
@@ -124,6 +127,8 @@ class TaskRunner:
         late_error: Exception | None = None
         task, began = self.tasks.get(claim.task_name), time.monotonic()
         context.step_runner = self.steps
+        if self.keeper is not None:
+            self.keeper.take()  # each time, because logging may have been configured since
         try:
             with self.integration.around_handler(context):
                 outcome = self._run_in_transaction(active, task) if task.transactional else self._execute(active, task)
@@ -138,7 +143,7 @@ class TaskRunner:
         self.on_failpoint(Failpoint.AFTER_HANDLER)
         seconds = time.monotonic() - began
         if outcome is not None and active.state is not ClaimState.COMMITTED:
-            self.completer.put(outcome, active)
+            self.completer.put(with_notes(outcome, context), active)
         # From here on: what a log handler raises must not cost the outcome.
         self.leases.warn_if_late(active)
         if late_error is not None:

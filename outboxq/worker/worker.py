@@ -31,6 +31,7 @@ from .deadline import end_process_after
 from .distributor import Health, create_work_distributor
 from .executor import STOPPED
 from .handback import Handback
+from .handler_log import KeeperPlace
 from .leases import Leases
 from .log_lines import EndLog, fields_of_worker, introduce
 from .meter import Meter
@@ -125,6 +126,7 @@ class Worker:
             durable=not settings.relaxed_durability,
             meter=meter,
         )
+        self._keeper = KeeperPlace() if settings.handler_log else None
         runner = TaskRunner(
             store=store,
             own=self._store,
@@ -135,6 +137,7 @@ class Worker:
             on_failpoint=on_failpoint,
             hooks=hooks,
             ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
+            keeper=self._keeper,
             meter=meter,
         )
         self._pool = HandlerPool(
@@ -339,6 +342,8 @@ class Worker:
         self._write_outcomes(deadline)
         unfinished = self._handback.give_back()
         self._stop_services()
+        if self._keeper is not None:
+            self._keeper.leave()
         self._hooks.stopped()
         self._disconnect()
         gave = f"; gave back {unfinished} unfinished tasks" if unfinished else ""

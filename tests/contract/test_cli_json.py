@@ -65,7 +65,7 @@ COMMANDS = dict(leaves(main))
 SAMPLES: dict[str, Sequence[str]] = {
     "status": ("--window", "10m"),
     "task list": (),
-    "task show": ("{failed}", "--show-args", "--traceback"),
+    "task show": ("{failed}", "--show-args", "--traceback", "--handler-log"),
     "task explain": ("{failed}",),
     "task history": ("{failed}", "--show-args", "--traceback"),
     "task state-at": ("{failed}", "2999-01-01T00:00Z"),
@@ -127,6 +127,8 @@ def failed(database, **fields: Any) -> str:
     handle = database.add(database.store, **fields)
     (claim,) = database.claim(store=database.store)
     data = {"error": "ValueError: no", "exception": "builtins.ValueError", "traceback": "Traceback:\nValueError: no"}
+    line = {"at": "2026-11-23T03:00:00+00:00", "level": "INFO", "logger": "shop", "text": "begins"}
+    data |= {"log": [line], "log_omitted": 3, "progress": {"fraction": 0.4, "note": "12 of 30"}}
     database.store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: no", data=data)])
     return str(handle.id)
 

@@ -163,6 +163,7 @@ def test_what_is_not_said_is_left_to_the_library(recording):
             "topics": None,
             "relaxed_durability": False,
             "log_tracebacks": None,
+            "handler_log": True,
             "concurrency": 8,
             "prefetch": None,
             "poll": None,
@@ -181,6 +182,7 @@ def test_each_option_reaches_the_worker(recording):
     options = "-q mail -q ledger -c 3 --prefetch 0 --poll 1s500ms --no-notifications --drain-timeout 2m --burst"
     options += (
         " --topic order.* --topic user.new --relaxed-durability --log-tracebacks --metrics-port 9464 --metrics-host ::1"
+        " --no-handler-log"
     )
     outboxq("recording:outbox", *options.split(), "--max-tasks", "7", "--listen-url", "postgresql://direct/x")
     assert recording.outbox.given == [
@@ -191,6 +193,7 @@ def test_each_option_reaches_the_worker(recording):
             "topics": ("order.*", "user.new"),
             "relaxed_durability": True,
             "log_tracebacks": True,
+            "handler_log": False,
             "concurrency": 3,
             "prefetch": 0,
             "poll": timedelta(milliseconds=1500),
@@ -430,7 +433,7 @@ def until_seen():
     import logging
     import time
 
-    (handler,) = logging.getLogger().handlers
+    handler, *_ = logging.getLogger().handlers
     while "1 running" not in handler.terminator:
         time.sleep(0.01)
 """

@@ -111,6 +111,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "next_available_at": ((), {}),
     "outlasting_leases": ((), {}),
     "outlooks": (([WAITING],), {}),
+    "progress": (([TASK],), {}),
     "prune": ((timedelta(0),), {}),
     "queues.held_keys": (("mail",), {}),
     "queues.list": ((), {}),

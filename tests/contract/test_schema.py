@@ -29,7 +29,7 @@ COLUMNS = {
         created_at""",
     "execution_events": """sequence_num pipeline_execution_id task_execution_id event_type event_data worker_id lease_token
         created_at xact_id""",
-    "task_leases": "task_execution_id queue lease_token worker_id lease_expires_at begun",
+    "task_leases": "task_execution_id queue lease_token worker_id lease_expires_at begun progress progress_note",
     "dead_letters": "task_execution_id queue task_name topic partition_key exception failed_at lost_key",
     "idempotency_keys": "scope key task_execution_id expires_at until_finished created_at",
     "partition_claims": "queue partition_key task_execution_id held",
@@ -39,7 +39,7 @@ NULLABLE = {
         expires_at retry_at first_started_at started_at completed_at last_error result""",
     "task_outbox": "partition_key topic expires_at",
     "execution_events": "task_execution_id event_data worker_id lease_token xact_id",
-    "task_leases": "begun",
+    "task_leases": "begun progress progress_note",
     "dead_letters": "topic partition_key exception lost_key",
     "idempotency_keys": "expires_at",
     "partition_claims": "",

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     ColumnElement,
+    Double,
     Identity,
     Index,
     Integer,
@@ -152,6 +153,10 @@ class TaskLeasesColumns(TypedColumns):
     worker_id = Column(Uuid, nullable=False)
     lease_expires_at = Column(BoundedInstant, nullable=False)
     begun = Column(Boolean)  # False: its handler has not begun, so the death of its worker does not count against it
+    # The next two came with revision 0008. NULL: its handler has reported none. No statement that also runs on an older schema
+    # names them.
+    progress = Column(Double)  # from 0 to 1
+    progress_note = Column(Text)
 
 
 task_leases = typed_table(

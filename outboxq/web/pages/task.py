@@ -23,6 +23,8 @@ from .timeline import moment_of, moments_of, timed_attempts_of
 
 _FEW, _MANY = 100, 5_000
 """Number of events that the page shows, and with `events=all`."""
+_LOGS = 5
+"""Number of attempts whose handler logs the page shows."""
 _WAITS = frozenset({Reason.DELAYED, Reason.RETRY_LATER})
 
 
@@ -74,6 +76,7 @@ def _shown(request: PageRequest, detail: TaskDetail) -> View:
     schedule, tick = _origin(task)
     steps = _steps(request, detail)
     payloads = _payloads(task) if request.viewer.may_see_arguments else []
+    attempts = timed_attempts_of(detail)
     actions = _actions(detail) if request.viewer.may_act else frozenset()
     values = {
         "detail": detail,
@@ -84,7 +87,8 @@ def _shown(request: PageRequest, detail: TaskDetail) -> View:
         "next_due": _next_due(detail),
         "retry_wait": _retry_wait(detail),
         "policy": _policy(request, task),
-        "attempts": timed_attempts_of(detail),
+        "attempts": attempts,
+        "logged": [one for one in attempts if one.attempt.log][:_LOGS],
         "moments": moments_of(detail),
         "all_events": request.url("task", task_id=task.id, events="all") if detail.is_cut else None,
         "is_all": request.query.get("events") == "all",
@@ -99,7 +103,7 @@ def _shown(request: PageRequest, detail: TaskDetail) -> View:
         "explanation": why,
         "due_at": detail.due_at,
         "task": _without_payload(task),
-        "attempts": values["attempts"],
+        "attempts": attempts,
         "steps": [_without_result(one.step) for one in steps],
     }
     return View(template="task.html", title=task.task_name, values=values, data=data)

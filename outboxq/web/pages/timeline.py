@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ...model import UNKNOWN_TASK, EventType, ExecutionEvent
 from ...model.history import summed_up
+from ...model.progress import Progress, progress_of
 from ...store import Attempt, TaskDetail
 from ...store.tasks import attempts_of
 from ..formats import span
@@ -38,6 +39,8 @@ class Moment:
     tone: str
     due_at: datetime | None
     """The moment from which on the task may start, as the event says it; None: it was due at once, or does not say."""
+    progress: Progress | None
+    """Progress that the handler had reported when the attempt ended."""
     reason: str
     error: str
     exception: str
@@ -129,6 +132,7 @@ def _moment(event: ExecutionEvent, run: Sequence[ExecutionEvent], detail: TaskDe
         words=words,
         tone=_TONES.get(event.event_type, ""),
         due_at=due if due is not None and due > event.created_at else None,
+        progress=progress_of(data.get("progress")),
         reason=_text(data, "reason") if data.get("reason") != UNKNOWN_TASK else "",
         error=_text(data, "error"),
         exception=_text(data, "exception"),

@@ -19,6 +19,8 @@ from sqlalchemy import Engine
 from outboxq import Outbox
 from outboxq.database.tables import task_schedules
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome
+from outboxq.model.handler_log import LogLine
+from outboxq.model.progress import Progress
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.store import NewStep, Store
@@ -60,7 +62,20 @@ class Filling:
         for name in ("old", "new"):
             store.workers.seen(self.workers[name], unknown_tasks=[("default", "shop.no_longer")])
             mine = [claim for claim in self.running if claim.worker_id == self.workers[name]]
-            store.heartbeat(mine)
+            store.heartbeat(mine, progress={claim.id: EXPORTED for claim in mine if claim.task_name == EXPORT})
+
+
+EXPORTED = Progress(fraction=0.41, note="12 300 of 30 000 orders")
+
+
+def lines_of(at: datetime, *texts: str) -> list[dict[str, str]]:
+    """The handler log as an event has it, a line each second; a text may begin with its level."""
+    found = []
+    for second, text in enumerate(texts):
+        level, _, words = text.partition(": ") if text.startswith(("WARNING: ", "ERROR: ")) else ("INFO", "", text)
+        line = LogLine(at=at + second * SECOND, level=level, logger="shop.mail", text=words)
+        found.append(line.as_data())
+    return found
 
 
 def traceback_of(exception: str, message: str) -> str:
@@ -117,7 +132,9 @@ class Writer:
         self, claim: Claim, exception: str, message: str, kind: EventType = EventType.FAILED, **fields: Any
     ) -> None:
         error = f"{exception.rpartition('.')[2]}: {message}"
-        data = {"error": error, "exception": exception, "traceback": traceback_of(exception, message)}
+        data: dict[str, Any] = {"error": error, "exception": exception, "traceback": traceback_of(exception, message)}
+        data["log"] = lines_of(self.clock.now, f"begins with {claim.task_name}", "WARNING: the answer is slow", error)
+        data |= {"log_omitted": 1234, "progress": Progress(fraction=0.5, note="1 of 2").as_data()}
         self.end([claim], kind, error=error, data=data, **fields)
 
 

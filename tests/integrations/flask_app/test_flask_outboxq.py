@@ -564,7 +564,7 @@ def test_every_command_looks_and_changes_where_the_application_is(shop, database
     assert run("failed", "discard", "--all", "--dry-run") == (0, "all dead letters: 0 would be discarded\n")
     assert run("task", "list", "--queue", "none", "--json") == (0, "[]\n")
     assert run("verify") == (0, "every invariant holds\n")
-    assert run("prune", "--older-than", "0s", "--yes") == (0, "1 tasks were deleted with their events\n")
+    assert run("prune", "--older-than", "0s", "--yes") == (0, "1 task was deleted with its events\n")
     assert run("task", "show", str(handle.id)) == (3, f"outboxq: there is no task {handle.id}\n")
     assert run("worker", "list")[1].startswith("host\tpid\t")
     assert run("check") == (0, "all is well\n")
