@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         LeaseLost as LeaseLost,
         OutboxqError as OutboxqError,
         PayloadError as PayloadError,
+        ProcessDied as ProcessDied,  # the error of an attempt, not raised by a call
         ReadOnly as ReadOnly,
         ScheduleNotFound as ScheduleNotFound,
         SchemaOutOfDate as SchemaOutOfDate,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         Snooze as Snooze,
         TaskExecution as TaskExecution,
         TaskStatus as TaskStatus,
+        TaskTimeout as TaskTimeout,  # raised in a handler, not by a call
+        TimeoutAction as TimeoutAction,  # for timeout_action=, if a string is not enough
     )
     from .model.replay import (
         TaskState as TaskState,  # returned by Store.log.state_at()
@@ -94,13 +97,14 @@ _NAMES = {
     "database.engine": "configure_sqlite",
     "errors": (
         "ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
-        "InvalidTransition LeaseLost OutboxqError PayloadError ReadOnly ScheduleNotFound SchemaOutOfDate StepRefused "
+        "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied ReadOnly ScheduleNotFound SchemaOutOfDate StepRefused "
         "StepsUnavailable TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",
     "model.replay": "TaskState",
     "model": (
-        "Cancel EventType ExecutionEvent Handle OnConflict OnDeadLetter Outcome Retry Snooze TaskExecution TaskStatus"
+        "Cancel EventType ExecutionEvent Handle OnConflict OnDeadLetter Outcome Retry Snooze TaskExecution TaskStatus "
+        "TaskTimeout TimeoutAction"
     ),
     "model.schedules": "CatchUp Overlap Schedule",
     "outbox": "Outbox",

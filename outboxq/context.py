@@ -50,6 +50,9 @@ class UnitOfWork(Protocol):
     def was_interrupted(self, error: BaseException) -> bool:
         """Return whether an error from outside ended this transaction, to judge by `error`: then the attempt is not counted."""
 
+    def abandon(self) -> None:
+        """Free what its end must not wait for. Called in another thread, when the handler runs on and its attempt was ended."""
+
 
 class StepRunner(Protocol):
     """The part of a worker that runs the steps of handlers."""
@@ -189,16 +192,21 @@ class TaskContext:
 
     @property
     def timed_out(self) -> bool:
-        """Return whether the handler has run for longer than the task's `timeout`. It is not interrupted: it has to look and to end."""
+        """Return whether the handler has run for longer than the task's `timeout`. Unless its `timeout_action` says more, it has to look."""
         limit = self.claim.timeout_seconds
         return limit is not None and self.began is not None and time.monotonic() > self.began + limit
+
+    @property
+    def is_stopping(self) -> bool:
+        """Return whether the worker stops."""
+        return self._stopping.is_set()
 
     @property
     def should_stop(self) -> bool:
         """Return whether the handler should end at the next good place: the worker stops, the lease is lost, the timeout is
         over, or a user asked for it.
         """
-        return self.lost or self.cancel_requested or self.timed_out or self._stopping.is_set()
+        return self.lost or self.cancel_requested or self.timed_out or self.is_stopping
 
     def checkpoint(self) -> None:
         """End the attempt here if `should_stop`. Call it in a loop that may run long.

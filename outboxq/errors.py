@@ -119,6 +119,10 @@ class StepsUnavailable(ConfigurationError):
     """The database has no table of steps yet, or the worker's role may not use it. The task is given back; no attempt is used."""
 
 
+class ProcessDied(OutboxqError):
+    """The child process in which a handler ran has ended before the handler: its attempt has failed."""
+
+
 class ScheduleNotFound(OutboxqError, LookupError):
     """There is no schedule of this name."""
 

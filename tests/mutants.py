@@ -99,6 +99,50 @@ MUTANTS = (
         ("tests/contract/test_steps.py",),
     ),
     Mutant(
+        "a late handler's exception waits in its thread for the next handler",
+        "outboxq/worker/timeouts.py",
+        (("        self.timeouts.raise_in(self._thread, None)\n", ""),),
+        ("tests/unit/test_timeouts.py",),
+    ),
+    Mutant(
+        "a handler ends while an exception for it is being sent, which the next one gets",
+        "outboxq/worker/timeouts.py",
+        (("        while self._is_raising:\n", "        while False:\n"),),
+        ("tests/unit/test_timeouts.py",),
+    ),
+    Mutant(
+        "an exception in the midst of a handler's end costs its result",
+        "outboxq/worker/timeouts.py",
+        (
+            (
+                (
+                    "                except TaskTimeout:\n                    try:\n                        self._settle()\n"
+                    "                    except TaskTimeout:\n                        self._settle()\n"
+                ),
+                "                except TaskTimeout:\n                    raise\n",
+            ),
+        ),
+        ("tests/unit/test_timeouts.py",),
+    ),
+    Mutant(
+        "a transactional handler that does not end keeps its own attempt from being ended",
+        "outboxq/worker/task_runner.py",
+        (("            context.unit.abandon()\n", "            pass\n"),),
+        ("tests/contract/test_timeouts.py::test_a_handler_that_does_not_end_is_ended_without_it",),
+    ),
+    Mutant(
+        "what a handler has started outlives it",
+        "outboxq/worker/fork_server.py",
+        (("                os.killpg(pid, signal.SIGKILL)\n", "                os.kill(pid, signal.SIGKILL)\n"),),
+        ("tests/contract/test_isolation.py::test_only_the_child_of_a_handler_that_does_not_end_is_killed",),
+    ),
+    Mutant(
+        "a process that had to end with its handler is replaced later each time",
+        "outboxq/cli/supervisor.py",
+        ((" or code == EXIT_KILLED\n", "\n"),),
+        ("tests/unit/test_supervisor.py",),
+    ),
+    Mutant(
         "the name of a queue controls the terminal as the head of a table",
         "outboxq/cli/console.py",
         (('plain(f"{name} UTC" if is_time else name)', '(f"{name} UTC" if is_time else name)'),),
@@ -1291,8 +1335,8 @@ MUTANTS = (
                 "        self._pool.wake()\n",
             ),
             (
-                "        _join(self._claim_loop, seconds)\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
-                "        _join(self._claim_loop, seconds)\n",
+                "        join(self._claim_loop, seconds)\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
+                "        join(self._claim_loop, seconds)\n",
             ),
         ),
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),

@@ -50,6 +50,14 @@ class HandlerLog:
         self._size = 0
         self._newest: weakref.ref[Any] | None = None
 
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> HandlerLog:
+        """Return a handler log with these lines, as `as_data` gives them."""
+        made = cls()
+        made._lines.extend((0, line) for line in data.get("log", ()))
+        made.omitted = omitted_of(data)
+        return made
+
     def add(self, record: T, line_of: Callable[[T], LogLine]) -> None:
         """Keep the line of a record, and drop the oldest lines that have no place beside it.
 

@@ -379,3 +379,14 @@ class Retry(Exception):
         self.delay = None if delay is None else duration(delay, "Retry()")
         self.at = None if at is None else min(max(at, EARLIEST), LATEST).astimezone(UTC)
         super().__init__(f"again in {self.delay}" if at is None else f"again at {at.isoformat()}")
+
+
+class TaskTimeout(BaseException):
+    """Raised in a handler that runs past its timeout, if the task has ``timeout_action="raise"`` or ``"kill"``.
+
+    It may come at any line. ``except Exception`` does not catch it, so a loop that logs the errors of its items ends too. Catch it
+    only to clean up. The attempt has failed, and the retry policy decides as for the TimeoutError of ``ctx.checkpoint()``.
+    """
+
+    def __init__(self, message: str = "the handler runs past its timeout") -> None:
+        super().__init__(message)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_type_hin
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
 from ..integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
-from ..model import Handle, NewTask, OnConflict, OnDeadLetter, TaskOptions, duration
+from ..model import Handle, NewTask, OnConflict, OnDeadLetter, TaskOptions, TimeoutAction, duration
 from ..model.headers import headers_as_json
 from ..model.options import choice, times
 from ..model.schedules import NewSchedule
@@ -43,12 +43,15 @@ class Task(Generic[P, R]):
         transactional: bool = False,
         subscribe: str | Sequence[str] | None = None,
         check_types: bool = True,
+        timeout_action: TimeoutAction = TimeoutAction.ASK,
     ) -> None:
         self.name = name
         self.function = function
         self.options = options
         self.retry = retry
         self.transactional = transactional
+        self.timeout_action = timeout_action
+        """The fate of a handler that runs past the timeout. It is read from the code that runs the task, and not stored."""
         self.outbox = outbox
         self.takes_context = takes_context(function)
         self.parameters = Parameters(function, name=name, context=self.takes_context, check_types=check_types)

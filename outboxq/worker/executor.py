@@ -12,10 +12,11 @@ from typing import Any
 
 from ..context import Asleep, Leave, TaskContext, current
 from ..errors import ConfigurationError, PayloadError, StepRefused, StepsUnavailable, UnreadableArguments
-from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze
+from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskTimeout
 from ..model.handler_log import HandlerLog
 from ..payload.parameters import dump_result, sanitize
 from ..task import Task, takes_context
+from .timeouts import TimeLimit
 
 _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
@@ -40,8 +41,10 @@ def context_of(
     return context
 
 
-def execute(task: Task[..., Any], context: TaskContext) -> Outcome:
+def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None = None) -> Outcome:
     """Run the task's function and return the outcome of its claim. Never raises: whatever the function does is an outcome.
+
+    With a `limit`, TaskTimeout may be raised in the function, and only there.
 
     SystemExit, KeyboardInterrupt and the like end this attempt as any error does; they do not end the worker.
     """
@@ -49,7 +52,7 @@ def execute(task: Task[..., Any], context: TaskContext) -> Outcome:
     context.thread = threading.get_ident()
     token = current.set(context)
     try:
-        return with_notes(_run(task, context), context)
+        return with_notes(_run(task, context, limit), context)
     except BaseException as error:  # noqa: BLE001 - an exception of the user's that cannot even be looked at
         return _failed_for_good(context, error)
     finally:
@@ -88,9 +91,10 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
             available_at = error.at
         else:
             seconds = 0.0 if context.began is None else time.monotonic() - context.began
+            cause = TimeoutError(str(error)) if isinstance(error, TaskTimeout) else error
             elapsed = claim.started_at - claim.first_started_at + timedelta(seconds=seconds)
             delay = task.retry.next_delay(
-                attempt=claim.attempt, error=error, max_attempts=claim.max_attempts, elapsed=elapsed
+                attempt=claim.attempt, error=cause, max_attempts=claim.max_attempts, elapsed=elapsed
             )
     except ConfigurationError as broken:  # the policy itself: the task's own error must not be lost over it
         return _failed_for_good(context, error, policy_error=sanitize(str(broken), limit=_ERROR_BYTES))
@@ -131,14 +135,15 @@ def unwritable(outcome: Outcome, refused: Exception) -> Outcome:
 STOPPED = "the worker stopped"
 
 
-def _run(task: Task[..., Any], context: TaskContext) -> Outcome:
+def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) -> Outcome:
     claim = context.claim
     try:
         try:
             arguments = task.parameters.load(claim.args)
         except UnreadableArguments as error:
             return _failed_for_good(context, error)
-        result = task.function(context, **arguments) if task.takes_context else task.function(**arguments)
+        given = (context,) if task.takes_context else ()
+        result = task.function(*given, **arguments) if limit is None else limit.call(task.function, *given, **arguments)
         if isinstance(result, Snooze | Cancel | Retry):
             raise result  # returned or raised, it means the same
         try:

@@ -56,6 +56,8 @@ class ActiveClaim:
     sent: float
     """When the claim was sent (`time.monotonic()`)."""
     state: ClaimState = ClaimState.HELD
+    is_limited: bool = False
+    """Its timeout does not depend on the handler."""
     warned_late: bool = False
     """The log says that its handler runs past its timeout."""
     was_locked: bool = False
@@ -249,7 +251,10 @@ class Leases:
         """Warn once that a handler runs past its timeout: with a heartbeat, or at the latest when it has ended."""
         if one.context.timed_out and not one.warned_late:
             one.warned_late = True
-            text = "%s runs past its timeout of %g s; its handler should check ctx.timed_out"
+            does = (
+                "TaskTimeout is raised in its handler" if one.is_limited else "its handler should check ctx.timed_out"
+            )
+            text = f"%s runs past its timeout of %g s; {does}"
             log.warning(text, one.claim, one.claim.timeout_seconds, extra=fields_of(one.claim))
 
     def _beat_interval(self, claim: Claim) -> float:

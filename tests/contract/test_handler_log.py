@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from outboxq import Cancel, Outbox, RetryPolicy, Snooze
+from outboxq import Cancel, Outbox, RetryPolicy, Snooze, TaskContext
 from outboxq.model import EventType
 from outboxq.model.handler_log import MOST_BYTES, MOST_LINES
+from outboxq.model.progress import Progress
 from outboxq.worker.handler_log import LogKeeper
 from tests.waiting import until
 
@@ -330,3 +331,59 @@ def test_logging_that_is_not_configured_goes_on_as_without_a_worker(database):
     assert said == ["a warning", *configured, *configured]
     ends = [event for event in database.store.log.tail()[0] if event.event_type is EventType.COMPLETED]
     assert [len(event.event_data.get("log", ())) for event in ends] == [0, 0, 2]
+
+
+# Child processes
+
+
+@pytest.fixture
+def isolated(outbox):
+    """A worker of this outbox whose handlers run in children, started by the test."""
+    options = {"poll": 0.01, "isolation": "process", "heartbeat": 0.05, "timeout_grace": 0.1, "concurrency": 1}
+    worker = outbox.worker(**options)
+    yield worker
+    worker.stop()
+
+
+def test_a_handler_in_a_child_reports_and_logs_too(outbox, isolated, tmp_path):
+    @outbox.task(name="long")
+    def long(ctx: TaskContext, number: int) -> None:
+        ctx.progress(0.4, f"12 of {number}")
+        log.info("begins %d", number)
+        until((tmp_path / str(number)).exists)
+        ctx.progress(1, "all")
+        log.info("ends %d", number)
+
+    handles = [long.using(outbox).enqueue(number) for number in (1, 2)]
+    isolated.start()
+    for number, handle in enumerate(handles, 1):
+        wanted = {handle.id: Progress(fraction=0.4, note=f"12 of {number}")}
+        until(lambda handle=handle, wanted=wanted: outbox.store.progress([handle.id]) == wanted)
+        (tmp_path / str(number)).touch()
+        handle.result(timeout=60)
+        found = attempt(outbox, handle)
+        assert [line.text for line in found.log] == [f"begins {number}", f"ends {number}"]
+        assert found.progress == Progress(fraction=1.0, note="all")
+
+
+def test_a_handler_that_is_killed_with_its_child_leaves_what_the_worker_knew(outbox, isolated):
+    @outbox.task(name="stuck", timeout=1, timeout_action="kill", retry=RetryPolicy.never())
+    def stuck(ctx: TaskContext) -> None:
+        ctx.progress(0.4)
+        log.info("asks the printer")
+        while True:
+            try:
+                threading.Event().wait(60)
+            except BaseException:  # noqa: BLE001 - so that it has to be killed
+                log.info("goes on")
+
+    handle = stuck.using(outbox).enqueue()
+    isolated.start()
+    found = until(lambda: (one := attempt_or_none(outbox, handle)) and one.outcome and one)
+    assert found.outcome is EventType.FAILED
+    assert found.progress == Progress(fraction=0.4)
+    assert found.log[0].text == "asks the printer"
+
+
+def attempt_or_none(outbox, handle):
+    return next(iter(outbox.store.attempts(handle.id)[::-1]), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
@@ -170,6 +171,15 @@ def beaten(ctx: TaskContext) -> None:
     """Ends once its lease has been extended."""
     first = ctx.deadline
     until(lambda: ctx.deadline > first or ctx.lost)
+
+
+@outbox.task(name="faults.blocked", queue="faults", lease=30, timeout=1, timeout_action="kill", retry=NEVER)
+def blocked(directory: str) -> None:
+    """Says who runs it, and waits in C for a lock that it has itself: no exception and no signal ends that."""
+    Path(directory, f"started-{os.getpid()}").touch()
+    mutex, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
 
 
 together = threading.Barrier(8)

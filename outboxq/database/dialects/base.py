@@ -211,6 +211,10 @@ class Dialect(ABC):
         execute(text)
 
     @abstractmethod
+    def abandon(self, raw: Any) -> None:
+        """Roll back the transaction of another thread that does not end it, where it keeps all others from writing."""
+
+    @abstractmethod
     def is_open(self, raw: Any) -> bool:
         """Return whether a transaction is open on a driver's connection, or would be for the next statement."""
 

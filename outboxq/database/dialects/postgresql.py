@@ -59,6 +59,9 @@ class PostgresDialect(PsycopgDriver, Dialect):
     comes_from_outside = staticmethod(postgresql_errors.comes_from_outside)
     hide_rows = staticmethod(postgresql_errors.hide_rows)
 
+    def abandon(self, raw: Any) -> None:
+        pass  # others can write
+
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002 - HANDLER does
         return postgresql_session.is_marked(raw)
 

@@ -384,4 +384,4 @@ def _waiting(writer: Writer) -> None:
     writer.at(timedelta(0))
     for name in ("old", "new"):
         mine = [claim for claim in writer.filling.running if claim.worker_id == writer.filling.workers[name]]
-        writer.store.heartbeat(mine)
+        writer.store.heartbeat(mine, progress={claim.id: EXPORTED for claim in mine if claim.task_name == EXPORT})
