@@ -108,6 +108,10 @@ class WaitRefused(OutboxqError, RuntimeError):
     """A wait for a task was refused because it could never end: inside a handler, or before the task is committed."""
 
 
+class ProcessDied(OutboxqError):
+    """The child process in which a handler ran has ended before the handler: its attempt has failed."""
+
+
 class StepRefused(OutboxqError, RuntimeError):
     """A step cannot be run so: in a transactional task, inside another step, twice under one name, or with a result that is no JSON.
 
@@ -117,10 +121,6 @@ class StepRefused(OutboxqError, RuntimeError):
 
 class StepsUnavailable(ConfigurationError):
     """The database has no table of steps yet, or the worker's role may not use it. The task is given back; no attempt is used."""
-
-
-class ProcessDied(OutboxqError):
-    """The child process in which a handler ran has ended before the handler: its attempt has failed."""
 
 
 class ScheduleNotFound(OutboxqError, LookupError):

@@ -121,7 +121,10 @@ def _ahead(outlook: Outlook | None) -> dict[str, object]:
 @click.option("--handler-log", is_flag=True, help="Print all kept lines that the handler logged, of each attempt.")
 @database_options
 def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
-    """Print a task, its attempts with their last log lines, and its events."""
+    """Print a task, its attempts, and its history.
+
+    Below the attempts are the newest 10 lines that its handler logged in the last attempt that logged anything.
+    """
     report(store, store.find(task_id), show_args=show_args, traceback=traceback, handler_log=handler_log)
 
 
