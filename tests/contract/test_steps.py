@@ -33,7 +33,7 @@ from outboxq.model import Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import NewStep, Store
 from outboxq.store.steps import Steps
-from tests.contract.helpers import claimed, lossy, lost_connection
+from tests.contract.helpers import claimed, lossy, lost_connection, stuck, transaction
 from tests.waiting import until
 
 ONCE = RetryPolicy.never()
@@ -561,6 +561,44 @@ def test_only_the_claim_that_holds_writes_a_step(database):
     assert [(step.name, step.result) for step in steps.of_claim(later)] == [("one", "1")]
     events = [one.event_data["step"] for one in database.frozen.history(claim.id) if one.event_type == "step_completed"]
     assert events == ["one"]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_claim_does_not_end_while_a_step_of_it_is_being_committed(database):
+    claim = claimed(database)
+    with transaction(database) as connection:
+        assert database.frozen.steps.complete(claim, NewStep(name="one", number=1), using=connection)
+        with stuck(database, lambda: database.frozen.cancel(claim.id, force=True)) as cancelling:
+            assert not cancelling.done()
+            connection.commit()
+            assert cancelling.result(60) is TaskStatus.CANCELLED
+    kinds = [one.event_type for one in database.frozen.history(claim.id)]
+    assert kinds == [EventType.CREATED, EventType.CLAIMED, EventType.STEP_COMPLETED, EventType.CANCELLED]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_step_waits_for_the_end_of_its_claim_and_is_then_not_written(database):
+    claim = claimed(database)
+    with transaction(database) as connection:
+        database.frozen.cancel(claim.id, force=True, using=connection)
+        with stuck(database, lambda: database.frozen.steps.complete(claim, NewStep(name="one", number=1))) as writing:
+            assert not writing.done()
+            connection.commit()
+            assert writing.result(60) is None
+    assert database.frozen.steps.list(claim.id) == []
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_task_that_is_being_rewound_is_not_claimed_before_that_is_committed(database):
+    claim = claimed(database)
+    database.frozen.steps.complete(claim, NewStep(name="one", number=1))
+    database.frozen.release(claim)
+    with transaction(database) as connection:
+        assert database.frozen.steps.rewind(claim.id, "one", using=connection) == 1
+        with stuck(database, database.claim) as claiming:
+            connection.commit()
+            claims = claiming.result(60) or database.claim()
+    assert database.frozen.steps.of_claim(claims[0]) == []
 
 
 def test_a_handler_whose_lease_is_lost_stores_nothing(database, outbox, run, calls):
