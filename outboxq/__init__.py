@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     from .context import TaskContext as TaskContext
     from .database.engine import configure_sqlite as configure_sqlite
     from .errors import (
+        BatchClosed as BatchClosed,
+        BatchNotFound as BatchNotFound,
         ConfigurationError as ConfigurationError,
         DuplicateTask as DuplicateTask,
         FileUnusable as FileUnusable,
@@ -59,6 +61,11 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     from .model.replay import (
         TaskState as TaskState,  # returned by Store.log.state_at()
     )
+    from .model.batches import (
+        Batch as Batch,  # returned by Store.batches.get()
+        BatchStatus as BatchStatus,  # to compare with Batch.status
+        OnFailed as OnFailed,  # for on_failed=, if a string is not enough
+    )
     from .model.subscriptions import (
         Emitted as Emitted,  # returned by Outbox.emit()
         Subscription as Subscription,  # argument of Store.subscriptions.replace(), for a consumer without a declared task
@@ -83,6 +90,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         Violation as Violation,  # returned by Store.verify()
     )
     from .task import Task as Task
+    from .task.calls import TaskCall as TaskCall  # returned by Task.call(), for annotations
     from .worker.distributor import (
         PostgresDistributor as PostgresDistributor,
         SqliteDistributor as SqliteDistributor,
@@ -96,7 +104,7 @@ _NAMES = {
     "worker.distributor": "PostgresDistributor SqliteDistributor WorkDistributor create_work_distributor",
     "database.engine": "configure_sqlite",
     "errors": (
-        "ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
+        "BatchClosed BatchNotFound ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
         "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied ReadOnly ScheduleNotFound SchemaOutOfDate StepRefused "
         "StepsUnavailable TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
     ),
@@ -110,8 +118,10 @@ _NAMES = {
     "outbox": "Outbox",
     "retry": "RetryPolicy",
     "store": "Attempt DeadLetter Explanation LiveWorker QueueSettings Reason Statistics Store TailCursor Violation",
+    "model.batches": "Batch BatchStatus OnFailed",
     "model.subscriptions": "Emitted Subscription",
     "task": "Task",
+    "task.calls": "TaskCall",
     "worker.worker": "Worker",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 from uuid import UUID
 
-from .errors import InvalidTarget, StepRefused
+from .errors import InvalidCall, InvalidTarget, StepRefused
 from .model import Cancel, Claim, Retry, Snooze
+from .model.batches import is_batch
 from .model.handler_log import HandlerLog
 from .model.headers import NO_HEADERS, headers_of_json
 from .model.log_fields import fields_of
@@ -22,6 +24,8 @@ from .model.schedules import SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER, tick_of
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
+
+    from .task.batches import RunningBatch
 
 log = logging.getLogger("outboxq.worker")
 R = TypeVar("R")
@@ -180,6 +184,32 @@ class TaskContext:
             text = "%s: its tick is read as %s: %s"
             log.warning(text, self.claim, moment, error, extra=fields_of(self.claim))
             return moment.astimezone(UTC)
+
+    @property
+    def batch_id(self) -> UUID | None:
+        """The id of the batch or chain of this task; None: it is in none."""
+        return self.pipeline_execution_id if is_batch(self.pipeline_execution_id) else None
+
+    @cached_property
+    def batch(self) -> RunningBatch:
+        """The batch or chain of this task: its counts, its results, and ``task.using(ctx.batch)``, which adds to it.
+
+        Raises InvalidCall for a task that is in none; `batch_id` is None then.
+        """
+        if self.batch_id is None:
+            raise InvalidCall(f"task {self.task_id} ({self.task_name}) is in no batch and no chain")
+        outbox: Any = self.outbox
+        found: RunningBatch = outbox.batch_of(self)
+        return found
+
+    @property
+    def previous(self) -> Any:
+        """The value that the task before this one in its chain returned, read by the return annotation.
+
+        Raises InvalidCall for the first task of a chain, and outside of chains.
+        """
+        outbox: Any = self.outbox
+        return outbox.previous_of(self)
 
     @property
     def lost(self) -> bool:

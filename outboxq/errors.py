@@ -123,6 +123,14 @@ class StepsUnavailable(ConfigurationError):
     """The database has no table of steps yet, or the worker's role may not use it. The task is given back; no attempt is used."""
 
 
+class BatchNotFound(OutboxqError, LookupError):
+    """There is no batch or chain with this id."""
+
+
+class BatchClosed(OutboxqError):
+    """The batch takes no more tasks: it has completed or is being cancelled; nothing was written."""
+
+
 class ScheduleNotFound(OutboxqError, LookupError):
     """There is no schedule of this name."""
 

@@ -11,6 +11,7 @@ from uuid import UUID
 import click
 
 from ..model import TERMINAL, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
+from ..model.batches import is_batch
 from .console import short, table
 from .database import front_end
 from .events import HANDLER_LOG, HEAD, PAYLOAD, SPARE, brief, lines, record_of, wait_of
@@ -93,7 +94,9 @@ def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEv
         "priority": found.priority,
         "key": found.partition_key,
         "topic": found.topic,
-        "pipeline": None if is_alone else str(found.pipeline_execution_id),
+        ("batch" if is_batch(found.pipeline_execution_id) else "pipeline"): (
+            None if is_alone else str(found.pipeline_execution_id)
+        ),
         "created": _moment(found.created_at),
         "due": _moment(now.due_at),
         "due because": due_because(found, history),

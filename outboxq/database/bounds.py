@@ -62,6 +62,11 @@ _CHECKS = {
         "overlap": "overlap = 'allow' OR overlap = 'queue' OR overlap = 'skip'",
         "catch_up": "catch_up_limit >= 1 AND (catch_up = 'none' OR catch_up = 'latest' OR catch_up = 'all')",
     },
+    "task_batches": {
+        "kind": "kind = 'batch' OR kind = 'chain'",
+        "on_failed": "on_failed = 'continue' OR on_failed = 'wait' OR on_failed = 'cancel'",
+        "counts": "size >= 0 AND stage >= 0",
+    },
 }
 """The CHECKs of both databases."""
 _SQLITE_CHECKS = {
@@ -103,5 +108,10 @@ _SQLITE_CHECKS = {
     "task_metrics": {**_sqlite_ids("id"), **_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
     "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_ready_at")},
     "maintenance_jobs": {**_sqlite_instants("due_at", "done_at")},
+    "task_batches": {
+        **_sqlite_ids("id"),
+        **_sqlite_texts("name", "then_tasks"),
+        **_sqlite_instants("cancel_requested_at", "created_at", "updated_at", "completed_at"),
+    },
 }
 """The CHECKs that PostgreSQL's types replace: one for each column, because SQLite evaluates those of changed columns only."""

@@ -76,6 +76,10 @@ class EventType(StrEnum):
     """An emit without a subscriber; it belongs to no task."""
     SKIPPED = "schedule_skipped"
     """Ticks of a schedule that were missed and are not caught up; it belongs to no task."""
+    BATCH_CREATED = "batch_created"
+    """A batch or a chain was made; it belongs to no task, and its `pipeline_execution_id` is the batch."""
+    BATCH_COMPLETED = "batch_completed"
+    """The last task of a batch has ended, and what follows was enqueued; it belongs to no task."""
 
 
 STATUS_AFTER: Mapping[EventType, TaskStatus] = {

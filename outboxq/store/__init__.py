@@ -31,6 +31,7 @@ from . import (
     unknown_tasks,
 )
 from .arguments import queue_names
+from .batches import Batches, Member
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
 from .counts import Count
@@ -81,6 +82,7 @@ __all__ = [
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "Member",
     "MetricPoint",
     "Metrics",
     "NewStep",
@@ -198,6 +200,7 @@ class Store(Claiming):
     subscriptions = cached_property(Subscriptions)
     dead_letters = cached_property(DeadLetters)
     queues = cached_property(Queues)
+    batches = cached_property(Batches)
     log = cached_property(EventLog)
     workers = cached_property(Workers)
     sleeping_workers = cached_property(SleepingWorkers)

@@ -19,6 +19,7 @@ from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
 from .arguments import positive
+from .batches import Batches
 from .rights import lacks
 from .tasks import now as moment
 from .time_partitions import TimePartitions
@@ -75,7 +76,8 @@ def prune(
 ) -> int:
     """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
 
-    Ticks of schedules go with the tasks that they became, and steps with their tasks. Each batch is a transaction of its own; with `using`, all are the
+    Ticks of schedules go with the tasks that they became, steps with their tasks, and batches once their tasks have gone. Each
+    batch of deletions is a transaction of its own; with `using`, all are the
     caller's. Tasks that are locked, or whose key is locked, are passed over. An unfinished task keeps its row and its events whatever its age. Events of no task (an emit without
     subscribers, skipped ticks) go when they are as old. `dry_run` only counts. `stop` is asked before each batch,
     and `on_progress` is called after each, with the number of tasks deleted so far.
@@ -115,6 +117,7 @@ def prune(
         deleted = _delete(store, given, using, stop, deleted, further=further, on_progress=done)
     for rows in further:
         _delete_further(store, rows, {"from_id": _NIL, "to_id": last, "limit": _MOST_FURTHER}, using, stop)
+    Batches(store).prune(before, stop, using=using)
     return deleted
 
 

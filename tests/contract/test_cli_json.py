@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 
 from outboxq.cli import main
 from outboxq.model import EventType, Outcome
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import NewStep
 
@@ -97,6 +98,9 @@ SAMPLES: dict[str, Sequence[str]] = {
     "queue resume": ("mail",),
     "queue limit": ("mail", "--concurrency", "3", "--rate", "9/1m"),
     "queue order": ("mail", "oldest"),
+    "batch list": (),
+    "batch show": ("{batch}",),
+    "batch cancel": ("{batch}", "--yes"),
     "schedule list": (),
     "schedule show": ("nightly", "--show-args"),
     "schedule next": ("every 15m", "-n", "2"),
@@ -148,6 +152,9 @@ def tasks_of(database) -> dict[str, str]:
         new = NewSchedule(name=name, task_name="tests.work", rule="30 2 * * *", args="{}")
         database.store.schedules.put(new)
     database.store.schedules.trigger("nightly")
+    batch = NewBatch(id=new_batch_id(), name="may")
+    database.store.batches.create(batch)
+    found["batch"] = str(batch.id)
     database.store.workers.register(uuid4(), label="host:7", concurrency=8, task_names=["tests.work"])
     return found
 

@@ -11,6 +11,7 @@ import pytest
 
 from outboxq.cli import main
 from outboxq.model import EventType, OnConflict, Outcome, TaskStatus
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.replay import replay
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import NewStep
@@ -20,6 +21,7 @@ from tests.contract.test_events import Walk
 
 NEVER = "9000-01-01T00:00:00.000000+00:00"
 OTHER = uuid4().hex
+BATCH = new_batch_id()
 
 
 def with_idempotency_key(database):
@@ -81,6 +83,13 @@ def planted(database):
     """A tick that is due in a minute."""
     database.frozen.schedules.put(NewSchedule(name="nightly", task_name="tests.work", rule="every 60"))
     return database.frozen.schedules.ticks("nightly")[0].task_id
+
+
+def in_a_batch(database):
+    database.frozen.batches.create(NewBatch(id=BATCH))
+    task_id = database.add(pipeline_execution_id=BATCH).id
+    database.frozen.batches.close(BATCH)
+    return task_id
 
 
 @dataclass(frozen=True)
@@ -186,6 +195,7 @@ CASES = [
         repaired=False,
     ),
     Case("pipeline_differs_from_events", completed, change(f"pipeline_execution_id = '{OTHER}'"), repaired=False),
+    Case("batch_counts_differ", in_a_batch, ["UPDATE task_batches SET size = 2;"], (str(BATCH),)),
     Case("tick_without_task", None, [f"INSERT INTO schedule_ticks VALUES ('nightly', '{NOW}', '{{id}}')"]),
     Case("tick_differs_from_task", planted, change(f"tick = '{NOW}'", "schedule_ticks"), repaired=False),
     Case("tick_differs_from_task", planted, change("schedule = 'another'", "schedule_ticks"), repaired=False),

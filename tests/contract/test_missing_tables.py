@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from outboxq import Outbox, SchemaOutOfDate
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.subscriptions import NewEvent, Subscription
@@ -55,7 +56,7 @@ READS_NO_TABLE = {
     "sleeping_workers", "table_sizes", "time_partitions",
 }  # fmt: skip
 """What a store has besides: what its verbs go by; `unit` is the user's own transaction, `time_partitions` has none to make, and `table_sizes` none to measure."""
-TASK, WORKER = uuid7(), uuid4()
+TASK, WORKER, BATCH = uuid7(), uuid4(), NewBatch(id=new_batch_id())
 NIGHTLY = NewSchedule(name="nightly", task_name="tests.work", rule="30 2 * * *")
 WAITING: Any = SimpleNamespace(id=TASK, status=TaskStatus.READY, queue="mail")
 
@@ -160,6 +161,16 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         ([Subscription(topic="order.paid", task_name="books", parameter="order", queue="mail")],),
         {},
     ),
+    "batches.cancel": ((BATCH.id,), {}),
+    "batches.cancel_requested": ((), {}),
+    "batches.close": ((BATCH.id,), {}),
+    "batches.create": ((BATCH,), {}),
+    "batches.get": ((BATCH.id,), {}),
+    "batches.list": ((), {}),
+    "batches.members": ((BATCH.id,), {}),
+    "batches.named": (([TASK],), {}),
+    "batches.prune": ((NOW, lambda: False), {}),
+    "batches.statuses": ((BATCH.id,), {}),
     "cancel_all": ((), {}),
     "change_mark": ((), {}),
     "health": ((), {}),

@@ -23,6 +23,7 @@ from outboxq.database.revisions import REVISION
 from outboxq.database.tables import metadata
 from outboxq.errors import InvalidArgument, SchemaOutOfDate, UnsupportedDatabase
 from outboxq.model import TERMINAL, EventType, NewTask, OnDeadLetter, TaskStatus
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.periods import Every, Period, first_id, moment_of, periods
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import NewStep, Store
@@ -288,6 +289,21 @@ def test_a_tasks_whole_life(partitioned):
     store.recover()
     assert store.get(skewed).status is TaskStatus.READY
     assert store.verify() == []
+
+
+def test_the_ends_of_batches_are_counted_in_each_partition(partitioned):
+    """The trigger is the parent's, so that each partition has it: those of the layout, and those that are made later."""
+    migrations.partition(partitioned.url, ahead=8)
+    later = layout(partitioned)[-1]
+    batch = NewBatch(id=new_batch_id(), then=(NewTask(id=uuid7(), task_name="tests.then", args="{}"),))
+    partitioned.frozen.batches.create(batch)
+    for task_id in (uuid7(), made_in(later)):
+        partitioned.add(id=task_id, pipeline_execution_id=batch.id)
+    partitioned.frozen.batches.close(batch.id)
+    for claim in partitioned.claim(2):
+        partitioned.frozen.complete(claim)
+    assert partitioned.store.batches.get(batch.id).completed == 2
+    assert [claim.id for claim in partitioned.claim()] == [batch.then[0].id]
 
 
 def test_an_id_and_the_claims_and_ends_of_a_token_are_unique_still(partitioned):

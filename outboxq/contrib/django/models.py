@@ -233,6 +233,22 @@ def _key_of(row: models.Model) -> str:
     return str(row.pk)
 
 
+class BatchChange(ReadOnlyModel):
+    """A row of `task_batch_changes`: what an open transaction changes of a batch."""
+
+    id = models.BigAutoField(primary_key=True)
+    batch_id = models.UUIDField()
+    added = models.IntegerField()
+    completed = models.IntegerField()
+    failed = models.IntegerField()
+    cancelled = models.IntegerField()
+    closes = models.BooleanField()
+    changed_at = InstantField()
+
+    Meta = _meta("task_batch_changes")
+
+
+Batch = _derived("Batch", tables.task_batches, "view")
 IdempotencyKey = _derived("IdempotencyKey", tables.idempotency_keys)
 MaintenanceJob = _derived("MaintenanceJob", tables.maintenance_jobs)
 PartitionClaim = _derived("PartitionClaim", tables.partition_claims)

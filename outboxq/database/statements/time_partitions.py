@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import (
     ARRAY,
     BigInteger,
+    Boolean,
     ColumnElement,
     Delete,
     FromClause,
@@ -264,6 +265,15 @@ def privileges(relation: ColumnElement[Any]) -> Select[Any]:
     )
 
 
+def triggers(relation: ColumnElement[Any]) -> Select[Any]:
+    """Select the name of each trigger of a table, and the statement that creates it."""
+    return (
+        select(_trigger.c.tgname.label("name"), func.pg_get_triggerdef(_trigger.c.oid).label("statement"))
+        .where(_trigger.c.tgrelid == relation, ~_trigger.c.tgisinternal)
+        .order_by(_trigger.c.tgname)
+    )
+
+
 def owner(relation: ColumnElement[Any]) -> Select[Any]:
     """Select the owner and the schema of a table."""
     return (
@@ -280,6 +290,14 @@ _class = table(
     schema="pg_catalog",
 )
 _inherits = table("pg_inherits", column("inhrelid"), column("inhparent"), schema="pg_catalog")
+_trigger = table(
+    "pg_trigger",
+    column("oid"),
+    column("tgrelid"),
+    column("tgname", Text),
+    column("tgisinternal", Boolean),
+    schema="pg_catalog",
+)
 _namespace = table("pg_namespace", column("oid"), column("nspname"), schema="pg_catalog")
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound, UnknownTask
 from ...model import TERMINAL, EventType, TaskExecution, TaskStatus
+from ...model.batches import is_batch
 from ...model.redaction import redacted
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...model.steps import Step
@@ -84,6 +85,7 @@ def _shown(request: PageRequest, detail: TaskDetail) -> View:
         "why": why,
         "offers": offers(request, why.cures, with_final=True),
         "actions": actions,
+        "in_batch": is_batch(task.pipeline_execution_id),
         "next_due": _next_due(detail),
         "retry_wait": _retry_wait(detail),
         "policy": _policy(request, task),

@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 from outboxq import Outbox
 from outboxq.database.tables import task_schedules
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome
+from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
 from outboxq.model.handler_log import LogLine
 from outboxq.model.progress import Progress
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
@@ -53,6 +54,8 @@ class Filling:
     """The id of one task for each story, such as `retried` or `behind_held_key`."""
     workers: dict[str, UUID] = field(default_factory=dict)
     """The ids of the workers: `old` and `new` are alive and of two versions, `silent` has not been seen for a minute."""
+    batches: dict[str, UUID] = field(default_factory=dict)
+    """The id of a batch for each policy."""
     running: list[Claim] = field(default_factory=list)
     """The claims of the two live workers."""
 
@@ -150,9 +153,19 @@ def fill(engine: Engine, *, now: datetime | None = None) -> Filling:
     _keys(writer)
     _limits(writer)
     _waiting(writer)
+    _batches(writer)
     fill_statistics(engine, writer.now)
     writer.at(timedelta(0))
     return writer.filling
+
+
+def _batches(writer: Writer) -> None:
+    """One batch that is open, and one that has completed; neither has tasks."""
+    for name, on_failed in (("imports of May", OnFailed.WAIT), ("imports of April", OnFailed.CONTINUE)):
+        batch = NewBatch(id=new_batch_id(), name=name, on_failed=on_failed)
+        writer.store.batches.create(batch)
+        writer.filling.batches[on_failed.value] = batch.id
+    writer.store.batches.close(batch.id)
 
 
 def _workers(writer: Writer) -> None:
