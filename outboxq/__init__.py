@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     from .context import TaskContext as TaskContext
     from .database.engine import configure_sqlite as configure_sqlite
     from .errors import (
+        BatchClosed as BatchClosed,
+        BatchNotFound as BatchNotFound,
         ConfigurationError as ConfigurationError,
         DuplicateTask as DuplicateTask,
         FileUnusable as FileUnusable,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         ReadOnly as ReadOnly,
         ScheduleNotFound as ScheduleNotFound,
         SchemaOutOfDate as SchemaOutOfDate,
+        StepRefused as StepRefused,
+        StepsUnavailable as StepsUnavailable,
         TaskCancelled as TaskCancelled,
         TaskFailed as TaskFailed,
         TaskNotFound as TaskNotFound,
@@ -57,6 +61,11 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     from .model.replay import (
         TaskState as TaskState,  # returned by Store.log.state_at()
     )
+    from .model.batches import (
+        Batch as Batch,  # returned by Store.batches.get()
+        BatchStatus as BatchStatus,  # to compare with Batch.status
+        OnFailed as OnFailed,  # for on_failed=, if a string is not enough
+    )
     from .model.subscriptions import (
         Emitted as Emitted,  # returned by Outbox.emit()
         Subscription as Subscription,  # argument of Store.subscriptions.replace(), for a consumer without a declared task
@@ -81,6 +90,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         Violation as Violation,  # returned by Store.verify()
     )
     from .task import Task as Task
+    from .task.calls import TaskCall as TaskCall  # returned by Task.call(), for annotations
     from .worker.distributor import (
         PostgresDistributor as PostgresDistributor,
         SqliteDistributor as SqliteDistributor,
@@ -94,9 +104,9 @@ _NAMES = {
     "worker.distributor": "PostgresDistributor SqliteDistributor WorkDistributor create_work_distributor",
     "database.engine": "configure_sqlite",
     "errors": (
-        "ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
-        "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied ReadOnly ScheduleNotFound SchemaOutOfDate TaskCancelled "
-        "TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
+        "BatchClosed BatchNotFound ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
+        "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied ReadOnly ScheduleNotFound SchemaOutOfDate StepRefused "
+        "StepsUnavailable TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",
     "model.replay": "TaskState",
@@ -108,8 +118,10 @@ _NAMES = {
     "outbox": "Outbox",
     "retry": "RetryPolicy",
     "store": "Attempt DeadLetter Explanation LiveWorker QueueSettings Reason Statistics Store TailCursor Violation",
+    "model.batches": "Batch BatchStatus OnFailed",
     "model.subscriptions": "Emitted Subscription",
     "task": "Task",
+    "task.calls": "TaskCall",
     "worker.worker": "Worker",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 from uuid import UUID
 
-from .errors import InvalidTarget
+from .errors import InvalidCall, InvalidTarget, StepRefused
 from .model import Cancel, Claim, Retry, Snooze
+from .model.batches import is_batch
 from .model.handler_log import HandlerLog
 from .model.headers import NO_HEADERS, headers_of_json
 from .model.log_fields import fields_of
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
 
+    from .task.batches import RunningBatch
+
 log = logging.getLogger("outboxq.worker")
+R = TypeVar("R")
 
 
 class UnitOfWork(Protocol):
@@ -51,6 +56,21 @@ class UnitOfWork(Protocol):
 
     def abandon(self) -> None:
         """Free what its end must not wait for. Called in another thread, when the handler runs on and its attempt was ended."""
+
+
+class StepRunner(Protocol):
+    """The part of a worker that runs the steps of handlers."""
+
+    def run(
+        self,
+        context: TaskContext,
+        name: str,
+        call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]],
+        *,
+        transactional: bool,
+    ) -> Any: ...
+
+    def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None: ...
 
 
 class TaskContext:
@@ -110,6 +130,12 @@ class TaskContext:
         """The progress that the handler reported last."""
         self.handler_log: HandlerLog | None = None
         """The lines that the handler logged; None: they are not kept."""
+        self.thread: int | None = None
+        """The thread in which the handler runs."""
+        self.step_runner: StepRunner | None = None
+        """The part of the worker that runs the steps; None outside of one."""
+        self.steps: Any = None
+        """The steps of this handler, as far as that part knows them; None before the first one."""
         self._stopping = stopping
 
     @property
@@ -156,6 +182,32 @@ class TaskContext:
             text = "%s: its tick is read as %s: %s"
             log.warning(text, self.claim, moment, error, extra=fields_of(self.claim))
             return moment.astimezone(UTC)
+
+    @property
+    def batch_id(self) -> UUID | None:
+        """The id of the batch or chain of this task; None: it is in none."""
+        return self.pipeline_execution_id if is_batch(self.pipeline_execution_id) else None
+
+    @cached_property
+    def batch(self) -> RunningBatch:
+        """The batch or chain of this task: its counts, its results, and ``task.using(ctx.batch)``, which adds to it.
+
+        Raises InvalidCall for a task that is in none; `batch_id` is None then.
+        """
+        if self.batch_id is None:
+            raise InvalidCall(f"task {self.task_id} ({self.task_name}) is in no batch and no chain")
+        outbox: Any = self.outbox
+        found: RunningBatch = outbox.batch_of(self)
+        return found
+
+    @property
+    def previous(self) -> Any:
+        """The value that the task before this one in its chain returned, read by the return annotation.
+
+        Raises InvalidCall for the first task of a chain, and outside of chains.
+        """
+        outbox: Any = self.outbox
+        return outbox.previous_of(self)
 
     @property
     def lost(self) -> bool:
@@ -248,16 +300,64 @@ class TaskContext:
         """End this attempt and run again after `delay`, at least one second; no attempt is used."""
         raise Snooze(delay)
 
+    def step(
+        self, name: str, function: Callable[..., R], /, *args: Any, transactional: bool = False, **kwargs: Any
+    ) -> R:
+        """Call the function once in the task's life, and return its result: the stored one if it was called before.
+
+        A result is stored as JSON under the step's name, and read by the function's return annotation. Once it is stored, the
+        function is not called again: neither by a retry, nor after a crash, a snooze, a deployment or a redrive. If the function
+        raises, nothing is stored, and the next attempt calls it again. A function whose first parameter is annotated with
+        TaskContext gets this context.
+
+        With `transactional`, what the function writes by `ctx.session` or `ctx.connection` (in Django by the ORM, in Flask by
+        `db.session`) and its result are one commit, so the effect happens exactly once. Without it, the function is called again
+        if the process dies between its end and the commit of the result.
+
+        Raises StepRefused in a task that is transactional itself, inside another step, in another thread than the handler's, for
+        a name that has been used in this run, for the step after the 1,000th, and for a result that is no JSON or larger than
+        256 KiB. Raises LeaseLost if another worker may have the task: then nothing is stored. Raises StepsUnavailable where the
+        schema is older than steps: the worker then gives the task back.
+        """
+        return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]
+
+    def sleep(self, name: str, delay: timedelta | float) -> None:
+        """Have the task sleep for `delay` (a timedelta or seconds) once in its life; no thread waits and no attempt is used.
+
+        The first call stores the end of the sleep under the name, and ends this attempt. The task runs again from its beginning
+        at that time, and this call then returns at once. A crash, a retry or a redrive neither lengthens nor repeats the sleep.
+        Raises what `step` raises.
+        """
+        self._steps_by("sleep").sleep(self, name, delay)
+
+    def _steps_by(self, method: str) -> StepRunner:
+        """Return the runner of the steps. Raises StepRefused where no handler runs."""
+        if self.has_ended:
+            raise StepRefused(f"ctx.{method}() was called after the handler of {self.task_name} had ended")
+        if self.step_runner is None:
+            raise StepRefused(f"ctx.{method}() needs the worker that runs the task, and this context belongs to none")
+        return self.step_runner
+
     def _joined(self) -> UnitOfWork:
         if self.unit is None:
             raise InvalidTarget(
-                f"task {self.task_name} has no transaction of its own; declare it with transactional=True, or pass a session to using()"
+                f"task {self.task_name} has no transaction of its own; declare it with transactional=True, call ctx.step(…, "
+                "transactional=True), or pass a session to using()"
             )
         return self.unit
 
 
 class Leave(Snooze):
     """A snooze because the worker stops: the task is due at once, for another worker."""
+
+
+class Asleep(Snooze):
+    """The snooze of a task that sleeps until a stored moment."""
+
+    def __init__(self, name: str, until: datetime) -> None:
+        super().__init__(0)
+        self.name = name
+        self.until = until
 
 
 current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=None)

@@ -34,6 +34,7 @@ from .retry import RetryPolicy
 from .store import Store
 from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
+from .task.batches import BatchedTasks
 from .task.bulk import BULK, bulk_task
 from .task.origin import Origin
 from .task.periodic import PeriodicTasks
@@ -49,7 +50,7 @@ _LEFT_OUT: Any = object()
 """Stands for an argument that was not given, where None is a mistake."""
 
 
-class Outbox(AwaitedResults, PeriodicTasks):
+class Outbox(AwaitedResults, BatchedTasks, PeriodicTasks):
     """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
 
     def __init__(

@@ -107,6 +107,42 @@ MUTANTS = (
         ("tests/unit/test_supervisor.py",),
     ),
     Mutant(
+        "a worker that has lost its claim still writes the results of steps",
+        "outboxq/database/statements/steps.py",
+        (("_lease.lease_token == _lease_token, _lease.worker_id == worker_id)", "True)"),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
+        "the steps of a task are read only after a failed attempt",
+        "outboxq/worker/steps.py",
+        (("if claim.lease_token > 1:", "if claim.attempt > 1:"),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
+        "a transactional step is stored in a transaction of its own",
+        "outboxq/worker/steps.py",
+        (("if self._complete(claim, new, unit.target) is None:", "if self._complete(claim, new) is None:"),),
+        ("tests/contract/test_steps.py", "tests/faults/test_steps.py"),
+    ),
+    Mutant(
+        "a step whose COMMIT was not answered is taken for undone",
+        "outboxq/store/steps.py",
+        (("            return target.run(statements.written, given) or None\n", "            return None\n"),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
+        "a sleep begins again with each run",
+        "outboxq/worker/steps.py",
+        (("until > self._until_answered(context, self.own.now)", "until"),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
+        "a rewind leaves the steps after the first one",
+        "outboxq/database/statements/steps.py",
+        (("_step.number >= _number)", "_step.number == _number)"),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
         "the name of a queue controls the terminal as the head of a table",
         "outboxq/cli/console.py",
         (('plain(f"{name} UTC" if is_time else name)', '(f"{name} UTC" if is_time else name)'),),
@@ -1714,7 +1750,7 @@ MUTANTS = (
     Mutant(
         "a prune takes ticks along whose tasks stay",
         "outboxq/database/statements/retention.py",
-        (("tick < _to_id, task.is_(None))", "tick < _to_id)"),),
+        (("owner < _to_id, task.is_(None))", "owner < _to_id)"),),
         ("tests/contract/test_schedules.py",),
     ),
     Mutant(

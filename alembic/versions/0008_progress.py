@@ -8,7 +8,7 @@ from alembic import op
 from outboxq.migrations import admit_from
 
 revision = "0008"
-down_revision = "0005"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 

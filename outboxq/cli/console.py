@@ -13,7 +13,15 @@ from uuid import UUID
 
 import click
 
-from ..errors import AmbiguousTask, NotPermitted, OutboxqError, ScheduleNotFound, SchemaOutOfDate, TaskNotFound
+from ..errors import (
+    AmbiguousTask,
+    BatchNotFound,
+    NotPermitted,
+    OutboxqError,
+    ScheduleNotFound,
+    SchemaOutOfDate,
+    TaskNotFound,
+)
 from ..model import LONGEST, forks
 from .groups import EXIT_INTERRUPTED, Group
 
@@ -32,6 +40,7 @@ EXIT_PERMISSION = 77
 _EXIT_CODES = {
     NotPermitted: EXIT_PERMISSION,
     TaskNotFound: EXIT_NOT_FOUND,
+    BatchNotFound: EXIT_NOT_FOUND,
     ScheduleNotFound: EXIT_NOT_FOUND,
     AmbiguousTask: EXIT_USAGE,
 }

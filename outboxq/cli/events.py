@@ -17,7 +17,7 @@ PAYLOAD: Final = ("args", "result")
 """Fields of a task that are shown on request only."""
 HANDLER_LOG: Final = ("log", "log_omitted")
 """Fields of the handler log. It stands beside its attempt, in `task show`, and not in the history."""
-_NAMED = ("reason", "priority", "recovery_attempts", "expires_at", "policy_error")
+_NAMED = ("step", "reason", "priority", "recovery_attempts", "expires_at", "policy_error")
 """Details of an event that are written with their names. The error has a column of its own."""
 
 

@@ -11,10 +11,14 @@ from uuid import UUID
 import click
 
 from ..model import TERMINAL, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
+from ..model.batches import is_batch
 from .console import short, table
 from .database import front_end
 from .events import HANDLER_LOG, HEAD, PAYLOAD, SPARE, brief, lines, record_of, wait_of
 from .output import merged, wants_json, write_json
+from .steps import HEAD as STEPS
+from .steps import SPARE as SPARE_OF_STEPS
+from .steps import cells, records
 
 if TYPE_CHECKING:
     from ..store import Explanation, Store
@@ -40,6 +44,7 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
     """
     found = store.get(task_id)
     now, attempts, history = store.explain(found.id), store.attempts(found.id), store.history(found.id)
+    steps = store.steps.list(found.id)
     if wants_json():
         hidden = () if show_args else PAYLOAD
         beside = (*(() if traceback else ("traceback",)), *(() if handler_log else HANDLER_LOG))
@@ -47,6 +52,7 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
             "due_because": due_because(found, history),
             "explanation": explained(now, "task show"),
             "attempts": [merged(one, without=beside) for one in attempts],
+            "steps": records(steps, show_results=show_args),
             "history": [record_of(one, show_args=show_args, traceback=traceback) for one in history],
         }
         write_json(merged(found, {"due_at": now.due_at}, more, without=hidden))
@@ -56,6 +62,10 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
         known |= {"arguments": found.args, "result": found.result}
     table(("id", str(found.id)), [(name, value) for name, value in known.items() if value is not None])
     _print_attempts(attempts, traceback=traceback)
+    if steps:
+        click.echo()
+        head = (*STEPS, "result") if show_args else STEPS
+        table(head, cells(steps, show_results=show_args), spare=SPARE_OF_STEPS)
     logged = [one for one in attempts if one.log]
     for one in logged if handler_log else logged[-1:]:
         _print_log(one, whole=handler_log)
@@ -84,7 +94,9 @@ def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEv
         "priority": found.priority,
         "key": found.partition_key,
         "topic": found.topic,
-        "pipeline": None if is_alone else str(found.pipeline_execution_id),
+        ("batch" if is_batch(found.pipeline_execution_id) else "pipeline"): (
+            None if is_alone else str(found.pipeline_execution_id)
+        ),
         "created": _moment(found.created_at),
         "due": _moment(now.due_at),
         "due because": due_because(found, history),
@@ -109,6 +121,8 @@ def due_because(found: TaskExecution, history: Iterable[ExecutionEvent]) -> str 
     clause = _CAUSES.get(causes[-1].event_type) if causes else None
     if wait is None or clause is None:
         return None
+    if (sleep := causes[-1].event_data.get("step")) is not None:
+        return f"it sleeps for {brief(wait)}, in {sleep}"
     return clause.format(wait=brief(wait), attempt=causes[-1].event_data.get("attempt"))
 
 

@@ -22,6 +22,7 @@ from .filters import OF_TASKS, TASK_ID, check_choice, filtered, in_words, take_k
 from .groups import Group
 from .output import merged, show, tell
 from .progress import progress
+from .steps import rerun, steps
 from .task_history import history, reschedule, state_at
 from .task_report import explained, report
 
@@ -72,7 +73,7 @@ def list_(
     rows = []
     for one in found:
         outlook = ahead.get(one.id)
-        due, reason = (None, None) if outlook is None else (outlook.due_at, outlook.reason.replace("_", " "))
+        due, reason = (None, None) if outlook is None else (outlook.due_at, outlook.reason.words)
         identity = (one.id, one.task_name, one.queue, one.status, reason, one.attempt)
         rows.append((*identity, one.created_at, due, one.last_error))
     head = ("id", "task", "queue", "status", "reason", "attempt", "created", "due", "last error")
@@ -252,5 +253,5 @@ def priority(store: Store, task_id: str, value: int) -> None:
     tell(sentence, {"id": found, "priority": value, "changed": changed})
 
 
-for _command in (history, state_at, reschedule):
+for _command in (history, state_at, reschedule, steps, rerun):
     task.add_command(_command)

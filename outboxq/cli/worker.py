@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import shlex
@@ -23,6 +22,7 @@ from ..model.forks import CAN_FORK
 from ..worker.options import LAST_PORT, Isolation, WorkerSettings
 from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
+from .garbage import leave_uncollected
 from .logs import LiveHandler, LogFormat, configure, open_closed_streams, show_live_line
 from .metrics_ports import ensure_free, port_of
 from .reloading import watch_files
@@ -309,14 +309,6 @@ def serve(
                 code = supervisor.run()
         sys.exit(code)
     sys.exit(_run(find, handler, lifeline, upgrade=upgrade, burst=burst, **options))
-
-
-def leave_uncollected() -> None:
-    """Exempt all objects that exist now from garbage collection. They live until the process ends, yet Python would look through
-    them again and again while tasks come and go, which took a third of a busy worker's CPU.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _parsed(url: str) -> URL:

@@ -68,10 +68,18 @@ class EventType(StrEnum):
     """A dead letter was redriven: it runs again, from its first attempt."""
     RESCHEDULED = "task_rescheduled"
     """A user gave a waiting task another due time or priority."""
+    STEP_COMPLETED = "step_completed"
+    """A step of a running task has its result, or a sleep has begun."""
+    REWOUND = "task_rewound"
+    """A user had the results of some steps deleted, so that these steps run again."""
     UNROUTED = "event_unrouted"
     """An emit without a subscriber; it belongs to no task."""
     SKIPPED = "schedule_skipped"
     """Ticks of a schedule that were missed and are not caught up; it belongs to no task."""
+    BATCH_CREATED = "batch_created"
+    """A batch or a chain was made; it belongs to no task, and its `pipeline_execution_id` is the batch."""
+    BATCH_COMPLETED = "batch_completed"
+    """The last task of a batch has ended, and what follows was enqueued; it belongs to no task."""
 
 
 STATUS_AFTER: Mapping[EventType, TaskStatus] = {
@@ -91,7 +99,7 @@ STATUS_AFTER: Mapping[EventType, TaskStatus] = {
     EventType.REQUEUED: TaskStatus.READY,
     EventType.RESCHEDULED: TaskStatus.READY,
 }
-"""The status after each transition. Types that are missing here change none: a cancel request, an unrouted emit, skipped ticks, a later release's."""
+"""The status after each transition. Types that are missing here change none: a cancel request, steps, an unrouted emit, skipped ticks, a later release's."""
 
 ENDS_CLAIM = frozenset(
     {

@@ -31,6 +31,7 @@ from . import (
     unknown_tasks,
 )
 from .arguments import queue_names
+from .batches import Batches, Member
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
 from .counts import Count
@@ -54,6 +55,7 @@ from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Statistics, UnknownName
+from .steps import NewStep, Steps, Written
 from .system import PartitionSize, System
 from .table_sizes import TableSize
 from .task_detail import TaskDetail
@@ -80,8 +82,10 @@ __all__ = [
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "Member",
     "MetricPoint",
     "Metrics",
+    "NewStep",
     "Outlook",
     "Overview",
     "PartitionSize",
@@ -108,6 +112,7 @@ __all__ = [
     "UnknownName",
     "UnknownRun",
     "Violation",
+    "Written",
     "check",
     "check_schedule",
     "check_subscription",
@@ -195,10 +200,12 @@ class Store(Claiming):
     subscriptions = cached_property(Subscriptions)
     dead_letters = cached_property(DeadLetters)
     queues = cached_property(Queues)
+    batches = cached_property(Batches)
     log = cached_property(EventLog)
     workers = cached_property(Workers)
     sleeping_workers = cached_property(SleepingWorkers)
     schedules = cached_property(Schedules)
+    steps = cached_property(Steps)
     time_partitions = cached_property(TimePartitions)
     metrics = cached_property(Metrics)
     samples = cached_property(Samples)

@@ -5,19 +5,20 @@ restart.
 from __future__ import annotations
 
 from ..database.privileges import Role
-from ..database.statements import metrics, progress, schedules, workers
+from ..database.statements import metrics, progress, schedules, steps, workers
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from .transactions import Transactions
 
-SCHEDULES, STATISTICS, PROCESSES, PROGRESS = "0002", "0003", "0005", "0008"
-"""The revisions that brought the tables of schedules, those of statistics, and the columns for a worker's process and for the
-progress of a task.
+SCHEDULES, STATISTICS, PROCESSES, STEPS, PROGRESS = "0002", "0003", "0005", "0006", "0008"
+"""The revisions that brought the tables of schedules, those of statistics, the columns for a worker's process, the table of steps,
+and the columns for the progress of a task.
 """
 _PROBES: dict[str, Builder] = {
     SCHEDULES: schedules.has_table,
     STATISTICS: metrics.is_there,
     PROCESSES: workers.has_description,
+    STEPS: steps.has_table,
     PROGRESS: progress.has_columns,
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from ..database.column_types import UnreadableInstant
@@ -64,6 +64,29 @@ class Reason(StrEnum):
     """Nothing prevents the task from starting."""
     INCONSISTENT = "inconsistent"
     """The tables disagree about the task; see `verify`."""
+
+    @property
+    def words(self) -> str:
+        """The reason in a few words, for a list of tasks. `Store.explain` has the whole sentence."""
+        return _REASON_WORDS.get(self, str(self))
+
+
+_REASON_WORDS: Final[Mapping[Reason, str]] = {
+    Reason.CANCEL_REQUESTED: "asked to stop",
+    Reason.LEASE_ENDED: "its lease ended",
+    Reason.WORKER_SILENT: "its worker is silent",
+    Reason.RETRY_LATER: "waits for its retry",
+    Reason.QUEUE_PAUSED: "queue paused",
+    Reason.KEY_HELD: "a dead letter holds its key",
+    Reason.KEY_RUNNING: "another of its key runs",
+    Reason.KEY_WAITING: "behind another of its key",
+    Reason.CONCURRENCY_LIMIT: "concurrency limit",
+    Reason.RATE_LIMIT: "rate limit",
+    Reason.NO_WORKER: "no worker on its queue",
+    Reason.TOPIC_UNWANTED: "no worker takes its topic",
+    Reason.TASK_UNKNOWN: "no worker knows it",
+    Reason.INCONSISTENT: "see outboxq verify",
+}
 
 
 @dataclass(frozen=True, slots=True)

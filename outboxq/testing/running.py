@@ -29,6 +29,7 @@ from ..worker.handler_log import keeping
 from ..worker.leases import ActiveClaim, ClaimState, Leases
 from ..worker.task_runner import TaskRunner
 from .enqueued import arguments_of
+from .steps import HarnessSteps
 from .transaction import TestTransaction
 
 _FAILURES = {EventType.FAILED, EventType.RETRY_SCHEDULED}
@@ -53,6 +54,8 @@ class TaskRun:
     """The progress that the handler reported last."""
     log: tuple[LogLine, ...] = field(default=(), repr=False)
     """The last lines that the handler logged, at INFO and above, as far as its loggers let them pass."""
+    steps: Mapping[str, Any] = field(default_factory=dict)
+    """The results of its steps by name, as the handler got them in this run, in that order."""
 
     @property
     def is_failure(self) -> bool:
@@ -85,8 +88,9 @@ class InlineRunner:
         transaction: TestTransaction | None,
         *,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        steps: Mapping[str, Any] | None = None,
     ) -> None:
-        """Prepare the runner; `context` is entered around each handler and its hooks."""
+        """Prepare the runner; `context` is entered around each handler and its hooks. `steps` are results given beforehand."""
         self._tasks = outbox.tasks
         self._store = store
         self._transaction = transaction
@@ -103,6 +107,14 @@ class InlineRunner:
             integration=self._integration,
             on_failpoint=ignore_failpoint,
             hooks=self._hooks,
+        )
+        self._steps = self._runner.steps = HarnessSteps(
+            store=store,
+            own=store,
+            integration=self._integration,
+            leases=self._leases,
+            on_failpoint=ignore_failpoint,
+            given=steps or {},
         )
 
     def run(self, claim: Claim) -> TaskRun:
@@ -123,6 +135,7 @@ class InlineRunner:
         """Run a task without a row. The writes of a transactional task stay if it completes."""
         claim = _claim(task, args, now)
         context = context_of(claim, task, threading.Event(), keeps_log=True)
+        context.step_runner, self._steps.in_memory = self._steps, True
         began = time.monotonic()
         with self._guard(), keeping(), nullcontext() if self._hooks is None else self._hooks.handling(context):
             with self._integration.around_handler(context):
@@ -167,6 +180,7 @@ class InlineRunner:
             error=error,
             progress=None if outcome is None else progress_of(outcome.data.get("progress")),
             log=() if outcome is None else log_of(outcome.data),
+            steps=dict(self._steps.results),
         )
 
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from ..context import Leave, TaskContext, current
-from ..errors import ConfigurationError, PayloadError, UnreadableArguments
+from ..context import Asleep, Leave, TaskContext, current
+from ..errors import ConfigurationError, PayloadError, StepRefused, StepsUnavailable, UnreadableArguments
 from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskTimeout
 from ..model.handler_log import HandlerLog
 from ..payload.parameters import dump_result, sanitize
-from ..task import Task
+from ..task import Task, takes_context
 from .timeouts import TimeLimit
 
 _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
 SHORTEST_SNOOZE = timedelta(seconds=1)
 """The shortest delay of a Snooze. A handler that asked to run again at once, each time, would make hundreds of events a second."""
+_UNAVAILABLE = timedelta(seconds=15)
+"""The delay of a task whose steps the database cannot store yet."""
 _LONGEST = timedelta(days=3650)  # what is added to a clock must stay a date
 
 
@@ -46,6 +49,7 @@ def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None 
     SystemExit, KeyboardInterrupt and the like end this attempt as any error does; they do not end the worker.
     """
     context.began = time.monotonic()
+    context.thread = threading.get_ident()
     token = current.set(context)
     try:
         return with_notes(_run(task, context, limit), context)
@@ -54,6 +58,26 @@ def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None 
     finally:
         context.ended = time.monotonic()
         current.reset(token)
+
+
+def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], context: TaskContext) -> Any:
+    """Call the function of a step, and return what it returns. The first parameter gets the context if it is annotated so.
+
+    A Snooze, Cancel or Retry that is returned is raised: it is meant for the handler.
+    """
+    function, args, kwargs = call
+    result = function(context, *args, **kwargs) if wants_context(function) else function(*args, **kwargs)
+    if isinstance(result, Snooze | Cancel | Retry):
+        raise result
+    return result
+
+
+def wants_context(function: Callable[..., Any]) -> bool:
+    """Return whether the function takes the context first. One whose signature is not known does not."""
+    try:
+        return takes_context(function)
+    except (ValueError, TypeError, AttributeError):
+        return False
 
 
 def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> Outcome:
@@ -128,6 +152,13 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
             # The handler did its work, and would do it again: a retry cannot help, silence would lose the result.
             return _failed_for_good(context, error)
         return Outcome(claim=claim, event_type=EventType.COMPLETED, result=stored)
+    except Asleep as request:
+        data = {"step": request.name}
+        return Outcome(claim=claim, event_type=EventType.SNOOZED, available_at=request.until, data=data)
+    except StepsUnavailable as error:
+        return released(claim, str(error), delay=_UNAVAILABLE)
+    except StepRefused as error:  # another attempt would be refused too, after it has called the same functions again
+        return _failed_for_good(context, error)
     except Snooze as request:
         least = timedelta(0) if isinstance(request, Leave) else SHORTEST_SNOOZE
         return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=_bounded_delay(max(request.delay, least)))

@@ -28,6 +28,7 @@ from .handler_log import KeeperPlace
 from .leases import ActiveClaim, ClaimState, Leases
 from .log_lines import EndLog
 from .meter import Meter
+from .steps import Steps
 from .timeouts import TimeLimit, Timeouts
 
 log = logging.getLogger("outboxq.worker")
@@ -67,6 +68,15 @@ class TaskRunner:
     """The time between a timeout and the end of an attempt that goes on all the same. None: this process ends no such attempt."""
     on_kill: Callable[[ActiveClaim, int], object] = lambda _active, _thread: None
     """Called with an attempt that was ended although its handler still runs, and with the ident of that thread."""
+
+    def __post_init__(self) -> None:
+        self.steps = Steps(
+            store=self.store,
+            own=self.own,
+            integration=self.integration,
+            leases=self.leases,
+            on_failpoint=self.on_failpoint,
+        )
 
     def run(self, active: ActiveClaim) -> None:
         """Run one claim. Unless the completer gets its outcome, the claim is dropped here: else heartbeats would keep it for ever.
@@ -127,6 +137,7 @@ class TaskRunner:
         claim, context, outcome, has_run = active.claim, active.context, None, False
         late_error: Exception | None = None
         task, began = self.tasks.get(claim.task_name), time.monotonic()
+        context.step_runner = self.steps
         if self.keeper is not None:
             self.keeper.take()  # each time, because logging may have been configured since
         limit = self._limit(active, task)

@@ -180,6 +180,7 @@ class Worker:
             on_thread_failure=fails,
         )
         self._registration = self._services.registration
+        self._completer.on_member_failed = self._services.batches.expect
 
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. A second signal, SIGQUIT, or the drain timeout gives

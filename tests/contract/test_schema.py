@@ -52,6 +52,7 @@ OTHERS = {
     "sleeping_workers",
     "task_metrics",
     "task_schedules",
+    "task_steps",
     "task_subscriptions",
     "workers",
     "outboxq_alembic_version",

@@ -233,6 +233,22 @@ def _key_of(row: models.Model) -> str:
     return str(row.pk)
 
 
+class BatchChange(ReadOnlyModel):
+    """A row of `task_batch_changes`: what an open transaction changes of a batch."""
+
+    id = models.BigAutoField(primary_key=True)
+    batch_id = models.UUIDField()
+    added = models.IntegerField()
+    completed = models.IntegerField()
+    failed = models.IntegerField()
+    cancelled = models.IntegerField()
+    closes = models.BooleanField()
+    changed_at = InstantField()
+
+    Meta = _meta("task_batch_changes")
+
+
+Batch = _derived("Batch", tables.task_batches, "view")
 IdempotencyKey = _derived("IdempotencyKey", tables.idempotency_keys)
 MaintenanceJob = _derived("MaintenanceJob", tables.maintenance_jobs)
 PartitionClaim = _derived("PartitionClaim", tables.partition_claims)
@@ -242,4 +258,5 @@ SleepingWorker = _derived("SleepingWorker", tables.sleeping_workers)
 TaskLease = _derived("TaskLease", tables.task_leases, deferred=("progress", "progress_note"))
 TaskMetric = _derived("TaskMetric", tables.task_metrics)
 TaskSchedule = _derived("TaskSchedule", tables.task_schedules, "view", "change")
+TaskStep = _derived("TaskStep", tables.task_steps)
 TaskSubscription = _derived("TaskSubscription", tables.task_subscriptions)

@@ -255,6 +255,10 @@ class Dialect(ABC):
         """Return whether the database says that its file is damaged, or is no database."""
         return False
 
+    def count_batches_at_once(self) -> str | None:
+        """Return the message that has the open transaction count the ends of batches at once, not at its commit; None: it does."""
+        return None
+
     def version(self, raw: Any) -> int | None:  # noqa: ARG002
         """Return a number that differs once another connection has committed; None: the database has none."""
         return None

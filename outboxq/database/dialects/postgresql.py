@@ -39,6 +39,10 @@ class PostgresDialect(PsycopgDriver, Dialect):
             for position, key in enumerate(columns)
         }
 
+    def count_batches_at_once(self) -> str | None:
+        schema = "" if self.schema is None else f"{self.compiler.identifier_preparer.quote(self.schema)}."
+        return f"SET CONSTRAINTS {schema}task_batch_changes_count IMMEDIATE"
+
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
 

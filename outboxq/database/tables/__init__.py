@@ -4,12 +4,15 @@ Statements name them without a schema, which is added when a statement is compil
 """
 
 # `as` makes a name public to type checkers.
+from .batches import task_batch_changes as task_batch_changes
+from .batches import task_batches as task_batches
 from .metadata import metadata as metadata
 from .schedules import schedule_ticks as schedule_ticks
 from .schedules import task_schedules as task_schedules
 from .statistics import maintenance_jobs as maintenance_jobs
 from .statistics import queue_samples as queue_samples
 from .statistics import task_metrics as task_metrics
+from .steps import task_steps as task_steps
 from .tasks import VERSION_TABLE as VERSION_TABLE
 from .tasks import dead_letters as dead_letters
 from .tasks import execution_events as execution_events

@@ -31,14 +31,7 @@ from ...model import EventType
 from .. import bounds
 from ..column_types import Attempts, BigId, BoundedInstant, Instant, Number, Recoveries, Seconds, Status, Xid8
 from ..typed_table import TypedColumns, typed_table
-from .metadata import metadata
-
-# Small tables whose rows are inserted and deleted all the time: vacuum early, by count and not by share, at full speed.
-_AGGRESSIVE_VACUUM = {
-    "autovacuum_vacuum_scale_factor": 0,
-    "autovacuum_vacuum_threshold": 5000,
-    "autovacuum_vacuum_cost_delay": 0,
-}
+from .metadata import AGGRESSIVE_VACUUM, metadata
 
 
 def _partial_index(name: str, *columns: ColumnElement[Any], where: ColumnElement[bool], unique: bool = False) -> None:
@@ -123,7 +116,7 @@ task_outbox = typed_table(
     TaskOutboxColumns,
     *bounds.of("task_outbox"),
     sqlite_autoincrement=True,
-    storage=_AGGRESSIVE_VACUUM,
+    storage=AGGRESSIVE_VACUUM,
 )
 
 _entry = task_outbox.c
@@ -164,7 +157,7 @@ task_leases = typed_table(
     metadata,
     TaskLeasesColumns,
     *bounds.of("task_leases"),
-    storage={"fillfactor": 50, **_AGGRESSIVE_VACUUM},
+    storage={"fillfactor": 50, **AGGRESSIVE_VACUUM},
 )
 
 
@@ -249,7 +242,7 @@ partition_claims = typed_table(
     metadata,
     PartitionClaimsColumns,
     UniqueConstraint("task_execution_id"),  # an end frees its key through this index, and a task holds at most one key
-    storage=_AGGRESSIVE_VACUUM,
+    storage=AGGRESSIVE_VACUUM,
 )
 
 
@@ -322,5 +315,5 @@ sleeping_workers = typed_table(
     metadata,
     SleepingWorkersColumns,
     Index("ix_sleeping_workers_queue", "queue"),
-    storage={"fillfactor": 50, **_AGGRESSIVE_VACUUM},
+    storage={"fillfactor": 50, **AGGRESSIVE_VACUUM},
 )

@@ -160,8 +160,20 @@ def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
             return "Taken back: the worker had not extended its lease"
         case EventType.RESCHEDULED:
             return f"Given the priority {data['priority']}" if data.get("priority") is not None else "Made due"
+        case EventType.STEP_COMPLETED | EventType.REWOUND | EventType.SNOOZED if step := _text(data, "step"):
+            return _words_of_step(event, step)
         case kind:
             return _PHRASES.get(kind, str(kind))
+
+
+def _words_of_step(event: ExecutionEvent, step: str) -> str:
+    match event.event_type:
+        case EventType.REWOUND:
+            return f"Rewound: its steps from {step} on run again"
+        case EventType.SNOOZED:
+            return f"Put off by its sleep {step}"
+        case _:
+            return f"Sleep {step} begun" if event.event_data.get("due_at") else f"Step {step} completed"
 
 
 _PHRASES: Final[Mapping[str, str]] = {

@@ -19,11 +19,12 @@ from sqlalchemy import Engine
 from outboxq import Outbox
 from outboxq.database.tables import task_schedules
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome
+from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
 from outboxq.model.handler_log import LogLine
 from outboxq.model.progress import Progress
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
-from outboxq.store import Store
+from outboxq.store import NewStep, Store
 from tests.integrations.dashboard.filled_statistics import fill_statistics
 from tests.integrations.dashboard.shop import BOOK, CHARGE, EXPORT, KNOWN, LETTER, PARCEL, RECEIPT, id_at
 
@@ -53,6 +54,8 @@ class Filling:
     """The id of one task for each story, such as `retried` or `behind_held_key`."""
     workers: dict[str, UUID] = field(default_factory=dict)
     """The ids of the workers: `old` and `new` are alive and of two versions, `silent` has not been seen for a minute."""
+    batches: dict[str, UUID] = field(default_factory=dict)
+    """The id of a batch for each policy."""
     running: list[Claim] = field(default_factory=list)
     """The claims of the two live workers."""
 
@@ -150,9 +153,19 @@ def fill(engine: Engine, *, now: datetime | None = None) -> Filling:
     _keys(writer)
     _limits(writer)
     _waiting(writer)
+    _batches(writer)
     fill_statistics(engine, writer.now)
     writer.at(timedelta(0))
     return writer.filling
+
+
+def _batches(writer: Writer) -> None:
+    """One batch that is open, and one that has completed; neither has tasks."""
+    for name, on_failed in (("imports of May", OnFailed.WAIT), ("imports of April", OnFailed.CONTINUE)):
+        batch = NewBatch(id=new_batch_id(), name=name, on_failed=on_failed)
+        writer.store.batches.create(batch)
+        writer.filling.batches[on_failed.value] = batch.id
+    writer.store.batches.close(batch.id)
 
 
 def _workers(writer: Writer) -> None:
@@ -228,6 +241,10 @@ def _completed(writer: Writer) -> None:
         writer.at(minutes * MINUTE)
         (claim,) = writer.claim("old", "default")
         writer.at(minutes * MINUTE - 2 * SECOND)
+        if attempt == 1:
+            made = '{"pdf": "s3://letters/4711.pdf", "token": "sk-live-2"}'
+            writer.store.steps.complete(claim, NewStep(name="render: letter", number=1, result=made, milliseconds=412))
+            writer.store.steps.complete(claim, NewStep(name="wait for the post", number=2, delay=MINUTE))
         if attempt < 2:
             message = f"[Errno 111] Connection refused (mail.example, attempt {attempt + 1})"
             retry = {"kind": EventType.RETRY_SCHEDULED, "delay": 3 * MINUTE}

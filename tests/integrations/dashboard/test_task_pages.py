@@ -13,6 +13,7 @@ from outboxq.database.revisions import OLDEST_SCHEMA
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.progress import Progress
 from outboxq.model.uuid7 import uuid7
+from outboxq.store import NewStep
 from outboxq.web import application
 from outboxq.web.pages import failures
 from outboxq.web.pages.tasks import _ROWS
@@ -354,3 +355,41 @@ def test_an_end_tells_how_far_the_handler_had_come(stage):
     logged(stage, progress={"fraction": 0.4, "note": "12 of 30"})
     assert "Failed; attempt 2 follows on" in stage.page(task_id).text
     assert "Reached 40 %: 12 of 30" in stage.page(task_id).text
+
+
+# --- steps
+
+
+def stepped(stage):
+    """A task that has completed one step and sleeps."""
+    task_id = stage.add()
+    claim = stage.claim()
+    made = '{"charge": 7, "token": "sk-live-9"}'
+    stage.store.steps.complete(claim, NewStep(name="charge <b>", number=1, result=made, milliseconds=12))
+    due_at = stage.store.steps.complete(claim, NewStep(name="a fortnight", number=2, delay=timedelta(days=14))).due_at
+    outcome = Outcome(claim=claim, event_type=EventType.SNOOZED, available_at=due_at, data={"step": "a fortnight"})
+    stage.store.finish([outcome])
+    return task_id
+
+
+def test_a_tasks_page_shows_its_steps(stage):
+    visitor = Visitor(application(stage.outbox, show_arguments=True))
+    text = visitor.go(f"/tasks/{stepped(stage)}").text
+    for part in (
+        "charge <b>",
+        '"charge": 7',
+        "Sleeps until",
+        "Put off by its sleep a fortnight",
+        "Step charge <b> completed",
+    ):
+        assert part in text
+    assert "sk-live-9" not in text
+    assert "task rerun" in text
+
+
+def test_results_of_steps_are_hidden_with_the_arguments(stage):
+    visitor = Visitor(application(stage.outbox))
+    text = visitor.go(f"/tasks/{stepped(stage)}").text
+    assert "charge <b>" in text
+    assert '"charge": 7' not in text
+    assert "Steps" not in visitor.go(f"/tasks/{stage.add()}").text
