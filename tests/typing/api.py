@@ -78,7 +78,7 @@ def declared_with_context(ctx: TaskContext, order_id: int) -> UUID:
 def without_arguments() -> None: ...
 
 
-@outbox.task(queue="ledger", transactional=True, timeout=timedelta(minutes=5))
+@outbox.task(queue="ledger", transactional=True, timeout=timedelta(minutes=5), timeout_action="kill")
 def transactional(ctx: TaskContext, order_id: int) -> str:
     assert_type(ctx.connection, Connection)
     assert_type(ctx.session, Session)
