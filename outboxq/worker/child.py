@@ -149,6 +149,9 @@ class ChildProcess:
         self._sending = threading.Lock()
         """Held while something is sent, and while the context changes: no notes may follow an answer."""
         self._has_job = threading.Event()
+        self._telling = threading.Lock()
+        self._news: News | None = None
+        """The newest news of the job that runs or comes next."""
         self._is_known = threading.Event()
         self._is_over = threading.Event()
         """Set when this process is about to end."""
@@ -203,6 +206,7 @@ class ChildProcess:
             while True:
                 message: ToChild = self._connection.recv()
                 if isinstance(message, Job):
+                    self._apply(message.news)
                     self._jobs.put(message)
                 elif isinstance(message, News):
                     self._apply(message)
@@ -229,10 +233,15 @@ class ChildProcess:
                 known = context, notes
 
     def _apply(self, news: News) -> None:
-        if news.is_stopping:
-            self._stopping.set()
-        if (context := self._context) is None:
-            return
+        """Keep the news, and tell the handler. They may come before it has begun."""
+        with self._telling:
+            self._news = news
+            if news.is_stopping:
+                self._stopping.set()
+            if (context := self._context) is not None:
+                self._tell(context, news)
+
+    def _tell(self, context: TaskContext, news: News) -> None:
         if context.deadline != float("inf"):
             context.deadline = news.deadline
         context.cancel_requested = news.cancel_requested
@@ -243,9 +252,10 @@ class ChildProcess:
         context = context_of(job.claim, task, self._stopping, keeps_log=keeps_log)
         [active] = runner.leases.hold([context], sent=job.sent)
         active.warned_late = True  # the worker does
-        self._context = context
+        with self._telling:
+            self._tell(context, self._news or job.news)
+            self._context = context
         self._has_job.set()
-        self._apply(job.news)
         outcome = runner.outcome_of(active)
         return Answer(
             outcome=None if outcome is None else packed(outcome),

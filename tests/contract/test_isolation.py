@@ -7,12 +7,14 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
 from outboxq import Cancel, EventType, Hook, InvalidArgument, Outbox, RetryPolicy, Snooze, TaskContext, TaskStatus
+from outboxq.worker.child import Job, News
 from tests.waiting import until
 
 NEVER = RetryPolicy.never()
@@ -122,6 +124,26 @@ def test_the_handler_learns_what_the_worker_learns(outbox, tmp_path):
         until(lambda: outbox.store.get(released.id).status is TaskStatus.RUNNING)
     assert outbox.store.get(released.id).status is TaskStatus.READY
     assert outbox.store.history(released.id)[-1].event_type is EventType.SNOOZED
+
+
+def test_news_that_come_before_the_handler_begins_reach_it(outbox):
+    """A thread takes what the worker says while the main thread is still on its way to the handler."""
+
+    @outbox.task(name="heed")
+    def heed() -> None: ...
+
+    heed.using(outbox).enqueue()
+    worker, known = outbox.worker(isolation="process"), []
+    [claim] = outbox.store.claim_ready_task(1, worker_id=worker.id)
+    child = worker._handlers._children.server._serve.__self__
+    runner = child._runner()
+    runner.outcome_of = lambda active: known.append(active.context.cancel_requested)
+    news = News(deadline=time.monotonic() + 60, was_lost=False, cancel_requested=False, is_stopping=False)
+    child._apply(news)
+    child._apply(replace(news, cancel_requested=True))
+    child._run(runner, Job(claim=claim, sent=time.monotonic(), news=news))
+    assert known == [True]
+    outbox.store.release(claim)
 
 
 def test_a_child_that_dies_is_a_failed_attempt_that_names_its_signal(outbox, caplog):
