@@ -99,6 +99,12 @@ MUTANTS = (
         ("tests/contract/test_handler_log.py",),
     ),
     Mutant(
+        "a worker does not hear what a handler in its child reports",
+        "outboxq/worker/child.py",
+        (("                    self._connection.send(notes)\n", "                    pass\n"),),
+        ("tests/contract/test_handler_log.py",),
+    ),
+    Mutant(
         "a task that is given back loses what it logged",
         "outboxq/worker/handback.py",
         (("with_notes(released(one.claim, STOPPED), one.context)", "released(one.claim, STOPPED)"),),
