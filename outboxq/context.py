@@ -14,6 +14,7 @@ from uuid import UUID
 from .errors import InvalidTarget
 from .model import Cancel, Claim, Retry, Snooze
 from .model.headers import NO_HEADERS, headers_of_json
+from .model.keys import concurrency_key_of
 from .model.log_fields import fields_of
 from .model.schedules import SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER, tick_of
 
@@ -71,7 +72,9 @@ class TaskContext:
         """The queue in which the task waited."""
         self.topic: Final[str | None] = claim.topic
         """The topic of the emitted event that this task handles; None: it was enqueued by itself."""
-        self.partition_key: Final[str | None] = claim.partition_key
+        self.concurrency_key: Final[str | None] = concurrency_key_of(claim.partition_key)
+        """The key of which so many tasks run at once as the queue's limit per key says; None: it has none."""
+        self.partition_key: Final[str | None] = claim.partition_key if self.concurrency_key is None else None
         """The key whose tasks run one at a time, in their order; None: the task waits for no other."""
         self.attempt: Final[int] = claim.attempt
         """The number of this attempt, from 1; only retries raise it."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from types import EllipsisType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -79,15 +79,31 @@ def resume(store: Store, name: str) -> None:
     metavar="NUMBER/SPAN",
     help="Maximum number of starts in a time span, e.g. 100/1m. `none` removes the limit.",
 )
+@click.option(
+    "--per-key",
+    "rate_per_key",
+    callback=_rate,
+    metavar="NUMBER/SPAN",
+    help="Maximum number of starts of each key in a time span, e.g. 5/1m. `none` removes the limit.",
+)
+@click.option(
+    "--concurrency-per-key",
+    callback=_concurrency,
+    metavar="NUMBER",
+    help="Maximum number of tasks of each concurrency key that run at once. `none`: one.",
+)
 @database_options
-def limit(store: Store, name: str, concurrency: int | EllipsisType | None, rate: Rate) -> None:
-    """Set the concurrency and rate limits of a queue.
+def limit(store: Store, name: str, **limits: Any) -> None:
+    """Set the concurrency and rate limits of a queue, and those of each of its keys.
 
-    An option that is left out keeps its value. Running tasks are not stopped.
+    An option that is left out keeps its value. Running tasks are not stopped. Workers of a release that does not know limits
+    per key claim nothing of a queue that has one.
     """
-    if concurrency is ... and rate is ...:
-        raise click.UsageError("give --concurrency, --rate, or both; none removes a limit")
-    _change(store, name, lambda: store.queues.limit(name, concurrency=concurrency, rate=rate))
+    if all(value is ... for value in limits.values()):
+        raise click.UsageError(
+            "give --concurrency, --rate, --per-key, --concurrency-per-key, or some of them; none removes a limit"
+        )
+    _change(store, name, lambda: store.queues.limit(name, **limits))
 
 
 @queue.command()

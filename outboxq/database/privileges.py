@@ -204,6 +204,7 @@ _FEATURES = {
 }
 _SCHEDULES = ("schedule_ticks", "task_schedules")
 _STATISTICS = ("queue_samples", "task_metrics")
+_KEY_LIMITS = ("key_limits", "key_rates")
 _ADDED = {
     "0002": {
         Role.WORKER: (  # to plant
@@ -223,6 +224,11 @@ _ADDED = {
         ),
         Role.VIEWER: tuple(right for name in _STATISTICS for right in _on(name, "SELECT")),
         Role.OPERATOR: tuple(right for name in (*_STATISTICS, "maintenance_jobs") for right in _on(name, _EVERYTHING)),
+    },
+    "0009": {
+        Role.WORKER: (*_on("key_limits", "SELECT"), *_on("key_rates", _EVERYTHING)),
+        Role.VIEWER: tuple(right for name in _KEY_LIMITS for right in _on(name, "SELECT")),
+        Role.OPERATOR: tuple(right for name in _KEY_LIMITS for right in _on(name, _EVERYTHING)),
     },
 }
 """The privileges for what each revision brought, by the role that needs them."""

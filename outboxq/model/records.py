@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
+from .keys import concurrency_key_of
 from .options import TaskOptions, duration
 
 if TYPE_CHECKING:
@@ -156,6 +157,8 @@ class NewTask(TaskOptions):
     """One JSON object of texts; None: it has no headers."""
     partition_key: str | None = None
     """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: the task waits for no other."""
+    concurrency_key: str | None = None
+    """Of the tasks of one queue and key, so many run at once as the queue's limit per key says, in no order; without one, one."""
     topic: str | None = None
     """Topic of the emitted event that the task handles; None: it was enqueued by itself."""
     expires_at: datetime | None = None
@@ -252,6 +255,11 @@ class Claim:
         return f"task {self.id} ({self.task_name})"
 
     @property
+    def concurrency_key(self) -> str | None:
+        """The key whose running tasks are limited in number; None: it has none."""
+        return concurrency_key_of(self.partition_key)
+
+    @property
     def waits_since(self) -> datetime | None:
         """The moment at which it was there and due; None: not known."""
         due = self.available_at
@@ -289,6 +297,7 @@ class TaskExecution:
     queue: str
     topic: str | None
     partition_key: str | None
+    """The key as the tables have it: a concurrency key stands behind `concurrency:`."""
     position: int
     priority: int
     args: str = field(repr=False)
@@ -313,6 +322,11 @@ class TaskExecution:
     updated_at: datetime
     last_error: str | None = field(repr=False)
     result: str | None = field(repr=False)
+
+    @property
+    def concurrency_key(self) -> str | None:
+        """The key whose running tasks are limited in number; None for a task with a partition key, and for one without a key."""
+        return concurrency_key_of(self.partition_key)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

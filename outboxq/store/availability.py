@@ -5,28 +5,31 @@ restart.
 from __future__ import annotations
 
 from ..database.privileges import Role
-from ..database.statements import metrics, schedules, workers
+from ..database.statements import key_limits, metrics, schedules, workers
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from .transactions import Transactions
 
-SCHEDULES, STATISTICS, PROCESSES = "0002", "0003", "0005"
-"""The revisions that brought the tables of schedules, those of statistics, and the columns for a worker's process."""
+SCHEDULES, STATISTICS, PROCESSES, KEY_LIMITS = "0002", "0003", "0005", "0009"
+"""The revisions that brought the tables of schedules, those of statistics, the columns for a worker's process, and the tables
+of limits per key.
+"""
 _PROBES: dict[str, Builder] = {
     SCHEDULES: schedules.has_table,
     STATISTICS: metrics.is_there,
     PROCESSES: workers.has_description,
+    KEY_LIMITS: key_limits.is_there,
 }
 
 
-def can_read(store: Transactions, target: Target, revision: str) -> bool:
-    """Return whether the schema has what this revision brought, and a viewer's rights on it are there."""
-    known = (revision, Role.VIEWER)
+def can_read(store: Transactions, target: Target, revision: str, role: Role = Role.VIEWER) -> bool:
+    """Return whether the schema has what this revision brought, and the rights on it are there that such a role needs."""
+    known = (revision, role)
     if known not in store.rights.usable:
         if not target.run(_PROBES[revision]):
             store.ensure_schema(target)
             return False
-        if store.rights.lacking_for(revision, Role.VIEWER, target) is not None:
+        if store.rights.lacking_for(revision, role, target) is not None:
             return False
         store.rights.usable.add(known)
     return True

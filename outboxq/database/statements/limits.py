@@ -9,8 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, Text, Update, and_, bindparam, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Integer,
+    Select,
+    Text,
+    Update,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
+from ...model.keys import CONCURRENCY_KEY_PREFIX
 from ..column_types import Instant
 from ..tables import queue_settings, task_leases
 from .grammar import Grammar
@@ -50,6 +65,21 @@ def any_limited() -> ColumnElement[bool]:
     """Return a condition: some queue has a limit, so its tasks need another kind of claim."""
     mine = queue_settings.alias("mine")
     return select(mine.c.queue).where(has_limit(mine)).limit(1).scalar_subquery().is_not(None)
+
+
+def any_by_key() -> ColumnElement[bool]:
+    """Return a condition: some queue limits its keys (`key_limits.py`). Its own concurrency limit is 0 here."""
+    mine = queue_settings.alias("by_key")
+    found = select(mine.c.queue).where(mine.c.concurrency_limit == literal_column("0")).limit(1)
+    return found.scalar_subquery().is_not(None)
+
+
+def is_concurrency_key(key: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return a condition: the stored key is a concurrency key. NULL without a key."""
+    length = literal_column(str(len(CONCURRENCY_KEY_PREFIX)), Integer)
+    return func.substr(key, literal_column("1", Integer), length, type_=Text) == literal_column(
+        f"'{CONCURRENCY_KEY_PREFIX}'", Text
+    )
 
 
 def has_limit(settings: FromClause) -> ColumnElement[bool]:

@@ -4,6 +4,8 @@ Statements name them without a schema, which is added when a statement is compil
 """
 
 # `as` makes a name public to type checkers.
+from .key_limits import key_limits as key_limits
+from .key_limits import key_rates as key_rates
 from .metadata import metadata as metadata
 from .schedules import schedule_ticks as schedule_ticks
 from .schedules import task_schedules as task_schedules
