@@ -94,7 +94,7 @@ def resume(store: Store, name: str) -> None:
 )
 @database_options
 def limit(store: Store, name: str, **limits: Any) -> None:
-    """Set the concurrency and rate limits of a queue, and those of each of its keys.
+    """Limit a queue, and each of its keys.
 
     An option that is left out keeps its value. Running tasks are not stopped. Workers of a release that does not know limits
     per key claim nothing of a queue that has one.

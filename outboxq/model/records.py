@@ -158,7 +158,7 @@ class NewTask(TaskOptions):
     partition_key: str | None = None
     """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: the task waits for no other."""
     concurrency_key: str | None = None
-    """Of the tasks of one queue and key, so many run at once as the queue's limit per key says, in no order; without one, one."""
+    """So many tasks of one queue and key run at once as the queue's limit per key says, in no order; without a limit, one."""
     topic: str | None = None
     """Topic of the emitted event that the task handles; None: it was enqueued by itself."""
     expires_at: datetime | None = None

@@ -20,6 +20,7 @@ from ..errors import TaskNotFound
 from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
+from .key_limits import KeyState, states_of
 from .tasks import event_of, execution_of
 from .transactions import Transactions
 from .unknown_tasks import releases_as_unknown
@@ -53,6 +54,10 @@ class Reason(StrEnum):
     KEY_RUNNING = "key_running"
     KEY_WAITING = "key_waiting"
     """An earlier task of the same partition key comes first."""
+    KEY_LIMIT = "key_limit"
+    """The concurrency key runs as many tasks as it may."""
+    KEY_RATE = "key_rate"
+    """The key has used up its starts."""
     CONCURRENCY_LIMIT = "concurrency_limit"
     RATE_LIMIT = "rate_limit"
     NO_WORKER = "no_worker"
@@ -100,20 +105,20 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
         found = target.run(tasks.get, values)
         if not found:
             raise TaskNotFound(f"there is no task {task_id}")
-        return explanation_of(target, execution_of(found[0]), now)
+        return explanation_of(store, target, execution_of(found[0]), now)
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT)
 
 
-def explanation_of(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+def explanation_of(store: Transactions, target: Target, task: TaskExecution, now: datetime) -> Explanation:
     """Return why the task does not run, as `explain` does."""
-    why, origin = _state(target, task, now), origin_of(task.headers)
+    why, origin = _state(store, target, task, now), origin_of(task.headers)
     return why if origin is None else replace(why, sentence=f"{why.sentence}; {origin}")
 
 
-def _state(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+def _state(store: Transactions, target: Target, task: TaskExecution, now: datetime) -> Explanation:
     if task.status is TaskStatus.READY:
-        return _waiting(target, task, now)
+        return _waiting(store, target, task, now)
     if task.status is TaskStatus.RUNNING:
         return _running(target, task, now)
     history = target.run(tasks.history, {"task_id": task.id})
@@ -190,20 +195,29 @@ def silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | N
     return silent if silent.total_seconds() > task.lease_seconds * _OVERDUE else None
 
 
-def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+def _waiting(store: Transactions, target: Target, task: TaskExecution, now: datetime) -> Explanation:
     """Try the rules in their order; the first that speaks is the reason."""
     values = {"now": now, "task_id": task.id, "queue": task.queue, "partition_key": task.partition_key}
     if not (entry := target.run(explaining.entry, values)):
         return _inconsistent("it is Ready, but not in the outbox")
     settings = next(iter(target.run(explaining.settings, values)), {})
+    state = None
+    if settings.get("concurrency_limit") == 0:
+        state = states_of(store, target, [(task.queue, task.partition_key)]).get((task.queue, task.partition_key))
     due, values = entry[0]["available_at"], {**values, **entry[0], "entry_id": entry[0]["id"]}
     found = (
         expired(task, now)
         or _given_back(target, task, due, now)
         or not_yet(task, due, now)
         or closed(task.queue, settings, now)
-        or _behind(target, task, values)
-        or limited(task.queue, settings, now, lambda: int(target.run(limits.running, values)[0]["tasks"]))
+        or (None if runs_in_no_order(task, state) else _behind(target, task, values))
+        or limited_key(task, state, now)
+        or limited(
+            task.queue,
+            with_own_limit(settings, state),
+            now,
+            lambda: int(target.run(limits.running, values)[0]["tasks"]),
+        )
     )
     if found is None:
         workers = live_workers(target, now)
@@ -250,7 +264,7 @@ def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> E
     """Its key is another's, or another is before it."""
     if task.partition_key is None:
         return None
-    key = f"its partition key {task.partition_key!r}"
+    key = _name_of_key(task)
     if owners := target.run(explaining.holder, values):
         other = owners[0]["task_execution_id"]
         if owners[0]["held"]:
@@ -263,6 +277,39 @@ def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> E
         sentence = f"task {other} of {key} comes first; that is due at {_at(head[0]['available_at'])}"
         return Explanation(Reason.KEY_WAITING, sentence, _of_other(other), other)
     return None
+
+
+def _name_of_key(task: TaskExecution) -> str:
+    if task.concurrency_key is not None:
+        return f"its concurrency key {task.concurrency_key!r}"
+    return f"its partition key {task.partition_key!r}"
+
+
+def runs_in_no_order(task: TaskExecution, state: KeyState | None) -> bool:
+    """Return whether the tasks of its key run beside each other: it has a concurrency key, in a queue that limits its keys."""
+    return state is not None and task.concurrency_key is not None
+
+
+def limited_key(task: TaskExecution, state: KeyState | None, now: datetime) -> Explanation | None:
+    """Return the reason if the task's key may start nothing now. `state` is that of the key; None: it is not limited."""
+    if state is None or task.partition_key is None:
+        return None
+    lift = partial(_cure, "raise the limit", "queue", "limit", task.queue)
+    most, rate = state.limits.key_concurrency, state.limits.key_rate
+    if task.concurrency_key is not None and state.running >= most:
+        sentence = f"{_name_of_key(task)} may run {most} at a time, and runs {state.running}"
+        return Explanation(Reason.KEY_LIMIT, sentence, lift("--concurrency-per-key", most + 1))
+    if rate is not None and rate.free(state.full_at, now) < 1 and state.full_at is not None:
+        following = state.full_at - timedelta(seconds=rate.seconds - rate.interval)
+        each = f"{rate.starts} in {span_of(timedelta(seconds=rate.seconds))}"
+        sentence = f"{_name_of_key(task)} may start {each}; the next may start in {span_of(following - now)}"
+        return Explanation(Reason.KEY_RATE, sentence, lift("--per-key", "none"))
+    return None
+
+
+def with_own_limit(settings: Mapping[str, Any], state: KeyState | None) -> Mapping[str, Any]:
+    """Return the settings with the concurrency limit of the queue itself, which is kept elsewhere if it limits its keys."""
+    return settings if state is None else {**settings, "concurrency_limit": state.limits.concurrency_limit}
 
 
 def limited(queue: str, settings: Mapping[str, Any], now: datetime, running: Callable[[], int]) -> Explanation | None:

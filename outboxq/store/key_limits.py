@@ -12,7 +12,7 @@ from typing import Any
 from ..database.dialects import Row
 from ..database.privileges import Role
 from ..database.statements import key_limits as statements
-from ..database.statements import partition_keys
+from ..database.statements import limits, partition_keys
 from ..database.target import Target
 from ..model import EARLIEST
 from .availability import KEY_LIMITS, can_read
@@ -56,13 +56,24 @@ class Bucket:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyLimits:
-    """What a queue allows each of its keys."""
+    """The limits of a queue that limits its keys."""
 
     queue: str
     concurrency_limit: int | None
-    """Of the whole queue."""
+    """The limit of the whole queue."""
     key_concurrency: int
     key_rate: Bucket | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyState:
+    """The state of one key of a queue that limits its keys."""
+
+    limits: KeyLimits
+    running: int
+    """Number of tasks of the concurrency key that run."""
+    full_at: datetime | None
+    """Time at which all of its starts are there again; None: they are there."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -245,8 +256,8 @@ class _Claim:
             (place.key, rate.spent(place.full_at, self.now, starts[place.key])) for place in places if starts[place.key]
         ]
         if spent:
-            self.target.run(statements.forget_full, self.values)
-            self.target.run(statements.spend, self.values, spent)
+            self.target.run(limits.forget_full, self.values)
+            self.target.run(limits.spend_of_keys, self.values, spent)
 
 
 def _in_turns(places: Iterable[_Place]) -> Iterator[tuple[_Place, int | None]]:
@@ -299,3 +310,18 @@ def limits_from(row: Row) -> KeyLimits:
         key_concurrency=row["key_concurrency"] or 1,
         key_rate=None if rate is None else Bucket(starts=rate, seconds=seconds),
     )
+
+
+def states_of(
+    store: Transactions, target: Target, keys: Iterable[tuple[str, str | None]]
+) -> dict[tuple[str, str | None], KeyState]:
+    """Return the states of these keys, each given by its queue and its name. Those of queues without limits per key are left out."""
+    names = sorted({(queue, key or "") for queue, key in keys})
+    if not names or not can_read(store, target, KEY_LIMITS):
+        return {}
+    return {
+        (row["queue"], row["partition_key"] or None): KeyState(
+            limits=limits_from(row), running=row["running"], full_at=row["full_at"]
+        )
+        for row in target.run(statements.of_keys, store.values(target), names)
+    }

@@ -193,11 +193,11 @@ class Queues:
         }
         is_limited = limits["key_concurrency"] is not None or rate is not None
         if is_limited:
-            target.run(key_limits.change, limits)
+            target.run(queues.limit_keys, limits)
         elif stored is not None:
-            target.run(key_limits.forget, limits)
+            target.run(queues.forget_key_limits, limits)
         if stored is not None and (rate, seconds) != old_rate:
-            target.run(key_limits.forget_rates, limits)
+            target.run(queues.forget_key_rates, limits)
         # Zero: no release that does not know the limits per key claims anything of the queue.
         return self._write(target, queue, {"concurrency": 0 if is_limited else limits["concurrency_limit"]})
 
@@ -217,7 +217,7 @@ def settings_from(store: Transactions, target: Target, rows: builtins.list[Row])
     """Return the settings of these rows. Limits per key are read only where a row says that there are some."""
     by_queue: dict[str, Row] = {}
     if any(row["concurrency_limit"] == 0 for row in rows) and can_read(store, target, KEY_LIMITS):
-        by_queue = {row["queue"]: row for row in target.run(key_limits.of_all)}
+        by_queue = {row["queue"]: row for row in target.run(queues.key_limits_of_all)}
     return [settings_of(row, by_queue.get(row["queue"])) for row in rows]
 
 

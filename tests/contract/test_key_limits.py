@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
+from click.testing import CliRunner
 
-from outboxq import Outbox
-from outboxq.errors import InvalidArgument
+from outboxq import Outbox, TaskContext, migrations
+from outboxq.cli import main
+from outboxq.errors import InvalidArgument, SchemaOutOfDate
 from outboxq.model import TaskStatus
+from outboxq.store import Reason, Store
 from outboxq.store.key_limits import Bucket
 from tests.contract import helpers
 
@@ -270,3 +274,103 @@ def test_a_bucket_gives_back_its_starts_one_by_one():
     full_at = bucket.spent(None, now, 3)
     free = [bucket.free(full_at, now + timedelta(seconds=second)) for second in (0, 19, 20, 40, 60, 90)]
     assert free == [0, 0, 1, 2, 3, 3]
+
+
+def explained(database, handle):
+    why = database.frozen.explain(handle.id)
+    row = database.frozen.get(handle.id)
+    assert database.frozen.outlooks([row])[row.id].reason is why.reason
+    assert database.frozen.task_detail(handle.id).explanation == why
+    return why
+
+
+def test_explain_names_the_limit_of_the_key(database):
+    database.store.queues.limit("default", concurrency_per_key=1, rate_per_key=(2, MINUTE))
+    tasks = [add(database, "ada") for _ in range(3)]
+    (claim,) = database.claim(5)
+    last = tasks[-1]
+    why = explained(database, last)
+    assert (why.reason, why.sentence) == (
+        Reason.KEY_LIMIT,
+        "its concurrency key 'ada' may run 1 at a time, and runs 1",
+    )
+    assert why.cures[0].command == ("queue", "limit", "default", "--concurrency-per-key", "2")
+    database.frozen.complete(claim)
+    (claim,) = database.claim(5)
+    database.frozen.complete(claim)
+    why = explained(database, last)
+    assert (why.reason, why.sentence) == (
+        Reason.KEY_RATE,
+        "its concurrency key 'ada' may start 2 in 1 min; the next may start in 30 s",
+    )
+    database.clock.advance(30)
+    assert explained(database, last).reason is Reason.NO_WORKER
+
+
+def test_explain_names_the_limit_of_a_queue_that_limits_its_keys(database):
+    database.store.queues.limit("default", concurrency=1, concurrency_per_key=5)
+    waiting = [add(database, "a"), database.add()]
+    (claim,) = database.claim(5)
+    other = next(task for task in waiting if task.id != claim.id)
+    why = explained(database, other)
+    assert (why.reason, why.sentence) == (
+        Reason.CONCURRENCY_LIMIT,
+        "its queue may run 1 at a time, and runs 1",
+    )
+
+
+def test_the_commands_set_and_show_limits_per_key(database):
+    def run(*words):
+        return CliRunner().invoke(main, ["queue", *words, "--url", database.url])
+
+    answer = run("limit", "mail", "--per-key", "5/1m", "--concurrency-per-key", "3")
+    assert answer.exit_code == 0, answer.output
+    assert "3 at once, 5 in 0:01:00" in answer.output
+    (shown,) = json.loads(run("list", "--json").output)
+    assert (shown["concurrency"], shown["concurrency_per_key"], shown["rate_per_key"]) == (None, 3, [5, 60.0])
+    assert "3 at once, 5 in 0:01:00" in run("show", "mail").output
+    assert run("limit", "mail", "--per-key", "none", "--concurrency-per-key", "none").exit_code == 0
+    assert database.store.queues.settings() == []
+    assert run("limit", "mail").exit_code == 2
+    assert run("limit", "mail", "--per-key", "5").exit_code == 2
+
+
+def test_on_an_older_schema_a_limit_per_key_is_refused_and_all_else_works(database):
+    migrations.downgrade(database.engine, "0005")
+    store = Store(database.engine, clock=database.clock)
+    with pytest.raises(SchemaOutOfDate, match="outboxq upgrade"):
+        store.queues.limit("mail", concurrency=3, concurrency_per_key=2)
+    assert store.queues.settings() == []
+    assert store.queues.limit("mail", concurrency=3, rate=(1, 1)).concurrency == 3
+    add(database, "a"), add(database, "a")
+    assert len(store.claim_ready_task(5, worker_id=database.worker)) == 1
+    assert store.look_ahead().due is False
+    database.run(
+        "INSERT INTO queue_settings (queue, concurrency_limit, fair, updated_at) "
+        f"VALUES ('default', 0, {'1' if database.name == 'sqlite' else 'true'}, '2030-01-01T12:00:00.000000+00:00')"
+    )
+    assert store.claim_ready_task(5, worker_id=database.worker) == []
+    assert store.look_ahead().due is False
+    migrations.upgrade(database.engine)
+
+
+def test_a_downgrade_gives_a_queue_its_own_limit_back(database):
+    database.store.queues.limit("mail", concurrency=7, concurrency_per_key=2)
+    migrations.downgrade(database.engine, "0005")
+    assert database.rows("SELECT concurrency_limit FROM queue_settings") == [(7,)]
+    migrations.upgrade(database.engine)
+    assert database.own_store().queues.settings()[0].concurrency_per_key is None
+
+
+def test_a_context_knows_the_key(database):
+    outbox = Outbox(database.engine)
+    seen = []
+
+    @outbox.task(name="tests.heard")
+    def heard(ctx: TaskContext) -> None:
+        seen.append((ctx.concurrency_key, ctx.partition_key))
+
+    heard.using(outbox, concurrency_key="ada").enqueue()
+    heard.using(outbox, partition_key="bob").enqueue()
+    assert outbox.worker(concurrency=1).run(burst=True) == 0
+    assert sorted(seen, key=str) == [("ada", None), (None, "bob")]

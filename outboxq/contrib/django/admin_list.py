@@ -56,6 +56,8 @@ _WORDS: Mapping[Reason, str] = {
     Reason.KEY_HELD: "a dead letter holds its key",
     Reason.KEY_RUNNING: "another of its key runs",
     Reason.KEY_WAITING: "behind another of its key",
+    Reason.KEY_LIMIT: "limit of its key",
+    Reason.KEY_RATE: "rate of its key",
     Reason.CONCURRENCY_LIMIT: "concurrency limit",
     Reason.RATE_LIMIT: "rate limit",
     Reason.NO_WORKER: "no worker on its queue",

@@ -21,7 +21,6 @@ from sqlalchemy import (
     CTE,
     BigInteger,
     ColumnElement,
-    Delete,
     FromClause,
     Integer,
     Select,
@@ -38,21 +37,18 @@ from sqlalchemy import (
     or_,
     select,
     true,
-    tuple_,
 )
 
 from ..column_types import Instant
 from ..tables import key_limits, key_rates, partition_claims, queue_settings, task_executions, task_leases, task_outbox
 from . import limits, partition_keys
 from .claim import claim, limit, taken, wanted
-from .grammar import Columns, Grammar, Relations, Statement, Transition, insert_values
+from .grammar import Grammar, Relations, Statement, Transition
 
 HORIZON = 1000
 """The largest number of entries, or of keys, that one look reads."""
 _NEAR = literal_column("1000", Integer)
 """Number of entries of one key that are read to find due ones. Those behind are found by `oldest`."""
-_FULL_AGAIN = literal_column("100", Integer)
-"""Number of full buckets that one claim deletes."""
 _HORIZON = literal_column(str(HORIZON), Integer)
 _one: Any = literal_column("1", Integer)
 _queue = bindparam("queue", type_=Text, required=True)
@@ -75,53 +71,27 @@ def of_queue(_: Grammar) -> Select[Any]:
     return select(key_limits).where(_mine.queue == _queue)
 
 
-def of_all(_: Grammar) -> Select[Any]:
-    """Select the limits of every queue that has some."""
-    return select(key_limits)
+def of_keys(g: Grammar) -> Transition:
+    """Select for each of these keys the limits of its queue, the tasks of it that run, and what is used of its rate.
 
+    A queue without limits per key has no row. A key may be empty, to ask for the limits alone.
+    """
 
-def change(g: Grammar) -> Any:
-    """Store the limits of :queue."""
-    said = {
-        column.name: _queue if column.name == "queue" else bindparam(column.name, type_=column.type, required=True)
-        for column in key_limits.columns
-    }
-    new = g.insert(key_limits).from_select(list(said), select(*said.values()))
-    others = {name: new.excluded[name] for name in said if name != "queue"}
-    return new.on_conflict_do_update(index_elements=[_mine.queue], set_=others)
+    def found(r: Relations) -> Statement:
+        given = r["given"]
+        running = _running(g, given)
+        same = and_(running.c.queue == given.c.queue, running.c.partition_key == given.c.partition_key)
+        full_at = select(_rate.full_at).where(
+            _rate.queue == given.c.queue, _rate.partition_key == given.c.partition_key
+        )
+        return select(
+            given.c.partition_key,
+            *key_limits.c,
+            func.coalesce(running.c.tasks, literal_column("0")).label("running"),
+            full_at.correlate(given).scalar_subquery().label("full_at"),
+        ).select_from(given.join(key_limits, _mine.queue == given.c.queue).outerjoin(running, same))
 
-
-def forget(_: Grammar) -> Delete:
-    """Delete the limits of :queue."""
-    return delete(key_limits).where(_mine.queue == _queue)
-
-
-def forget_rates(_: Grammar) -> Delete:
-    """Delete what the keys of :queue have used of their rate."""
-    return delete(key_rates).where(_rate.queue == _queue)
-
-
-def forget_full(g: Grammar) -> Delete:
-    """Delete some of the rows of :queue whose keys have all their starts again."""
-    full = select(_rate.queue, _rate.partition_key).where(_rate.queue == _queue, _rate.full_at <= g.now)
-    return delete(key_rates).where(tuple_(_rate.queue, _rate.partition_key).in_(full.limit(_FULL_AGAIN)))
-
-
-SPENT: Columns = {"partition_key": Text(), "full_at": Instant}
-
-
-def spend(g: Grammar) -> Transition:
-    """Record used starts of keys of :queue: each bucket is full again at its `full_at`."""
-
-    def spent(r: Relations) -> Statement:
-        given = r["given"].c
-        values = {"queue": cast(_queue, Text), "partition_key": given.partition_key, "full_at": given.full_at}
-        # Without a WHERE, SQLite takes the ON of ON CONFLICT for that of a join.
-        new = insert_values(g.insert(key_rates), values, r["given"], true())
-        changed = {"full_at": new.excluded.full_at}
-        return new.on_conflict_do_update(index_elements=[_rate.queue, _rate.partition_key], set_=changed)  # type: ignore[no-any-return]
-
-    return Transition(given=SPENT, steps={"spent": spent})
+    return Transition(given=partition_keys.KEYS, steps={"found": found}, returns="found")
 
 
 def oldest(g: Grammar) -> Select[Any]:
