@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -46,7 +45,7 @@ class Bucket:
         return int(left / self.interval + _SLACK)
 
     def spent(self, full_at: datetime | None, now: datetime, starts: int) -> datetime:
-        """Return when the bucket is full again after so many starts."""
+        """Return when the bucket is full again after so many starts at this time."""
         return self._from(full_at, now) + timedelta(seconds=starts * self.interval)
 
     @staticmethod
@@ -251,9 +250,14 @@ class _Claim:
     def _spend(self, places: Iterable[_Place], found: Iterable[Row]) -> None:
         if (rate := self.key_limits.key_rate) is None:
             return
-        starts = Counter(row["partition_key"] for row in found)
+        # Counted from the recorded start, which is a little later than the look: so the recorded starts keep the rate.
+        starts: dict[str, list[datetime]] = {}
+        for row in found:
+            starts.setdefault(row["partition_key"], []).append(row["started_at"])
         spent = [
-            (place.key, rate.spent(place.full_at, self.now, starts[place.key])) for place in places if starts[place.key]
+            (place.key, rate.spent(place.full_at, max(starts[place.key]), len(starts[place.key])))
+            for place in places
+            if place.key in starts
         ]
         if spent:
             self.target.run(limits.forget_full, self.values)
