@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from ..store import QueueSettings, Statistics, Store
     from ..store.queues import HeldKey
 
-HEAD = ("queue", "paused since", "concurrency", "rate", "per key", "order")
+HEAD = ("queue", "paused since", "concurrency", "rate", "order")
+PER_KEY = "per key"
+"""The last column, so that scripts find those before it in their old places."""
 _COUNTS = ("ready", "delayed", "running", "failed")
 _MOST_KEYS = 50
 
@@ -34,10 +36,13 @@ def list_(store: Store) -> None:
     found = store.overview()
     settings = {one.queue: one for one in found.settings}
     pairs = [(settings.get(one.queue) or QueueSettings(queue=one.queue), one) for one in found.queues]
-    rows = [(*cells(one), *(number(numbers, name) for name in _COUNTS), numbers.live_workers) for one, numbers in pairs]
+    rows = [
+        (*cells(one), *(number(numbers, name) for name in _COUNTS), numbers.live_workers, per_key(one))
+        for one, numbers in pairs
+    ]
     records = [merged(one, counts(numbers)) for one, numbers in pairs]
     show(
-        (*HEAD, *_COUNTS, "workers"),
+        (*HEAD, *_COUNTS, "workers", PER_KEY),
         rows,
         records=records,
         spare=("order", "per key", "rate", "concurrency", "paused since"),
@@ -70,7 +75,7 @@ def show_(store: Store, name: str) -> None:
         more = {"next_due_at": due, "held_keys": keys, "workers": live, "problems": sentences}
         write_json(merged(settings, counts(numbers), more))
         return
-    known = dict(zip(HEAD, cells(settings), strict=True))
+    known = dict(zip((*HEAD, PER_KEY), (*cells(settings), per_key(settings)), strict=True))
     lines: dict[str, object] = {
         **{one: number(numbers, one) for one in _COUNTS},
         "oldest": None if numbers.oldest_ready_age is None else f"due for {brief(numbers.oldest_ready_age)}",
@@ -99,8 +104,7 @@ def show_(store: Store, name: str) -> None:
 
 def cells(one: QueueSettings) -> tuple[object, ...]:
     """Return the settings in the order of `HEAD`."""
-    order = "turns" if one.fair else "oldest"
-    return one.queue, one.paused_at, one.concurrency, _rate(one.rate), per_key(one), order
+    return one.queue, one.paused_at, one.concurrency, _rate(one.rate), "turns" if one.fair else "oldest"
 
 
 def per_key(one: QueueSettings) -> str | None:

@@ -14,7 +14,7 @@ from .console import plain, span
 from .database import database_options
 from .groups import Group
 from .output import show
-from .queue_report import HEAD, cells, list_, show_, unknown
+from .queue_report import HEAD, PER_KEY, cells, list_, per_key, show_, unknown
 
 if TYPE_CHECKING:
     from ..store import QueueSettings, Store
@@ -122,7 +122,7 @@ def _change(store: Store, name: str, change: Callable[[], QueueSettings]) -> Non
     """Change a queue and print it. A name that no queue has is taken, since its first task may come later, but is pointed out."""
     known = [one.queue for one in store.queues.list()]
     settings = change()
-    show(HEAD, [cells(settings)], records=settings)
+    show((*HEAD, PER_KEY), [(*cells(settings), per_key(settings))], records=settings)
     if name not in known:
         click.echo(f"outboxq: the setting is stored, but {plain(unknown(name, known))}", err=True)
 

@@ -13,8 +13,10 @@ from click.testing import CliRunner
 from outboxq import Outbox, TaskContext, migrations
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument, SchemaOutOfDate
-from outboxq.model import TaskStatus
+from outboxq.model import NewTask, TaskStatus
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Reason, Store
+from outboxq.store.due import Look
 from outboxq.store.key_limits import Bucket
 from tests.contract import helpers
 
@@ -374,3 +376,39 @@ def test_a_context_knows_the_key(database):
     heard.using(outbox, partition_key="bob").enqueue()
     assert outbox.worker(concurrency=1).run(burst=True) == 0
     assert sorted(seen, key=str) == [("ada", None), (None, "bob")]
+
+
+@pytest.mark.parametrize("options", [{}, {"idempotency_key": "once"}])
+def test_an_emit_gives_each_task_the_key(database, options):
+    outbox = Outbox(database.engine)
+
+    @outbox.task(name="tests.heard", subscribe="order.paid")
+    def heard(payload: str) -> None: ...
+
+    outbox.sync_subscriptions()
+    emitted = outbox.emit("order.paid", "x", using=outbox, concurrency_key="ada", **options)
+    (handle,) = emitted.handles.values()
+    assert outbox.store.get(handle.id).concurrency_key == "ada"
+
+
+def test_a_replaced_task_has_the_key_of_the_new_one(database):
+    outbox = Outbox(database.engine)
+
+    @outbox.task(name="tests.work")
+    def work() -> None: ...
+
+    asked = {"idempotency_key": "once", "on_conflict": "replace"}
+    first = work.using(outbox, partition_key="bob", **asked).enqueue()
+    assert work.using(outbox, concurrency_key="ada", **asked).enqueue().id == first.id
+    assert outbox.store.get(first.id).concurrency_key == "ada"
+    assert database.rows("SELECT partition_key FROM task_outbox") == [("concurrency:ada",)]
+
+
+def test_delayed_tasks_of_a_key_do_not_hide_those_that_are_due(database):
+    """There are more of them than `hop` reads of a key, and they come first."""
+    database.store.queues.limit("default", concurrency_per_key=1)
+    one = {"task_name": "tests.work", "args": "{}", "concurrency_key": "a", "delay": MINUTE, "priority": 9}
+    database.frozen.enqueue_many([NewTask(id=uuid7(), **one) for _ in range(1001)])
+    due = add(database, "a")
+    assert [claim.id for claim in database.claim(2)] == [due.id]
+    assert database.frozen.look_ahead() == Look(due=False, seconds=60.0)
