@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     from .context import TaskContext as TaskContext
     from .database.engine import configure_sqlite as configure_sqlite
     from .errors import (
+        BatchClosed as BatchClosed,
+        BatchNotFound as BatchNotFound,
         ConfigurationError as ConfigurationError,
         DuplicateTask as DuplicateTask,
         FileUnusable as FileUnusable,
@@ -23,9 +25,12 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         LeaseLost as LeaseLost,
         OutboxqError as OutboxqError,
         PayloadError as PayloadError,
+        ProcessDied as ProcessDied,  # the error of an attempt, not raised by a call
         ReadOnly as ReadOnly,
         ScheduleNotFound as ScheduleNotFound,
         SchemaOutOfDate as SchemaOutOfDate,
+        StepRefused as StepRefused,
+        StepsUnavailable as StepsUnavailable,
         TaskCancelled as TaskCancelled,
         TaskFailed as TaskFailed,
         TaskNotFound as TaskNotFound,
@@ -50,9 +55,16 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         Snooze as Snooze,
         TaskExecution as TaskExecution,
         TaskStatus as TaskStatus,
+        TaskTimeout as TaskTimeout,  # raised in a handler, not by a call
+        TimeoutAction as TimeoutAction,  # for timeout_action=, if a string is not enough
     )
     from .model.replay import (
         TaskState as TaskState,  # returned by Store.log.state_at()
+    )
+    from .model.batches import (
+        Batch as Batch,  # returned by Store.batches.get()
+        BatchStatus as BatchStatus,  # to compare with Batch.status
+        OnFailed as OnFailed,  # for on_failed=, if a string is not enough
     )
     from .model.subscriptions import (
         Emitted as Emitted,  # returned by Outbox.emit()
@@ -78,6 +90,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         Violation as Violation,  # returned by Store.verify()
     )
     from .task import Task as Task
+    from .task.calls import TaskCall as TaskCall  # returned by Task.call(), for annotations
     from .worker.distributor import (
         PostgresDistributor as PostgresDistributor,
         SqliteDistributor as SqliteDistributor,
@@ -91,21 +104,24 @@ _NAMES = {
     "worker.distributor": "PostgresDistributor SqliteDistributor WorkDistributor create_work_distributor",
     "database.engine": "configure_sqlite",
     "errors": (
-        "ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
-        "InvalidTransition LeaseLost OutboxqError PayloadError ReadOnly ScheduleNotFound SchemaOutOfDate TaskCancelled "
-        "TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
+        "BatchClosed BatchNotFound ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
+        "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied ReadOnly ScheduleNotFound SchemaOutOfDate StepRefused "
+        "StepsUnavailable TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",
     "model.replay": "TaskState",
     "model": (
-        "Cancel EventType ExecutionEvent Handle OnConflict OnDeadLetter Outcome Retry Snooze TaskExecution TaskStatus"
+        "Cancel EventType ExecutionEvent Handle OnConflict OnDeadLetter Outcome Retry Snooze TaskExecution TaskStatus "
+        "TaskTimeout TimeoutAction"
     ),
     "model.schedules": "CatchUp Overlap Schedule",
     "outbox": "Outbox",
     "retry": "RetryPolicy",
     "store": "Attempt DeadLetter Explanation LiveWorker QueueSettings Reason Statistics Store TailCursor Violation",
+    "model.batches": "Batch BatchStatus OnFailed",
     "model.subscriptions": "Emitted Subscription",
     "task": "Task",
+    "task.calls": "TaskCall",
     "worker.worker": "Worker",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -5,24 +5,30 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 from uuid import UUID
 
-from .errors import InvalidTarget
+from .errors import InvalidCall, InvalidTarget, StepRefused
 from .model import Cancel, Claim, Retry, Snooze
+from .model.batches import is_batch
+from .model.handler_log import HandlerLog
 from .model.headers import NO_HEADERS, headers_of_json
-from .model.keys import concurrency_key_of
 from .model.log_fields import fields_of
+from .model.progress import MAX_NOTE, Progress, fraction_of
 from .model.schedules import SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER, tick_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
 
+    from .task.batches import RunningBatch
+
 log = logging.getLogger("outboxq.worker")
+R = TypeVar("R")
 
 
 class UnitOfWork(Protocol):
@@ -48,6 +54,24 @@ class UnitOfWork(Protocol):
     def was_interrupted(self, error: BaseException) -> bool:
         """Return whether an error from outside ended this transaction, to judge by `error`: then the attempt is not counted."""
 
+    def abandon(self) -> None:
+        """Free what its end must not wait for. Called in another thread, when the handler runs on and its attempt was ended."""
+
+
+class StepRunner(Protocol):
+    """The part of a worker that runs the steps of handlers."""
+
+    def run(
+        self,
+        context: TaskContext,
+        name: str,
+        call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]],
+        *,
+        transactional: bool,
+    ) -> Any: ...
+
+    def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None: ...
+
 
 class TaskContext:
     """The task that a handler runs, and ways to end the attempt.
@@ -72,9 +96,7 @@ class TaskContext:
         """The queue in which the task waited."""
         self.topic: Final[str | None] = claim.topic
         """The topic of the emitted event that this task handles; None: it was enqueued by itself."""
-        self.concurrency_key: Final[str | None] = concurrency_key_of(claim.partition_key)
-        """The key of which so many tasks run at once as the queue's limit per key says; None: it has none."""
-        self.partition_key: Final[str | None] = claim.partition_key if self.concurrency_key is None else None
+        self.partition_key: Final[str | None] = claim.partition_key if claim.concurrency_key is None else None
         """The key whose tasks run one at a time, in their order; None: the task waits for no other."""
         self.attempt: Final[int] = claim.attempt
         """The number of this attempt, from 1; only retries raise it."""
@@ -104,6 +126,16 @@ class TaskContext:
         """The transaction of a transactional task, from its begin on."""
         self.error: BaseException | None = None
         """The exception that the handler raised, or the reason why its result cannot be stored."""
+        self.reported: Progress | None = None
+        """The progress that the handler reported last."""
+        self.handler_log: HandlerLog | None = None
+        """The lines that the handler logged; None: they are not kept."""
+        self.thread: int | None = None
+        """The thread in which the handler runs."""
+        self.step_runner: StepRunner | None = None
+        """The part of the worker that runs the steps; None outside of one."""
+        self.steps: Any = None
+        """The steps of this handler, as far as that part knows them; None before the first one."""
         self._stopping = stopping
 
     @property
@@ -152,6 +184,37 @@ class TaskContext:
             return moment.astimezone(UTC)
 
     @property
+    def concurrency_key(self) -> str | None:
+        """The key of which so many tasks run at once as the queue's limit per key says; None: it has none."""
+        return self.claim.concurrency_key
+
+    @property
+    def batch_id(self) -> UUID | None:
+        """The id of the batch or chain of this task; None: it is in none."""
+        return self.pipeline_execution_id if is_batch(self.pipeline_execution_id) else None
+
+    @cached_property
+    def batch(self) -> RunningBatch:
+        """The batch or chain of this task: its counts, its results, and ``task.using(ctx.batch)``, which adds to it.
+
+        Raises InvalidCall for a task that is in none; `batch_id` is None then.
+        """
+        if self.batch_id is None:
+            raise InvalidCall(f"task {self.task_id} ({self.task_name}) is in no batch and no chain")
+        outbox: Any = self.outbox
+        found: RunningBatch = outbox.batch_of(self)
+        return found
+
+    @property
+    def previous(self) -> Any:
+        """The value that the task before this one in its chain returned, read by the return annotation.
+
+        Raises InvalidCall for the first task of a chain, and outside of chains.
+        """
+        outbox: Any = self.outbox
+        return outbox.previous_of(self)
+
+    @property
     def lost(self) -> bool:
         """Return whether the lease is over: another worker may run the task now, and this handler's result may be discarded.
 
@@ -162,16 +225,21 @@ class TaskContext:
 
     @property
     def timed_out(self) -> bool:
-        """Return whether the handler has run for longer than the task's `timeout`. It is not interrupted: it has to look and to end."""
+        """Return whether the handler has run for longer than the task's `timeout`. Unless its `timeout_action` says more, it has to look."""
         limit = self.claim.timeout_seconds
         return limit is not None and self.began is not None and time.monotonic() > self.began + limit
+
+    @property
+    def is_stopping(self) -> bool:
+        """Return whether the worker stops."""
+        return self._stopping.is_set()
 
     @property
     def should_stop(self) -> bool:
         """Return whether the handler should end at the next good place: the worker stops, the lease is lost, the timeout is
         over, or a user asked for it.
         """
-        return self.lost or self.cancel_requested or self.timed_out or self._stopping.is_set()
+        return self.lost or self.cancel_requested or self.timed_out or self.is_stopping
 
     def checkpoint(self) -> None:
         """End the attempt here if `should_stop`. Call it in a loop that may run long.
@@ -217,6 +285,18 @@ class TaskContext:
         """The same transaction as `using()` takes it, whichever library it comes from."""
         return self._joined().target
 
+    def progress(self, fraction: float, note: str = "") -> None:
+        """Report how much of the work is done, from 0 to 1, and a few words about it: ``ctx.progress(12 / 30, "12 of 30")``.
+
+        Nothing is written now: the worker's next heartbeat writes what was reported last, so this may be called as often as you
+        like. People see it in the dashboard, in `outboxq task show` and in `outboxq task explain`; it changes nothing else. A
+        fraction below 0 counts as 0, one above 1 as 1. Raises InvalidArgument for what is no number.
+        """
+        from .payload.parameters import sanitize  # a process without handlers needs none of it
+
+        words = sanitize(" ".join(str(note).split()), limit=MAX_NOTE)
+        self.reported = Progress(fraction=fraction_of(fraction), note=" ".join(words.split()))
+
     def retry_at(self, moment: datetime) -> NoReturn:
         """End this attempt and try again at `moment` (aware), whatever the policy's wait. The attempt counts."""
         raise Retry(at=moment)
@@ -225,16 +305,64 @@ class TaskContext:
         """End this attempt and run again after `delay`, at least one second; no attempt is used."""
         raise Snooze(delay)
 
+    def step(
+        self, name: str, function: Callable[..., R], /, *args: Any, transactional: bool = False, **kwargs: Any
+    ) -> R:
+        """Call the function once in the task's life, and return its result: the stored one if it was called before.
+
+        A result is stored as JSON under the step's name, and read by the function's return annotation. Once it is stored, the
+        function is not called again: neither by a retry, nor after a crash, a snooze, a deployment or a redrive. If the function
+        raises, nothing is stored, and the next attempt calls it again. A function whose first parameter is annotated with
+        TaskContext gets this context.
+
+        With `transactional`, what the function writes by `ctx.session` or `ctx.connection` (in Django by the ORM, in Flask by
+        `db.session`) and its result are one commit, so the effect happens exactly once. Without it, the function is called again
+        if the process dies between its end and the commit of the result.
+
+        Raises StepRefused in a task that is transactional itself, inside another step, in another thread than the handler's, for
+        a name that has been used in this run, for the step after the 1,000th, and for a result that is no JSON or larger than
+        256 KiB. Raises LeaseLost if another worker may have the task: then nothing is stored. Raises StepsUnavailable where the
+        schema is older than steps: the worker then gives the task back.
+        """
+        return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]
+
+    def sleep(self, name: str, delay: timedelta | float) -> None:
+        """Have the task sleep for `delay` (a timedelta or seconds) once in its life; no thread waits and no attempt is used.
+
+        The first call stores the end of the sleep under the name, and ends this attempt. The task runs again from its beginning
+        at that time, and this call then returns at once. A crash, a retry or a redrive neither lengthens nor repeats the sleep.
+        Raises what `step` raises.
+        """
+        self._steps_by("sleep").sleep(self, name, delay)
+
+    def _steps_by(self, method: str) -> StepRunner:
+        """Return the runner of the steps. Raises StepRefused where no handler runs."""
+        if self.has_ended:
+            raise StepRefused(f"ctx.{method}() was called after the handler of {self.task_name} had ended")
+        if self.step_runner is None:
+            raise StepRefused(f"ctx.{method}() needs the worker that runs the task, and this context belongs to none")
+        return self.step_runner
+
     def _joined(self) -> UnitOfWork:
         if self.unit is None:
             raise InvalidTarget(
-                f"task {self.task_name} has no transaction of its own; declare it with transactional=True, or pass a session to using()"
+                f"task {self.task_name} has no transaction of its own; declare it with transactional=True, call ctx.step(…, "
+                "transactional=True), or pass a session to using()"
             )
         return self.unit
 
 
 class Leave(Snooze):
     """A snooze because the worker stops: the task is due at once, for another worker."""
+
+
+class Asleep(Snooze):
+    """The snooze of a task that sleeps until a stored moment."""
+
+    def __init__(self, name: str, until: datetime) -> None:
+        super().__init__(0)
+        self.name = name
+        self.until = until
 
 
 current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=None)

@@ -108,6 +108,29 @@ class WaitRefused(OutboxqError, RuntimeError):
     """A wait for a task was refused because it could never end: inside a handler, or before the task is committed."""
 
 
+class ProcessDied(OutboxqError):
+    """The child process in which a handler ran has ended before the handler: its attempt has failed."""
+
+
+class StepRefused(OutboxqError, RuntimeError):
+    """A step cannot be run so: in a transactional task, inside another step, twice under one name, or with a result that is no JSON.
+
+    Another attempt would be refused too. So a task that lets it pass is Failed at once, and keeps its completed steps.
+    """
+
+
+class StepsUnavailable(ConfigurationError):
+    """The database has no table of steps yet, or the worker's role may not use it. The task is given back; no attempt is used."""
+
+
+class BatchNotFound(OutboxqError, LookupError):
+    """There is no batch or chain with this id."""
+
+
+class BatchClosed(OutboxqError):
+    """The batch takes no more tasks: it has completed or is being cancelled; nothing was written."""
+
+
 class ScheduleNotFound(OutboxqError, LookupError):
     """There is no schedule of this name."""
 

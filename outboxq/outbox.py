@@ -23,9 +23,9 @@ from .integration.base import Integration
 from .integration.hook_calls import HookCalls
 from .integration.hooks import Hook
 from .integration.sessions import SessionIntegration
-from .model import OnDeadLetter, TaskOptions, duration
+from .model import OnDeadLetter, TaskOptions, TimeoutAction, duration
 from .model.headers import headers_as_json
-from .model.options import DEFAULT_LEASE, bad_name, check_options, choice, is_name, times
+from .model.options import DEFAULT_LEASE, bad_name, check_options, checked_action, choice, is_name, times
 from .model.subscriptions import Emitted, NewEvent, Subscription
 from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
 from .model.uuid7 import family
@@ -34,6 +34,7 @@ from .retry import RetryPolicy
 from .store import Store
 from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
+from .task.batches import BatchedTasks
 from .task.bulk import BULK, bulk_task
 from .task.origin import Origin
 from .task.periodic import PeriodicTasks
@@ -49,7 +50,7 @@ _LEFT_OUT: Any = object()
 """Stands for an argument that was not given, where None is a mistake."""
 
 
-class Outbox(AwaitedResults, PeriodicTasks):
+class Outbox(AwaitedResults, BatchedTasks, PeriodicTasks):
     """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
 
     def __init__(
@@ -151,6 +152,7 @@ class Outbox(AwaitedResults, PeriodicTasks):
         retry: RetryPolicy | tenacity.BaseRetrying | None = None,
         lease: timedelta | float = DEFAULT_LEASE,
         timeout: timedelta | float | None = None,
+        timeout_action: TimeoutAction | str = TimeoutAction.ASK,
         transactional: bool = False,
         subscribe: str | Sequence[str] | None = None,
         on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
@@ -169,6 +171,7 @@ class Outbox(AwaitedResults, PeriodicTasks):
         retry: RetryPolicy | tenacity.BaseRetrying | None = None,
         lease: timedelta | float = DEFAULT_LEASE,
         timeout: timedelta | float | None = None,
+        timeout_action: TimeoutAction | str = TimeoutAction.ASK,
         transactional: bool = False,
         subscribe: str | Sequence[str] | None = None,
         on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
@@ -185,8 +188,9 @@ class Outbox(AwaitedResults, PeriodicTasks):
             retry: A RetryPolicy or a tenacity Retrying, which decides about another attempt after a failure. None: ten attempts.
             lease: The time after which the task of a dead worker is taken back. A living worker extends the lease, so it need not
                 cover the handler's duration.
-            timeout: The time after which ``ctx.timed_out`` tells the handler to stop. The handler is not interrupted. None: no
-                limit.
+            timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None: no limit.
+            timeout_action: What happens then beside that. "ask": nothing. "raise": TaskTimeout is raised in the handler. "kill": the
+                same, and a handler that still runs after the worker's ``timeout_grace`` is ended with its process.
             transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
                 commits the completion and what the handler enqueued: exactly once, in this database.
             subscribe: Topics, exact or as patterns (``order.*``). The task is enqueued for each emitted event of such a topic; the
@@ -217,6 +221,7 @@ class Outbox(AwaitedResults, PeriodicTasks):
             if not is_name(task_name):
                 raise bad_name("task_name", f"task {task_name!r}")
             check_options(options, f"task {task_name!r}")
+            action = checked_action(timeout_action, options.timeout, f"task {task_name!r}")
             kind: type[Task[..., Any]] = ContextTask if takes_context(function) else Task
             task = kind(
                 function,
@@ -227,6 +232,7 @@ class Outbox(AwaitedResults, PeriodicTasks):
                 transactional=transactional,
                 subscribe=subscribe,
                 check_types=check_types,
+                timeout_action=action,
             )
             self.tasks.add(task)
             return task

@@ -68,6 +68,121 @@ MUTANTS = (
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
+        "a progress that the database refuses costs the leases of all tasks",
+        "outboxq/worker/leases.py",
+        (("if self.store.may_pass(error) or self.store.cannot_write_now(error):\n                raise\n", "raise\n"),),
+        ("tests/contract/test_progress.py",),
+    ),
+    Mutant(
+        "each heartbeat writes progress though nothing is new",
+        "outboxq/worker/leases.py",
+        (
+            (
+                "        if all(reported[one.claim.id] is one.written for one in held):\n",
+                "        if not any(reported.values()):\n",
+            ),
+        ),
+        ("tests/contract/test_progress.py",),
+    ),
+    Mutant(
+        "a progress counts as written though the lease was locked",
+        "outboxq/worker/leases.py",
+        ((" and beat.takes_progress and beat.lease_expires_at is not None:", " and beat.takes_progress:"),),
+        ("tests/contract/test_progress.py",),
+    ),
+    Mutant(
+        "a worker's keeper is the only handler of the root logger, and Python prints warnings no more",
+        "outboxq/worker/handler_log.py",
+        (("if not keepers and handlers:", "if not keepers:"),),
+        ("tests/contract/test_handler_log.py",),
+    ),
+    Mutant(
+        "a task that is given back loses what it logged",
+        "outboxq/worker/handback.py",
+        (("with_notes(released(one.claim, STOPPED), one.context)", "released(one.claim, STOPPED)"),),
+        ("tests/contract/test_handler_log.py",),
+    ),
+    Mutant(
+        "a late handler's exception waits in its thread for the next handler",
+        "outboxq/worker/timeouts.py",
+        (("        self.timeouts.raise_in(self._thread, None)\n", ""),),
+        ("tests/unit/test_timeouts.py",),
+    ),
+    Mutant(
+        "a handler ends while an exception for it is being sent, which the next one gets",
+        "outboxq/worker/timeouts.py",
+        (("        while self._is_raising:\n", "        while False:\n"),),
+        ("tests/unit/test_timeouts.py",),
+    ),
+    Mutant(
+        "an exception in the midst of a handler's end costs its result",
+        "outboxq/worker/timeouts.py",
+        (
+            (
+                (
+                    "                except TaskTimeout:\n                    try:\n                        self._settle()\n"
+                    "                    except TaskTimeout:\n                        self._settle()\n"
+                ),
+                "                except TaskTimeout:\n                    raise\n",
+            ),
+        ),
+        ("tests/unit/test_timeouts.py",),
+    ),
+    Mutant(
+        "a transactional handler that does not end keeps its own attempt from being ended",
+        "outboxq/worker/task_runner.py",
+        (("            context.unit.abandon()\n", "            pass\n"),),
+        ("tests/contract/test_timeouts.py::test_a_handler_that_does_not_end_is_ended_without_it",),
+    ),
+    Mutant(
+        "what a handler has started outlives it",
+        "outboxq/worker/fork_server.py",
+        (("                os.killpg(pid, signal.SIGKILL)\n", "                os.kill(pid, signal.SIGKILL)\n"),),
+        ("tests/contract/test_isolation.py::test_only_the_child_of_a_handler_that_does_not_end_is_killed",),
+    ),
+    Mutant(
+        "a process that had to end with its handler is replaced later each time",
+        "outboxq/cli/supervisor.py",
+        ((" or code == EXIT_KILLED\n", "\n"),),
+        ("tests/unit/test_supervisor.py",),
+    ),
+    Mutant(
+        "a worker that has lost its claim still writes the results of steps",
+        "outboxq/database/statements/steps.py",
+        (("_lease.lease_token == _lease_token, _lease.worker_id == worker_id)", "True)"),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
+        "the steps of a task are read only after a failed attempt",
+        "outboxq/worker/steps.py",
+        (("if claim.lease_token > 1:", "if claim.attempt > 1:"),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
+        "a transactional step is stored in a transaction of its own",
+        "outboxq/worker/steps.py",
+        (("if self._complete(claim, new, unit.target) is None:", "if self._complete(claim, new) is None:"),),
+        ("tests/contract/test_steps.py", "tests/faults/test_steps.py"),
+    ),
+    Mutant(
+        "a step whose COMMIT was not answered is taken for undone",
+        "outboxq/store/steps.py",
+        (("            return target.run(statements.written, given) or None\n", "            return None\n"),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
+        "a sleep begins again with each run",
+        "outboxq/worker/steps.py",
+        (("until > self._until_answered(context, self.own.now)", "until"),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
+        "a rewind leaves the steps after the first one",
+        "outboxq/database/statements/steps.py",
+        (("_step.number >= _number)", "_step.number == _number)"),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
         "the name of a queue controls the terminal as the head of a table",
         "outboxq/cli/console.py",
         (('plain(f"{name} UTC" if is_time else name)', '(f"{name} UTC" if is_time else name)'),),
@@ -477,7 +592,7 @@ MUTANTS = (
             (
                 (
                     "        if outcome is not None and active.state is not ClaimState.COMMITTED:\n"
-                    "            self.completer.put(outcome, active)\n"
+                    "            self.completer.put(with_notes(outcome, context), active)\n"
                 ),
                 "",
             ),
@@ -847,7 +962,7 @@ MUTANTS = (
     Mutant(
         "a sleeper does not look for what is due once it has announced itself",
         "outboxq/database/statements/sleeping_workers.py",
-        (('may_claim(g, plain, with_keys).label("due")', 'literal_column("false").label("due")'),),
+        (('due.label("due")', 'literal_column("false").label("due")'),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
@@ -1260,8 +1375,8 @@ MUTANTS = (
                 "        self._pool.wake()\n",
             ),
             (
-                "        _join(self._claim_loop, seconds)\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
-                "        _join(self._claim_loop, seconds)\n",
+                "        join(self._claim_loop, seconds)\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
+                "        join(self._claim_loop, seconds)\n",
             ),
         ),
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
@@ -1675,7 +1790,7 @@ MUTANTS = (
     Mutant(
         "a prune takes ticks along whose tasks stay",
         "outboxq/database/statements/retention.py",
-        (("tick < _to_id, task.is_(None))", "tick < _to_id)"),),
+        (("owner < _to_id, task.is_(None))", "owner < _to_id)"),),
         ("tests/contract/test_schedules.py",),
     ),
     Mutant(

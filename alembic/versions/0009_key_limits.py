@@ -10,7 +10,7 @@ from alembic import context, op
 from outboxq.migrations import admit_from
 
 revision = "0009"
-down_revision = "0005"
+down_revision = "0008"
 branch_labels = None
 depends_on = None
 

@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "emit": Place(".enqueue:emit", "Emit an event to the tasks that subscribe to its topic."),
     "subscription": Place(".subscriptions:subscription", "List or remove the subscriptions of tasks to topics."),
     "queue": Place(".queues:queue", "List, show, pause or limit queues, or order their keys."),
+    "batch": Place(".batches:batch", "List, show or cancel batches and chains."),
     "schedule": Place(".schedules:schedule", "List, add or change schedules."),
     "web": Place(".web:web", "Serve the dashboard until SIGTERM, SIGINT or SIGHUP."),
     "partition": Place(".maintenance:partition", "Partition the task history by time (PostgreSQL)."),

@@ -13,8 +13,16 @@ from uuid import UUID
 
 import click
 
-from ..errors import AmbiguousTask, NotPermitted, OutboxqError, ScheduleNotFound, SchemaOutOfDate, TaskNotFound
-from ..model import LONGEST
+from ..errors import (
+    AmbiguousTask,
+    BatchNotFound,
+    NotPermitted,
+    OutboxqError,
+    ScheduleNotFound,
+    SchemaOutOfDate,
+    TaskNotFound,
+)
+from ..model import LONGEST, forks
 from .groups import EXIT_INTERRUPTED, Group
 
 if TYPE_CHECKING:
@@ -27,10 +35,12 @@ EXIT_SCHEMA = 4
 EXIT_FILE = 66
 """Exit code of a worker whose SQLite file was replaced beside the old log: a successor would destroy the new file."""
 EXIT_UNREACHABLE = 69
+EXIT_KILLED = forks.EXIT_KILLED
 EXIT_PERMISSION = 77
 _EXIT_CODES = {
     NotPermitted: EXIT_PERMISSION,
     TaskNotFound: EXIT_NOT_FOUND,
+    BatchNotFound: EXIT_NOT_FOUND,
     ScheduleNotFound: EXIT_NOT_FOUND,
     AmbiguousTask: EXIT_USAGE,
 }

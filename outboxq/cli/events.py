@@ -8,13 +8,16 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from ..model import ExecutionEvent
+from ..model.progress import progress_of
 from .output import merged
 
 HEAD: Final = ("time", "event", "worker", "token", "details", "error")
 SPARE: Final = ("worker", "token")
 PAYLOAD: Final = ("args", "result")
 """Fields of a task that are shown on request only."""
-_NAMED = ("reason", "priority", "recovery_attempts", "expires_at", "policy_error")
+HANDLER_LOG: Final = ("log", "log_omitted")
+"""Fields of the handler log. It stands beside its attempt, in `task show`, and not in the history."""
+_NAMED = ("step", "reason", "priority", "recovery_attempts", "expires_at", "policy_error")
 """Details of an event that are written with their names. The error has a column of its own."""
 
 
@@ -26,18 +29,20 @@ def lines(events: Iterable[ExecutionEvent]) -> list[tuple[object, ...]]:
 
 
 def record_of(event: ExecutionEvent, *, show_args: bool, traceback: bool) -> dict[str, Any]:
-    """Return the event as JSON has it, without what is shown on request only."""
-    hidden = {*(() if show_args else PAYLOAD), *(() if traceback else ("traceback",))}
+    """Return the event as JSON has it, without its handler log and what is shown on request only."""
+    hidden = {*HANDLER_LOG, *(() if show_args else PAYLOAD), *(() if traceback else ("traceback",))}
     data = {name: value for name, value in event.event_data.items() if name not in hidden}
     return merged(event, {"event_data": data})
 
 
 def details(event: ExecutionEvent) -> str:
-    """Return the attempt, the wait, and further details: "attempt 2, due in 9.6 s, reason: …"."""
+    """Return the attempt, the wait, and further details: "attempt 2, due in 9.6 s, reached 40 %: 12 of 30, reason: …"."""
     data = event.event_data
     parts = [f"attempt {data['attempt']}"] if data.get("attempt") is not None else []
     if (wait := wait_of(event)) is not None:
         parts.append(f"due in {brief(wait)}")
+    if (progress := progress_of(data.get("progress"))) is not None:
+        parts.append(f"reached {progress}")
     parts += [f"{name.replace('_', ' ')}: {data[name]}" for name in _NAMED if data.get(name) is not None]
     if (times := data.get("times")) is not None:
         parts.append(f"{times} times in a row")

@@ -115,7 +115,8 @@ def cleanup_events(
     total = None if yes else count()  # with millions of tasks, counting takes seconds
     with progress("deleted", total, stoppable=True) as on_progress:
         deleted = prune(stop=on_progress.stop, on_progress=on_progress)
-    tell(f"{deleted} tasks were deleted with their events", changed("deleted", deleted, total))
+    done = "1 task was deleted with its events" if deleted == 1 else f"{deleted} tasks were deleted with their events"
+    tell(done, changed("deleted", deleted, total))
 
 
 @click.command()

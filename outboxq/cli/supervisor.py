@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ..worker.signals import SignalCounter, unignored_stop_signals
-from .console import EXIT_FILE, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
+from .console import EXIT_FILE, EXIT_KILLED, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
 from .stacks import SIGNAL as STACKS
 from .stop_requests import Lifeline, Order
 
@@ -53,7 +53,7 @@ class Supervisor:
 
     `command` takes the descriptor of the process's lifeline. A process that does not listen there gets signals.
     `environments`: `processes` start in each of them. `burst`: a process that ends with exit code 0 is done. `recycles`: such a
-    process is replaced at once. `reloads`: a process that ends otherwise is started again by `reload()`.
+    process is replaced at once, as is one that ends with EXIT_KILLED. `reloads`: a process that ends otherwise is started again by `reload()`.
     """
 
     def __init__(
@@ -284,7 +284,7 @@ class Supervisor:
         self._reminded_at = time.monotonic()
 
     def _replace(self, child: _WorkerProcess, code: int, how: str) -> None:
-        recycled = code == 0 and self._recycles
+        recycled = (code == 0 and self._recycles) or code == EXIT_KILLED
         child.failures = 0 if recycled or child.lived > SETTLED_AFTER else child.failures + 1
         if self._reloads and not recycled:
             log.warning("%s; it is started again when a file changes", how)

@@ -11,15 +11,21 @@ from uuid import UUID
 import click
 
 from ..model import TERMINAL, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
+from ..model.batches import is_batch
 from .console import short, table
 from .database import front_end
-from .events import HEAD, PAYLOAD, SPARE, brief, lines, record_of, wait_of
+from .events import HANDLER_LOG, HEAD, PAYLOAD, SPARE, brief, lines, record_of, wait_of
 from .output import merged, wants_json, write_json
+from .steps import HEAD as STEPS
+from .steps import SPARE as SPARE_OF_STEPS
+from .steps import cells, records
 
 if TYPE_CHECKING:
     from ..store import Explanation, Store
     from ..store.tasks import Attempt
 
+_FEW_LINES = 10
+"""Number of lines of a handler log that are printed unless more are asked for."""
 _CAUSES: Mapping[EventType | str, str] = {
     EventType.CREATED: "it was enqueued with a delay of {wait}",
     EventType.RETRY_SCHEDULED: "an attempt failed, and attempt {attempt} comes {wait} later",
@@ -32,16 +38,21 @@ _CAUSES: Mapping[EventType | str, str] = {
 """Clauses for the events that make a task due later."""
 
 
-def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool) -> None:
-    """Print all about one task. Arguments, result and tracebacks are printed on request only."""
+def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
+    """Print all about one task. Arguments, result and tracebacks are printed on request only, and so is all of a handler log but
+    the newest lines.
+    """
     found = store.get(task_id)
     now, attempts, history = store.explain(found.id), store.attempts(found.id), store.history(found.id)
+    steps = store.steps.list(found.id)
     if wants_json():
         hidden = () if show_args else PAYLOAD
+        beside = (*(() if traceback else ("traceback",)), *(() if handler_log else HANDLER_LOG))
         more = {
             "due_because": due_because(found, history),
             "explanation": explained(now, "task show"),
-            "attempts": [merged(one, without=() if traceback else ("traceback",)) for one in attempts],
+            "attempts": [merged(one, without=beside) for one in attempts],
+            "steps": records(steps, show_results=show_args),
             "history": [record_of(one, show_args=show_args, traceback=traceback) for one in history],
         }
         write_json(merged(found, {"due_at": now.due_at}, more, without=hidden))
@@ -51,6 +62,13 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool) -> 
         known |= {"arguments": found.args, "result": found.result}
     table(("id", str(found.id)), [(name, value) for name, value in known.items() if value is not None])
     _print_attempts(attempts, traceback=traceback)
+    if steps:
+        click.echo()
+        head = (*STEPS, "result") if show_args else STEPS
+        table(head, cells(steps, show_results=show_args), spare=SPARE_OF_STEPS)
+    logged = [one for one in attempts if one.log]
+    for one in logged if handler_log else logged[-1:]:
+        _print_log(one, whole=handler_log)
     click.echo()
     table(HEAD, lines(history), spare=SPARE)
 
@@ -77,7 +95,9 @@ def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEv
         "key": found.partition_key if found.concurrency_key is None else None,
         "concurrency key": found.concurrency_key,
         "topic": found.topic,
-        "pipeline": None if is_alone else str(found.pipeline_execution_id),
+        ("batch" if is_batch(found.pipeline_execution_id) else "pipeline"): (
+            None if is_alone else str(found.pipeline_execution_id)
+        ),
         "created": _moment(found.created_at),
         "due": _moment(now.due_at),
         "due because": due_because(found, history),
@@ -85,6 +105,7 @@ def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEv
         "worker": str(found.worker_id) if is_running and found.worker_id else None,
         "started": _moment(found.started_at) if is_running else None,
         "lease ends": _moment(found.lease_expires_at) if is_running else None,
+        "progress": now.progress,
         "cancel requested": _moment(found.cancel_requested_at),
         "ended": _moment(found.completed_at),
         "headers": found.headers,
@@ -101,6 +122,8 @@ def due_because(found: TaskExecution, history: Iterable[ExecutionEvent]) -> str 
     clause = _CAUSES.get(causes[-1].event_type) if causes else None
     if wait is None or clause is None:
         return None
+    if (sleep := causes[-1].event_data.get("step")) is not None:
+        return f"it sleeps for {brief(wait)}, in {sleep}"
     return clause.format(wait=brief(wait), attempt=causes[-1].event_data.get("attempt"))
 
 
@@ -122,6 +145,24 @@ def _print_attempts(attempts: Sequence[Attempt], *, traceback: bool) -> None:
             click.echo()
             head = (f"traceback of attempt {attempt.number}, lease token {attempt.lease_token}",)
             table(head, [(line,) for line in attempt.traceback.splitlines()])
+
+
+def _print_log(attempt: Attempt, *, whole: bool) -> None:
+    """Print the lines that the handler logged, or only the newest ones."""
+    shown = attempt.log if whole else attempt.log[-_FEW_LINES:]
+    left = attempt.log_omitted + len(attempt.log) - len(shown)
+    more = (
+        "" if not left else f", without {left} before them" if whole else f", without {left} before them: --handler-log"
+    )
+    click.echo()
+    table(
+        (f"last lines of attempt {attempt.number}, lease token {attempt.lease_token}{more}",),
+        [
+            (part,)
+            for line in shown
+            for part in f"{line.at:%H:%M:%S} {line.level} {line.logger} {line.text}".splitlines()
+        ],
+    )
 
 
 def _moment(moment: datetime | None) -> datetime | str | None:

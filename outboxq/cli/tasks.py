@@ -22,6 +22,7 @@ from .filters import OF_TASKS, TASK_ID, check_choice, filtered, in_words, take_k
 from .groups import Group
 from .output import merged, show, tell
 from .progress import progress
+from .steps import rerun, steps
 from .task_history import history, reschedule, state_at
 from .task_report import explained, report
 
@@ -72,7 +73,7 @@ def list_(
     rows = []
     for one in found:
         outlook = ahead.get(one.id)
-        due, reason = (None, None) if outlook is None else (outlook.due_at, outlook.reason.replace("_", " "))
+        due, reason = (None, None) if outlook is None else (outlook.due_at, outlook.reason.words)
         identity = (one.id, one.task_name, one.queue, one.status, reason, one.attempt)
         rows.append((*identity, one.created_at, due, one.last_error))
     head = ("id", "task", "queue", "status", "reason", "attempt", "created", "due", "last error")
@@ -117,10 +118,14 @@ def _ahead(outlook: Outlook | None) -> dict[str, object]:
 @click.argument("task_id", type=TASK_ID)
 @click.option("--show-args", is_flag=True, help="Print the task's arguments and result too.")
 @click.option("--traceback", is_flag=True, help="Print the traceback of each failed attempt.")
+@click.option("--handler-log", is_flag=True, help="Print all kept lines that the handler logged, of each attempt.")
 @database_options
-def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> None:
-    """Print a task, its attempts, and its history."""
-    report(store, store.find(task_id), show_args=show_args, traceback=traceback)
+def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
+    """Print a task, its attempts, and its history.
+
+    Below the attempts are the newest 10 lines that its handler logged in the last attempt that logged anything.
+    """
+    report(store, store.find(task_id), show_args=show_args, traceback=traceback, handler_log=handler_log)
 
 
 @task.command()
@@ -248,5 +253,5 @@ def priority(store: Store, task_id: str, value: int) -> None:
     tell(sentence, {"id": found, "priority": value, "changed": changed})
 
 
-for _command in (history, state_at, reschedule):
+for _command in (history, state_at, reschedule, steps, rerun):
     task.add_command(_command)

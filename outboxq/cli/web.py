@@ -13,6 +13,7 @@ from ..errors import ConfigurationError
 from ..integration.front_end import FrontEnd
 from .console import EXIT_USAGE, fail, speaking_plainly
 from .database import app_argument, app_option, front_end, given, opened, present_outbox, schema_option, url_option
+from .garbage import leave_uncollected
 from .logs import LogFormat, configure, open_closed_streams
 from .stop_requests import stop_on_signals
 
@@ -117,6 +118,7 @@ def web(context: click.Context, /, **options: Any) -> None:
         with _listening(host, options["port"]) as listening:
             server = _server(dashboard, listening, options["threads"])
             exit_if_stopped()
+            leave_uncollected()
             name = "localhost" if host in _EVERY_ADDRESS else _written(host)
             click.echo(f"The dashboard is at http://{name}:{listening.getsockname()[1]}/ (Ctrl-C ends it).")
             server.run()  # a signal ends it

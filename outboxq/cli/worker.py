@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import shlex
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,11 +18,13 @@ from click.shell_completion import CompletionItem
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..integration.front_end import FrontEnd
 from ..model.forks import CAN_FORK
-from ..worker.options import LAST_PORT, WorkerSettings
+from ..worker.options import LAST_PORT, Isolation, WorkerSettings
 from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
+from .garbage import leave_uncollected
 from .logs import LiveHandler, LogFormat, configure, open_closed_streams, show_live_line
 from .metrics_ports import ensure_free, port_of
+from .reloading import watch_files
 from .stacks import stacks_on_signal
 from .stop_requests import Orders, interrupt_main_thread, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
@@ -45,6 +45,7 @@ Exit codes:
    4  the database has no outboxq tables, has those of a release that does not fit this one, or its file does not exist
   66  the SQLite file was replaced beside the old log: delete that log before you start again
   69  the database cannot be reached, or its file is damaged
+  75  a handler with timeout_action="kill" did not end, so the process did: start it again
   77  the database role lacks a right
 """
 
@@ -150,6 +151,28 @@ def none_if_empty(_context: click.Context, _option: click.Parameter, value: tupl
     metavar="SPAN",
     help="Time that running tasks have to finish when the worker stops.",
 )
+@click.option(
+    "--timeout-grace",
+    default=f"{DEFAULTS.timeout_grace.total_seconds():g}s",
+    show_default=True,
+    callback=span,
+    metavar="SPAN",
+    help='Time that a handler with timeout_action="kill" has from its timeout on, before it is ended with its process.',
+)
+@click.option(
+    "--isolation",
+    default=DEFAULTS.isolation,
+    show_default="thread",
+    type=click.Choice(Isolation, case_sensitive=False),
+    help="Run each handler in a thread, or in a child process that can be killed.",
+)
+@click.option(
+    "--tasks-per-child",
+    default=DEFAULTS.tasks_per_child,
+    show_default=True,
+    type=click.IntRange(1),
+    help="With --isolation process: number of tasks after which a child process is replaced.",
+)
 @click.option("--burst", is_flag=True, help="Stop when no task is left to run.")
 @click.option(
     "--max-tasks",
@@ -197,6 +220,12 @@ def none_if_empty(_context: click.Context, _option: click.Parameter, value: tupl
     default=None,
     help="Print the traceback of each failed attempt. Tracebacks may hold personal data. Default: only at the level DEBUG. "
     "--no-log-tracebacks also keeps them from error trackers.",
+)
+@click.option(
+    "--handler-log/--no-handler-log",
+    default=DEFAULTS.handler_log,
+    show_default=True,
+    help="Keep the last 200 lines that a handler logs, with the end of its attempt. They may hold personal data.",
 )
 @click.option("--live/--no-live", default=None, help="Show a line with the current throughput. Default: on a terminal.")
 @click.option("--lifeline", type=int, hidden=True, help="File descriptor of the socket to the supervisor.")
@@ -274,18 +303,10 @@ def serve(
         )
         with stop_on_signals(lambda: supervisor.has_ended) as exit_if_stopped:
             exit_if_stopped()
-            with _watch_files(Path.cwd(), supervisor.reload) if reload else nullcontext():
+            with watch_files(Path.cwd(), supervisor.reload) if reload else nullcontext():
                 code = supervisor.run()
         sys.exit(code)
     sys.exit(_run(find, handler, lifeline, upgrade=upgrade, burst=burst, **options))
-
-
-def leave_uncollected() -> None:
-    """Exempt all objects that exist now from garbage collection. They live until the process ends, yet Python would look through
-    them again and again while tasks come and go, which took a third of a busy worker's CPU.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _parsed(url: str) -> URL:
@@ -321,31 +342,6 @@ def _find(app: str, url: URL | None) -> Outbox:
     if outbox.integration.front_end == FrontEnd():  # else a framework knows better how its commands are typed
         outbox.integration.front_end = front_end
     return outbox
-
-
-@contextmanager
-def _watch_files(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
-    """Call `changed` whenever a Python file below `directory` has changed during the block."""
-    try:
-        from watchfiles import PythonFilter, watch
-    except ModuleNotFoundError as error:
-        if error.name != "watchfiles":
-            raise
-        fail("--reload needs watchfiles; run: pip install 'outboxq[reload]'", EXIT_USAGE)
-    over = threading.Event()
-
-    def look() -> None:
-        for changes in watch(directory, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
-            log.info("%s changed", ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes})))
-            changed()
-
-    thread = threading.Thread(target=look, name="outboxq-watch", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _run(

@@ -55,12 +55,18 @@ _CHECKS = {
     "task_outbox": {"claimable": "priority BETWEEN -100 AND 100 AND queue <> '' AND partition_key <> ''"},
     "queue_settings": {"limits": "concurrency_limit >= 0 AND rate_limit >= 1"},
     "key_limits": {"limits": "concurrency_limit >= 1 AND key_concurrency >= 1 AND key_rate_limit >= 1"},
+    "task_steps": {"names": "name <> ''", "number": "number BETWEEN 1 AND 1000"},
     "task_schedules": {
         "names": "name <> '' AND task_name <> '' AND queue <> '' AND rule <> '' AND tz <> ''",
         "priority": "priority BETWEEN -100 AND 100",
         "on_dead_letter": "on_dead_letter = 'release' OR on_dead_letter = 'hold'",
         "overlap": "overlap = 'allow' OR overlap = 'queue' OR overlap = 'skip'",
         "catch_up": "catch_up_limit >= 1 AND (catch_up = 'none' OR catch_up = 'latest' OR catch_up = 'all')",
+    },
+    "task_batches": {
+        "kind": "kind = 'batch' OR kind = 'chain'",
+        "on_failed": "on_failed = 'continue' OR on_failed = 'wait' OR on_failed = 'cancel'",
+        "counts": "size >= 0 AND stage >= 0",
     },
 }
 """The CHECKs of both databases."""
@@ -94,10 +100,21 @@ _SQLITE_CHECKS = {
         **_sqlite_numbers(">= 1", _ATTEMPT, "max_attempts"),
     },
     "schedule_ticks": {**_sqlite_ids("task_execution_id"), **_sqlite_instants("tick")},
+    "task_steps": {
+        **_sqlite_ids("task_execution_id"),
+        **_sqlite_texts("name", "result"),
+        **_sqlite_instants("due_at", "created_at"),
+        **_sqlite_numbers(">= 0", _NUMBER, "lease_token"),
+    },
     "task_metrics": {**_sqlite_ids("id"), **_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
     "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_ready_at")},
     "maintenance_jobs": {**_sqlite_instants("due_at", "done_at")},
     "key_limits": {**_sqlite_texts("queue"), **_sqlite_numbers("> 0", "3200000000", "key_rate_seconds")},
     "key_rates": {**_sqlite_texts("queue", "partition_key"), **_sqlite_instants("full_at")},
+    "task_batches": {
+        **_sqlite_ids("id"),
+        **_sqlite_texts("name", "then_tasks"),
+        **_sqlite_instants("cancel_requested_at", "created_at", "updated_at", "completed_at"),
+    },
 }
 """The CHECKs that PostgreSQL's types replace: one for each column, because SQLite evaluates those of changed columns only."""

@@ -37,6 +37,8 @@ class Feature(StrEnum):
     """Replaces the task that holds the idempotency key (`on_conflict="replace"`). It includes IDEMPOTENCY."""
     RESULTS = "results"
     """Waits for the results of tasks, those of other producers too."""
+    BATCHES = "batches"
+    """Makes batches and chains, and adds tasks to batches."""
 
 
 class Privilege(StrEnum):
@@ -201,6 +203,10 @@ _FEATURES = {
         *_on("task_executions", "SELECT (attempt, last_error, result, status, task_name)"),
         *_on("execution_events", f"SELECT ({_EVENT})"),
     ),
+    Feature.BATCHES: (
+        *_on("task_batches", "INSERT; SELECT (id, completed_at, cancel_requested_at)"),
+        *_on("task_batch_changes", "INSERT; SELECT (batch_id)"),
+    ),
 }
 _SCHEDULES = ("schedule_ticks", "task_schedules")
 _STATISTICS = ("queue_samples", "task_metrics")
@@ -224,6 +230,19 @@ _ADDED = {
         ),
         Role.VIEWER: tuple(right for name in _STATISTICS for right in _on(name, "SELECT")),
         Role.OPERATOR: tuple(right for name in (*_STATISTICS, "maintenance_jobs") for right in _on(name, _EVERYTHING)),
+    },
+    "0006": {
+        Role.WORKER: _on("task_steps", "SELECT; INSERT"),
+        Role.VIEWER: _on("task_steps", "SELECT"),
+        Role.OPERATOR: _on("task_steps", _EVERYTHING),
+    },
+    "0007": {
+        Role.WORKER: (
+            *_on("task_batches", "SELECT"),
+            *_on("dead_letters", "SELECT (task_execution_id); DELETE"),  # to cancel the other tasks of a batch
+        ),
+        Role.VIEWER: _on("task_batches", "SELECT"),
+        Role.OPERATOR: (*_on("task_batches", _EVERYTHING), *_on("task_batch_changes", _EVERYTHING)),
     },
     "0009": {
         Role.WORKER: (*_on("key_limits", "SELECT"), *_on("key_rates", _EVERYTHING)),

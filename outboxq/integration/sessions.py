@@ -147,6 +147,9 @@ class _SessionUnitOfWork:
     def was_interrupted(self, error: BaseException) -> bool:
         return self._unit.was_interrupted(error)
 
+    def abandon(self) -> None:
+        self._unit.abandon()
+
     def flush(self) -> None:
         with self._unit.releasing():
             if self.session.in_transaction():

@@ -5,6 +5,7 @@ from .options import LONGEST as LONGEST
 from .options import MAX_ATTEMPT as MAX_ATTEMPT
 from .options import OnDeadLetter as OnDeadLetter
 from .options import TaskOptions as TaskOptions
+from .options import TimeoutAction as TimeoutAction
 from .options import duration as duration
 from .records import EARLIEST as EARLIEST
 from .records import ENDS_CLAIM as ENDS_CLAIM
@@ -29,5 +30,6 @@ from .records import Retry as Retry
 from .records import Snooze as Snooze
 from .records import TaskExecution as TaskExecution
 from .records import TaskStatus as TaskStatus
+from .records import TaskTimeout as TaskTimeout
 from .records import event_type_of as event_type_of
 from .records import status_after as status_after

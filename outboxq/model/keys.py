@@ -16,3 +16,16 @@ def concurrency_key_of(stored: str | None) -> str | None:
     if stored is None or not stored.startswith(CONCURRENCY_KEY_PREFIX):
         return None
     return stored[len(CONCURRENCY_KEY_PREFIX) :]
+
+
+class HasKey:
+    """A record with the key of a task, as the tables have it."""
+
+    __slots__ = ()
+
+    partition_key: str | None
+
+    @property
+    def concurrency_key(self) -> str | None:
+        """The key of which so many tasks run at once as the queue's limit per key says; None: it has none."""
+        return concurrency_key_of(self.partition_key)

@@ -30,6 +30,17 @@ class OnDeadLetter(StrEnum):
     """The key waits until the dead letter is redriven or discarded."""
 
 
+class TimeoutAction(StrEnum):
+    """The fate of a handler that runs past the task's timeout."""
+
+    ASK = "ask"
+    """The context says so, and the handler ends itself."""
+    RAISE = "raise"
+    """TaskTimeout is raised in the handler, again each second until it ends."""
+    KILL = "kill"
+    """The same; and a handler that still runs after the timeout grace is ended with its process."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
     """The options that `Outbox.task()` declares. `Task.using()` replaces some of them for one enqueue.
@@ -70,6 +81,14 @@ def check_options(options: TaskOptions, name: str) -> None:
         raise bad_span("timeout", name)
     if type(options.on_dead_letter) is not OnDeadLetter:
         raise InvalidArgument(f"on_dead_letter of {name} must be an OnDeadLetter")
+
+
+def checked_action(value: TimeoutAction | str, timeout: timedelta | None, name: str) -> TimeoutAction:
+    """Return the timeout action of the task of this name. Raises InvalidArgument for no such action, and for one without a timeout."""
+    action = choice(TimeoutAction, value, "timeout_action")
+    if action is not TimeoutAction.ASK and timeout is None:
+        raise InvalidArgument(f"timeout_action={action.value!r} of {name} needs a timeout=, after which it is taken")
+    return action
 
 
 def is_name(value: object) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
-from .keys import concurrency_key_of
+from .keys import HasKey
 from .options import TaskOptions, duration
 
 if TYPE_CHECKING:
@@ -69,10 +69,18 @@ class EventType(StrEnum):
     """A dead letter was redriven: it runs again, from its first attempt."""
     RESCHEDULED = "task_rescheduled"
     """A user gave a waiting task another due time or priority."""
+    STEP_COMPLETED = "step_completed"
+    """A step of a running task has its result, or a sleep has begun."""
+    REWOUND = "task_rewound"
+    """A user had the results of some steps deleted, so that these steps run again."""
     UNROUTED = "event_unrouted"
     """An emit without a subscriber; it belongs to no task."""
     SKIPPED = "schedule_skipped"
     """Ticks of a schedule that were missed and are not caught up; it belongs to no task."""
+    BATCH_CREATED = "batch_created"
+    """A batch or a chain was made; it belongs to no task, and its `pipeline_execution_id` is the batch."""
+    BATCH_COMPLETED = "batch_completed"
+    """The last task of a batch has ended, and what follows was enqueued; it belongs to no task."""
 
 
 STATUS_AFTER: Mapping[EventType, TaskStatus] = {
@@ -92,7 +100,7 @@ STATUS_AFTER: Mapping[EventType, TaskStatus] = {
     EventType.REQUEUED: TaskStatus.READY,
     EventType.RESCHEDULED: TaskStatus.READY,
 }
-"""The status after each transition. Types that are missing here change none: a cancel request, an unrouted emit, skipped ticks, a later release's."""
+"""The status after each transition. Types that are missing here change none: a cancel request, steps, an unrouted emit, skipped ticks, a later release's."""
 
 ENDS_CLAIM = frozenset(
     {
@@ -223,7 +231,7 @@ class Handle(_Sourced[R_co]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(HasKey):
     """The exclusive right to run a task execution until `lease_expires_at`, proved by its token and worker together."""
 
     id: UUID
@@ -255,11 +263,6 @@ class Claim:
         return f"task {self.id} ({self.task_name})"
 
     @property
-    def concurrency_key(self) -> str | None:
-        """The key whose running tasks are limited in number; None: it has none."""
-        return concurrency_key_of(self.partition_key)
-
-    @property
     def waits_since(self) -> datetime | None:
         """The moment at which it was there and due; None: not known."""
         due = self.available_at
@@ -288,7 +291,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TaskExecution:
+class TaskExecution(HasKey):
     """A row of `task_executions`, joined with its lease while it runs."""
 
     id: UUID
@@ -322,11 +325,6 @@ class TaskExecution:
     updated_at: datetime
     last_error: str | None = field(repr=False)
     result: str | None = field(repr=False)
-
-    @property
-    def concurrency_key(self) -> str | None:
-        """The key whose running tasks are limited in number; None for a task with a partition key, and for one without a key."""
-        return concurrency_key_of(self.partition_key)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -389,3 +387,14 @@ class Retry(Exception):
         self.delay = None if delay is None else duration(delay, "Retry()")
         self.at = None if at is None else min(max(at, EARLIEST), LATEST).astimezone(UTC)
         super().__init__(f"again in {self.delay}" if at is None else f"again at {at.isoformat()}")
+
+
+class TaskTimeout(BaseException):
+    """Raised in a handler that runs past its timeout, if the task has ``timeout_action="raise"`` or ``"kill"``.
+
+    It may come at any line. ``except Exception`` does not catch it, so a loop that logs the errors of its items ends too. Catch it
+    only to clean up. The attempt has failed, and the retry policy decides as for the TimeoutError of ``ctx.checkpoint()``.
+    """
+
+    def __init__(self, message: str = "the handler runs past its timeout") -> None:
+        super().__init__(message)

@@ -24,8 +24,8 @@ OF_A_TASK: Mapping[str, str] = {
     "rate_limit": "outboxq queue limit",
     "retries": _POLICY,
     "retry_backoff": _POLICY,
-    "soft_time_limit": "timeout=, and ctx.timed_out in the handler",
-    "time_limit": "timeout=, and ctx.timed_out in the handler",
+    "soft_time_limit": 'timeout= with timeout_action="raise"',
+    "time_limit": 'timeout= with timeout_action="kill"',
 }
 """Replacements for options that other libraries have for a declared task."""
 OF_ONE_CALL: Mapping[str, str] = {

@@ -142,6 +142,11 @@ class ReturnValue:
         self._name = name
         self._codec: Codec | None = None
 
+    def check(self) -> None:
+        """Raise ConfigurationError for an annotation that cannot be read by."""
+        if self._codec is None:
+            self._compile()
+
     def load(self, text: str | None) -> Any:
         """Return the value that is stored as this JSON; None if the function returned None, whatever its annotation.
 

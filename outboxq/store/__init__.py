@@ -16,6 +16,7 @@ from . import (
     operations,
     outlook,
     overview,
+    progress,
     recovery,
     results,
     retention,
@@ -30,6 +31,7 @@ from . import (
     unknown_tasks,
 )
 from .arguments import queue_names
+from .batches import Batches, Member
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
 from .counts import Count
@@ -39,7 +41,6 @@ from .declarations import check_schedule
 from .due import Look
 from .enqueue import check
 from .event_log import EventLog, TailCursor
-from .explaining import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
 from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
@@ -47,12 +48,14 @@ from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
 from .outlook import Outlook
 from .overview import Overview
 from .queues import HeldKey, Queues, QueueSettings
+from .reasons import Cure, Explanation, Reason
 from .recovery import Lease, LeaseLook, Recovered
 from .results import ResultReader, Standing
 from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Statistics, UnknownName
+from .steps import NewStep, Steps, Written
 from .system import PartitionSize, System
 from .table_sizes import TableSize
 from .task_detail import TaskDetail
@@ -79,8 +82,10 @@ __all__ = [
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "Member",
     "MetricPoint",
     "Metrics",
+    "NewStep",
     "Outlook",
     "Overview",
     "PartitionSize",
@@ -107,6 +112,7 @@ __all__ = [
     "UnknownName",
     "UnknownRun",
     "Violation",
+    "Written",
     "check",
     "check_schedule",
     "check_subscription",
@@ -174,6 +180,7 @@ class Store(Claiming):
     task_page = task_pages.task_page
     tasks = task_pages.tasks
     explain = explaining.explain
+    progress = progress.progress
     task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
     standings = results.standings
@@ -193,10 +200,12 @@ class Store(Claiming):
     subscriptions = cached_property(Subscriptions)
     dead_letters = cached_property(DeadLetters)
     queues = cached_property(Queues)
+    batches = cached_property(Batches)
     log = cached_property(EventLog)
     workers = cached_property(Workers)
     sleeping_workers = cached_property(SleepingWorkers)
     schedules = cached_property(Schedules)
+    steps = cached_property(Steps)
     time_partitions = cached_property(TimePartitions)
     metrics = cached_property(Metrics)
     samples = cached_property(Samples)

@@ -5,19 +5,21 @@ restart.
 from __future__ import annotations
 
 from ..database.privileges import Role
-from ..database.statements import key_limits, metrics, schedules, workers
+from ..database.statements import key_limits, metrics, progress, schedules, steps, workers
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from .transactions import Transactions
 
-SCHEDULES, STATISTICS, PROCESSES, KEY_LIMITS = "0002", "0003", "0005", "0009"
-"""The revisions that brought the tables of schedules, those of statistics, the columns for a worker's process, and the tables
-of limits per key.
+SCHEDULES, STATISTICS, PROCESSES, STEPS, PROGRESS, KEY_LIMITS = "0002", "0003", "0005", "0006", "0008", "0009"
+"""The revisions that brought the tables of schedules, those of statistics, the columns for a worker's process, the table of steps,
+the columns for the progress of a task, and the tables of limits per key.
 """
 _PROBES: dict[str, Builder] = {
     SCHEDULES: schedules.has_table,
     STATISTICS: metrics.is_there,
     PROCESSES: workers.has_description,
+    STEPS: steps.has_table,
+    PROGRESS: progress.has_columns,
     KEY_LIMITS: key_limits.is_there,
 }
 

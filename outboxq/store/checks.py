@@ -44,7 +44,7 @@ def verify(
     find; a Failed task is a dead letter again; a partition key goes back to the task that runs or holds it, unless another
     has taken it. A due time, retry, end, error, worker, position, idempotency key or cancel request that differs from what
     the task's events say is made as they say. A lease or a rate that ends too late ends its own length from now, and the
-    counter of positions goes on behind the largest. Each repair is a transaction of its own. With `using` the snapshot is
+    counter of positions goes on behind the largest. A tick or a step without its task goes. Each repair is a transaction of its own. With `using` the snapshot is
     that of the connection's transaction.
 
     `on_progress` is called after each check, with the number of those that are done and of all.

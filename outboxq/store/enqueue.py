@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from types import NoneType
@@ -14,9 +15,11 @@ from ..database.statements import enqueue as statements
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EARLIEST, LATEST, Handle, NewTask, OnConflict, OnDeadLetter
+from ..model.batches import is_batch
 from ..model.keys import concurrency_key_of
 from ..model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
 from .arguments import aware
+from .batches import added_to, join, leave
 from .idempotency import enqueue_keyed, enqueued
 from .rows import row
 from .transactions import Transactions
@@ -24,6 +27,7 @@ from .transactions import Transactions
 _PLAIN = frozenset[Feature]()
 _KEYED = frozenset({Feature.IDEMPOTENCY})
 _REPLACING = frozenset({Feature.IDEMPOTENCY, Feature.REPLACE})
+_BATCHED = frozenset({Feature.BATCHES})
 _NOTHING = timedelta(0)
 
 
@@ -65,9 +69,13 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
         check(task)
     if not tasks:
         return []
-    features = _features(tasks)
+    features, added = _features(tasks), added_to(tasks)
+    if added:
+        features = features | _BATCHED
 
     def work(target: Target) -> list[Handle]:
+        if added:
+            return _enqueue_in_batches(store, target, tasks, added, using=using)
         if features is _PLAIN:
             with target.atomic():
                 target.run(statements.enqueue, store.values(target), [row(task) for task in tasks])
@@ -84,6 +92,22 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
         done=lambda target: enqueued(store, target, tasks),
         enqueues=features,
     )
+
+
+def _enqueue_in_batches(
+    store: Transactions, target: Target, tasks: Sequence[NewTask], added: Counter[UUID], *, using: object
+) -> list[Handle]:
+    """Write tasks of which some are added to batches, and count those that are written."""
+    with target.atomic(savepoint=using is not None):
+        join(store, target, added)
+        handles = enqueue_keyed(store, target, tasks) if any(task.idempotency_key for task in tasks) else None
+        if handles is None:
+            target.run(statements.enqueue, store.values(target), [row(task) for task in tasks])
+            return [Handle(id=task.id) for task in tasks]
+        found = zip(tasks, handles, strict=True)
+        for batch_id, number in added_to(task for task, handle in found if not handle.created).items():
+            leave(store, target, batch_id, number)
+        return handles
 
 
 def _features(tasks: Sequence[NewTask]) -> frozenset[Feature]:
@@ -138,6 +162,8 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
             f"unique_for, unique_until_finished and on_conflict of {name} say how long its idempotency_key is "
             "taken and what happens then; give it one"
         )
+    if task.on_conflict is OnConflict.REPLACE and is_batch(task.pipeline_execution_id):
+        raise InvalidArgument(f"{name} is for a batch, so it cannot replace a task that may be in none")
     if task.partition_key is not None and task.concurrency_key is not None:
         raise InvalidArgument(f"{name} has a partition_key and a concurrency_key; a task has one key")
     if task.on_dead_letter is OnDeadLetter.HOLD and (

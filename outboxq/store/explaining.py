@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -18,9 +17,12 @@ from ..database.statements.explaining import MOST
 from ..database.target import Target
 from ..errors import TaskNotFound
 from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
+from ..model.progress import Progress
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
 from .key_limits import KeyState, states_of
+from .progress import read_progress
+from .reasons import Cure, Explanation, Reason, span_of
 from .tasks import event_of, execution_of
 from .transactions import Transactions
 from .unknown_tasks import releases_as_unknown
@@ -30,67 +32,6 @@ _OVERDUE = 0.6
 """The share of a lease after which a living worker has extended it: it does so at a third, and at half of it at the latest."""
 _PRESENCE_DUE = timedelta(seconds=45)
 """The time within which a living worker reports its presence again: it does so every 30 seconds, and a report may be slow."""
-
-
-class Reason(StrEnum):
-    """The reason why a task is where it is."""
-
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    CANCEL_REQUESTED = "cancel_requested"
-    """The task runs, and was asked to stop."""
-    LEASE_ENDED = "lease_ended"
-    """The lease has ended; the task is about to be taken back."""
-    WORKER_SILENT = "worker_silent"
-    """The worker may be dead; the lease is not over yet."""
-    RUNNING = "running"
-    EXPIRED = "expired"
-    RETRY_LATER = "retry_later"
-    DELAYED = "delayed"
-    QUEUE_PAUSED = "queue_paused"
-    KEY_HELD = "key_held"
-    """A dead letter holds the task's partition key."""
-    KEY_RUNNING = "key_running"
-    KEY_WAITING = "key_waiting"
-    """An earlier task of the same partition key comes first."""
-    KEY_LIMIT = "key_limit"
-    """The concurrency key runs as many tasks as it may."""
-    KEY_RATE = "key_rate"
-    """The key has used up its starts."""
-    CONCURRENCY_LIMIT = "concurrency_limit"
-    RATE_LIMIT = "rate_limit"
-    NO_WORKER = "no_worker"
-    TOPIC_UNWANTED = "topic_unwanted"
-    TASK_UNKNOWN = "task_unknown"
-    DUE = "due"
-    """Nothing prevents the task from starting."""
-    INCONSISTENT = "inconsistent"
-    """The tables disagree about the task; see `verify`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cure:
-    """A command that helps."""
-
-    purpose: str
-    """Purpose of the command in words: ``resume it``."""
-    command: tuple[str, ...]
-    """Words after the program's name, for `FrontEnd.typed`: ``("queue", "resume", "mail")``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The answer of `explain`: the reason why a task does not run, and commands that help."""
-
-    reason: Reason
-    sentence: str
-    cures: tuple[Cure, ...] = ()
-    """Commands that help; empty if none does."""
-    waits_for: UUID | None = None
-    """Id of the task that comes first."""
-    due_at: datetime | None = None
-    """Due time of a Ready task; None in any other status."""
 
 
 def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
@@ -105,22 +46,32 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
         found = target.run(tasks.get, values)
         if not found:
             raise TaskNotFound(f"there is no task {task_id}")
-        return explanation_of(store, target, execution_of(found[0]), now)
+        task = execution_of(found[0])
+        return explanation_of(store, target, task, now, running_progress(store, target, task))
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT)
 
 
-def explanation_of(store: Transactions, target: Target, task: TaskExecution, now: datetime) -> Explanation:
+def running_progress(store: Transactions, target: Target, task: TaskExecution) -> Progress | None:
+    """Return the progress of a running task, as this transaction sees it."""
+    return read_progress(store, target, [task.id]).get(task.id) if task.status is TaskStatus.RUNNING else None
+
+
+def explanation_of(
+    store: Transactions, target: Target, task: TaskExecution, now: datetime, progress: Progress | None = None
+) -> Explanation:
     """Return why the task does not run, as `explain` does."""
-    why, origin = _state(store, target, task, now), origin_of(task.headers)
+    why, origin = replace(_state(store, target, task, now, progress), progress=progress), origin_of(task.headers)
     return why if origin is None else replace(why, sentence=f"{why.sentence}; {origin}")
 
 
-def _state(store: Transactions, target: Target, task: TaskExecution, now: datetime) -> Explanation:
+def _state(
+    store: Transactions, target: Target, task: TaskExecution, now: datetime, progress: Progress | None
+) -> Explanation:
     if task.status is TaskStatus.READY:
         return _waiting(store, target, task, now)
     if task.status is TaskStatus.RUNNING:
-        return _running(target, task, now)
+        return _running(target, task, now, progress)
     history = target.run(tasks.history, {"task_id": task.id})
     moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
     return _ended(task, moves[-1] if moves else None)
@@ -156,7 +107,7 @@ def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
     return Explanation(Reason.CANCELLED, f"it was {verb} at {at}{why}")
 
 
-def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+def _running(target: Target, task: TaskExecution, now: datetime, progress: Progress | None) -> Explanation:
     ends, worker_id = task.lease_expires_at, task.worker_id
     if ends is None or worker_id is None:
         return _inconsistent("it is Running without a lease")
@@ -180,7 +131,8 @@ def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     if silent := silence(task, ends, now):
         overdue = f"its {name} has not extended its lease for {span_of(silent)}, as it should have"
         return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back")
-    sentence = f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it"
+    done = "" if progress is None else f"; its handler reported {progress}"
+    sentence = f"{name} runs it since {_at(task.started_at)}{done}; {left} unless that extends it"
     return Explanation(Reason.RUNNING, sentence, _cure("ask it to stop", "task", "cancel", task.id))
 
 
@@ -382,16 +334,3 @@ def _cure(purpose: str, *words: object) -> tuple[Cure, ...]:
 
 def _at(moment: datetime | None) -> str:
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def span_of(span: timedelta) -> str:
-    """Return the span in one or two units: 0.2 s, 12 s, 3 min 5 s, 2 h, 4 d 1 h."""
-    seconds = span.total_seconds()
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole, parts = round(seconds), []
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, whole = divmod(whole, length)
-        if count:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2])

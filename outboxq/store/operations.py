@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -140,7 +140,35 @@ def _move(
     ask: bool = False,
     take_key_back: bool = False,
 ) -> TaskStatus:
-    request, status_after = str(uuid7()), STATUS_AFTER[event_type]
+    request = str(uuid7())
+    work = moving(
+        store,
+        task_id,
+        event_type,
+        request,
+        attempt=attempt,
+        retry_at=retry_at,
+        reason=reason,
+        ask=ask,
+        take_key_back=take_key_back,
+    )
+    return store.run(work, using=using, done=lambda target: _status_if_done(target, task_id, request))
+
+
+def moving(
+    store: Transactions,
+    task_id: UUID,
+    event_type: EventType,
+    request: str,
+    *,
+    attempt: int | None = None,
+    retry_at: datetime | None = None,
+    reason: str = "",
+    ask: bool = False,
+    take_key_back: bool = False,
+) -> Callable[[Target], TaskStatus]:
+    """Return what moves a task inside a transaction, and returns its status then. `request` marks the event."""
+    status_after = STATUS_AFTER[event_type]
     allowed = _ALLOWED[event_type][1] - ({TaskStatus.RUNNING} if ask else set())
     data = event_data({"reason": reason} if reason else {})
     row = marked((identifier(task_id), event_type.value, status_after.value, attempt, retry_at, data), request)
@@ -174,7 +202,7 @@ def _move(
             from_failed = status is TaskStatus.FAILED
         raise _restless(task_id)
 
-    return store.run(work, using=using, done=lambda target: _status_if_done(target, task_id, request))
+    return work
 
 
 def _check_moment(moment: datetime, name: str) -> None:

@@ -14,7 +14,6 @@ from ..database.statements.explaining import WAITING
 from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
 from .explaining import (
-    Reason,
     closed,
     expired,
     is_impossible_lease,
@@ -27,6 +26,7 @@ from .explaining import (
     with_own_limit,
 )
 from .key_limits import states_of
+from .reasons import Reason
 from .transactions import Transactions
 from .unknown_tasks import releases_as_unknown
 from .workers import live_workers

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
 from ..database.privileges import Privilege, Right
-from ..database.statements import retention, schedules
+from ..database.statements import retention, schedules, steps
+from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
 from .arguments import positive
+from .batches import Batches
 from .rights import lacks
 from .tasks import now as moment
 from .time_partitions import TimePartitions
@@ -24,11 +27,38 @@ from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 
-_ON_TICKS = [Right(name="schedule_ticks", privilege=one) for one in (Privilege.SELECT, Privilege.DELETE)]
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rows:
+    """Rows that go with the tasks to which they belong, and that a later revision brought."""
+
+    table: str
+    noun: str
+    has_table: Builder
+    prune: Builder
+    without_task: Builder
+
+
+_FURTHER = (
+    _Rows(
+        table="schedule_ticks",
+        noun="ticks",
+        has_table=schedules.has_table,
+        prune=retention.prune_ticks,
+        without_task=retention.ticks_without_task,
+    ),
+    _Rows(
+        table="task_steps",
+        noun="steps",
+        has_table=steps.has_table,
+        prune=retention.prune_steps,
+        without_task=retention.steps_without_task,
+    ),
+)
 _NIL = UUID(int=0)
 _SHARE = 1.5
-_MOST_TICKS = 500
-"""The ticks without a task that are deleted in one transaction."""
+_MOST_FURTHER = 500
+"""The tasks that are not there whose ticks or steps are deleted in one transaction."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -46,7 +76,8 @@ def prune(
 ) -> int:
     """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
 
-    Ticks of schedules go with the tasks that they became. Each batch is a transaction of its own; with `using`, all are the
+    Ticks of schedules go with the tasks that they became, steps with their tasks, and batches once their tasks have gone. Each
+    batch of deletions is a transaction of its own; with `using`, all are the
     caller's. Tasks that are locked, or whose key is locked, are passed over. An unfinished task keeps its row and its events whatever its age. Events of no task (an emit without
     subscribers, skipped ticks) go when they are as old. `dry_run` only counts. `stop` is asked before each batch,
     and `on_progress` is called after each, with the number of tasks deleted so far.
@@ -78,14 +109,15 @@ def prune(
         partitions = TimePartitions(store)
         partitions.make()
         deleted = partitions.drop_before(before, values, stop)
-    has_ticks = store.run(_has_ticks, using=using, begin=Begin.READ)
+    further = store.run(_further, using=using, begin=Begin.READ)
     done = on_progress or (lambda _: None)
     if deleted:
         done(deleted)
     for given in batches:
-        deleted = _delete(store, given, using, stop, deleted, has_ticks=has_ticks, on_progress=done)
-    if has_ticks:
-        _delete_ticks(store, {"from_id": _NIL, "to_id": last, "limit": _MOST_TICKS}, using, stop)
+        deleted = _delete(store, given, using, stop, deleted, further=further, on_progress=done)
+    for rows in further:
+        _delete_further(store, rows, {"from_id": _NIL, "to_id": last, "limit": _MOST_FURTHER}, using, stop)
+    Batches(store).prune(before, stop, using=using)
     return deleted
 
 
@@ -94,16 +126,17 @@ def _count(store: Transactions, values: Mapping[str, Any], using: object) -> int
     return int(counted[0]["tasks"])
 
 
-def _has_ticks(target: Target) -> bool:
-    """Return whether the schema has ticks of schedules, and the role may delete them."""
-    if not target.run(schedules.has_table):
-        return False
-    if lacking := lacks(target, _ON_TICKS):
-        log.warning(
-            "the ticks of pruned tasks stay, since the database role %r may not delete them; see `outboxq grants`",
-            lacking[0]["role"],
-        )
-    return not lacking
+def _further(target: Target) -> list[_Rows]:
+    """Return the kinds of rows that the schema has besides, and that the role may delete."""
+    found = [rows for rows in _FURTHER if target.run(rows.has_table)]
+    for rows in tuple(found):
+        if lacking := lacks(
+            target, [Right(name=rows.table, privilege=one) for one in (Privilege.SELECT, Privilege.DELETE)]
+        ):
+            text = "the %s of pruned tasks stay, since the database role %r may not delete them; see `outboxq grants`"
+            log.warning(text, rows.noun, lacking[0]["role"])
+            found.remove(rows)
+    return found
 
 
 def _delete(
@@ -113,7 +146,7 @@ def _delete(
     stop: Callable[[], bool],
     deleted: int,
     *,
-    has_ticks: bool,
+    further: Sequence[_Rows],
     on_progress: Callable[[int], None],
 ) -> int:
     """Delete the rows between two ids, batch by batch; returns how many tasks went, with those that were `deleted` before."""
@@ -122,8 +155,9 @@ def _delete(
         """Delete a batch; returns the tasks that were looked at (without a status: passed over), and how many other events went."""
         with target.atomic():
             seen = target.run(retention.prune, values)
-            if gone := [(row["id"],) for row in seen if has_ticks and row["status"] is not None]:
-                target.run(retention.prune_ticks, values, gone)
+            gone = [(row["id"],) for row in seen if row["status"] is not None]
+            for rows in further if gone else ():
+                target.run(rows.prune, values, gone)
             unrouted = target.run(retention.prune_unrouted, values)
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
         store.wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
@@ -144,14 +178,16 @@ def _delete(
     return deleted
 
 
-def _delete_ticks(store: Transactions, values: dict[str, Any], using: object, stop: Callable[[], bool]) -> None:
-    """Delete ticks whose tasks are not there. A release that knows no ticks leaves them when it prunes."""
+def _delete_further(
+    store: Transactions, rows: _Rows, values: dict[str, Any], using: object, stop: Callable[[], bool]
+) -> None:
+    """Delete rows whose tasks are not there. A release that does not know them leaves them when it prunes."""
 
     def left(target: Target) -> list[Row]:
-        return target.run(retention.ticks_without_task, values)
+        return target.run(rows.without_task, values)
 
     def delete(target: Target) -> None:
-        target.run(retention.prune_ticks, values, ids)
+        target.run(rows.prune, values, ids)
 
     while not stop() and (found := store.run(left, using=using, begin=Begin.READ)):
         ids = [(row["id"],) for row in found]

@@ -29,6 +29,8 @@ class Rights:
         self._works = works
         self.known: set[frozenset[Feature] | None] = {None}
         """Enqueues for which the rights are known to be there, of the role that enqueued so first. None: it is no enqueue."""
+        self.with_batches = False
+        """True once the schema is known to have batches."""
         self.usable: set[tuple[str, Role]] = set()
         """The revisions whose tables are known to be there, with all rights on them that such a role needs."""
 
@@ -125,7 +127,7 @@ class Rights:
         if not name or "\0" in name:
             raise InvalidArgument("the name of a database role is text")
         present = {row["name"] for row in target.run(granting.present)}
-        old = needed(role, features)
+        old = needed(role)
         # An older schema lacks tables that later revisions brought.
         wanted = tuple(one for one in rights(role, features) if one in old or one.name in present)
         places = target.run(granting.missing, pack(()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any
@@ -53,4 +54,5 @@ def _storable(value: Any) -> Any:
         return {sanitize(str(key)): _storable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_storable(item) for item in value]
-    return value if isinstance(value, bool | int | NoneType) else sanitize(str(value))
+    is_number = isinstance(value, float) and math.isfinite(value)  # JSON has neither infinity nor NaN
+    return value if is_number or isinstance(value, bool | int | NoneType) else sanitize(str(value))

@@ -13,6 +13,8 @@ from uuid import UUID
 from ..database.statements import tasks as statements
 from ..errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
+from ..model.handler_log import LogLine, log_of, omitted_of
+from ..model.progress import Progress, progress_of
 from .arguments import identifier, positive
 from .transactions import Transactions
 
@@ -39,6 +41,12 @@ class Attempt:
     exception: str | None = None
     """Module and name of the exception's class."""
     traceback: str | None = None
+    progress: Progress | None = None
+    """Progress that its handler had reported when it ended; None if it had reported none, or its worker died."""
+    log: tuple[LogLine, ...] = ()
+    """Last lines that its handler logged; none while it runs, or if its worker died."""
+    log_omitted: int = 0
+    """Number of lines before those, which are not kept."""
 
 
 def now(store: Transactions, *, using: object = None) -> datetime:
@@ -97,6 +105,9 @@ def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
                 error=data.get("error"),
                 exception=data.get("exception"),
                 traceback=data.get("traceback"),
+                progress=progress_of(data.get("progress")),
+                log=log_of(data),
+                log_omitted=omitted_of(data),
             )
     return list(found.values())
 

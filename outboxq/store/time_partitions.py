@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..database.dialects import Begin, Row
 from ..database.dialects.partitioning import Layout, Partition, Partitioning
-from ..database.statements import schedules
+from ..database.statements import schedules, steps
 from ..database.statements import time_partitions as statements
 from ..database.target import Target
 from ..errors import InvalidArgument
@@ -134,6 +134,8 @@ class TimePartitions:
                 target.run(forget, {**bounds, "kept": kept})
             if target.run(schedules.has_table):
                 target.run(statements.forget_ticks, {**bounds, "kept": kept})
+            if target.run(steps.has_table):
+                target.run(statements.forget_steps, {**bounds, "kept": kept})
             partitioning.drop(execute, one)
             return went
 

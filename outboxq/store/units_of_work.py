@@ -81,6 +81,10 @@ class Unit:
         """Return whether an error from outside, of which `error` tells, ended this transaction, so that the task did not fail."""
         return self._target.dialect.was_interrupted(self._raw, error, self._failures)
 
+    def abandon(self) -> None:
+        """Roll back in another thread, where the claim could not be ended otherwise: SQLite has one writer, which is this."""
+        self._target.dialect.abandon(self._raw)
+
     def end(self) -> None:
         """From now on it may be committed."""
         self._ends = True

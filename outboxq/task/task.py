@@ -11,9 +11,9 @@ from inspect import isfunction
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_type_hints
 
 from ..context import TaskContext
-from ..errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
+from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget, UnknownTask
 from ..integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
-from ..model import Handle, NewTask, OnConflict, OnDeadLetter, TaskOptions, duration
+from ..model import Handle, NewTask, OnConflict, OnDeadLetter, TaskOptions, TimeoutAction, duration
 from ..model.headers import headers_as_json
 from ..model.options import choice, times
 from ..model.schedules import NewSchedule
@@ -23,6 +23,7 @@ from ..model.uuid7 import uuid7
 from ..payload.parameters import Parameters, ReturnValue
 from ..retry import RetryPolicy
 from ..store import check, check_subscription
+from .calls import TaskCall, batch_in
 from .origin import Origin
 
 P = ParamSpec("P")
@@ -43,12 +44,15 @@ class Task(Generic[P, R]):
         transactional: bool = False,
         subscribe: str | Sequence[str] | None = None,
         check_types: bool = True,
+        timeout_action: TimeoutAction = TimeoutAction.ASK,
     ) -> None:
         self.name = name
         self.function = function
         self.options = options
         self.retry = retry
         self.transactional = transactional
+        self.timeout_action = timeout_action
+        """The fate of a handler that runs past the timeout. It is read from the code that runs the task, and not stored."""
         self.outbox = outbox
         self.takes_context = takes_context(function)
         self.parameters = Parameters(function, name=name, context=self.takes_context, check_types=check_types)
@@ -101,7 +105,7 @@ class Task(Generic[P, R]):
         Args:
             target: The owner of the transaction: a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3
                 connection, a Django connection or alias, the context of a transactional task; or the outbox itself, for a
-                separate transaction. Left out: the present transaction, as for `enqueue()`.
+                separate transaction; or a batch, to which the task is added. Left out: the present transaction, as for `enqueue()`.
             delay: The time from now until the task is due.
             run_after: The moment at which the task is due, instead of `delay`.
             queue: The queue in which the task waits. None: as declared.
@@ -122,6 +126,9 @@ class Task(Generic[P, R]):
         """
         if target is None:
             raise no_transaction(self.name, "using(None) names no transaction")
+        batch = batch_in(target)
+        if batch is not None and batch.outbox is not self.outbox:
+            raise InvalidTarget(f"task {self.name} and batch {batch.id} belong to different outboxes")
         options = self.options
         if partition_key is None and options.on_dead_letter is OnDeadLetter.HOLD:
             options = options.with_key(None)
@@ -142,7 +149,16 @@ class Task(Generic[P, R]):
             "headers": None if headers is None else headers_as_json(headers, f"task {self.name!r}"),
             **times(self.name, delay=delay, run_after=run_after, expires=expires),
         }
-        return BoundTask(self, target, fields)
+        if batch is None:
+            return BoundTask(self, target, fields)
+        return BoundTask(self, batch.target, {**fields, "pipeline_execution_id": batch.id})
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
+        """Return this call of the function, checked and not enqueued: for `then=` of a batch, and for a chain.
+
+        With options: ``task.using(priority=5).call(…)``. Raises InvalidCall and PayloadError as `enqueue` does.
+        """
+        return self.using().call(*args, **kwargs)
 
     def call_as_json(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return the arguments of a call as a row stores them. Raises InvalidCall and PayloadError as `enqueue` does."""
@@ -211,13 +227,28 @@ class BoundTask(Generic[P, R]):
         keys = [None] * len(given) if idempotency_keys is None else idempotency_keys
         if isinstance(keys, str) or len(keys) != len(given):
             raise InvalidArgument(f"idempotency_keys has one key, or None, for each call; give a list of {len(given)}")
-        dump, options = self._task.parameters.dump, {**self._options, "pipeline_execution_id": uuid7()}
+        dump, options = self._task.parameters.dump, {"pipeline_execution_id": uuid7(), **self._options}
         tasks = [
             NewTask(id=uuid7(), args=dump(args, kwargs), **{**options, "idempotency_key": key})
             for (args, kwargs), key in zip(given, keys, strict=True)
         ]
         hooks = self._task.outbox.hooks
         return self._write(tasks) if hooks is None else hooks.enqueue(tasks, self._write)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
+        """Return a call with these options, checked and not enqueued; see `Task.call`."""
+        task = self.planned(*args, **kwargs)
+        if self._target is not CURRENT or task.pipeline_execution_id is not None:
+            raise InvalidCall(
+                f"a call of {task.task_name} is enqueued with its batch or chain; write using(priority=5).call(…) without a "
+                "transaction"
+            )
+        if task.idempotency_key is not None or task.available_at is not None or task.expires_at is not None:
+            raise InvalidCall(
+                f"a call of {task.task_name} takes no idempotency_key and no moments: it is enqueued once, at a time that is not "
+                "known yet; give delay= and expires= as spans"
+            )
+        return TaskCall(outbox=self._task.outbox, task=task)
 
     def planned(self, *args: P.args, **kwargs: P.kwargs) -> NewTask:
         """Return what `enqueue` would write for this call, checked as it checks it. Nothing is written."""

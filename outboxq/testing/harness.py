@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -66,6 +66,7 @@ class Harness:
         self._before: frozenset[UUID] = frozenset()
         self._subscribed: list[Any] = []
         self._declared: list[NewSchedule] = []
+        self._steps: dict[str, Any] = {}
         self._is_inline = self._is_running = False
 
     def __enter__(self) -> Self:
@@ -211,6 +212,18 @@ class Harness:
         finally:
             self._is_inline = before
 
+    @contextmanager
+    def steps(self, results: Mapping[str, Any]) -> Iterator[None]:
+        """Give results of steps beforehand, by name, until the end of the block: their functions are not called.
+
+        Such a step returns the value after its way through JSON, and stores nothing. A sleep that is named is over.
+        """
+        before, self._steps = self._steps, {**self._steps, **results}
+        try:
+            yield
+        finally:
+            self._steps = before
+
     def emit(self, topic: str, payload: object = None, **options: Any) -> Emitted:
         """Emit an event in the test's transaction, as `Outbox.emit` does."""
         return self.app.emit(topic, payload, **{"using": self.app, **options})
@@ -249,7 +262,7 @@ class Harness:
         return ran
 
     def _runner(self) -> InlineRunner:
-        return InlineRunner(self.app, self.store, self._transaction, context=self._context)
+        return InlineRunner(self.app, self.store, self._transaction, context=self._context, steps=self._steps)
 
     def _written(self, using: object) -> None:
         """Run the due tasks after an enqueue, if the harness is inline."""

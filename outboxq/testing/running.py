@@ -16,6 +16,8 @@ from ..context import TaskContext, UnitOfWork
 from ..errors import UnknownTask
 from ..integration.base import Integration
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
+from ..model.handler_log import LogLine, log_of
+from ..model.progress import Progress, progress_of
 from ..model.uuid7 import uuid7
 from ..outbox import Outbox
 from ..store import Store
@@ -23,9 +25,11 @@ from ..task import Task
 from ..worker.completer import Completer
 from ..worker.executor import context_of, execute, released
 from ..worker.failpoints import ignore_failpoint
+from ..worker.handler_log import keeping
 from ..worker.leases import ActiveClaim, ClaimState, Leases
 from ..worker.task_runner import TaskRunner
 from .enqueued import arguments_of
+from .steps import HarnessSteps
 from .transaction import TestTransaction
 
 _FAILURES = {EventType.FAILED, EventType.RETRY_SCHEDULED}
@@ -46,6 +50,12 @@ class TaskRun:
     """The returned value after its way through JSON, as it is stored."""
     error: BaseException | None = field(default=None, repr=False)
     """The exception that the handler raised."""
+    progress: Progress | None = None
+    """The progress that the handler reported last."""
+    log: tuple[LogLine, ...] = field(default=(), repr=False)
+    """The last lines that the handler logged, at INFO and above, as far as its loggers let them pass."""
+    steps: Mapping[str, Any] = field(default_factory=dict)
+    """The results of its steps by name, as the handler got them in this run, in that order."""
 
     @property
     def is_failure(self) -> bool:
@@ -78,8 +88,9 @@ class InlineRunner:
         transaction: TestTransaction | None,
         *,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        steps: Mapping[str, Any] | None = None,
     ) -> None:
-        """Prepare the runner; `context` is entered around each handler and its hooks."""
+        """Prepare the runner; `context` is entered around each handler and its hooks. `steps` are results given beforehand."""
         self._tasks = outbox.tasks
         self._store = store
         self._transaction = transaction
@@ -97,14 +108,22 @@ class InlineRunner:
             on_failpoint=ignore_failpoint,
             hooks=self._hooks,
         )
+        self._steps = self._runner.steps = HarnessSteps(
+            store=store,
+            own=store,
+            integration=self._integration,
+            leases=self._leases,
+            on_failpoint=ignore_failpoint,
+            given=steps or {},
+        )
 
     def run(self, claim: Claim) -> TaskRun:
         """Run a claim, and write its outcome. Raises KeyboardInterrupt if the handler did."""
         if claim.task_name not in self._tasks:
             return self._release(claim)
-        context = context_of(claim, self._tasks.get(claim.task_name), threading.Event())
+        context = context_of(claim, self._tasks.get(claim.task_name), threading.Event(), keeps_log=True)
         [held] = self._leases.hold([context], sent=time.monotonic())
-        with self._guard():
+        with self._guard(), keeping():
             self._runner.run(held)
         kept = self._completer.kept
         lost = self._store.finish(kept)
@@ -115,9 +134,10 @@ class InlineRunner:
     def try_out(self, task: Task[..., Any], args: str, *, now: datetime) -> TaskRun:
         """Run a task without a row. The writes of a transactional task stay if it completes."""
         claim = _claim(task, args, now)
-        context = context_of(claim, task, threading.Event())
+        context = context_of(claim, task, threading.Event(), keeps_log=True)
+        context.step_runner, self._steps.in_memory = self._steps, True
         began = time.monotonic()
-        with self._guard(), nullcontext() if self._hooks is None else self._hooks.handling(context):
+        with self._guard(), keeping(), nullcontext() if self._hooks is None else self._hooks.handling(context):
             with self._integration.around_handler(context):
                 outcome = self._in_unit(task, context) if task.transactional else execute(task, context)
                 self._integration.after_handler(context, outcome)
@@ -158,6 +178,9 @@ class InlineRunner:
             outcome=None if outcome is None else outcome.event_type,
             result=None if outcome is None or outcome.result is None else json.loads(outcome.result),
             error=error,
+            progress=None if outcome is None else progress_of(outcome.data.get("progress")),
+            log=() if outcome is None else log_of(outcome.data),
+            steps=dict(self._steps.results),
         )
 
 

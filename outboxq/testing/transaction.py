@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from ..database.dialects import Begin
-from ..database.statements import tasks
+from ..database.statements import batches, tasks
 from ..database.target import DjangoTarget, SqlalchemyTarget, Target, target_of
 from ..integration.base import Integration
 from ..integration.sessions import SessionIntegration
@@ -47,6 +47,7 @@ class TestTransaction:
             yield target
             return
         with target.atomic(savepoint=True):
+            _count_batches(target)
             yield target
 
     @contextmanager
@@ -152,7 +153,9 @@ class DjangoTransaction(TestTransaction):
         from django.db import transaction
 
         with transaction.atomic(using=self._alias):
-            yield self.target()
+            target = self.target()
+            _count_batches(target)
+            yield target
 
 
 def transaction_of(using: object, schema: str | None) -> TestTransaction:
@@ -166,6 +169,13 @@ def transaction_of(using: object, schema: str | None) -> TestTransaction:
     target = target_of(using, schema=schema)
     assert not isinstance(target, DjangoTarget)
     return (SqlalchemyTransaction if isinstance(target, SqlalchemyTarget) else TestTransaction)(using, schema)
+
+
+def _count_batches(target: Target) -> None:
+    """Have the ends of batches counted at once: this transaction may never be committed."""
+    message = target.dialect.count_batches_at_once()
+    if message is not None and target.run(batches.is_there):
+        target.execute(message, {})
 
 
 class TransactionEnded(AssertionError):

@@ -181,7 +181,8 @@ def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = F
     for one, column in zip(series, columns, strict=True):
         there = [value for value in column if value is not None]
         last = words(there[-1]) if there else "–"
-        legend.append(Legend(name=one.name, kind=one.kind, words=last))
+        is_recent = not there or any(value is not None for value in column[-2:])  # the last step may have only begun
+        legend.append(Legend(name=one.name, kind=one.kind, words=last if is_recent else f"– (last {last})"))
         summary.append(
             f"{one.name} {last} at the end, {words(max(there))} at most" if there else f"{one.name} not known"
         )

@@ -18,6 +18,7 @@ NAVIGATION: Final = (
     ("queues", "Queues"),
     ("tasks", "Tasks"),
     ("failures", "Failures"),
+    ("batches", "Batches"),
     ("workers", "Workers"),
     ("schedules", "Schedules"),
     ("system", "System"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .pages import (
+    batches,
     bulk,
     failures,
     overview,
@@ -66,6 +67,9 @@ TASKS = (
     Route(name="task_discard", path="/tasks/<uuid:task_id>/discard", answer=task_actions.discard, is_action=True),
     Route(name="task_run_now", path="/tasks/<uuid:task_id>/run-now", answer=task_actions.run_now, is_action=True),
     Route(name="task_priority", path="/tasks/<uuid:task_id>/priority", answer=task_actions.prioritize, is_action=True),
+    Route(name="batches", path="/batches", answer=batches.page),
+    Route(name="batch", path="/batches/<uuid:batch_id>", answer=batches.one_page, section="batches"),
+    Route(name="batch_cancel", path="/batches/<uuid:batch_id>/cancel", answer=batches.cancel, is_action=True),
     Route(name="failures", path="/failures", answer=failures.page),
     Route(name="failure_group", path="/failures/<group>", answer=failures.group, section="failures"),
     Route(name="bulk", path="/bulk", answer=bulk.page, section="tasks"),

@@ -197,7 +197,7 @@ class ClaimLoop(threading.Thread):
     def _dispatch(self, claims: Sequence[Claim], sent: float) -> None:
         """Hold the claims, and pass them to the handlers: suspects one at a time, and unknown tasks not at all."""
         known = [
-            context_of(claim, self.tasks.get(claim.task_name), self.stopping)
+            context_of(claim, self.tasks.get(claim.task_name), self.stopping, keeps_log=self.settings.handler_log)
             for claim in claims
             if claim.task_name in self.tasks
         ]

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from ..errors import FileUnusable, OutcomesRefused
 from ..model import Claim, EventType, Outcome
+from ..model.batches import is_batch
 from ..model.log_fields import LOST, fields_of
 from ..store import Store
 from ..store.failure_log import FailureLog, say
@@ -56,6 +57,8 @@ class Completer(threading.Thread):
     on_thread_failure: Callable[[BaseException], None]
     on_unblocked: Callable[[], None] = lambda: None
     """Called when outcomes were written that may let other tasks start."""
+    on_member_failed: Callable[[], None] = lambda: None
+    """Called when the failure of a task of a batch was written: the others may have to be cancelled."""
     durable: bool = True
     """False: a crash of the server may undo the most recent writes."""
     meter: Meter = field(default_factory=Meter)
@@ -156,6 +159,10 @@ class Completer(threading.Thread):
         try:
             lost, locked = self._write_until_answered(outcomes, skip_locked=skip_locked)
             self.notify_unblocked(outcome.claim for outcome in outcomes)
+            if any(
+                one.event_type is EventType.FAILED and is_batch(one.claim.pipeline_execution_id) for one in outcomes
+            ):
+                self.on_member_failed()
             for outcome in outcomes:
                 if outcome.claim.id in lost:
                     text = "%s: its lease was lost, so its outcome %s is discarded"

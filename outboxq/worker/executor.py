@@ -5,42 +5,79 @@ from __future__ import annotations
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from ..context import Leave, TaskContext, current
-from ..errors import ConfigurationError, PayloadError, UnreadableArguments
-from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze
+from ..context import Asleep, Leave, TaskContext, current
+from ..errors import ConfigurationError, PayloadError, StepRefused, StepsUnavailable, UnreadableArguments
+from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskTimeout
+from ..model.handler_log import HandlerLog
 from ..payload.parameters import dump_result, sanitize
-from ..task import Task
+from ..task import Task, takes_context
+from .timeouts import TimeLimit
 
 _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
 SHORTEST_SNOOZE = timedelta(seconds=1)
 """The shortest delay of a Snooze. A handler that asked to run again at once, each time, would make hundreds of events a second."""
+_UNAVAILABLE = timedelta(seconds=15)
+"""The delay of a task whose steps the database cannot store yet."""
 _LONGEST = timedelta(days=3650)  # what is added to a clock must stay a date
 
 
-def context_of(claim: Claim, task: Task[..., Any], stopping: threading.Event) -> TaskContext:
-    """Return the context in which the claim's task runs. The worker keeps it, to tell the handler what happens meanwhile."""
+def context_of(
+    claim: Claim, task: Task[..., Any], stopping: threading.Event, *, keeps_log: bool = False
+) -> TaskContext:
+    """Return the context in which the claim's task runs. The worker keeps it, to tell the handler what happens meanwhile.
+
+    `keeps_log`: what the handler logs is kept for the event of its end.
+    """
     bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
-    return TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
+    context = TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
+    if keeps_log:
+        context.handler_log = HandlerLog()
+    return context
 
 
-def execute(task: Task[..., Any], context: TaskContext) -> Outcome:
+def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None = None) -> Outcome:
     """Run the task's function and return the outcome of its claim. Never raises: whatever the function does is an outcome.
+
+    With a `limit`, TaskTimeout may be raised in the function, and only there.
 
     SystemExit, KeyboardInterrupt and the like end this attempt as any error does; they do not end the worker.
     """
     context.began = time.monotonic()
+    context.thread = threading.get_ident()
     token = current.set(context)
     try:
-        return _run(task, context)
+        return with_notes(_run(task, context, limit), context)
     except BaseException as error:  # noqa: BLE001 - an exception of the user's that cannot even be looked at
         return _failed_for_good(context, error)
     finally:
         context.ended = time.monotonic()
         current.reset(token)
+
+
+def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], context: TaskContext) -> Any:
+    """Call the function of a step, and return what it returns. The first parameter gets the context if it is annotated so.
+
+    A Snooze, Cancel or Retry that is returned is raised: it is meant for the handler.
+    """
+    function, args, kwargs = call
+    result = function(context, *args, **kwargs) if wants_context(function) else function(*args, **kwargs)
+    if isinstance(result, Snooze | Cancel | Retry):
+        raise result
+    return result
+
+
+def wants_context(function: Callable[..., Any]) -> bool:
+    """Return whether the function takes the context first. One whose signature is not known does not."""
+    try:
+        return takes_context(function)
+    except (ValueError, TypeError, AttributeError):
+        return False
 
 
 def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> Outcome:
@@ -54,9 +91,10 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
             available_at = error.at
         else:
             seconds = 0.0 if context.began is None else time.monotonic() - context.began
+            cause = TimeoutError(str(error)) if isinstance(error, TaskTimeout) else error
             elapsed = claim.started_at - claim.first_started_at + timedelta(seconds=seconds)
             delay = task.retry.next_delay(
-                attempt=claim.attempt, error=error, max_attempts=claim.max_attempts, elapsed=elapsed
+                attempt=claim.attempt, error=cause, max_attempts=claim.max_attempts, elapsed=elapsed
             )
     except ConfigurationError as broken:  # the policy itself: the task's own error must not be lost over it
         return _failed_for_good(context, error, policy_error=sanitize(str(broken), limit=_ERROR_BYTES))
@@ -78,6 +116,14 @@ def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **da
     return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason, **data})
 
 
+def with_notes(outcome: Outcome, context: TaskContext) -> Outcome:
+    """Return the outcome with what its event also tells of the attempt: the progress that was reported, and the handler log."""
+    notes: dict[str, object] = {} if context.handler_log is None else context.handler_log.as_data()
+    if context.reported is not None:
+        notes["progress"] = context.reported.as_data()
+    return replace(outcome, data={**outcome.data, **notes}) if notes else outcome
+
+
 def unwritable(outcome: Outcome, refused: Exception) -> Outcome:
     """Return a failure that any database can store, in place of an outcome that it refused."""
     why = str(getattr(refused, "orig", None) or refused).partition("\n")[0]
@@ -89,14 +135,15 @@ def unwritable(outcome: Outcome, refused: Exception) -> Outcome:
 STOPPED = "the worker stopped"
 
 
-def _run(task: Task[..., Any], context: TaskContext) -> Outcome:
+def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) -> Outcome:
     claim = context.claim
     try:
         try:
             arguments = task.parameters.load(claim.args)
         except UnreadableArguments as error:
             return _failed_for_good(context, error)
-        result = task.function(context, **arguments) if task.takes_context else task.function(**arguments)
+        given = (context,) if task.takes_context else ()
+        result = task.function(*given, **arguments) if limit is None else limit.call(task.function, *given, **arguments)
         if isinstance(result, Snooze | Cancel | Retry):
             raise result  # returned or raised, it means the same
         try:
@@ -105,6 +152,13 @@ def _run(task: Task[..., Any], context: TaskContext) -> Outcome:
             # The handler did its work, and would do it again: a retry cannot help, silence would lose the result.
             return _failed_for_good(context, error)
         return Outcome(claim=claim, event_type=EventType.COMPLETED, result=stored)
+    except Asleep as request:
+        data = {"step": request.name}
+        return Outcome(claim=claim, event_type=EventType.SNOOZED, available_at=request.until, data=data)
+    except StepsUnavailable as error:
+        return released(claim, str(error), delay=_UNAVAILABLE)
+    except StepRefused as error:  # another attempt would be refused too, after it has called the same functions again
+        return _failed_for_good(context, error)
     except Snooze as request:
         least = timedelta(0) if isinstance(request, Leave) else SHORTEST_SNOOZE
         return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=_bounded_delay(max(request.delay, least)))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ..model import Claim, EventType
+from ..model import EventType, Outcome
 from ..model.log_fields import OUTCOMES, fields_of
 from ..store import Store
 from ..store.failure_log import say
 from .deadline import run_with_timeout
-from .executor import STOPPED, released
+from .executor import STOPPED, released, with_notes
 from .failpoints import Failpoint, OnFailpoint
 from .leases import ClaimState, Leases
 from .meter import Meter
@@ -48,18 +48,19 @@ class Handback:
                 one.context.was_lost = True
                 fields = fields_of(one.claim, outcome=OUTCOMES[EventType.RELEASED])
                 log.warning("%s did not finish in time and is given back", one.claim, extra=fields)
-            claims = [one.claim for one in held]
-            if not claims:
+            outcomes = [with_notes(released(one.claim, STOPPED), one.context) for one in held]
+            if not outcomes:
                 return 0
+            given_back = len(outcomes)
             ended: list[int] = []
             over = threading.Event()
-            run_with_timeout(self.timeout, lambda: ended.append(self._release(claims, over)))
+            run_with_timeout(self.timeout, lambda: ended.append(self._release(outcomes, over)))
             over.set()
-            return len(claims) - sum(ended)
+            return given_back - sum(ended)
 
-    def _release(self, claims: Sequence[Claim], over: threading.Event) -> int:
-        """Release the claims; try locked ones again until `over` is set. Returns how many had ended meanwhile."""
-        ended, outcomes = 0, [released(claim, STOPPED) for claim in claims]
+    def _release(self, outcomes: list[Outcome], over: threading.Event) -> int:
+        """Write the releases; try locked ones again until `over` is set. Returns how many had ended meanwhile."""
+        ended = 0
         with releasing(outcomes, self.on_failpoint):
             while True:
                 lost, locked = self.store.finish_unlocked(outcomes)

@@ -6,17 +6,21 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
 from uuid import UUID
 
 from ..context import TaskContext
+from ..database.revisions import UPGRADE
 from ..model import Claim, Outcome
 from ..model.log_fields import LOST, fields_of
+from ..model.progress import Progress
 from ..store import Lease, Store
-from ..store.failure_log import FailureLog
+from ..store.availability import PROGRESS
+from ..store.ends import Beat
+from ..store.failure_log import FailureLog, say
 from .failpoints import Failpoint, OnFailpoint
 from .meter import UNKNOWN, Meter, Timing
 
@@ -52,12 +56,16 @@ class ActiveClaim:
     sent: float
     """When the claim was sent (`time.monotonic()`)."""
     state: ClaimState = ClaimState.HELD
+    is_limited: bool = False
+    """Its timeout does not depend on the handler."""
     warned_late: bool = False
     """The log says that its handler runs past its timeout."""
     was_locked: bool = False
     """Its last heartbeat found its row locked, so the next one is sent apart from the others."""
     warned_unreachable: bool = False
     """The log says that its lease ended before the database could be reached."""
+    written: Progress | None = None
+    """The progress that a heartbeat wrote last, or that could not be written."""
 
     @property
     def timing(self) -> Timing:
@@ -89,6 +97,7 @@ class Leases:
         self._held: dict[UUID, ActiveClaim] = {}
         self._lock = threading.Lock()
         self._failing = FailureLog(log)
+        self._warned_no_place = False
 
     def hold(self, contexts: Iterable[TaskContext], *, sent: float) -> list[ActiveClaim]:
         """Extend the leases of these claims from now on; the caller sets `beat_moved`. `sent`: `time.monotonic()` before the claim was
@@ -170,7 +179,7 @@ class Leases:
         sent = time.monotonic()
         try:
             self.on_failpoint(Failpoint.BEFORE_BEAT)
-            beats = self.store.heartbeat([one.claim for one in held])
+            beats = self._beat(held)
             self.on_failpoint(Failpoint.AFTER_BEAT)
         except Exception as error:  # noqa: BLE001 - whatever it was, the next beat may come through
             self._failing.failed(f"heartbeat for {len(held)} tasks failed; trying again", error)
@@ -199,6 +208,39 @@ class Leases:
             if beat.cancel_requested:
                 one.context.cancel_requested = True
 
+    def _beat(self, held: Sequence[ActiveClaim]) -> dict[UUID, Beat]:
+        """Send a heartbeat for these claims. It also writes what their handlers have reported, if any of that is not written yet.
+
+        A progress that the database refuses is given up, since it must not cost a lease.
+        """
+        claims = [one.claim for one in held]
+        reported = {one.claim.id: one.context.reported for one in held}
+        if all(reported[one.claim.id] is one.written for one in held):
+            return self.store.heartbeat(claims)
+        progress = {task_id: one for task_id, one in reported.items() if one is not None}
+        try:
+            beats = self.store.heartbeat(claims, progress=progress)
+        except Exception as error:
+            if self.store.may_pass(error) or self.store.cannot_write_now(error):
+                raise
+            say(log, logging.WARNING, "the progress of running tasks could not be written, and is left out", error)
+            for one in held:
+                one.written = reported[one.claim.id]
+            return self.store.heartbeat(claims)
+        self._warn_if_no_place(beats.values())
+        for one in held:
+            beat = beats.get(one.claim.id)
+            if beat is not None and beat.takes_progress and beat.lease_expires_at is not None:
+                one.written = reported[one.claim.id]
+        return beats
+
+    def _warn_if_no_place(self, beats: Collection[Beat]) -> None:
+        """Warn once that the schema has no place for the progress of tasks."""
+        if beats and not self._warned_no_place and not any(beat.takes_progress for beat in beats):
+            self._warned_no_place = True
+            text = "the progress of running tasks is not shown, for the schema of the database is older than %s; %s"
+            log.warning(text, PROGRESS, UPGRADE)
+
     def _claims_to_beat(self) -> list[ActiveClaim]:
         """Return all claims that are held, or only those that were locked the last time, if nothing else is due."""
         held, soon = self.held(), time.monotonic() + _RETRY_AFTER
@@ -209,7 +251,10 @@ class Leases:
         """Warn once that a handler runs past its timeout: with a heartbeat, or at the latest when it has ended."""
         if one.context.timed_out and not one.warned_late:
             one.warned_late = True
-            text = "%s runs past its timeout of %g s; its handler should check ctx.timed_out"
+            does = (
+                "TaskTimeout is raised in its handler" if one.is_limited else "its handler should check ctx.timed_out"
+            )
+            text = f"%s runs past its timeout of %g s; {does}"
             log.warning(text, one.claim, one.claim.timeout_seconds, extra=fields_of(one.claim))
 
     def _beat_interval(self, claim: Claim) -> float:

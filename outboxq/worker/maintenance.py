@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
-from ..errors import FileUnusable
+from ..errors import FileUnusable, NotPermitted
 from ..store import Store
 from ..store.failure_log import FailureLog
 from .meter import Meter
@@ -99,6 +99,39 @@ class PartitionMaker:
     def pause(self) -> float:
         """Return the seconds until the next look: half an hour to an hour."""
         return 3600 * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+@dataclass(eq=False, repr=False)
+class BatchCanceller:
+    """Cancels the other tasks of batches in which one has failed, where their policy is so; also those of workers that are gone."""
+
+    store: Store
+
+    def __post_init__(self) -> None:
+        self.wake = threading.Event()
+        """Ends the pause of the thread."""
+        self._is_due = self._is_off = False
+
+    def run_once(self) -> None:
+        """Cancel what is to be cancelled. Where the role lacks a right, one warning names it, and the worker goes on."""
+        self._is_due = False
+        try:
+            self.store.batches.cancel_requested()
+        except NotPermitted as error:
+            if not self._is_off:
+                log.warning("this worker cancels no tasks of batches, and works on without that: %s", error)
+            self._is_off = True
+        else:
+            self._is_off = False
+
+    def expect(self) -> None:
+        """Look soon: a task of a batch has failed."""
+        self._is_due = not self._is_off
+        self.wake.set()
+
+    def pause(self) -> float:
+        """Return the seconds until the next look: none if a task of a batch has just failed here."""
+        return 0.0 if self._is_due else random.uniform(5.0, 15.0)  # noqa: S311
 
 
 class Service(Protocol):

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from ..model import Claim, EventType, Outcome
+from ..model import Claim, EventType, Outcome, TaskTimeout
 from ..model.headers import headers_of_json
 from ..model.histograms import BOUNDS, BUCKETS, bucket_of
 from ..model.log_fields import OUTCOMES
@@ -255,12 +255,12 @@ class Meter:
 
 
 _FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
-_TIMEOUT = f"{TimeoutError.__module__}.{TimeoutError.__qualname__}"
+_TIMEOUTS = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in (TimeoutError, TaskTimeout))
 
 
 def _timed_out(outcome: Outcome, timing: Timing) -> bool:
-    """Return whether the handler ended itself because it ran beyond the task's timeout, as `TaskContext.checkpoint` does."""
+    """Return whether the attempt ended because it ran beyond the task's timeout: by `TaskContext.checkpoint`, or by the worker."""
     limit = outcome.claim.timeout_seconds
     _, ran = timing
     late = ran is not None and limit is not None and ran > limit
-    return late and outcome.event_type in _FAILURES and outcome.data.get("exception") == _TIMEOUT
+    return late and outcome.event_type in _FAILURES and outcome.data.get("exception") in _TIMEOUTS

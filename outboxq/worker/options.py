@@ -6,16 +6,28 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_type_hints
 
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import duration
+from ..model.options import choice
 from .failpoints import OnFailpoint, ignore_failpoint
 
 if TYPE_CHECKING:
     from ..task import TaskRegistry
 
 LAST_PORT = 65_535
+
+
+class Isolation(StrEnum):
+    """The place in which a worker runs handlers."""
+
+    THREAD = "thread"
+    """A thread of the worker."""
+    PROCESS = "process"
+    """A child process, which can be killed. It runs one handler at a time."""
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -29,6 +41,9 @@ class WorkerOptions(TypedDict, total=False):
     notifications: bool
     listen_url: str | None
     drain_timeout: timedelta | float
+    timeout_grace: timedelta | float
+    isolation: Isolation | str
+    tasks_per_child: int
     heartbeat: timedelta | float | None
     recover_every: timedelta | float
     unknown_task_delay: timedelta | float
@@ -37,6 +52,7 @@ class WorkerOptions(TypedDict, total=False):
     max_tasks: int | None
     relaxed_durability: bool
     log_tracebacks: bool | None
+    handler_log: bool
     label: str | None
     metrics_port: int | None
     metrics_host: str
@@ -101,6 +117,12 @@ class WorkerSettings:
     """The address of the server itself, where the engine's leads to a pooler. None: the engine's."""
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
     """The time that running tasks have to finish when the worker stops."""
+    timeout_grace: timedelta = field(default=timedelta(seconds=30), metadata={"check": duration})
+    """The time that a handler with ``timeout_action="kill"`` has from its timeout on, before it is ended with its process."""
+    isolation: Isolation = field(default=Isolation.THREAD, metadata={"check": partial(choice, Isolation)})
+    """The place in which handlers run: ``"thread"`` of this process, or ``"process"``, a child process for each that runs."""
+    tasks_per_child: int = field(default=100, metadata={"check": _at_least(1)})
+    """The number of tasks after which such a child ends and another takes its place, so that what they leak is freed."""
     heartbeat: timedelta | None = field(default=None, metadata={"check": _positive})
     """The longest time between two heartbeats. None: a third of each lease."""
     recover_every: timedelta = field(default=timedelta(seconds=5), metadata={"check": _positive})
@@ -119,6 +141,9 @@ class WorkerSettings:
     log_tracebacks: bool | None = None
     """Give log records of failed attempts the exception as `exc_info`. None: those of last attempts, and at the level DEBUG all;
     True: all; False: none. Messages and tracebacks may hold personal data."""
+    handler_log: bool = True
+    """Keep the last lines that a handler logs, at INFO and above, with the end of its attempt: up to 200 lines and 64 KiB. They may
+    hold personal data. False: keep none."""
     label: str | None = None
     """The name of the worker for people. None: host name and process id."""
     metrics_port: int | None = field(default=None, metadata={"check": _port})

@@ -17,7 +17,7 @@ from ..task import TaskRegistry
 from ..task.schedules import declare_schedules
 from .claim_loop import ClaimLoop
 from .leases import Leases
-from .maintenance import PartitionMaker, ServiceThread, WorkerRegistration
+from .maintenance import BatchCanceller, PartitionMaker, ServiceThread, WorkerRegistration
 from .meter import Meter
 from .options import WorkerSettings
 from .planting import Planting
@@ -90,6 +90,7 @@ class Services:
             store, description["task_names"], queues=settings.queues, topics=settings.topics
         )
         self._planting = Planting(store, partial(declare_schedules, tasks=tasks))
+        self.batches = BatchCanceller(store)
         tables = StatisticsTables(store)
         written = MetricsWriter(store, meter, worker_id, tables)
         upkeep = StatisticsUpkeep(store, tables, stopping)
@@ -101,6 +102,7 @@ class Services:
             thread("recovery", recovery),
             self.registration,
             thread("planting", self._planting),
+            thread("batches", self.batches, wake=self.batches.wake),
             thread("partitions", PartitionMaker(store)),
             self._known_tasks,
             thread("metrics", written, on_stop=written.end),

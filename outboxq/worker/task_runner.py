@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -13,18 +14,22 @@ from ..context import UnitOfWork
 from ..errors import LeaseLost
 from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls
-from ..model import INTERRUPTED, MAX_INTERRUPTIONS, SUSPECT, Claim, EventType, Outcome, Retry
+from ..model import INTERRUPTED, MAX_INTERRUPTIONS, SUSPECT, Claim, EventType, Outcome, Retry, TimeoutAction
 from ..model.log_fields import LOST, OUTCOMES, fields_of
 from ..payload.parameters import sanitize
 from ..store import Store
 from ..store.failure_log import exception_field, say, sentence
 from ..task import Task, TaskRegistry
 from .completer import Completer
-from .executor import execute, failed, released
+from .deadline import run_with_timeout
+from .executor import execute, failed, released, with_notes
 from .failpoints import Failpoint, OnFailpoint
+from .handler_log import KeeperPlace
 from .leases import ActiveClaim, ClaimState, Leases
 from .log_lines import EndLog
 from .meter import Meter
+from .steps import Steps
+from .timeouts import TimeLimit, Timeouts
 
 log = logging.getLogger("outboxq.worker")
 
@@ -33,6 +38,8 @@ _RETRY_AFTER = timedelta(seconds=1)
 FIRST_DELAY = timedelta(seconds=1)
 """The delay after the first interruption. It doubles each time: 1, 2, 4, 8 and 16 s, so a server has half a minute to return."""
 _CAUSE_BYTES = 500
+HOOK_TIMEOUT = 1.0
+"""Seconds for which hooks may delay the end of a process with a handler that does not end."""
 _FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
 
 
@@ -51,8 +58,25 @@ class TaskRunner:
     on_failpoint: OnFailpoint
     hooks: HookCalls | None = None
     ends: EndLog = field(default_factory=EndLog)
+    keeper: KeeperPlace | None = None
+    """Keeps what handlers log. None: it is not kept."""
     meter: Meter = field(default_factory=Meter)
     """Counts the ends that the completer does not write."""
+    timeouts: Timeouts | None = None
+    """Enforces the timeouts of tasks that ask for it. None: nothing does."""
+    grace: timedelta | None = timedelta(seconds=30)
+    """The time between a timeout and the end of an attempt that goes on all the same. None: this process ends no such attempt."""
+    on_kill: Callable[[ActiveClaim, int], object] = lambda _active, _thread: None
+    """Called with an attempt that was ended although its handler still runs, and with the ident of that thread."""
+
+    def __post_init__(self) -> None:
+        self.steps = Steps(
+            store=self.store,
+            own=self.own,
+            integration=self.integration,
+            leases=self.leases,
+            on_failpoint=self.on_failpoint,
+        )
 
     def run(self, active: ActiveClaim) -> None:
         """Run one claim. Unless the completer gets its outcome, the claim is dropped here: else heartbeats would keep it for ever.
@@ -113,21 +137,32 @@ class TaskRunner:
         claim, context, outcome, has_run = active.claim, active.context, None, False
         late_error: Exception | None = None
         task, began = self.tasks.get(claim.task_name), time.monotonic()
+        context.step_runner = self.steps
+        if self.keeper is not None:
+            self.keeper.take()  # each time, because logging may have been configured since
+        limit = self._limit(active, task)
         try:
             with self.integration.around_handler(context):
-                outcome = self._run_in_transaction(active, task) if task.transactional else execute(task, context)
+                outcome = (
+                    self._run_in_transaction(active, task, limit)
+                    if task.transactional
+                    else execute(task, context, limit)
+                )
                 has_run = True
-                if outcome is not None:
+                if outcome is not None and not _was_killed(limit):
                     self._call_after_handler(active, outcome)
         except Exception as error:  # noqa: BLE001 - logged below
             if has_run:
                 late_error = error
             else:
                 outcome = failed(task, context, error)
+        if _was_killed(limit):
+            log.warning("%s: its handler has ended after all; it counts as failed", claim, extra=fields_of(claim))
+            return
         self.on_failpoint(Failpoint.AFTER_HANDLER)
         seconds = time.monotonic() - began
         if outcome is not None and active.state is not ClaimState.COMMITTED:
-            self.completer.put(outcome, active)
+            self.completer.put(with_notes(outcome, context), active)
         # From here on: what a log handler raises must not cost the outcome.
         self.leases.warn_if_late(active)
         if late_error is not None:
@@ -148,7 +183,31 @@ class TaskRunner:
             fields = fields_of(active.claim, exception=exception_field(error))
             log.exception("%s: the hook after its handler failed", active.claim, extra=fields)
 
-    def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any]) -> Outcome | None:
+    def _limit(self, active: ActiveClaim, task: Task[..., Any]) -> TimeLimit | None:
+        """Return what enforces the timeout of this attempt; None: the handler is only asked."""
+        seconds, action = active.claim.timeout_seconds, task.timeout_action
+        if action is TimeoutAction.ASK or seconds is None or self.timeouts is None:
+            return None
+        grace = self.grace.total_seconds() if self.grace is not None and action is TimeoutAction.KILL else math.inf
+        active.is_limited = True
+        limit = TimeLimit(seconds, grace, lambda: self._kill(active, task, limit), self.timeouts)
+        return limit
+
+    def _kill(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit) -> None:
+        """End an attempt whose handler does not end. Its thread cannot be ended, so the process has to."""
+        context = active.context
+        context.ended = time.monotonic()
+        seconds = context.ended - (context.began or context.ended)
+        if context.unit is not None:
+            context.unit.abandon()
+        outcome = with_notes(failed(task, context, limit.overrun()), context)
+        self.completer.put(outcome, active)
+        self.ends.write(outcome, context, seconds)
+        if (hooks := self.hooks) is not None:
+            run_with_timeout(HOOK_TIMEOUT, lambda: hooks.ended(context, outcome, seconds))
+        self.on_kill(active, limit.thread)
+
+    def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit | None) -> Outcome | None:
         """Run the handler inside one transaction, which its completion joins. Any other outcome rolls it back.
 
         Returns None if the lease is lost.
@@ -163,12 +222,13 @@ class TaskRunner:
                     self._hold_lease(active, unit)
                 self.on_failpoint(Failpoint.TRANSACTION_BEGUN)
                 ours = False
-                outcome = execute(task, active.context)
-                if outcome.event_type is not EventType.COMPLETED:
+                outcome = execute(task, active.context, limit)
+                if outcome.event_type is not EventType.COMPLETED or _was_killed(limit):
                     rolled_back, interruption = outcome, _interruption(active, outcome, unit)
                     raise _RolledBack
                 unit.flush()
-                active.state, ours = ClaimState.ENDING, True
+                ours = True
+                self._ending(active)
                 if self.store.finish([outcome], using=unit.target):
                     raise LeaseLost(f"{claim}: its lease was lost, so what it wrote is rolled back")
                 self.on_failpoint(Failpoint.BEFORE_COMMIT)
@@ -208,8 +268,16 @@ class TaskRunner:
 
     def _outcome_of_interruption(self, active: ActiveClaim, error: BaseException) -> Outcome | None:
         """Return how a claim ends whose transaction an error from outside ended. None: it counts as a failed attempt."""
-        active.state = ClaimState.ENDING  # the database may have to come back first
+        self._ending(active)  # the database may have to come back first
         return outcome_of_interruption(self.own, active.claim, error)
+
+    def _ending(self, active: ActiveClaim) -> None:
+        """Note that the claim is about to end: a lost lease is no news from now on."""
+        active.state = ClaimState.ENDING
+
+    def _holding(self, active: ActiveClaim) -> None:
+        """Note that no other worker can take the task until its transaction ends."""
+        active.context.deadline = math.inf
 
     def _count_lost(self, active: ActiveClaim) -> None:
         """Count an attempt that ends here because its lease was lost."""
@@ -224,7 +292,11 @@ class TaskRunner:
         claim, context = active.claim, active.context
         if context.lost and not self.store.heartbeat([claim], using=unit.target):
             raise LeaseLost(_LOST_BEFORE % claim)
-        context.deadline = math.inf
+        self._holding(active)
+
+
+def _was_killed(limit: TimeLimit | None) -> bool:
+    return limit is not None and limit.was_killed
 
 
 class _RolledBack(Exception):

@@ -18,6 +18,8 @@ log = logging.getLogger("outboxq.worker")
 _PREFETCH_SECONDS = 0.05
 """Seconds of work that may wait for busy handlers: enough until the next claim arrives, little enough to give back."""
 _MAX_PREFETCH = 1000
+_LOOK_AGAIN = 0.2
+"""Seconds after which a stop notices that it need not wait for a thread."""
 _PACE_WINDOW = 0.2
 """Seconds of the whole pool's work over which its pace is averaged. Long enough that one job which the machine held up does not
 shrink the next claims, just when there is much to do."""
@@ -42,6 +44,8 @@ class HandlerPool(Generic[T]):
         self.handled = 0
         self.in_flight = 0
         """The number of jobs that run or wait."""
+        self._given_up: set[int] = set()
+        """The idents of threads whose jobs do not end."""
         self._jobs: queue.SimpleQueue[T | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._is_shut_down = False
@@ -108,6 +112,11 @@ class HandlerPool(Generic[T]):
             known = self._recent_seconds / self._recent_jobs if self._recent_jobs else 0
             self._recent_jobs, self._recent_seconds = 1, max(seconds, 2 * self.size * _PREFETCH_SECONDS, known)
 
+    def give_up(self, thread: int) -> None:
+        """Count the job of the thread of this ident as ended, and never wait for that thread again: it does not end."""
+        self._given_up.add(thread)
+        self._account(-1)
+
     def wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
@@ -118,8 +127,12 @@ class HandlerPool(Generic[T]):
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
-            if thread.ident is not None and thread is not threading.current_thread():  # a handler may stop its worker
-                thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.ident is None or thread is threading.current_thread():  # a handler may stop its worker
+                continue
+            while thread.is_alive() and thread.ident not in self._given_up:
+                if (left := deadline - time.monotonic()) <= 0:
+                    break
+                thread.join(min(left, _LOOK_AGAIN))
 
     def _work(self) -> None:
         try:
@@ -130,6 +143,8 @@ class HandlerPool(Generic[T]):
                 except Exception:
                     text = "a claim could not be handled; its lease runs out and it is recovered"
                     log.exception(text, extra=self.log_fields(job))
+                if threading.get_ident() in self._given_up:
+                    return
                 self._account(-1, time.monotonic() - began)
         except BaseException as error:
             self.on_thread_failure(error)

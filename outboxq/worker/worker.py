@@ -22,24 +22,24 @@ from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls, WorkerHooks
 from ..integration.hooks import WorkerInfo
 from ..model import Claim, duration
+from ..model.forks import EXIT_KILLED
 from ..model.log_fields import fields_of
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
 from .completer import Completer
-from .deadline import end_process_after
+from .deadline import end_as_killed, end_process_after, join
 from .distributor import Health, create_work_distributor
 from .executor import STOPPED
 from .handback import Handback
-from .leases import Leases
-from .log_lines import EndLog, fields_of_worker, introduce
+from .handlers import Handlers
+from .leases import ActiveClaim, Leases
+from .log_lines import fields_of_worker, introduce
 from .meter import Meter
 from .metrics_port import MetricsPort
 from .options import WorkerOptions, WorkerSettings, with_options
 from .services import Services
 from .signals import handle_stop_signals
-from .task_runner import TaskRunner
-from .thread_pool import HandlerPool
 from .unknown_tasks import UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
@@ -90,6 +90,8 @@ class Worker:
         """Gets an item when `run` is to end."""
         self._failure: BaseException | None = None
         self._has_begun = False
+        self._has_killed = False
+        """A handler did not end, so the process has to."""
         self._abandoned = False
         """It was told to stop at once, and gave back what ran."""
 
@@ -125,26 +127,19 @@ class Worker:
             durable=not settings.relaxed_durability,
             meter=meter,
         )
-        runner = TaskRunner(
+        info = WorkerInfo(id=self.id, label=self.label, task_names=names, **settings.scope)
+        self._handlers = Handlers(
+            self._completer,
+            settings,
+            info,
             store=store,
             own=self._store,
             tasks=tasks,
-            leases=self._leases,
-            completer=self._completer,
             integration=integration,
-            on_failpoint=on_failpoint,
             hooks=hooks,
-            ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
-            meter=meter,
+            on_kill=self._on_kill,
         )
-        self._pool = HandlerPool(
-            settings.concurrency,
-            runner.run,
-            prefetch=settings.prefetch,
-            on_thread_failure=fails,
-            on_thread_exit=integration.on_thread_exit,
-            log_fields=lambda active: fields_of(active.claim),
-        )
+        self._pool = self._handlers.pool
         unknown = UnknownTasks(
             self._claiming,
             first_delay=settings.unknown_task_delay,
@@ -168,7 +163,7 @@ class Worker:
         )
 
         description = {"label": self.label, "task_names": [*names, *tasks.built_in], **settings.scope}
-        self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **{**description, "task_names": names}))
+        self._hooks = WorkerHooks(hooks, info)
         self._services = Services(
             self._claiming,
             self._urgent,
@@ -185,14 +180,16 @@ class Worker:
             on_thread_failure=fails,
         )
         self._registration = self._services.registration
+        self._completer.on_member_failed = self._services.batches.expect
 
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. A second signal, SIGQUIT, or the drain timeout gives
         them back.
 
         `burst`: work until no task can be claimed, including those that the tasks enqueue. Returns the exit code: 0 after a
-        clean stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises
-        what `start` raises.
+        clean stop, 1 if tasks had to be given back or a thread of the worker died, 75 if it had to end
+        because of a handler with ``timeout_action="kill"``: start it again. Must be called in the main thread. Raises what `start`
+        raises.
         """
         with handle_stop_signals(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
@@ -201,9 +198,12 @@ class Worker:
                     self._ended.get(timeout=_SIGNAL_CHECK)
                     break
             # Whatever a thread is stuck in, the process ends.
-            overtime = end_process_after(self.settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT)
+            code = EXIT_KILLED if self._has_killed else 1
+            overtime = end_process_after(self.settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT, code)
             clean = self.stop()
             overtime.cancel()
+        if self._has_killed and not self._abandoned:
+            return end_as_killed()
         return 0 if clean and self._failure is None and not self._abandoned else 1
 
     def request_stop(self) -> None:
@@ -274,7 +274,7 @@ class Worker:
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
-        with self._metrics.opening(lambda: self._has_begun):
+        with self._handlers.forking(lambda: self._has_begun), self._metrics.opening(lambda: self._has_begun):
             self._start(burst=burst)
 
     def _start(self, *, burst: bool) -> None:
@@ -339,6 +339,7 @@ class Worker:
         self._write_outcomes(deadline)
         unfinished = self._handback.give_back()
         self._stop_services()
+        self._handlers.close()
         self._hooks.stopped()
         self._disconnect()
         gave = f"; gave back {unfinished} unfinished tasks" if unfinished else ""
@@ -349,20 +350,20 @@ class Worker:
         """Give back what was not begun, and again once the claim loop has ended: a claim may have been under way."""
         self._pool.wake()
         self._completer.give_back(self._pool.cancel_queued(), STOPPED)
-        _join(self._claim_loop, seconds)
+        join(self._claim_loop, seconds)
         self._completer.give_back(self._pool.cancel_queued(), STOPPED)
 
     def _write_outcomes(self, deadline: float) -> None:
         """Wait until the completer has written all outcomes: until the deadline, but only for a moment if a handler still runs."""
         self._completer.finish()
         is_done = self._pool.in_flight == 0
-        _join(self._completer, max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic()) if is_done else _GIVE_BACK_TIMEOUT)
+        join(self._completer, max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic()) if is_done else _GIVE_BACK_TIMEOUT)
         self._stopped.set()
 
     def _stop_services(self) -> None:
         self._services.stop()
         for service in self._services:
-            _join(service, _GIVE_BACK_TIMEOUT / 4)
+            join(service, _GIVE_BACK_TIMEOUT / 4)
 
     def _disconnect(self) -> None:
         """Close the worker's own connections, and the port of its metrics."""
@@ -370,23 +371,30 @@ class Worker:
         for own in (self._store, self._claiming, self._urgent):
             close(own.bound_engine)
 
+    def _on_kill(self, active: ActiveClaim, thread: int) -> None:
+        """Stop: the handler in this thread does not end, and only the end of the process ends it."""
+        text = (
+            "%s: its handler does not end, so this process has to; it takes no more tasks, and lets the others finish"
+        )
+        log.error(text, active.claim, extra=fields_of(active.claim))
+        self._has_killed = True
+        self._pool.give_up(thread)
+        self._fail(active.context.error)
+
     def _on_thread_failure(self, error: BaseException) -> None:
         """Stop the process, with a non-zero exit code: a thread of the worker itself must not end unnoticed."""
         if isinstance(error, OutcomesRefused | FileUnusable):
             log.critical("stopping: %s", error)
         else:
             log.critical("a worker thread died; stopping", exc_info=error)
+        self._fail(error)
+
+    def _fail(self, error: BaseException | None) -> None:
         self._failure = self._failure or error
         self._stopping.set()
         self._distributor.wake()
         self._pool.wake()
         self._ended.put(None)
-
-
-def _join(thread: threading.Thread, seconds: float) -> None:
-    """Wait for a thread to end, unless it never began because the start failed before."""
-    if thread.ident is not None:
-        thread.join(seconds)
 
 
 Worker.__init__.__signature__ = with_options(inspect.signature(Worker.__init__))  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from outboxq import migrations
 from outboxq.cli import main
 from outboxq.database.revisions import OLDEST_SCHEMA, REVISION
 from outboxq.model import EventType, OnDeadLetter, Outcome
+from outboxq.model.progress import Progress
 from outboxq.model.subscriptions import Subscription
 from tests.terminal import shown
 
@@ -297,3 +298,60 @@ def test_a_mistyped_queue_is_pointed_out(sqlite):
     assert "mial" in said.stdout
     assert said.stderr == f"outboxq: the setting is stored, but {hint}\n"
     assert outboxq(database, "queue", "resume", "mial").stderr == "", "it is known by its setting"
+
+
+# --- progress and the handler log
+
+
+def test_a_running_task_is_shown_with_its_progress(database):
+    database.add(database.store)
+    (claim,) = database.claim(store=database.store)
+    progress = {claim.id: Progress(fraction=0.4, note="12 of\x1b[31m 30")}
+    database.store.heartbeat([claim], progress=progress)
+    database.store.workers.register(claim.worker_id, label="ant:7", concurrency=1, task_names=["tests.work"])
+    assert ["progress", "40 %: 12 of\\x1b[31m 30"] in rows(outboxq(database, "task", "show", claim.id))
+    found = json.loads(outboxq(database, "task", "show", claim.id, "--json").stdout)
+    assert found["explanation"]["progress"] == {"fraction": 0.4, "note": "12 of\x1b[31m 30"}
+    said = outboxq(database, "task", "explain", claim.id).stdout
+    assert "its handler reported 40 %: 12 of\\x1b[31m 30; its lease ends" in said
+    record = json.loads(outboxq(database, "task", "explain", claim.id, "--json").stdout)
+    assert record["progress"]["fraction"] == 0.4
+
+
+def logged(database, lines, **data):
+    handle = database.add(database.store)
+    for number in (1, 2):
+        (claim,) = database.claim(store=database.store)
+        told = [
+            {"at": "2026-11-23T03:00:00.123+00:00", "level": "INFO", "logger": "shop", "text": f"{number}-{one}\x1b"}
+            for one in range(lines)
+        ]
+        end = Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="no", data={"log": told, **data})
+        database.store.finish([end])
+    return handle.id
+
+
+def test_the_newest_lines_of_the_last_attempt_are_shown_and_all_on_request(database):
+    task_id = logged(database, 12, log_omitted=5, progress={"fraction": 0.4, "note": "12 of 30"})
+    text = outboxq(database, "task", "show", task_id).stdout
+    assert "last lines of attempt 2, lease token 2, without 7 before them: --handler-log\n" in text
+    assert [line for line in text.splitlines() if " INFO shop " in line] == [
+        f"03:00:00 INFO shop 2-{one}\\x1b" for one in range(2, 12)
+    ]
+    assert "reached 40 %: 12 of 30" in text
+    text = outboxq(database, "task", "show", task_id, "--handler-log").stdout
+    assert "last lines of attempt 1, lease token 1, without 5 before them\n" in text
+    assert len([line for line in text.splitlines() if " INFO shop " in line]) == 24
+
+
+def test_json_has_the_handler_log_on_request_only_and_the_history_never(database):
+    task_id = logged(database, 2)
+    found = json.loads(outboxq(database, "task", "show", task_id, "--json").stdout)
+    assert {"log", "log_omitted"} & found["attempts"][0].keys() == set()
+    found = json.loads(outboxq(database, "task", "show", task_id, "--json", "--handler-log").stdout)
+    assert [line["text"] for line in found["attempts"][1]["log"]] == ["2-0\x1b", "2-1\x1b"]
+    events = found["history"]
+    events += json.loads(outboxq(database, "task", "history", task_id, "--json", "--traceback").stdout)
+    events += json.loads(outboxq(database, "log", "--json", "--traceback").stdout)
+    assert len(events) > 12
+    assert not any("log" in event["event_data"] for event in events)

@@ -21,7 +21,9 @@ from click.testing import CliRunner, Result
 
 from outboxq.cli import main
 from outboxq.model import EventType, Outcome
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.schedules import NewSchedule
+from outboxq.store import NewStep
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli_json.json"
 NONE = "01900000-0000-7000-8000-000000000000"
@@ -64,18 +66,20 @@ COMMANDS = dict(leaves(main))
 SAMPLES: dict[str, Sequence[str]] = {
     "status": ("--window", "10m"),
     "task list": (),
-    "task show": ("{failed}", "--show-args", "--traceback"),
+    "task show": ("{failed}", "--show-args", "--traceback", "--handler-log"),
     "task explain": ("{failed}",),
     "task history": ("{failed}", "--show-args", "--traceback"),
     "task state-at": ("{failed}", "2999-01-01T00:00Z"),
     "task reschedule": ("{delayed}", "--in", "2h"),
+    "task steps": ("{other}", "--show-results"),
+    "task rerun": ("{other}", "--from", "charge", "--yes"),
     "log": ("--last", "2"),
     "enqueue": ("tests.greet", "json_app", "--args", '{{"name": "x"}}', "--dry-run"),
     "emit": ("greeted", "--payload", '{{"name": "x"}}', "--app", "json_app", "--dry-run"),
     "subscription list": (),
     "subscription remove": ("tests.greet", "--dry-run"),
     "task cancel": ("{ready}", "--reason", "not wanted"),
-    "task redrive": ("{other}",),
+    "task redrive": ("{third}",),
     "task run-now": ("{delayed}",),
     "task priority": ("{delayed}", "7"),
     "failed list": (),
@@ -94,6 +98,9 @@ SAMPLES: dict[str, Sequence[str]] = {
     "queue resume": ("mail",),
     "queue limit": ("mail", "--concurrency", "3", "--rate", "9/1m"),
     "queue order": ("mail", "oldest"),
+    "batch list": (),
+    "batch show": ("{batch}",),
+    "batch cancel": ("{batch}", "--yes"),
     "schedule list": (),
     "schedule show": ("nightly", "--show-args"),
     "schedule next": ("every 15m", "-n", "2"),
@@ -124,6 +131,8 @@ def failed(database, **fields: Any) -> str:
     handle = database.add(database.store, **fields)
     (claim,) = database.claim(store=database.store)
     data = {"error": "ValueError: no", "exception": "builtins.ValueError", "traceback": "Traceback:\nValueError: no"}
+    line = {"at": "2026-11-23T03:00:00+00:00", "level": "INFO", "logger": "shop", "text": "begins"}
+    data |= {"log": [line], "log_omitted": 3, "progress": {"fraction": 0.4, "note": "12 of 30"}}
     database.store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: no", data=data)])
     return str(handle.id)
 
@@ -131,6 +140,11 @@ def failed(database, **fields: Any) -> str:
 def tasks_of(database) -> dict[str, str]:
     """Tasks, settings and schedules, so that each list has an entry."""
     found = {"failed": failed(database, queue="mail", partition_key="k"), "other": failed(database, queue="mail")}
+    database.add(database.store, queue="mail")
+    (claim,) = database.claim(store=database.store)
+    database.store.steps.complete(claim, NewStep(name="charge", number=1, result="1"))
+    database.store.fail(claim, "no")
+    found["third"], found["other"] = found["other"], str(claim.id)
     found["ready"] = str(database.add(database.store, queue="mail").id)
     found["delayed"] = str(database.add(database.store, queue="mail", delay=timedelta(hours=1)).id)
     database.store.queues.limit("mail", concurrency=9)
@@ -138,6 +152,9 @@ def tasks_of(database) -> dict[str, str]:
         new = NewSchedule(name=name, task_name="tests.work", rule="30 2 * * *", args="{}")
         database.store.schedules.put(new)
     database.store.schedules.trigger("nightly")
+    batch = NewBatch(id=new_batch_id(), name="may")
+    database.store.batches.create(batch)
+    found["batch"] = str(batch.id)
     database.store.workers.register(uuid4(), label="host:7", concurrency=8, task_names=["tests.work"])
     return found
 

@@ -65,7 +65,7 @@ CASES = {
     "prune": Case(
         ("prune", "--older-than", "0s"),
         r"Completed and Cancelled tasks that ended before .{19} UTC, with their events: 1 will be deleted",
-        "1 tasks were deleted with their events",
+        "1 task was deleted with its events",
     ),
     "prune failed": Case(
         ("cleanup-events", "--older-than", "0s", "--failed"),

@@ -22,6 +22,7 @@ from outboxq.migrations import upgrade
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
+from outboxq.worker.options import Isolation
 from tests.terminal import shown
 from tests.waiting import until
 
@@ -163,6 +164,7 @@ def test_what_is_not_said_is_left_to_the_library(recording):
             "topics": None,
             "relaxed_durability": False,
             "log_tracebacks": None,
+            "handler_log": True,
             "concurrency": 8,
             "prefetch": None,
             "poll": None,
@@ -171,6 +173,9 @@ def test_what_is_not_said_is_left_to_the_library(recording):
             "metrics_host": "127.0.0.1",
             "listen_url": None,
             "drain_timeout": timedelta(seconds=25),
+            "timeout_grace": timedelta(seconds=30),
+            "isolation": Isolation.THREAD,
+            "tasks_per_child": 100,
             "max_tasks": None,
         },
         {"burst": False},
@@ -179,8 +184,10 @@ def test_what_is_not_said_is_left_to_the_library(recording):
 
 def test_each_option_reaches_the_worker(recording):
     options = "-q mail -q ledger -c 3 --prefetch 0 --poll 1s500ms --no-notifications --drain-timeout 2m --burst"
+    options += " --timeout-grace 5s --isolation process --tasks-per-child 7"
     options += (
         " --topic order.* --topic user.new --relaxed-durability --log-tracebacks --metrics-port 9464 --metrics-host ::1"
+        " --no-handler-log"
     )
     outboxq("recording:outbox", *options.split(), "--max-tasks", "7", "--listen-url", "postgresql://direct/x")
     assert recording.outbox.given == [
@@ -191,12 +198,16 @@ def test_each_option_reaches_the_worker(recording):
             "topics": ("order.*", "user.new"),
             "relaxed_durability": True,
             "log_tracebacks": True,
+            "handler_log": False,
             "concurrency": 3,
             "prefetch": 0,
             "poll": timedelta(milliseconds=1500),
             "notifications": False,
             "listen_url": "postgresql://direct/x",
             "drain_timeout": timedelta(minutes=2),
+            "timeout_grace": timedelta(seconds=5),
+            "isolation": Isolation.PROCESS,
+            "tasks_per_child": 7,
             "max_tasks": 7,
         },
         {"burst": True},
@@ -215,6 +226,8 @@ def test_the_listen_url_is_better_given_by_the_environment(recording):
         "--prefetch -1",
         "--poll often",
         "--drain-timeout soon",
+        "--isolation room",
+        "--tasks-per-child 0",
         "--max-tasks 0",
         "--processes 0",
         "--log-level loud",
@@ -281,11 +294,11 @@ def test_the_processes_are_given_the_same_options_and_a_lifeline(supervised, opt
 
 
 def test_the_help_says_what_each_exit_code_means():
-    from outboxq.cli.console import EXIT_FILE, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
+    from outboxq.cli.console import EXIT_FILE, EXIT_KILLED, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
 
     told = outboxq("--help").stdout.split("Exit codes:\n")[1]
     codes = {int(line.split()[0]): line.split(maxsplit=1)[1] for line in told.splitlines()}
-    assert set(codes) == {0, 1, EXIT_USAGE, EXIT_SCHEMA, EXIT_FILE, EXIT_UNREACHABLE, EXIT_PERMISSION}
+    assert set(codes) == {0, 1, EXIT_USAGE, EXIT_SCHEMA, EXIT_FILE, EXIT_UNREACHABLE, EXIT_KILLED, EXIT_PERMISSION}
     assert codes[0].startswith("the worker stopped cleanly")
     assert codes[1].startswith("running tasks were given back, a thread")
     assert codes[EXIT_USAGE].startswith("the usage is wrong")
@@ -430,7 +443,7 @@ def until_seen():
     import logging
     import time
 
-    (handler,) = logging.getLogger().handlers
+    handler, *_ = logging.getLogger().handlers
     while "1 running" not in handler.terminator:
         time.sleep(0.01)
 """

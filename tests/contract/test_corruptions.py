@@ -11,14 +11,17 @@ import pytest
 
 from outboxq.cli import main
 from outboxq.model import EventType, OnConflict, Outcome, TaskStatus
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.replay import replay
 from outboxq.model.schedules import NewSchedule
+from outboxq.store import NewStep
 from tests.contract import helpers, test_verify
 from tests.contract.corrupting import LATER, NOW, completed, corrupt, failed, holding, keyed, meanings, ready, running
 from tests.contract.test_events import Walk
 
 NEVER = "9000-01-01T00:00:00.000000+00:00"
 OTHER = uuid4().hex
+BATCH = new_batch_id()
 
 
 def with_idempotency_key(database):
@@ -69,10 +72,24 @@ def redriven(database):
     return task_id
 
 
+def stepped(database):
+    """A running task that has completed one step."""
+    claim = helpers.claimed(database)
+    database.frozen.steps.complete(claim, NewStep(name="one", number=1, result="1"))
+    return claim.id
+
+
 def planted(database):
     """A tick that is due in a minute."""
     database.frozen.schedules.put(NewSchedule(name="nightly", task_name="tests.work", rule="every 60"))
     return database.frozen.schedules.ticks("nightly")[0].task_id
+
+
+def in_a_batch(database):
+    database.frozen.batches.create(NewBatch(id=BATCH))
+    task_id = database.add(pipeline_execution_id=BATCH).id
+    database.frozen.batches.close(BATCH)
+    return task_id
 
 
 @dataclass(frozen=True)
@@ -130,6 +147,9 @@ NO_OBJECT = (
 INDEXES = ("uq_execution_events_claim", "uq_execution_events_end", "ix_task_outbox_due", "ix_execution_events_other")
 
 
+_COPIED = "pipeline_execution_id, task_execution_id, event_type, event_data, created_at"
+
+
 def change(assignment, table="task_executions"):
     return [f"UPDATE {table} SET {assignment}"]
 
@@ -175,6 +195,7 @@ CASES = [
         repaired=False,
     ),
     Case("pipeline_differs_from_events", completed, change(f"pipeline_execution_id = '{OTHER}'"), repaired=False),
+    Case("batch_counts_differ", in_a_batch, ["UPDATE task_batches SET size = 2;"], (str(BATCH),)),
     Case("tick_without_task", None, [f"INSERT INTO schedule_ticks VALUES ('nightly', '{NOW}', '{{id}}')"]),
     Case("tick_differs_from_task", planted, change(f"tick = '{NOW}'", "schedule_ticks"), repaired=False),
     Case("tick_differs_from_task", planted, change("schedule = 'another'", "schedule_ticks"), repaired=False),
@@ -185,6 +206,30 @@ CASES = [
         planted,
         [f"UPDATE task_schedules SET planted_until = '{NOW}';"],
         ("nightly",),
+        repaired=False,
+    ),
+    Case("step_without_task", None, [f"INSERT INTO task_steps VALUES ('{{id}}', 'one', 1, 1, NULL, NULL, '{NOW}')"]),
+    Case("step_not_recorded+step_lost", stepped, change("name = 'other'", "task_steps"), repaired=False),
+    Case("step_lost", stepped, ["DELETE FROM task_steps"], repaired=False),
+    Case("step_without_claim", stepped, change("lease_token = 2", "task_steps"), repaired=False),
+    Case(
+        "step_not_recorded",
+        stepped,
+        ["DELETE FROM execution_events WHERE event_type = 'step_completed'"],
+        repaired=False,
+    ),
+    Case(
+        "step_completed_twice",
+        stepped,
+        [
+            f"INSERT INTO execution_events ({_COPIED}) SELECT {_COPIED} FROM execution_events WHERE event_type = 'step_completed'"
+        ],
+        repaired=False,
+    ),
+    Case(
+        "step_outside_claim",
+        stepped,
+        ["UPDATE execution_events SET sequence_num = -1 WHERE event_type = 'step_completed'"],
         repaired=False,
     ),
     Case("result_not_json", completed, change("result = 'forged'"), repaired=False),

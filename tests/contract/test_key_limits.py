@@ -338,7 +338,7 @@ def test_the_commands_set_and_show_limits_per_key(database):
 
 
 def test_on_an_older_schema_a_limit_per_key_is_refused_and_all_else_works(database):
-    migrations.downgrade(database.engine, "0005")
+    migrations.downgrade(database.engine, "0008")
     store = Store(database.engine, clock=database.clock)
     with pytest.raises(SchemaOutOfDate, match="outboxq upgrade"):
         store.queues.limit("mail", concurrency=3, concurrency_per_key=2)
@@ -358,7 +358,7 @@ def test_on_an_older_schema_a_limit_per_key_is_refused_and_all_else_works(databa
 
 def test_a_downgrade_gives_a_queue_its_own_limit_back(database):
     database.store.queues.limit("mail", concurrency=7, concurrency_per_key=2)
-    migrations.downgrade(database.engine, "0005")
+    migrations.downgrade(database.engine, "0008")
     assert database.rows("SELECT concurrency_limit FROM queue_settings") == [(7,)]
     migrations.upgrade(database.engine)
     assert database.own_store().queues.settings()[0].concurrency_per_key is None

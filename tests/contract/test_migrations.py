@@ -362,7 +362,13 @@ def test_everything_lies_inside_the_schema(postgresql_empty):
     assert shape(postgresql_empty) == set()
     inside = shape(postgresql_empty, "tasks_a")
     assert {name for kind, name, *_ in inside if kind in {"function", "trigger"}} == {
+        "task_batch_changes_count",
+        "task_batches_advance",
+        "outboxq_advance_batch",
         "outboxq_backlog",
+        "outboxq_count_ends",
+        "outboxq_note_end",
+        "task_executions_batch",
         "outboxq_enqueue",
         "outboxq_notify",
         "task_outbox_notify",

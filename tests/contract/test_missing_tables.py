@@ -19,11 +19,12 @@ from sqlalchemy.orm import Session
 from outboxq import Outbox, SchemaOutOfDate
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
-from outboxq.store import QueueSample, Store, TaskMetric
+from outboxq.store import NewStep, QueueSample, Store, TaskMetric
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NONE = "has no outboxq tables"
@@ -55,7 +56,7 @@ READS_NO_TABLE = {
     "sleeping_workers", "table_sizes", "time_partitions",
 }  # fmt: skip
 """What a store has besides: what its verbs go by; `unit` is the user's own transaction, `time_partitions` has none to make, and `table_sizes` none to measure."""
-TASK, WORKER = uuid7(), uuid4()
+TASK, WORKER, BATCH = uuid7(), uuid4(), NewBatch(id=new_batch_id())
 NIGHTLY = NewSchedule(name="nightly", task_name="tests.work", rule="30 2 * * *")
 WAITING: Any = SimpleNamespace(id=TASK, status=TaskStatus.READY, queue="mail")
 
@@ -111,6 +112,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "next_available_at": ((), {}),
     "outlasting_leases": ((), {}),
     "outlooks": (([WAITING],), {}),
+    "progress": (([TASK],), {}),
     "prune": ((timedelta(0),), {}),
     "queues.held_keys": (("mail",), {}),
     "queues.list": ((), {}),
@@ -147,11 +149,28 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "set_priority": ((TASK, 7), {}),
     "stats": ((), {}),
     "subscriptions.list": ((), {}),
+    "steps.after": ((TASK, "charge"), {}),
+    "steps.complete": ((CLAIM, NewStep(name="charge", number=1)), {}),
+    "steps.ensure_usable": ((), {}),
+    "steps.is_written": ((CLAIM, "charge"), {}),
+    "steps.list": ((TASK,), {}),
+    "steps.of_claim": ((CLAIM,), {}),
+    "steps.rewind": ((TASK, "charge"), {}),
     "subscriptions.remove": (("books",), {}),
     "subscriptions.replace": (
         ([Subscription(topic="order.paid", task_name="books", parameter="order", queue="mail")],),
         {},
     ),
+    "batches.cancel": ((BATCH.id,), {}),
+    "batches.cancel_requested": ((), {}),
+    "batches.close": ((BATCH.id,), {}),
+    "batches.create": ((BATCH,), {}),
+    "batches.get": ((BATCH.id,), {}),
+    "batches.list": ((), {}),
+    "batches.members": ((BATCH.id,), {}),
+    "batches.named": (([TASK],), {}),
+    "batches.prune": ((NOW, lambda: False), {}),
+    "batches.statuses": ((BATCH.id,), {}),
     "cancel_all": ((), {}),
     "change_mark": ((), {}),
     "health": ((), {}),

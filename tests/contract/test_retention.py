@@ -290,7 +290,7 @@ def test_the_commands_dry_run_counts_what_is_then_deleted(database, capsys, comm
         database.clock.advance(age)
     for option, words in (
         ("--dry-run", "with their events: {} would be deleted\n"),
-        ("--yes", "{} tasks were deleted with their events\n"),
+        ("--yes", "1 task was deleted" if deleted == 1 else "{} tasks were deleted with their events\n"),
         ("--dry-run", "with their events: {} would be deleted\n"),
     ):
         main([command, "--older-than", span, "--url", database.url, option], standalone_mode=False)

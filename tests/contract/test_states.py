@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from outboxq.errors import InvalidTransition, LeaseLost
 from outboxq.model import ENDS_CLAIM, Claim, EventType, OnConflict, Outcome, TaskStatus
+from outboxq.store import NewStep
 from tests.conftest import Database
 from tests.contract.planting import plant
 from tests.docs.architecture import BEFORE, after
@@ -21,6 +22,7 @@ def brought_to(database: Database, status: TaskStatus, queue: str) -> Claim:
     store = database.frozen
     database.add(queue=queue, idempotency_key=queue, lease=LEASE, expires_in=EXPIRY)
     (claim,) = database.claim(queues=[queue])
+    store.steps.complete(claim, NewStep(name="first", number=1))
     match status:
         case TaskStatus.READY:
             store.release(claim)
@@ -72,6 +74,8 @@ ACTIONS: Mapping[str, Callable[[Database, Claim], object]] = {
     "discard": lambda database, claim: database.frozen.discard(claim.id),
     "set the priority": lambda database, claim: database.frozen.set_priority(claim.id, 7),
     "replace": enqueue_it_anew,
+    "complete a step": lambda database, claim: database.frozen.steps.complete(claim, NewStep(name="second", number=2)),
+    "rewind": lambda database, claim: database.frozen.steps.rewind(claim.id, "first"),
 }
 """Whatever can be done to a task by its worker, by another one, and by hand."""
 

@@ -159,10 +159,11 @@ def test_a_lease_shorter_than_its_handler_is_kept_alive(outbox, work):
 
 
 def test_who_lost_the_lease_is_told_and_its_result_discarded(outbox, work, caplog):
-    told = threading.Event()
+    began, told = threading.Event(), threading.Event()
 
     @outbox.task(name="slow")
     def slow(ctx: TaskContext) -> str:
+        began.set()
         until(lambda: ctx.lost)
         assert ctx.should_stop
         told.set()
@@ -170,7 +171,7 @@ def test_who_lost_the_lease_is_told_and_its_result_discarded(outbox, work, caplo
 
     handle = slow.using(outbox).enqueue()
     worker = work(heartbeat=0.1)
-    until(lambda: outbox.store.get(handle.id).status is TaskStatus.RUNNING)
+    assert began.wait(60)
     outbox.store.cancel(handle.id, force=True)
     assert told.wait(60)
     worker.stop()
@@ -231,17 +232,18 @@ def _long_ago(database):
 
 
 def test_stop_lets_running_tasks_finish(outbox, work):
-    gate = threading.Event()
+    began, gate = threading.Event(), threading.Event()
 
     @outbox.task(name="finishing")
     def finishing() -> str:
+        began.set()
         gate.wait(60)
         return "done"
 
     handle = finishing.using(outbox).enqueue()
     later = finishing.using(outbox, delay=3600).enqueue()
     worker = work()
-    until(lambda: outbox.store.get(handle.id).status is TaskStatus.RUNNING)
+    assert began.wait(60)  # a claim that no thread has begun would be given back
     threading.Timer(0.2, gate.set).start()
     assert worker.stop() is True
     assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED

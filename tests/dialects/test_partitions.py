@@ -23,9 +23,10 @@ from outboxq.database.revisions import REVISION
 from outboxq.database.tables import metadata
 from outboxq.errors import InvalidArgument, SchemaOutOfDate, UnsupportedDatabase
 from outboxq.model import TERMINAL, EventType, NewTask, OnDeadLetter, TaskStatus
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.periods import Every, Period, first_id, moment_of, periods
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Store
+from outboxq.store import NewStep, Store
 from outboxq.store.time_partitions import TimePartitions
 from tests.conftest import Clock, Database
 from tests.contract import helpers
@@ -78,8 +79,10 @@ def made_in(one: Partition) -> UUID:
     return made_at(one.end - timedelta(days=3))
 
 
-def completed(database: Database, **fields: object) -> UUID:
+def completed(database: Database, step: str | None = None, **fields: object) -> UUID:
     claim = helpers.claimed(database, **fields)
+    if step is not None:
+        database.frozen.steps.complete(claim, NewStep(name=step, number=1))
     database.frozen.complete(claim)
     return claim.id
 
@@ -288,6 +291,21 @@ def test_a_tasks_whole_life(partitioned):
     assert store.verify() == []
 
 
+def test_the_ends_of_batches_are_counted_in_each_partition(partitioned):
+    """The trigger is the parent's, so that each partition has it: those of the layout, and those that are made later."""
+    migrations.partition(partitioned.url, ahead=8)
+    later = layout(partitioned)[-1]
+    batch = NewBatch(id=new_batch_id(), then=(NewTask(id=uuid7(), task_name="tests.then", args="{}"),))
+    partitioned.frozen.batches.create(batch)
+    for task_id in (uuid7(), made_in(later)):
+        partitioned.add(id=task_id, pipeline_execution_id=batch.id)
+    partitioned.frozen.batches.close(batch.id)
+    for claim in partitioned.claim(2):
+        partitioned.frozen.complete(claim)
+    assert partitioned.store.batches.get(batch.id).completed == 2
+    assert [claim.id for claim in partitioned.claim()] == [batch.then[0].id]
+
+
 def test_an_id_and_the_claims_and_ends_of_a_token_are_unique_still(partitioned):
     task_id = completed(partitioned, id=made_in(layout(partitioned)[2]))
     with pytest.raises(IntegrityError, match="task_executions"):
@@ -356,8 +374,8 @@ def test_a_batch_reads_no_partition_but_by_its_index(partitioned):
 def test_a_drop_takes_the_tasks_with_their_events_and_nothing_else(partitioned):
     old, young = layout(partitioned)[1:3]
     for _ in range(3):
-        completed(partitioned, id=made_in(old), idempotency_key=str(uuid4()))
-    kept = completed(partitioned, id=made_in(young), idempotency_key="kept")
+        completed(partitioned, "old", id=made_in(old), idempotency_key=str(uuid4()))
+    kept = completed(partitioned, "kept", id=made_in(young), idempotency_key="kept")
     partitioned.clock.now = max(partitioned.clock.now, after(layout(partitioned)[-1])) + DAY
     names = tables(partitioned)
     partitioned.clock.now = after(old)
@@ -374,8 +392,9 @@ def test_a_drop_takes_the_tasks_with_their_events_and_nothing_else(partitioned):
         "task_executions_first", "execution_events_first", f"task_executions_{old.name}", f"execution_events_{old.name}"
     }  # fmt: skip
     assert first == young
-    assert partitioned.counts() == (1, 3, 0)
+    assert partitioned.counts() == (1, 4, 0)
     assert partitioned.rows("SELECT key FROM idempotency_keys") == [("kept",)]
+    assert partitioned.rows("SELECT name FROM task_steps") == [("kept",)]
     dead = "SELECT coalesce(sum(n_tup_del + n_tup_upd), 0) FROM pg_stat_xact_user_tables WHERE relname ~ 'default$'"
     assert partitioned.rows(dead) == [(0,)]
 

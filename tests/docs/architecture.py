@@ -28,6 +28,8 @@ BEFORE: Mapping[EventType, frozenset[TaskStatus]] = {
     EventType.REPLACED: frozenset({READY}),
     EventType.REQUEUED: frozenset({FAILED}),
     EventType.RESCHEDULED: frozenset({READY}),
+    EventType.STEP_COMPLETED: frozenset({RUNNING}),
+    EventType.REWOUND: frozenset({READY}),
 }
 """The statuses in which a task can be when an event of each type is written; `tests/contract/test_states.py` tries all of them."""
 

@@ -15,6 +15,7 @@ from tests.docs.tables import between
 
 ROOT = Path(__file__).parents[2]
 TEXT = architecture.PAGE.read_text()
+OF_NO_TASK = {EventType.UNROUTED, EventType.SKIPPED, EventType.BATCH_CREATED, EventType.BATCH_COMPLETED}
 
 
 def section(title: str) -> str:
@@ -33,7 +34,7 @@ def test_its_states_are_those_of_the_code(name):
 
 
 def test_every_event_of_a_task_has_its_place():
-    assert set(architecture.BEFORE) == set(EventType) - {EventType.UNROUTED, EventType.SKIPPED}
+    assert set(architecture.BEFORE) == set(EventType) - OF_NO_TASK
     assert set(STATUS_AFTER) <= set(architecture.BEFORE)
 
 

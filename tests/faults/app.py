@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from uuid import UUID, uuid5
 
 from sqlalchemy import text
 
@@ -129,11 +131,55 @@ def note(ctx: TaskContext, directory: str, name: str, die: str = "", millisecond
     _die(ctx, die == "after")
 
 
+@outbox.task(name="faults.stepped", queue="faults", lease=30, retry=RetryPolicy(max_attempts=50, wait=0))
+def stepped(ctx: TaskContext, directory: str, count: int = 3) -> list[str]:
+    """So many steps: every third is an effect in a transaction of its own, and every tenth a sleep of nothing."""
+    found = []
+    for number in range(count):
+        if number % 10 == 9:
+            ctx.sleep(f"sleep {number}", 0)
+        elif number % 3 == 1:
+            found.append(ctx.step(f"effect {number}", _effect, number, transactional=True))
+        else:
+            found.append(ctx.step(f"note {number}", _noted, directory, f"{ctx.task_id}:{number}"))
+    return found
+
+
+def effect_of(task_id: UUID, number: int) -> str:
+    """The row that this step of such a task writes."""
+    return uuid5(task_id, str(number)).hex
+
+
+def effects_of(task_id: UUID, count: int = 3) -> list[str]:
+    """The rows that such a task writes, once each."""
+    return [effect_of(task_id, number) for number in range(count) if number % 3 == 1 and number % 10 != 9]
+
+
+def _effect(ctx: TaskContext, number: int) -> str:
+    effect = effect_of(ctx.task_id, number)
+    ctx.connection.execute(text("INSERT INTO effects (task) VALUES (:task)"), {"task": effect})
+    return effect
+
+
+def _noted(directory: str, name: str) -> str:
+    _write(directory, "step", name)
+    return name
+
+
 @outbox.task(name="faults.beaten", queue="faults", lease=30)
 def beaten(ctx: TaskContext) -> None:
     """Ends once its lease has been extended."""
     first = ctx.deadline
     until(lambda: ctx.deadline > first or ctx.lost)
+
+
+@outbox.task(name="faults.blocked", queue="faults", lease=30, timeout=1, timeout_action="kill", retry=NEVER)
+def blocked(directory: str) -> None:
+    """Says who runs it, and waits in C for a lock that it has itself: no exception and no signal ends that."""
+    Path(directory, f"started-{os.getpid()}").touch()
+    mutex, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
 
 
 together = threading.Barrier(8)

@@ -37,6 +37,7 @@ _OF_A_WORKER = frozenset(
         "partition_keys",
         "recovery",
         "sleeping_workers",
+        "steps",
         "tasks",
         "unknown_tasks",
         "workers",

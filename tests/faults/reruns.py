@@ -45,12 +45,12 @@ class Rerun:
     def __str__(self) -> str:
         lines = [f"task {self.earlier.task_id} ({self.earlier.task_name}) ran again after {self.blow}:"]
         lines += [
-            f"  ran {run.began:.3f} to {f'{run.ended:.3f}' if run.ended else '-'} in process {run.pid}, "
-            f"token {run.lease_token}, attempt {run.attempt}, recoveries {run.recovery_attempts}"
+            f"  claimed {run.claimed or math.nan:.3f}, ran {run.began:.3f} to {f'{run.ended:.3f}' if run.ended else '-'} in process {run.pid}, "
+            f"token {run.lease_token} of {run.worker_id}, attempt {run.attempt}, recoveries {run.recovery_attempts}"
             for run in (self.earlier, self.later)
         ]
         lines += [
-            f"  {event.created_at.timestamp():.3f} {event.event_type} token {event.lease_token} of {event.worker_id}"
+            f"  {event.created_at.timestamp():.3f} {event.event_type} {event.event_data} token {event.lease_token} of {event.worker_id}"
             for event in self.story
         ]
         return "\n".join(lines)
@@ -71,30 +71,36 @@ class Judge:
         for task_id, of_task in by_task.items():
             if len(of_task) > 1:
                 story = self._history(task_id)
-                claims = Counter(_holder(event) for event in story if event.event_type is EventType.CLAIMED)
-                remaining = Counter(_run_holder(run) for run in of_task)
-                for earlier, later in pairwise(sorted(of_task, key=lambda run: (run.lease_token, run.began))):
-                    holder = _run_holder(earlier)
-                    is_kept = remaining[holder] <= claims[holder]  # of claims with one token, the last one stayed
-                    remaining[holder] -= 1
-                    yield self._judged(earlier, later, story, is_kept=is_kept)
+                ordered = sorted(of_task, key=lambda run: (run.lease_token, run.began))
+                vanished = _without_claim(ordered, story)
+                for earlier, later in pairwise(ordered):
+                    yield self._judged(
+                        earlier, later, story, vanished=[one for one in vanished if one in (earlier, later)]
+                    )
 
-    def _judged(self, earlier: Run, later: Run, story: Sequence[ExecutionEvent], *, is_kept: bool) -> Rerun:
-        mine = [event for event in story if _holder(event) == _run_holder(earlier)] if is_kept else []
+    def _judged(self, earlier: Run, later: Run, story: Sequence[ExecutionEvent], *, vanished: Sequence[Run]) -> Rerun:
+        """`vanished`: those of the two whose claim is not in the story."""
+        mine = [event for event in story if _holder(event) == _run_holder(earlier) and earlier not in vanished]
         claimed = next((_moment(event) for event in mine if event.event_type is EventType.CLAIMED), earlier.began)
         end = next((event for event in mine if event.event_type in ENDS_CLAIM), None)
         over = _moment(end) if end else later.began
         return Rerun(
             earlier=earlier,
             later=later,
-            excuse=self._excuse(earlier, end, claimed, over, is_kept=is_kept),
+            excuse=self._excuse_crash(vanished, later.began) or self._excuse(earlier, end, claimed, over),
             blow=self._blow(claimed, over),
             story=story,
         )
 
-    def _excuse(
-        self, run: Run, end: ExecutionEvent | None, claimed: float, over: float, *, is_kept: bool
-    ) -> str | None:
+    def _excuse_crash(self, vanished: Sequence[Run], over: float) -> str | None:
+        """Excuse runs whose claim a crash took back. A worker that claims ahead may begin the run after the crash."""
+        for run in vanished:
+            claimed = run.began - self._lease if run.claimed is None else run.claimed
+            if not any(one.kind == "crash" and one.began <= over and one.ended >= claimed for one in self._struck):
+                return None
+        return "the server crashed and took its claim back" if vanished else None
+
+    def _excuse(self, run: Run, end: ExecutionEvent | None, claimed: float, over: float) -> str | None:
         if end and end.event_type in {EventType.RETRY_SCHEDULED, EventType.SNOOZED}:
             return "its own policy"
         if end and end.event_type is EventType.RELEASED:
@@ -102,9 +108,6 @@ class Judge:
         if end and end.event_type not in TAKEN_BACK:
             return None
         for one in self._struck:
-            # The claim that was taken back is not in the story: it was before its run, by a lease at most, which a worker fills with others.
-            if one.kind == "crash" and not is_kept and one.began <= over and one.ended >= claimed - self._lease:
-                return "the server crashed and took its claim back"
             if one.began > over or one.ended < claimed:
                 continue
             if one.pid == run.pid and one.kind == "kill":
@@ -129,6 +132,17 @@ class Judge:
         ]
         # What froze a single process is the cause of the others' losses only if there is no other.
         return max(found, key=lambda one: (one.kind != "freeze", one.began)).kind if found else "nothing but kills"
+
+
+def _without_claim(ordered: Sequence[Run], story: Sequence[ExecutionEvent]) -> list[Run]:
+    """Return the runs whose claim is not in the story. Of claims with one token and worker, the last one stayed."""
+    claims = Counter(_holder(event) for event in story if event.event_type is EventType.CLAIMED)
+    remaining, found = Counter(map(_run_holder, ordered)), []
+    for run in ordered:
+        if remaining[_run_holder(run)] > claims[_run_holder(run)]:
+            found.append(run)
+        remaining[_run_holder(run)] -= 1
+    return found
 
 
 def _holder(event: ExecutionEvent) -> tuple[object, object]:

@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import OperationalError
 
+from outboxq.context import current
 from outboxq.database.engine import configure_sqlite
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
@@ -68,10 +69,26 @@ def armed(point: str, action: str, *, arrival: int = 1, mark: str | None = None)
     return on_failpoint
 
 
+STATEMENT = "statement"
+"""The point before each statement, and before each commit, in the thread of a handler."""
+
+
+def hear_statements(on_statement: Any) -> None:
+    def hear(*_: Any) -> None:
+        if current.get() is not None:
+            on_statement(STATEMENT)
+
+    event.listen(Engine, "before_cursor_execute", hear)
+    event.listen(Engine, "commit", hear)
+
+
 def worker(fault: dict[str, Any] | None = None, runs: str | None = None, **options: Any) -> NoReturn:
     """`runs`: the file that the handlers write their runs down in."""
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
     on_failpoint = armed(**fault) if fault else ignore_failpoint
+    if fault and fault["point"] == STATEMENT:
+        hear_statements(on_failpoint)
+        on_failpoint = ignore_failpoint
     app.pen = Pen(Path(runs)) if runs else None
     running = app.outbox.worker(on_failpoint=on_failpoint, **{**FAST, **options})
     code = running.run()

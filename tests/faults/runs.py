@@ -25,6 +25,8 @@ class Run:
     worker_id: UUID
     pid: int
     began: float
+    claimed: float | None = None
+    """The moment of its claim. None: its process ran code that does not write it down."""
     ended: float | None = None
     """None as long as the handler has not come to its end, so for ever if its process was killed before."""
 
@@ -55,6 +57,7 @@ class Pen:
             claim.lease_token,
             claim.worker_id,
             os.getpid(),
+            f"{claim.started_at.timestamp():.6f}",
         )
         # One call for the whole line: nobody's end is written into the middle of another's.
         os.write(self._file, (" ".join(map(str, fields)) + "\n").encode())
@@ -86,7 +89,7 @@ class Runs:
             lines = file.read()
         # A server that crashes may take a claim back and give it to the same worker again, with the same token.
         for line in lines[: lines.rfind(b"\n") + 1].decode().splitlines():
-            what, moment, task_id, name, attempt, recoveries, token, worker_id, pid = line.split()
+            what, moment, task_id, name, attempt, recoveries, token, worker_id, pid, *claimed = line.split()
             key = task_id, token, worker_id, pid
             if what == "ends":
                 self._open[key].pop(0).ended = float(moment)
@@ -100,6 +103,7 @@ class Runs:
                 worker_id=UUID(worker_id),
                 pid=int(pid),
                 began=float(moment),
+                claimed=float(claimed[0]) if claimed else None,
             )
             self._open.setdefault(key, []).append(run)
             self._all.append(run)

@@ -179,7 +179,8 @@ def survive(campaign, effects, orders):
         "GROUP BY task_execution_id HAVING count(*) > 1"
     )
     transactional = sorted(one.hex for one, (name, _, _) in ended.items() if name == "faults.entry")
-    logs = "".join(path.read_text(errors="replace") for path in campaign.directory.glob("forked-*.log"))
+    log_of = {path.name: path.read_text(errors="replace") for path in campaign.directory.glob("forked-*.log")}
+    logs = "".join(log_of.values())
     print(
         f"{len(ended)} tasks ({len(transactional)} transactional) in {seconds:.1f} s; {done['kill']} workers and "
         f"{done['producers killed']} producers killed, {done['stop']} frozen past their lease; {done['outage']} outages, "
@@ -197,6 +198,9 @@ def survive(campaign, effects, orders):
 
     if unexcused:
         histories = "\n".join(map(str, unexcused[:5]))
+        for name, log in log_of.items():
+            if any(str(one.earlier.worker_id) in log for one in unexcused[:5]):
+                histories += f"\n{name}:\n{log[-3000:]}"
         counts = told(one.blow for one in unexcused)
         complaints.insert(
             0, f"{len(unexcused)} handlers ran again although their worker lived ({counts}):\n{histories}"

@@ -9,6 +9,7 @@ import pytest
 
 from outboxq.model import EventType
 from outboxq.worker.failpoints import Failpoint
+from tests.faults.app import effects_of
 from tests.faults.helpers import all_completed, finish, journal, left, started_by
 from tests.waiting import until
 
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.in_turn
 
 RELEASING = {Failpoint.BEFORE_RELEASE, Failpoint.AFTER_RELEASE}
 """Only a worker that was told to stop, and has no time left, comes there."""
+STEPS = {Failpoint.BEFORE_STEP, Failpoint.AFTER_STEP, Failpoint.STEP_WRITTEN}
 IN_A_TRANSACTION = {Failpoint.TRANSACTION_BEGUN, Failpoint.BEFORE_COMMIT}
 """Who freezes there holds locks; nobody can go on before it wakes, or dies."""
 
@@ -37,6 +39,7 @@ def scene(database, add, died, tmp_path):
         "plain": [add("note", name=f"plain-{number}", directory=directory) for number in range(2)],
         "transactional": [add("entry", number=number) for number in range(2)],
         "long": [add("beaten")],
+        "stepped": [add("stepped", directory=directory)],
     }
 
 
@@ -45,7 +48,8 @@ def everyone(scene):
 
 
 def once_each(scene):
-    return sorted(one.hex for one in scene["transactional"])
+    of_steps = [effect for one in scene["stepped"] for effect in effects_of(one)]
+    return sorted([*of_steps, *(one.hex for one in scene["transactional"])])
 
 
 @pytest.mark.parametrize("point", sorted(RELEASING))
@@ -90,6 +94,8 @@ def alone(database, add, died, tmp_path):
     def set_up(point):
         if point in {Failpoint.BEFORE_BEAT, Failpoint.AFTER_BEAT}:
             return [add("beaten", lease=300)], {**QUIET, "heartbeat": 0.05}
+        if point in STEPS:
+            return [add("stepped", directory=str(tmp_path))], QUIET
         if point is Failpoint.AFTER_COMMIT:
             return [add("entry", number=1)], QUIET
         ids = [add("note", name="first", directory=str(tmp_path))]
@@ -123,7 +129,8 @@ def test_whoever_freezes_there_past_its_lease_changes_nothing_when_it_wakes(
     assert "stopped" in zombie.text()
     assert database.counts() == before
     all_completed(database, ids)
-    assert effects() == ([ids[0].hex] if point is Failpoint.AFTER_COMMIT else [])
+    expected = {Failpoint.AFTER_COMMIT: [ids[0].hex], **dict.fromkeys(STEPS, effects_of(ids[0]))}
+    assert effects() == expected.get(point, [])
 
 
 @pytest.mark.parametrize("point", sorted(IN_A_TRANSACTION))

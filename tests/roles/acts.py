@@ -19,16 +19,17 @@ from outboxq import Outbox
 from outboxq.database.dialects import Begin
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role
-from outboxq.database.statements import channel
+from outboxq.database.statements import batches, channel
 from outboxq.database.statements.sleeping_workers import forget_ended
 from outboxq.errors import DuplicateTask, TaskFailed
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome, TaskStatus
+from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
 from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy
-from outboxq.store import Store, TaskMetric
+from outboxq.store import NewStep, Store, TaskMetric
 from outboxq.store.ends import _has_ended
 from outboxq.store.fanout import _emitted
 from outboxq.store.idempotency import enqueued
@@ -60,7 +61,8 @@ class Stage:
             connection.exec_driver_sql(
                 "TRUNCATE task_executions, task_outbox, task_leases, execution_events, dead_letters, idempotency_keys, "
                 "partition_claims, task_subscriptions, queue_settings, workers, sleeping_workers, task_schedules, "
-                "schedule_ticks, task_metrics, queue_samples, maintenance_jobs, key_limits, key_rates"
+                "schedule_ticks, task_steps, task_metrics, queue_samples, maintenance_jobs, "
+                "task_batches, task_batch_changes, key_limits, key_rates"
             )
 
     @contextmanager
@@ -238,6 +240,16 @@ def replaces_though_an_answer_was_lost(stage: Stage) -> None:
     with stage.store.transaction(Begin.WRITE) as target:
         [handle] = enqueued(stage.store, target, [task]) or []
         assert handle.replaced
+
+
+def makes_a_batch(stage: Stage) -> None:
+    batch = NewBatch(id=new_batch_id(), then=(new(),))
+    stage.store.batches.create(batch)
+    stage.store.enqueue(new(pipeline_execution_id=batch.id))
+    stage.store.batches.close(batch.id)
+    stage.store.enqueue(new(pipeline_execution_id=batch.id))
+    with stage.store.transaction(Begin.READ) as target:
+        target.run(batches.known, {"batch_id": batch.id})
 
 
 def waits_for_results(stage: Stage) -> None:
@@ -431,6 +443,18 @@ def writes_statistics(stage: Stage) -> None:
 # A viewer
 
 
+def runs_steps(stage: Stage) -> None:
+    claim = stage.claimed()
+    assert stage.store.steps.complete(claim, NewStep(name="one", number=1))
+    assert [step.name for step in stage.store.steps.of_claim(claim)] == ["one"]
+
+
+def looks_at_steps(stage: Stage) -> None:
+    claim = stage.claimed()
+    stage.owner.steps.complete(claim, NewStep(name="one", number=1))
+    assert stage.store.steps.list(claim.id), "a step is seen"
+
+
 def looks(stage: Stage) -> None:
     claim = stage.failed(idempotency_key="k", partition_key="p")
     store = stage.store
@@ -473,6 +497,10 @@ def looks(stage: Stage) -> None:
     store.schedules.ticks("nightly")
 
 
+def looks_at_batches(stage: Stage) -> None:
+    assert stage.store.batches.list() == []
+
+
 def verifies(stage: Stage) -> None:
     assert stage.store.verify() == []
     with stage.owner.bound_engine.connect() as connection, connection.begin():
@@ -501,6 +529,10 @@ def looks_after_tasks(stage: Stage) -> None:
     store.cancel(stage.claimed(queue="c").id, force=True)
     for _ in range(2):
         store.redrive(stage.failed(queue="q", idempotency_key=uuid4().hex, unique_until_finished=True).id)
+    claim = stage.claimed(queue="s")
+    owner.steps.complete(claim, NewStep(name="one", number=1))
+    owner.fail(claim, "E")
+    assert store.steps.rewind(claim.id, "one") == 1
     store.discard(stage.failed(queue="d").id)
     stage.failed(queue="e", partition_key="e")
     store.dead_letters.redrive_all()
@@ -520,13 +552,43 @@ def looks_after_queues(stage: Stage) -> None:
 
 
 def prunes(stage: Stage) -> None:
-    stage.owner.complete(stage.claimed(idempotency_key="k"))
+    claim = stage.claimed(idempotency_key="k")
+    stage.owner.steps.complete(claim, NewStep(name="one", number=1))
+    stage.owner.complete(claim)
     stage.failed(idempotency_key="f", partition_key="p")
     stage.store.prune(older_than=timedelta(0))
 
 
 def repairs(stage: Stage) -> None:
     stage.store.verify(repair=True)
+
+
+def ends_a_batch(stage: Stage) -> None:
+    """The failure of one task has the other cancelled; what follows is enqueued."""
+    batch = NewBatch(id=new_batch_id(), then=(new(task_name="then"),), on_failed=OnFailed.CANCEL)
+    stage.owner.batches.create(batch)
+    for _ in range(2):
+        stage.owner.enqueue(new(pipeline_execution_id=batch.id))
+    stage.owner.batches.close(batch.id)
+    (claim,) = stage.store.claim_ready_task(1, worker_id=uuid4())
+    stage.store.fail(claim, "no")
+    assert stage.store.batches.get(batch.id).failed == 1
+    assert stage.store.batches.cancel_requested() == 1
+    assert {one.status.value for one in stage.store.batches.members(batch.id)} == {"Failed", "Cancelled", "Ready"}
+
+
+def looks_after_batches(stage: Stage) -> None:
+    for kind in ("cancelled", "pruned"):
+        batch = NewBatch(id=new_batch_id())
+        stage.owner.batches.create(batch)
+        if kind == "cancelled":
+            stage.owner.enqueue(new(pipeline_execution_id=batch.id))
+        stage.owner.batches.close(batch.id)
+        if kind == "cancelled":
+            assert stage.store.batches.cancel(batch.id) == 1
+    assert len(stage.store.batches.list()) == 2
+    stage.store.prune(timedelta(0), statuses=[TaskStatus.COMPLETED])
+    assert len(stage.store.batches.list()) == 1
 
 
 ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
@@ -539,6 +601,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         enqueues_from_sql,
     ),
     (Role.PRODUCER, frozenset({Feature.EMIT})): (emits,),
+    (Role.PRODUCER, frozenset({Feature.BATCHES})): (makes_a_batch,),
     (Role.PRODUCER, frozenset({Feature.IDEMPOTENCY})): (
         enqueues_with_a_key,
         enqueues_with_a_key_that_is_taken,
@@ -567,10 +630,12 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         meets_strangers,
         subscribes,
         plants,
+        runs_steps,
         works,
         writes_statistics,
+        ends_a_batch,
     ),
-    (Role.VIEWER, frozenset()): (looks, verifies),
+    (Role.VIEWER, frozenset()): (looks, looks_at_steps, looks_at_batches, verifies),
     (Role.OPERATOR, frozenset()): (
         looks,
         verifies,
@@ -579,6 +644,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         prunes,
         repairs,
         keeps_schedules,
+        looks_after_batches,
     ),
 }
 """By the role, and the features that the acts need."""

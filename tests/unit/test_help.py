@@ -41,7 +41,7 @@ def test_a_list_has_one_line_for_each_command_with_a_whole_sentence(group):
     assert [line and line[1] for line in lines] == [
         name for name in group.list_commands(context) if not group.get_command(context, name).hidden
     ], listed
-    assert len(GROUPS) == 9
+    assert len(GROUPS) == 10
 
 
 def test_flask_lists_the_group_with_a_whole_sentence():

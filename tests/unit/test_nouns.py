@@ -47,6 +47,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             "ticks",
             "plant",
         ],
+        "steps": ["ensure_usable", "of_claim", "complete", "is_written", "rewind", "after", "list"],
         "sleeping_workers": ["compile", "announce", "horizon", "look", "withdraw", "forget", "forget_ended"],
         "subscriptions": ["replace", "remove", "list"],
         "time_partitions": ["make", "drop_before", "layout"],

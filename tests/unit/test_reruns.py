@@ -115,12 +115,21 @@ def test_a_claim_that_a_crash_took_back_excuses_it_though_the_next_has_its_token
     assert judged([Struck(kind="outage", began=12, ended=15)], events=events, runs=runs).excuse is None
 
 
-def test_a_crash_between_a_claim_and_its_run_excuses_it_for_the_length_of_a_lease():
+@pytest.mark.parametrize("claimed", [None, 9.5])
+def test_a_crash_between_a_claim_and_its_run_excuses_it(claimed):
     events = [event(16, EventType.CLAIMED, 1, FIRST), event(18, EventType.COMPLETED, 1, FIRST)]
-    runs = [run(11, 1, SECOND, OTHER_PID), run(17, 1, FIRST, PID)]
+    runs = [replace(run(11, 1, SECOND, OTHER_PID), claimed=claimed), run(17, 1, FIRST, PID)]
     crashes = [Struck(kind="crash", began=began, ended=began + 1) for began in (9.9, 7)]
     excuses = [judged([one], events=events, runs=runs).excuse for one in crashes]
     assert excuses == ["the server crashed and took its claim back", None]
+
+
+@pytest.mark.parametrize("kind", ["crash", "outage"])
+def test_a_run_whose_claim_a_crash_took_back_may_come_after_the_one_that_counts(kind):
+    events = [event(16, EventType.CLAIMED, 1, FIRST), event(18, EventType.COMPLETED, 1, FIRST)]
+    runs = [run(16.5, 1, FIRST, PID), replace(run(17, 1, SECOND, OTHER_PID), claimed=14)]
+    excuse = judged([Struck(kind=kind, began=14.2, ended=15)], events=events, runs=runs).excuse
+    assert excuse == ("the server crashed and took its claim back" if kind == "crash" else None)
 
 
 def test_claims_are_put_in_their_order_though_a_frozen_process_begins_its_own_last():

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from outboxq.cli import supervisor
+from outboxq.cli.console import EXIT_KILLED
 from outboxq.cli.supervisor import LONGEST_PAUSE, SHORTEST_PAUSE, Supervisor, pause_after
 from tests.waiting import until
 
@@ -222,6 +223,13 @@ def test_a_process_that_is_done_is_recycled_without_a_pause(supervise, monkeypat
     assert supervise("exit 0", when_begun(6), recycles=True) == 0
     assert set(pauses) == {0}
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+def test_a_process_that_ended_with_a_handler_is_replaced_without_a_pause(supervise, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(supervisor, "pause_after", lambda failures: pauses.append(failures) or 0.0)
+    supervise(f"exit {EXIT_KILLED}", when_begun(6))
+    assert set(pauses) == {0}
 
 
 def test_a_burst_is_over_when_all_processes_are_done(supervise):

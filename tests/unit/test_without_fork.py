@@ -65,6 +65,7 @@ OF_SIGNAL = frozenset(
         "SIGQUIT",
         "SIGSTOP",
         "SIGTSTP",
+        "SIGURG",
         "SIGUSR1",
         "SIGUSR2",
         "alarm",
@@ -89,6 +90,7 @@ for name in {sorted(OF_OS)}:
 for name in {sorted(OF_SIGNAL)}:
     delattr(signal, name)
 """
+CHILDREN = "only isolation imports it, which looks at CAN_FORK"
 GUARDED = {
     ("cli/demo_run.py", "SIGKILL"): "the command looks at CAN_FORK",
     ("cli/supervisor.py", "set_blocking"): "the command looks at CAN_FORK",
@@ -97,6 +99,15 @@ GUARDED = {
     ("cli/stop_requests.py", "pthread_kill"): "only a supervisor gives the order that calls it",
     ("database/dialects/sqlite_file.py", "mknod"): "AttributeError is caught there",
     ("model/forks.py", "register_at_fork"): "hasattr is asked there",
+    ("worker/child.py", "SIGURG"): CHILDREN,
+    ("worker/child.py", "pthread_kill"): CHILDREN,
+    ("worker/fork_server.py", "SIGCHLD"): CHILDREN,
+    ("worker/fork_server.py", "SIGKILL"): CHILDREN,
+    ("worker/fork_server.py", "WNOHANG"): CHILDREN,
+    ("worker/fork_server.py", "fork"): CHILDREN,
+    ("worker/fork_server.py", "killpg"): CHILDREN,
+    ("worker/fork_server.py", "set_blocking"): CHILDREN,
+    ("worker/fork_server.py", "setpgid"): CHILDREN,
 }
 """Each name of ours that Windows lacks, with the reason why nothing there comes to it."""
 APP = """
@@ -219,6 +230,20 @@ def test_what_needs_a_fork_says_so_before_anything_begins(tmp_path):
     )
     assert said.endswith("the demo kills a worker, which needs a system that can fork, such as Linux or macOS")
     assert list(tmp_path.glob("*.db")) == []
+
+
+def test_isolation_is_refused_before_anything_begins(tmp_path):
+    done = python(
+        tmp_path,
+        """
+        from outboxq.cli import main
+        from shop import outbox
+        outbox.upgrade()
+        main(["worker", "shop:outbox", "--isolation", "process"])
+        """,
+    )
+    assert done.returncode == 2
+    assert "isolation='process' needs a system that can fork, such as Linux or macOS" in " ".join(done.stderr.split())
 
 
 def found() -> Iterator[tuple[str, str]]:

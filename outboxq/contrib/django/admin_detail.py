@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,9 @@ from django.db import transaction
 
 from ...errors import TaskNotFound
 from ...model import ExecutionEvent
+from ...model.handler_log import log_of, omitted_of
 from ...model.history import summed_up
+from ...model.progress import progress_of
 from .admin_texts import local_time, localized, plain
 from .django_outbox import outboxes
 from .models import DeadLetter, LiveWorker, OutboxEntry
@@ -38,6 +40,8 @@ class Moment:
     error: str
     exception: str
     traceback: str
+    log: str
+    """Last lines that its handler logged."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +90,8 @@ def _moment(event: ExecutionEvent, labels: Mapping[Any, str], run: Sequence[Exec
     data = event.event_data
     worker = event.worker_id
     notes = [(name.replace("_", " "), plain(_text(name, data[name]))) for name in _NOTES if data.get(name) is not None]
+    if (progress := progress_of(data.get("progress"))) is not None:
+        notes.append(("reached", plain(str(progress))))
     if len(run) > 1:
         notes += [("times", str(len(run))), ("since", local_time(run[0].created_at))]
     return Moment(
@@ -97,7 +103,16 @@ def _moment(event: ExecutionEvent, labels: Mapping[Any, str], run: Sequence[Exec
         error=plain(data.get("error") or ""),
         exception=plain(data.get("exception") or ""),
         traceback=plain(data.get("traceback") or ""),
+        log="\n".join(_lines_of(data)),
     )
+
+
+def _lines_of(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a handler log."""
+    if omitted := omitted_of(data):
+        yield f"… {omitted} lines before these are not kept"
+    for line in log_of(data):
+        yield plain(f"{local_time(line.at, precisely=True)} {line.level} {line.logger}: {line.text}")
 
 
 def _text(name: str, value: Any) -> str:

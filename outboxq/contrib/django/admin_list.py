@@ -44,30 +44,6 @@ _KEPT_APART: dict[str | None, Any] = {
     TaskStatus.FAILED: DeadLetter,
 }
 
-_WORDS: Mapping[Reason, str] = {
-    Reason.CANCEL_REQUESTED: "asked to stop",
-    Reason.LEASE_ENDED: "its lease ended",
-    Reason.WORKER_SILENT: "its worker is silent",
-    Reason.RUNNING: "",
-    Reason.EXPIRED: "expired",
-    Reason.RETRY_LATER: "waits for its retry",
-    Reason.DELAYED: "delayed",
-    Reason.QUEUE_PAUSED: "queue paused",
-    Reason.KEY_HELD: "a dead letter holds its key",
-    Reason.KEY_RUNNING: "another of its key runs",
-    Reason.KEY_WAITING: "behind another of its key",
-    Reason.KEY_LIMIT: "limit of its key",
-    Reason.KEY_RATE: "rate of its key",
-    Reason.CONCURRENCY_LIMIT: "concurrency limit",
-    Reason.RATE_LIMIT: "rate limit",
-    Reason.NO_WORKER: "no worker on its queue",
-    Reason.TOPIC_UNWANTED: "no worker takes its topic",
-    Reason.TASK_UNKNOWN: "no worker knows it",
-    Reason.DUE: "due",
-    Reason.INCONSISTENT: "see outboxq verify",
-}
-"""The words for each reason that `Store.outlooks` returns. The page of a single task has the whole sentence of `Store.explain`."""
-
 _UNREAD: Mapping[str, Any] = {"args": "", "headers": None, "result": None, "last_error": None}
 """Columns that the list does not read, and that no rule needs."""
 _READ = {field.name for field in fields(model.TaskExecution)} - {*_UNREAD, "status", "lease_expires_at"}
@@ -249,7 +225,10 @@ def glances(alias: str, rows: Iterable[Any]) -> dict[UUID, Glance]:
     tasks = [_task(row, ends.get(row.pk)) for row in found]
     with transaction.atomic(using=alias, savepoint=False):
         outlooks = outboxes[alias].store.outlooks(tasks, using=alias)
-    seen = {key: Glance(reason=_WORDS[one.reason], due=one.due_at) for key, one in outlooks.items()}
+    seen = {
+        key: Glance(reason="" if one.reason is Reason.RUNNING else one.reason.words, due=one.due_at)
+        for key, one in outlooks.items()
+    }
     return {row.pk: seen.get(row.pk, Glance()) for row in found}
 
 

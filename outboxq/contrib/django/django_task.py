@@ -14,9 +14,9 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from ...errors import OutboxqError, UnknownTask
-from ...model import NewTask, OnConflict, OnDeadLetter, TaskOptions, duration
+from ...model import NewTask, OnConflict, OnDeadLetter, TaskOptions, TimeoutAction, duration
 from ...model.headers import NO_HEADERS, headers_as_json
-from ...model.options import DEFAULT_LEASE, choice, times
+from ...model.options import DEFAULT_LEASE, checked_action, choice, times
 from ...model.uuid7 import uuid7
 from ...retry import RetryPolicy
 from ...store import check
@@ -37,6 +37,7 @@ class OutboxqTask(Task):
     retry: RetryPolicy | tenacity.BaseRetrying | None = None
     lease: timedelta | float | None = None
     timeout: timedelta | float | None = None
+    timeout_action: TimeoutAction | str | None = None
     transactional: bool | None = None
     on_dead_letter: OnDeadLetter | str | None = None
     delay: timedelta | float | None = None
@@ -106,6 +107,7 @@ class Options:
     """Retry policy; None: a task has one attempt, as in Django."""
     lease: timedelta | float | None = None
     timeout: timedelta | float | None = None
+    timeout_action: TimeoutAction | str | None = None
     transactional: bool = False
     on_dead_letter: OnDeadLetter | str | None = None
 
@@ -128,7 +130,7 @@ class Options:
 
 
 def declared_options(task: Any, defaults: Options) -> dict[str, Any]:
-    """Return the `options`, `retry` and `transactional` of the outboxq task for it; `defaults` are the backend's.
+    """Return the `options`, `retry`, `transactional` and `timeout_action` of the outboxq task for it; `defaults` are the backend's.
 
     Without a retry policy a task has a single attempt, as in Django.
     """
@@ -146,7 +148,15 @@ def declared_options(task: Any, defaults: Options) -> dict[str, Any]:
         on_dead_letter=choice(OnDeadLetter, "release" if on_dead_letter is None else on_dead_letter, "on_dead_letter"),
     )
     policy = RetryPolicy.never() if retry is None else RetryPolicy.of(retry)
-    return {"options": options, "retry": policy, "transactional": bool(chosen("transactional"))}
+    action, default = getattr(task, "timeout_action", None), defaults.timeout_action
+    if action is None and default is not None and options.timeout is not None:
+        action = default  # a default is for the tasks that have a timeout
+    return {
+        "options": options,
+        "retry": policy,
+        "transactional": bool(chosen("transactional")),
+        "timeout_action": checked_action(action or TimeoutAction.ASK, options.timeout, "the task"),
+    }
 
 
 def call_options(task: Any) -> dict[str, Any]:
@@ -227,7 +237,7 @@ def _rebuilt(path: str, given: dict[str, Any]) -> Any:
     return changed(declared, **given)
 
 
-_DECLARED = ("func", "takes_context", "retry", "lease", "timeout", "transactional", "on_dead_letter")
+_DECLARED = ("func", "takes_context", "retry", "lease", "timeout", "timeout_action", "transactional", "on_dead_letter")
 _CALL = (
     "delay",
     "expires",

@@ -144,6 +144,10 @@ class DjangoUnitOfWork:
         dialect = DjangoTarget(self.target, None).dialect
         return dialect.was_interrupted(self._raw, error, self._failures)
 
+    def abandon(self) -> None:
+        """Roll back in another thread, where the claim could not be ended otherwise."""
+        DjangoTarget(self.target, None).dialect.abandon(self._raw)
+
     @property
     def connection(self) -> NoReturn:
         """Raise InvalidTarget: SQLAlchemy on Django's connection would end Django's transaction."""

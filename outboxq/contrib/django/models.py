@@ -6,6 +6,7 @@ Only the outbox writes the tables, since each change of a task is more than one 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from django.db import models
@@ -164,11 +165,15 @@ class DeadLetter(ReadOnlyModel):
     Meta = _meta("dead_letters", "view")
 
 
-class LiveWorkerManager(models.Manager.from_queryset(ReadOnlyQuerySet)):  # type: ignore[misc]
-    """Reads the columns of revision 0005 when they are asked for, so that a query also runs on an older schema."""
+class DeferringManager(models.Manager.from_queryset(ReadOnlyQuerySet)):  # type: ignore[misc]
+    """Reads columns of later revisions when they are asked for, so that a query also runs on an older schema."""
+
+    def __init__(self, *deferred: str) -> None:
+        super().__init__()
+        self._deferred = deferred
 
     def get_queryset(self) -> Any:
-        return super().get_queryset().defer("host", "pid", "version", "release", "busy")
+        return super().get_queryset().defer(*self._deferred)
 
 
 class LiveWorker(ReadOnlyModel):
@@ -189,7 +194,7 @@ class LiveWorker(ReadOnlyModel):
     release = models.TextField(null=True)
     busy = models.IntegerField(null=True)
 
-    objects = LiveWorkerManager()
+    objects = DeferringManager("host", "pid", "version", "release", "busy")
 
     Meta = _meta("workers", "view")
 
@@ -209,8 +214,8 @@ _FIELDS: dict[type, Any] = {
 }
 
 
-def _derived(name: str, source: Table, *permissions: str) -> Any:
-    """Return a model with the columns of this table."""
+def _derived(name: str, source: Table, *permissions: str, deferred: Sequence[str] = ()) -> Any:
+    """Return a model with the columns of this table. `deferred`: those that an older schema lacks."""
     key = [column.name for column in source.primary_key]
     unique = [one.columns.keys() for one in source.constraints if isinstance(one, UniqueConstraint)]
     fields: dict[str, Any] = {"pk": models.CompositePrimaryKey(*key)} if len(key) > 1 else {}
@@ -218,6 +223,8 @@ def _derived(name: str, source: Table, *permissions: str) -> Any:
         fields[column.name] = _FIELDS[type(column.type)](
             primary_key=key == [column.name], unique=[column.name] in unique, null=column.nullable
         )
+    if deferred:
+        fields["objects"] = DeferringManager(*deferred)
     words = {"__module__": __name__, "__str__": _key_of, "Meta": _meta(source.name, *permissions)}
     return type(name, (ReadOnlyModel,), {**words, **fields})
 
@@ -226,6 +233,22 @@ def _key_of(row: models.Model) -> str:
     return str(row.pk)
 
 
+class BatchChange(ReadOnlyModel):
+    """A row of `task_batch_changes`: what an open transaction changes of a batch."""
+
+    id = models.BigAutoField(primary_key=True)
+    batch_id = models.UUIDField()
+    added = models.IntegerField()
+    completed = models.IntegerField()
+    failed = models.IntegerField()
+    cancelled = models.IntegerField()
+    closes = models.BooleanField()
+    changed_at = InstantField()
+
+    Meta = _meta("task_batch_changes")
+
+
+Batch = _derived("Batch", tables.task_batches, "view")
 IdempotencyKey = _derived("IdempotencyKey", tables.idempotency_keys)
 KeyLimit = _derived("KeyLimit", tables.key_limits)
 KeyRate = _derived("KeyRate", tables.key_rates)
@@ -234,7 +257,8 @@ PartitionClaim = _derived("PartitionClaim", tables.partition_claims)
 QueueSample = _derived("QueueSample", tables.queue_samples)
 ScheduleTick = _derived("ScheduleTick", tables.schedule_ticks)
 SleepingWorker = _derived("SleepingWorker", tables.sleeping_workers)
-TaskLease = _derived("TaskLease", tables.task_leases)
+TaskLease = _derived("TaskLease", tables.task_leases, deferred=("progress", "progress_note"))
 TaskMetric = _derived("TaskMetric", tables.task_metrics)
 TaskSchedule = _derived("TaskSchedule", tables.task_schedules, "view", "change")
+TaskStep = _derived("TaskStep", tables.task_steps)
 TaskSubscription = _derived("TaskSubscription", tables.task_subscriptions)

@@ -211,6 +211,10 @@ class Dialect(ABC):
         execute(text)
 
     @abstractmethod
+    def abandon(self, raw: Any) -> None:
+        """Roll back the transaction of another thread that does not end it, where it keeps all others from writing."""
+
+    @abstractmethod
     def is_open(self, raw: Any) -> bool:
         """Return whether a transaction is open on a driver's connection, or would be for the next statement."""
 
@@ -250,6 +254,10 @@ class Dialect(ABC):
     def is_damaged(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return whether the database says that its file is damaged, or is no database."""
         return False
+
+    def count_batches_at_once(self) -> str | None:
+        """Return the message that has the open transaction count the ends of batches at once, not at its commit; None: it does."""
+        return None
 
     def version(self, raw: Any) -> int | None:  # noqa: ARG002
         """Return a number that differs once another connection has committed; None: the database has none."""

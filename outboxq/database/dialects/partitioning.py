@@ -207,6 +207,11 @@ class Partitioning:
         granted = self._dialect.prepare(time_partitions.privileges(self._dialect.grammar.oid(table.name))).run(
             execute, {}
         )
+        triggers = self._dialect.prepare(time_partitions.triggers(self._dialect.grammar.oid(table.name))).run(
+            execute, {}
+        )
+        for trigger in triggers:  # the parent has them again below, and passes them on to each partition
+            self._do(execute, "DROP TRIGGER ", _Name(None, trigger["name"]), " ON ", parent)
         number = self._end_identity(execute, parent) if table is execution_events else 0
         self._do(execute, "ALTER TABLE ", parent, " RENAME TO ", first.last)
         indexes = [str(index.name) for index in table.indexes]
@@ -227,6 +232,8 @@ class Partitioning:
             )
             execute(str(create), {})
         self._attach(execute, table, schema, owner, periods)
+        for trigger in triggers:
+            execute(trigger["statement"], {})
         self._do(execute, "ALTER TABLE ", parent, " OWNER TO ", _Name(None, owner))
         for grant in granted:
             self._grant(execute, grant["privilege_type"], "TABLE ", parent, grant)

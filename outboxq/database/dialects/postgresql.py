@@ -39,6 +39,10 @@ class PostgresDialect(PsycopgDriver, Dialect):
             for position, key in enumerate(columns)
         }
 
+    def count_batches_at_once(self) -> str | None:
+        schema = "" if self.schema is None else f"{self.compiler.identifier_preparer.quote(self.schema)}."
+        return f"SET CONSTRAINTS {schema}task_batch_changes_count IMMEDIATE"
+
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
 
@@ -58,6 +62,9 @@ class PostgresDialect(PsycopgDriver, Dialect):
     cannot_write_now = staticmethod(postgresql_errors.cannot_write_now)
     comes_from_outside = staticmethod(postgresql_errors.comes_from_outside)
     hide_rows = staticmethod(postgresql_errors.hide_rows)
+
+    def abandon(self, raw: Any) -> None:
+        pass  # others can write
 
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002 - HANDLER does
         return postgresql_session.is_marked(raw)

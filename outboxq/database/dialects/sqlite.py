@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -81,6 +82,11 @@ class SqliteDialect(Dialect):
 
     def is_open(self, raw: Any) -> bool:
         return bool(raw.in_transaction)
+
+    def abandon(self, raw: Any) -> None:
+        with suppress(sqlite3.Error):
+            raw.interrupt()
+            raw.rollback()
 
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
         execute("SAVEPOINT outboxq_task", {})  # a COMMIT ends it too

@@ -26,6 +26,7 @@ from sqlalchemy import (
     union_all,
     update,
 )
+from sqlalchemy.types import TypeEngine
 
 from ...model import ENDS_CLAIM, INTERRUPTED, EventType, TaskStatus
 from ..column_types import Instant
@@ -119,13 +120,26 @@ def heartbeat(g: Grammar) -> Transition:
 
     A lease that another transaction has locked is not extended, and returned without `lease_expires_at`.
     """
+    return _heartbeat(g)
+
+
+def heartbeat_with_progress(g: Grammar) -> Transition:
+    """Extend the leases of a worker as `heartbeat` does, and write the progress of their tasks, NULL for one without.
+
+    Only where `progress.has_columns` finds the columns.
+    """
+    return _heartbeat(g, progress=Double(), progress_note=Text())
+
+
+def _heartbeat(g: Grammar, **written: TypeEngine[Any]) -> Transition:
+    """Extend leases, and write these columns of the batch into those of the same names."""
 
     def beaten(r: Relations) -> Statement:
         held, given = r["held"].c, r["given"].c
         return (
             update(task_leases)
             .where(g.among(task_leases.c.task_execution_id, held.id), task_leases.c.task_execution_id == given.id)
-            .values(lease_expires_at=g.later(g.now, given.lease_seconds))
+            .values(lease_expires_at=g.later(g.now, given.lease_seconds), **{name: given[name] for name in written})
             .returning(task_leases.c.task_execution_id.label("id"), task_leases.c.lease_expires_at)
         )
 
@@ -134,7 +148,7 @@ def heartbeat(g: Grammar) -> Transition:
         return select(execution.id, execution.cancel_requested_at).where(g.among(execution.id, r["there"].c.id))
 
     return Transition(
-        given={**HELD, "lease_seconds": Double()},
+        given={**HELD, "lease_seconds": Double(), **written},
         steps={
             "there": lambda r: _there(g, r, r["given"].c.id),
             "held": lambda r: _held(g, r, r["there"].c.id),

@@ -9,7 +9,15 @@ from sqlalchemy import ColumnElement, Integer, Select, Table, Uuid, and_, bindpa
 
 from ...model import EventType, TaskStatus
 from ..column_types import Instant
-from ..tables import dead_letters, execution_events, idempotency_keys, partition_claims, schedule_ticks, task_executions
+from ..tables import (
+    dead_letters,
+    execution_events,
+    idempotency_keys,
+    partition_claims,
+    schedule_ticks,
+    task_executions,
+    task_steps,
+)
 from .claim import limit
 from .grammar import Grammar, Relations, Statement, Transition, sql_literal
 
@@ -90,9 +98,30 @@ def ticks_without_task(_: Grammar) -> Select[Any]:
     A release that knows no ticks has pruned the tasks, or a role that may not delete ticks.
     """
     tick = schedule_ticks.c.task_execution_id
+    return _without_task(tick)
+
+
+def prune_steps(g: Grammar) -> Transition:
+    """Delete the steps of these tasks."""
+    gone = delete(task_steps)
+    return Transition(
+        given={"id": Uuid()},
+        steps={"gone": lambda r: gone.where(g.among(task_steps.c.task_execution_id, r["given"].c.id))},
+    )
+
+
+def steps_without_task(_: Grammar) -> Select[Any]:
+    """Select up to :limit tasks between two ids that are not there but have steps; see `ticks_without_task`."""
+    return _without_task(task_steps.c.task_execution_id).distinct()
+
+
+def _without_task(owner: ColumnElement[Any]) -> Select[Any]:
+    """Select the owners of rows between two ids that are no tasks."""
     # Not a join, which might read all tasks.
-    task = select(_execution.id).where(_execution.id == tick).scalar_subquery()
-    return select(tick.label("id")).where(tick > _from_id, tick < _to_id, task.is_(None)).order_by(tick).limit(limit)
+    task = select(_execution.id).where(_execution.id == owner).scalar_subquery()
+    return (
+        select(owner.label("id")).where(owner > _from_id, owner < _to_id, task.is_(None)).order_by(owner).limit(limit)
+    )
 
 
 def prunable(_: Grammar) -> Select[Any]:

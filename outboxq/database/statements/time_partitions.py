@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import (
     ARRAY,
     BigInteger,
+    Boolean,
     ColumnElement,
     Delete,
     FromClause,
@@ -43,6 +44,7 @@ from ..tables import (
     task_executions,
     task_leases,
     task_outbox,
+    task_steps,
 )
 from . import retention
 from .claim import limit
@@ -199,6 +201,11 @@ def forget_ticks(_: Grammar) -> Delete:
     return _forget(schedule_ticks, _)
 
 
+def forget_steps(_: Grammar) -> Delete:
+    """Delete the steps of the tasks of a dropped partition. Older schemas have no steps."""
+    return _forget(task_steps, _)
+
+
 def bring_executions(source: FromClause) -> Insert:
     """Move the kept tasks through the parent table into the partition to which they belong now."""
     return _bring(task_executions, select(*source.c).where(source.c.id == func.any(_kept)))
@@ -258,6 +265,15 @@ def privileges(relation: ColumnElement[Any]) -> Select[Any]:
     )
 
 
+def triggers(relation: ColumnElement[Any]) -> Select[Any]:
+    """Select the name of each trigger of a table, and the statement that creates it."""
+    return (
+        select(_trigger.c.tgname.label("name"), func.pg_get_triggerdef(_trigger.c.oid).label("statement"))
+        .where(_trigger.c.tgrelid == relation, ~_trigger.c.tgisinternal)
+        .order_by(_trigger.c.tgname)
+    )
+
+
 def owner(relation: ColumnElement[Any]) -> Select[Any]:
     """Select the owner and the schema of a table."""
     return (
@@ -274,6 +290,14 @@ _class = table(
     schema="pg_catalog",
 )
 _inherits = table("pg_inherits", column("inhrelid"), column("inhparent"), schema="pg_catalog")
+_trigger = table(
+    "pg_trigger",
+    column("oid"),
+    column("tgrelid"),
+    column("tgname", Text),
+    column("tgisinternal", Boolean),
+    schema="pg_catalog",
+)
 _namespace = table("pg_namespace", column("oid"), column("nspname"), schema="pg_catalog")
 
 

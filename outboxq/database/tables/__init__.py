@@ -4,6 +4,8 @@ Statements name them without a schema, which is added when a statement is compil
 """
 
 # `as` makes a name public to type checkers.
+from .batches import task_batch_changes as task_batch_changes
+from .batches import task_batches as task_batches
 from .key_limits import key_limits as key_limits
 from .key_limits import key_rates as key_rates
 from .metadata import metadata as metadata
@@ -12,6 +14,7 @@ from .schedules import task_schedules as task_schedules
 from .statistics import maintenance_jobs as maintenance_jobs
 from .statistics import queue_samples as queue_samples
 from .statistics import task_metrics as task_metrics
+from .steps import task_steps as task_steps
 from .tasks import VERSION_TABLE as VERSION_TABLE
 from .tasks import dead_letters as dead_letters
 from .tasks import execution_events as execution_events

@@ -12,3 +12,10 @@ metadata = MetaData(
         "ck": "ck_%(table_name)s_%(constraint_name)s",
     }
 )
+
+AGGRESSIVE_VACUUM = {
+    "autovacuum_vacuum_scale_factor": 0,
+    "autovacuum_vacuum_threshold": 5000,
+    "autovacuum_vacuum_cost_delay": 0,
+}
+"""For small tables whose rows are inserted and deleted all the time: vacuum early, by count and not by share, at full speed."""

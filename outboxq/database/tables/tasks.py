@@ -14,6 +14,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     ColumnElement,
+    Double,
     Identity,
     Index,
     Integer,
@@ -30,14 +31,7 @@ from ...model import EventType
 from .. import bounds
 from ..column_types import Attempts, BigId, BoundedInstant, Instant, Number, Recoveries, Seconds, Status, Xid8
 from ..typed_table import TypedColumns, typed_table
-from .metadata import metadata
-
-# Small tables whose rows are inserted and deleted all the time: vacuum early, by count and not by share, at full speed.
-_AGGRESSIVE_VACUUM = {
-    "autovacuum_vacuum_scale_factor": 0,
-    "autovacuum_vacuum_threshold": 5000,
-    "autovacuum_vacuum_cost_delay": 0,
-}
+from .metadata import AGGRESSIVE_VACUUM, metadata
 
 
 def _partial_index(name: str, *columns: ColumnElement[Any], where: ColumnElement[bool], unique: bool = False) -> None:
@@ -122,7 +116,7 @@ task_outbox = typed_table(
     TaskOutboxColumns,
     *bounds.of("task_outbox"),
     sqlite_autoincrement=True,
-    storage=_AGGRESSIVE_VACUUM,
+    storage=AGGRESSIVE_VACUUM,
 )
 
 _entry = task_outbox.c
@@ -152,6 +146,10 @@ class TaskLeasesColumns(TypedColumns):
     worker_id = Column(Uuid, nullable=False)
     lease_expires_at = Column(BoundedInstant, nullable=False)
     begun = Column(Boolean)  # False: its handler has not begun, so the death of its worker does not count against it
+    # The next two came with revision 0008. NULL: its handler has reported none. No statement that also runs on an older schema
+    # names them.
+    progress = Column(Double)  # from 0 to 1
+    progress_note = Column(Text)
 
 
 task_leases = typed_table(
@@ -159,7 +157,7 @@ task_leases = typed_table(
     metadata,
     TaskLeasesColumns,
     *bounds.of("task_leases"),
-    storage={"fillfactor": 50, **_AGGRESSIVE_VACUUM},
+    storage={"fillfactor": 50, **AGGRESSIVE_VACUUM},
 )
 
 
@@ -244,7 +242,7 @@ partition_claims = typed_table(
     metadata,
     PartitionClaimsColumns,
     UniqueConstraint("task_execution_id"),  # an end frees its key through this index, and a task holds at most one key
-    storage=_AGGRESSIVE_VACUUM,
+    storage=AGGRESSIVE_VACUUM,
 )
 
 
@@ -317,5 +315,5 @@ sleeping_workers = typed_table(
     metadata,
     SleepingWorkersColumns,
     Index("ix_sleeping_workers_queue", "queue"),
-    storage={"fillfactor": 50, **_AGGRESSIVE_VACUUM},
+    storage={"fillfactor": 50, **AGGRESSIVE_VACUUM},
 )

@@ -14,6 +14,9 @@ _BROUGHT = (
     ("0003", "charts and statistics (0003)"),
     ("0004", "headers in the SQL function (0004)"),
     ("0005", "hosts, versions and busy threads of workers (0005)"),
+    ("0006", "durable steps (0006)"),
+    ("0007", "batches and chains (0007)"),
+    ("0008", "the progress of running tasks (0008)"),
 )
 """Revisions of the schema, and the parts of the pages that need each of them."""
 

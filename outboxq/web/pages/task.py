@@ -11,8 +11,10 @@ from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound, UnknownTask
 from ...model import TERMINAL, EventType, TaskExecution, TaskStatus
+from ...model.batches import is_batch
 from ...model.redaction import redacted
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
+from ...model.steps import Step
 from ...store import Reason, TaskDetail
 from ...task.bulk import BULK, Selection
 from ..request import PageRequest, View
@@ -22,6 +24,8 @@ from .timeline import moment_of, moments_of, timed_attempts_of
 
 _FEW, _MANY = 100, 5_000
 """Number of events that the page shows, and with `events=all`."""
+_LOGS = 5
+"""Number of attempts whose handler logs the page shows."""
 _WAITS = frozenset({Reason.DELAYED, Reason.RETRY_LATER})
 
 
@@ -31,6 +35,17 @@ class Payload:
 
     name: str
     text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownStep:
+    """A step of a task as the page shows it."""
+
+    step: Step
+    result: str | None
+    """Its result as text without secrets; None: there is none, or it is hidden."""
+    sleeps: bool
+    """True if it is a sleep that is not over."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +75,9 @@ def page(request: PageRequest) -> View:
 def _shown(request: PageRequest, detail: TaskDetail) -> View:
     task, why = detail.task, detail.explanation
     schedule, tick = _origin(task)
+    steps = _steps(request, detail)
     payloads = _payloads(task) if request.viewer.may_see_arguments else []
+    attempts = timed_attempts_of(detail)
     actions = _actions(detail) if request.viewer.may_act else frozenset()
     values = {
         "detail": detail,
@@ -68,20 +85,45 @@ def _shown(request: PageRequest, detail: TaskDetail) -> View:
         "why": why,
         "offers": offers(request, why.cures, with_final=True),
         "actions": actions,
+        "in_batch": is_batch(task.pipeline_execution_id),
         "next_due": _next_due(detail),
         "retry_wait": _retry_wait(detail),
         "policy": _policy(request, task),
-        "attempts": timed_attempts_of(detail),
+        "attempts": attempts,
+        "logged": [one for one in attempts if one.attempt.log][:_LOGS],
         "moments": moments_of(detail),
         "all_events": request.url("task", task_id=task.id, events="all") if detail.is_cut else None,
         "is_all": request.query.get("events") == "all",
+        "steps": steps,
+        "rerun": request.outbox.integration.front_end.typed(("task", "rerun", str(task.id), "--from", "STEP")),
         "bulk": _bulk(request, task) if task.task_name == BULK else None,
         "payloads": payloads,
         "schedule": schedule,
         "tick": tick,
     }
-    data = {"explanation": why, "due_at": detail.due_at, "task": _without_payload(task), "attempts": values["attempts"]}
+    data = {
+        "explanation": why,
+        "due_at": detail.due_at,
+        "task": _without_payload(task),
+        "attempts": attempts,
+        "steps": [_without_result(one.step) for one in steps],
+    }
     return View(template="task.html", title=task.task_name, values=values, data=data)
+
+
+def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
+    """Return the steps of the task. A task whose events show none costs no look."""
+    if not detail.is_cut and not any(one.event_type is EventType.STEP_COMPLETED for one in detail.events):
+        return []
+    may_see = request.viewer.may_see_arguments
+    return [
+        ShownStep(
+            step=step,
+            result=redacted(step.result) if may_see and step.result is not None else None,
+            sleeps=step.due_at is not None and step.due_at > detail.at,
+        )
+        for step in request.store.steps.list(detail.task.id)
+    ]
 
 
 def _unfound(sentence: str, several: tuple[UUID, ...] = ()) -> View:
@@ -152,6 +194,10 @@ def _origin(task: TaskExecution) -> tuple[str | None, datetime | None]:
 def _payloads(task: TaskExecution) -> list[Payload]:
     stored = {"Arguments": task.args, "Result": task.result, "Headers": task.headers}
     return [Payload(name=name, text=redacted(text)) for name, text in stored.items() if text is not None]
+
+
+def _without_result(step: Step) -> dict[str, Any]:
+    return {name: getattr(step, name) for name in Step.__dataclass_fields__ if name != "result"}
 
 
 def _without_payload(task: TaskExecution) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ...model import UNKNOWN_TASK, EventType, ExecutionEvent
 from ...model.history import summed_up
+from ...model.progress import Progress, progress_of
 from ...store import Attempt, TaskDetail
 from ...store.tasks import attempts_of
 from ..formats import span
@@ -38,6 +39,8 @@ class Moment:
     tone: str
     due_at: datetime | None
     """The moment from which on the task may start, as the event says it; None: it was due at once, or does not say."""
+    progress: Progress | None
+    """Progress that the handler had reported when the attempt ended."""
     reason: str
     error: str
     exception: str
@@ -129,6 +132,7 @@ def _moment(event: ExecutionEvent, run: Sequence[ExecutionEvent], detail: TaskDe
         words=words,
         tone=_TONES.get(event.event_type, ""),
         due_at=due if due is not None and due > event.created_at else None,
+        progress=progress_of(data.get("progress")),
         reason=_text(data, "reason") if data.get("reason") != UNKNOWN_TASK else "",
         error=_text(data, "error"),
         exception=_text(data, "exception"),
@@ -156,8 +160,20 @@ def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
             return "Taken back: the worker had not extended its lease"
         case EventType.RESCHEDULED:
             return f"Given the priority {data['priority']}" if data.get("priority") is not None else "Made due"
+        case EventType.STEP_COMPLETED | EventType.REWOUND | EventType.SNOOZED if step := _text(data, "step"):
+            return _words_of_step(event, step)
         case kind:
             return _PHRASES.get(kind, str(kind))
+
+
+def _words_of_step(event: ExecutionEvent, step: str) -> str:
+    match event.event_type:
+        case EventType.REWOUND:
+            return f"Rewound: its steps from {step} on run again"
+        case EventType.SNOOZED:
+            return f"Put off by its sleep {step}"
+        case _:
+            return f"Sleep {step} begun" if event.event_data.get("due_at") else f"Step {step} completed"
 
 
 _PHRASES: Final[Mapping[str, str]] = {

@@ -52,6 +52,7 @@ def one_page(request: PageRequest) -> View:
             f"There is no worker {worker_id}. A worker that stops is forgotten at once, one that is killed after a day."
         )
     running = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
+    progress = request.store.progress([one.id for one in running])
     return View(
         template="worker.html",
         title=found.label,
@@ -62,8 +63,9 @@ def one_page(request: PageRequest) -> View:
             "is_outdated": found.id in outdated([one for one in workers if is_live(one, now)]),
             "running": running,
             "is_cut": len(running) == _RUNNING,
+            "progress": progress,
         },
-        data={"worker": found, "running": running},
+        data={"worker": found, "running": running, "progress": progress},
     )
 
 

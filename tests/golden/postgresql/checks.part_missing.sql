@@ -61,40 +61,53 @@ FROM (
             'ix_sleeping_workers_queue' AS name,
             false AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_20)s) AS "table", 'pk_task_executions' AS name, true AS is_unique
+        SELECT to_regclass(%(to_regclass_20)s) AS "table", 'pk_task_batch_changes' AS name, true AS is_unique
         UNION ALL
         SELECT
             to_regclass(%(to_regclass_21)s) AS "table",
-            'ix_task_executions_pipeline' AS name,
+            'ix_task_batch_changes_xact_id' AS name,
             false AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_22)s) AS "table", 'pk_task_leases' AS name, true AS is_unique
+        SELECT to_regclass(%(to_regclass_22)s) AS "table", 'pk_task_batches' AS name, true AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_23)s) AS "table", 'pk_task_metrics' AS name, true AS is_unique
+        SELECT to_regclass(%(to_regclass_23)s) AS "table", 'ix_task_batches_open' AS name, false AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_24)s) AS "table", 'ix_task_metrics_at' AS name, false AS is_unique
+        SELECT to_regclass(%(to_regclass_24)s) AS "table", 'pk_task_executions' AS name, true AS is_unique
         UNION ALL
         SELECT
             to_regclass(%(to_regclass_25)s) AS "table",
-            'uq_task_outbox_task_execution_id' AS name,
-            true AS is_unique
+            'ix_task_executions_pipeline' AS name,
+            false AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_26)s) AS "table", 'pk_task_outbox' AS name, true AS is_unique
+        SELECT to_regclass(%(to_regclass_26)s) AS "table", 'pk_task_leases' AS name, true AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_27)s) AS "table", 'ix_task_outbox_due' AS name, false AS is_unique
+        SELECT to_regclass(%(to_regclass_27)s) AS "table", 'pk_task_metrics' AS name, true AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_28)s) AS "table", 'ix_task_outbox_key' AS name, false AS is_unique
+        SELECT to_regclass(%(to_regclass_28)s) AS "table", 'ix_task_metrics_at' AS name, false AS is_unique
         UNION ALL
         SELECT
             to_regclass(%(to_regclass_29)s) AS "table",
+            'uq_task_outbox_task_execution_id' AS name,
+            true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_30)s) AS "table", 'pk_task_outbox' AS name, true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_31)s) AS "table", 'ix_task_outbox_due' AS name, false AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_32)s) AS "table", 'ix_task_outbox_key' AS name, false AS is_unique
+        UNION ALL
+        SELECT
+            to_regclass(%(to_regclass_33)s) AS "table",
             'ix_task_outbox_key_due' AS name,
             false AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_30)s) AS "table", 'pk_task_schedules' AS name, true AS is_unique
+        SELECT to_regclass(%(to_regclass_34)s) AS "table", 'pk_task_schedules' AS name, true AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_31)s) AS "table", 'pk_task_subscriptions' AS name, true AS is_unique
+        SELECT to_regclass(%(to_regclass_35)s) AS "table", 'pk_task_steps' AS name, true AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_32)s) AS "table", 'pk_workers' AS name, true AS is_unique
+        SELECT to_regclass(%(to_regclass_36)s) AS "table", 'pk_task_subscriptions' AS name, true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_37)s) AS "table", 'pk_workers' AS name, true AS is_unique
     ) AS expected
     WHERE
         expected."table" IS NOT NULL
@@ -117,9 +130,51 @@ FROM (
             SELECT pg_catalog.pg_trigger.tgname
             FROM pg_catalog.pg_trigger
             WHERE
-                pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_33)s)
+                pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_38)s)
                 AND pg_catalog.pg_trigger.tgname = 'task_outbox_notify'
                 AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
         )
     )
+    UNION ALL
+    SELECT 'task_executions_batch'
+    WHERE
+        to_regclass(%(to_regclass_39)s) IS NOT NULL
+        AND NOT (
+            EXISTS (
+                SELECT pg_catalog.pg_trigger.tgname
+                FROM pg_catalog.pg_trigger
+                WHERE
+                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_40)s)
+                    AND pg_catalog.pg_trigger.tgname = 'task_executions_batch'
+                    AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+            )
+        )
+    UNION ALL
+    SELECT 'task_batch_changes_count'
+    WHERE
+        to_regclass(%(to_regclass_41)s) IS NOT NULL
+        AND NOT (
+            EXISTS (
+                SELECT pg_catalog.pg_trigger.tgname
+                FROM pg_catalog.pg_trigger
+                WHERE
+                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_42)s)
+                    AND pg_catalog.pg_trigger.tgname = 'task_batch_changes_count'
+                    AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+            )
+        )
+    UNION ALL
+    SELECT 'task_batches_advance'
+    WHERE
+        to_regclass(%(to_regclass_43)s) IS NOT NULL
+        AND NOT (
+            EXISTS (
+                SELECT pg_catalog.pg_trigger.tgname
+                FROM pg_catalog.pg_trigger
+                WHERE
+                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_44)s)
+                    AND pg_catalog.pg_trigger.tgname = 'task_batches_advance'
+                    AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+            )
+        )
 ) AS missing

@@ -19,9 +19,12 @@ from sqlalchemy import Engine
 from outboxq import Outbox
 from outboxq.database.tables import task_schedules
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome
+from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
+from outboxq.model.handler_log import LogLine
+from outboxq.model.progress import Progress
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
-from outboxq.store import Store
+from outboxq.store import NewStep, Store
 from tests.integrations.dashboard.filled_statistics import fill_statistics
 from tests.integrations.dashboard.shop import BOOK, CHARGE, EXPORT, KNOWN, LETTER, PARCEL, RECEIPT, id_at
 
@@ -51,6 +54,8 @@ class Filling:
     """The id of one task for each story, such as `retried` or `behind_held_key`."""
     workers: dict[str, UUID] = field(default_factory=dict)
     """The ids of the workers: `old` and `new` are alive and of two versions, `silent` has not been seen for a minute."""
+    batches: dict[str, UUID] = field(default_factory=dict)
+    """The id of a batch for each policy."""
     running: list[Claim] = field(default_factory=list)
     """The claims of the two live workers."""
 
@@ -60,7 +65,20 @@ class Filling:
         for name in ("old", "new"):
             store.workers.seen(self.workers[name], unknown_tasks=[("default", "shop.no_longer")])
             mine = [claim for claim in self.running if claim.worker_id == self.workers[name]]
-            store.heartbeat(mine)
+            store.heartbeat(mine, progress={claim.id: EXPORTED for claim in mine if claim.task_name == EXPORT})
+
+
+EXPORTED = Progress(fraction=0.41, note="12 300 of 30 000 orders")
+
+
+def lines_of(at: datetime, *texts: str) -> list[dict[str, str]]:
+    """The handler log as an event has it, a line each second; a text may begin with its level."""
+    found = []
+    for second, text in enumerate(texts):
+        level, _, words = text.partition(": ") if text.startswith(("WARNING: ", "ERROR: ")) else ("INFO", "", text)
+        line = LogLine(at=at + second * SECOND, level=level, logger="shop.mail", text=words)
+        found.append(line.as_data())
+    return found
 
 
 def traceback_of(exception: str, message: str) -> str:
@@ -117,7 +135,9 @@ class Writer:
         self, claim: Claim, exception: str, message: str, kind: EventType = EventType.FAILED, **fields: Any
     ) -> None:
         error = f"{exception.rpartition('.')[2]}: {message}"
-        data = {"error": error, "exception": exception, "traceback": traceback_of(exception, message)}
+        data: dict[str, Any] = {"error": error, "exception": exception, "traceback": traceback_of(exception, message)}
+        data["log"] = lines_of(self.clock.now, f"begins with {claim.task_name}", "WARNING: the answer is slow", error)
+        data |= {"log_omitted": 1234, "progress": Progress(fraction=0.5, note="1 of 2").as_data()}
         self.end([claim], kind, error=error, data=data, **fields)
 
 
@@ -133,9 +153,19 @@ def fill(engine: Engine, *, now: datetime | None = None) -> Filling:
     _keys(writer)
     _limits(writer)
     _waiting(writer)
+    _batches(writer)
     fill_statistics(engine, writer.now)
     writer.at(timedelta(0))
     return writer.filling
+
+
+def _batches(writer: Writer) -> None:
+    """One batch that is open, and one that has completed; neither has tasks."""
+    for name, on_failed in (("imports of May", OnFailed.WAIT), ("imports of April", OnFailed.CONTINUE)):
+        batch = NewBatch(id=new_batch_id(), name=name, on_failed=on_failed)
+        writer.store.batches.create(batch)
+        writer.filling.batches[on_failed.value] = batch.id
+    writer.store.batches.close(batch.id)
 
 
 def _workers(writer: Writer) -> None:
@@ -211,6 +241,10 @@ def _completed(writer: Writer) -> None:
         writer.at(minutes * MINUTE)
         (claim,) = writer.claim("old", "default")
         writer.at(minutes * MINUTE - 2 * SECOND)
+        if attempt == 1:
+            made = '{"pdf": "s3://letters/4711.pdf", "token": "sk-live-2"}'
+            writer.store.steps.complete(claim, NewStep(name="render: letter", number=1, result=made, milliseconds=412))
+            writer.store.steps.complete(claim, NewStep(name="wait for the post", number=2, delay=MINUTE))
         if attempt < 2:
             message = f"[Errno 111] Connection refused (mail.example, attempt {attempt + 1})"
             retry = {"kind": EventType.RETRY_SCHEDULED, "delay": 3 * MINUTE}
@@ -363,4 +397,4 @@ def _waiting(writer: Writer) -> None:
     writer.at(timedelta(0))
     for name in ("old", "new"):
         mine = [claim for claim in writer.filling.running if claim.worker_id == writer.filling.workers[name]]
-        writer.store.heartbeat(mine)
+        writer.store.heartbeat(mine, progress={claim.id: EXPORTED for claim in mine if claim.task_name == EXPORT})

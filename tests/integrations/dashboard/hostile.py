@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 from outboxq import Outbox
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.histograms import BUCKETS
+from outboxq.model.progress import Progress
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample, Store, TaskMetric
 from tests.contract.planting import run_or_plant
@@ -152,7 +153,14 @@ def _end(store: Store, claims: list[Claim], found: Hostile, batch: int) -> None:
         error = f"{text}: {text * 20}"
         failure = {
             "error": error,
-            "data": {"error": error, "exception": text, "traceback": f"Traceback\n{error}\n" * 30},
+            "data": {
+                "error": error,
+                "exception": text,
+                "traceback": f"Traceback\n{error}\n" * 30,
+                "progress": {"fraction": 0.5, "note": text},
+                "log": [{"at": "2026-11-23T03:00:00+00:00", "level": text, "logger": text, "text": error}] * 3,
+                "log_omitted": BIG,
+            },
         }
         kind = number % 5
         if kind == 0 and batch == 0 and number < 100:
@@ -167,6 +175,10 @@ def _end(store: Store, claims: list[Claim], found: Hostile, batch: int) -> None:
         else:
             outcomes.append(Outcome(claim=claim, event_type=EventType.CANCELLED, data={"reason": text}))
     assert not store.finish(outcomes)
+    notes = {
+        claim.id: Progress(fraction=1 / 3, note=NAMES[place % len(NAMES)]) for place, claim in enumerate(found.running)
+    }
+    store.heartbeat(found.running, progress=notes)
 
 
 def _others(store: Store, clock: Clock, found: Hostile) -> None:

@@ -46,6 +46,11 @@ OF_PAGES: Mapping[str, Mapping[str, Values]] = {
         "cancel": lambda _: {"action": "cancel", "queue": "newsletter"},
         "nothing": lambda _: {"action": "discard", "queue": "no such queue"},
     },
+    "batches": {"": lambda _: {}, "open": lambda _: {"state": "open"}},
+    "batch": {
+        "wait": lambda filling: {"batch_id": filling.batches["wait"]},
+        "continue": lambda filling: {"batch_id": filling.batches["continue"]},
+    },
     "workers": {"": lambda _: {}},
     "worker": {"": lambda filling: {"worker_id": filling.workers["new"]}},
     "schedules": {"": lambda _: {}},

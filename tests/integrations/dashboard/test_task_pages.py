@@ -11,11 +11,14 @@ import pytest
 from outboxq import Outbox, migrations
 from outboxq.database.revisions import OLDEST_SCHEMA
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
+from outboxq.model.progress import Progress
 from outboxq.model.uuid7 import uuid7
+from outboxq.store import NewStep
 from outboxq.web import application
 from outboxq.web.pages import failures
 from outboxq.web.pages.tasks import _ROWS
 from outboxq.web.request import Viewer
+from tests.integrations.dashboard.pages import Local
 from tests.integrations.dashboard.test_cures import HOUR, WORK, Stage
 from tests.integrations.dashboard.visiting import Visitor
 
@@ -305,3 +308,88 @@ def test_the_pages_of_tasks_need_no_newer_tables(oldest):
     assert "1 was redriven." in visitor.text
     assert {store.get(one).status for one in ids} == {TaskStatus.READY}
     store.bound_engine.dispose()
+
+
+# --- progress and the handler log
+
+
+def test_a_running_task_shows_its_progress_and_so_does_its_worker(stage):
+    task_id = stage.add()
+    claim = stage.claim()
+    page = stage.page(task_id)
+    assert "reported" not in page.text
+    stage.store.heartbeat([claim], progress={task_id: Progress(fraction=0.415, note="<b>5 of 12</b>")})
+    page = stage.page(task_id)
+    assert "its handler reported 41 %: <b>5 of 12</b>; its lease ends in" in page.text
+    assert 'width="41.5"' in Local(stage.dashboard).get(f"/tasks/{task_id}").text
+    record = json.loads(Local(stage.dashboard).get(f"/api/tasks/{task_id}.json").text)
+    assert record["explanation"]["progress"] == {"fraction": 0.415, "note": "<b>5 of 12</b>"}
+    stage.dashboard._freshness.forget()
+    assert "41 %: <b>5 of 12</b>" in stage.visitor.go(f"/workers/{stage.worker}").text
+
+
+def logged(stage, *texts, **more):
+    claim = stage.claim()
+    at = "2026-11-23T03:00:00.123+00:00"
+    lines = [{"at": at, "level": "ERROR", "logger": "shop", "text": text} for text in texts]
+    stage.end(claim, EventType.RETRY_SCHEDULED, error="no", data={"log": lines, **more})
+
+
+def test_an_attempt_shows_what_its_handler_logged(stage):
+    task_id = stage.add()
+    for number in range(1, 8):
+        logged(stage, f"line of {number}", "<script>\u202e", log_omitted=1234 if number == 7 else 0)
+    page = stage.page(task_id)
+    assert "What attempt 7 logged the last 2 lines; 1 234 before them are not kept" in page.text
+    assert "03:00:00 ERROR shop line of 7 03:00:00 ERROR shop <script>\\u202e" in page.text
+    assert "What attempt 3 logged 2 lines" in page.text
+    assert "What attempt 2 logged" not in page.text
+    record = json.loads(Local(stage.dashboard).get(f"/api/tasks/{task_id}.json").text)
+    assert [one["attempt"]["log"][0]["text"] for one in record["attempts"]] == [
+        f"line of {number}" for number in range(7, 0, -1)
+    ]
+
+
+def test_an_end_tells_how_far_the_handler_had_come(stage):
+    task_id = stage.add()
+    logged(stage, progress={"fraction": 0.4, "note": "12 of 30"})
+    assert "Failed; attempt 2 follows on" in stage.page(task_id).text
+    assert "Reached 40 %: 12 of 30" in stage.page(task_id).text
+
+
+# --- steps
+
+
+def stepped(stage):
+    """A task that has completed one step and sleeps."""
+    task_id = stage.add()
+    claim = stage.claim()
+    made = '{"charge": 7, "token": "sk-live-9"}'
+    stage.store.steps.complete(claim, NewStep(name="charge <b>", number=1, result=made, milliseconds=12))
+    due_at = stage.store.steps.complete(claim, NewStep(name="a fortnight", number=2, delay=timedelta(days=14))).due_at
+    outcome = Outcome(claim=claim, event_type=EventType.SNOOZED, available_at=due_at, data={"step": "a fortnight"})
+    stage.store.finish([outcome])
+    return task_id
+
+
+def test_a_tasks_page_shows_its_steps(stage):
+    visitor = Visitor(application(stage.outbox, show_arguments=True))
+    text = visitor.go(f"/tasks/{stepped(stage)}").text
+    for part in (
+        "charge <b>",
+        '"charge": 7',
+        "Sleeps until",
+        "Put off by its sleep a fortnight",
+        "Step charge <b> completed",
+    ):
+        assert part in text
+    assert "sk-live-9" not in text
+    assert "task rerun" in text
+
+
+def test_results_of_steps_are_hidden_with_the_arguments(stage):
+    visitor = Visitor(application(stage.outbox))
+    text = visitor.go(f"/tasks/{stepped(stage)}").text
+    assert "charge <b>" in text
+    assert '"charge": 7' not in text
+    assert "Steps" not in visitor.go(f"/tasks/{stage.add()}").text

@@ -90,6 +90,15 @@ def test_what_a_dying_worker_had_booked_is_booked_once(database, shop, tmp_path)
     assert database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'task_reset'") > [(0,)]
 
 
+def test_child_processes_book_in_transactions_of_their_own_connections(database, shop, tmp_path):
+    enqueue(database, "book_once", range(7))
+    log = tmp_path / "workers.log"
+    with workers(shop, log, "-c", "2", "--skip-checks", "--isolation", "process", "--burst") as process:
+        assert process.wait(240) == 0, log.read_text()
+    assert_each_once(database, 7)
+    assert "task_failed" not in log.read_text()
+
+
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_each_effect_exactly_once_while_workers_are_killed(database, shop, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -255,6 +255,45 @@ def check_transactional(shop, options, database):
     with app.app_context():
         (receipt,) = [task for task in shop.outbox.store.tasks() if task.task_name == "shop.receipt"]
         assert (receipt.status, receipt.result) == ("Completed", '"shop"')
+
+
+def test_a_transactional_step_has_the_applications_session_in_its_transaction(shop, database):
+    app = shop.app(database.url)
+    session, seen = shop.db.session, []
+
+    def book(ctx: TaskContext, note: str, *, fails: bool) -> None:
+        assert ctx.session is session()
+        seen.append(session())
+        session.add(shop.Ledger(note=note))
+        session.flush()
+        order = shop.Order()
+        session.add(order)
+        session.flush()
+        shop.receipt.enqueue(order.id)
+        if fails:
+            raise ValueError("too late")
+
+    @shop.outbox.task(name="shop.book", retry=RetryPolicy(max_attempts=2, wait=0))
+    def handler(ctx: TaskContext) -> None:
+        own = session()
+        ctx.step("kept", book, "kept", fails=False, transactional=True)
+        assert session() is own
+        with suppress(ValueError):
+            ctx.step("lost", book, "lost", fails=True, transactional=True)
+        assert session() is own
+        assert len({*seen, own}) == len(seen) + 1
+        if ctx.attempt == 1:
+            raise OSError
+
+    with app.app_context():
+        handle = handler.using(shop.outbox).enqueue()
+    shop.work(app)
+    with app.app_context():
+        assert shop.outbox.store.get(handle.id).status == "Completed"
+        assert [step.name for step in shop.outbox.store.steps.list(handle.id)] == ["kept"]
+        receipts = [task for task in shop.outbox.store.tasks() if task.task_name == "shop.receipt"]
+    assert len(receipts) == 1
+    assert shop.notes(app) == ["kept"]
 
 
 def test_only_the_outboxs_own_database_is_joined(shop, database, tmp_path):
@@ -525,7 +564,7 @@ def test_every_command_looks_and_changes_where_the_application_is(shop, database
     assert run("failed", "discard", "--all", "--dry-run") == (0, "all dead letters: 0 would be discarded\n")
     assert run("task", "list", "--queue", "none", "--json") == (0, "[]\n")
     assert run("verify") == (0, "every invariant holds\n")
-    assert run("prune", "--older-than", "0s", "--yes") == (0, "1 tasks were deleted with their events\n")
+    assert run("prune", "--older-than", "0s", "--yes") == (0, "1 task was deleted with its events\n")
     assert run("task", "show", str(handle.id)) == (3, f"outboxq: there is no task {handle.id}\n")
     assert run("worker", "list")[1].startswith("host\tpid\t")
     assert run("check") == (0, "all is well\n")

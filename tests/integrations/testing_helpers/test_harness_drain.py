@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -24,7 +25,9 @@ from outboxq import (
     TaskContext,
     UnknownTask,
 )
+from outboxq.model.progress import Progress
 from outboxq.testing import EndlessDrain, Harness, OutcomeDiscarded, TransactionEnded
+from outboxq.worker.handler_log import LogKeeper
 from tests.integrations.testing_helpers.shop import Order
 
 
@@ -432,6 +435,27 @@ class TestRun:
         with pytest.raises(ValueError, match="no"):
             harness.run(fails)
         assert session.query(Order).all() == []
+
+    @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
+    def test_a_run_has_the_progress_and_the_lines_of_its_handler(self, harness, session, caplog, transactional):
+        caplog.set_level(logging.INFO)
+
+        @harness.app.task(name="talks", transactional=transactional)
+        def talks(ctx: TaskContext) -> None:
+            logging.getLogger("shop").info("%s of %s", 12, 30)
+            ctx.progress(12 / 30, "12 of 30")
+
+        ran = harness.run(talks)
+        assert (ran.progress, [line.text for line in ran.log]) == (
+            Progress(fraction=0.4, note="12 of 30"),
+            ["12 of 30"],
+        )
+        task_id = talks.using(session).enqueue().id
+        (ran,) = harness.drain()
+        assert (str(ran.progress), [line.level for line in ran.log]) == ("40 %: 12 of 30", ["INFO"])
+        (attempt,) = harness.store.attempts(task_id)
+        assert (attempt.progress, attempt.log) == (ran.progress, ran.log)
+        assert not any(isinstance(one, LogKeeper) for one in logging.getLogger().handlers)
 
     def test_an_outcome_that_was_asked_for_is_returned(self, harness):
         @harness.app.task(name="later")

@@ -33,9 +33,9 @@ MODELS = [
 
 
 class Migration(migrations.Migration):
-    dependencies = [("outboxq", "0005_workers")]  # noqa: RUF012
+    dependencies = [("outboxq", "0008_progress")]  # noqa: RUF012
     operations = [  # noqa: RUF012
         migrations.SeparateDatabaseAndState(
-            database_operations=[reaching("0009", before="0005")], state_operations=MODELS
+            database_operations=[reaching("0009", before="0008")], state_operations=MODELS
         )
     ]

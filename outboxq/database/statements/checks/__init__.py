@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import fold, keys, limits, log, parts, rows, ticks, unique
+from . import batches, fold, keys, limits, log, parts, rows, steps, ticks, unique
 from .check import Check
 from .repairs import REPAIRS
 
@@ -15,7 +15,7 @@ __all__ = ["CHECKS", "REPAIRS", "Check"]
 
 CHECKS: Mapping[str, Check] = {
     name: check
-    for kind in (parts, fold, limits, rows, keys, unique, log, ticks)
+    for kind in (parts, fold, limits, rows, keys, unique, log, ticks, steps, batches)
     for name, check in kind.checks().items()
 }
 """Every invariant by its name, in the order of repair: a stale row may stand in another's place, and differences from the log are

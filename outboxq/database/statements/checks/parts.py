@@ -1,4 +1,4 @@
-"""Check the database's catalogue: the indexes and the trigger exist, and the counter of positions was not set back.
+"""Check the database's catalogue: the indexes and the triggers exist, and the counter of positions was not set back.
 
 The two catalogues have nothing in common, so each dialect has its own queries here.
 """
@@ -33,7 +33,15 @@ from sqlalchemy import (
     update,
 )
 
-from ...tables import execution_events, metadata, task_outbox, task_position
+from ...tables import (
+    execution_events,
+    metadata,
+    task_batch_changes,
+    task_batches,
+    task_executions,
+    task_outbox,
+    task_position,
+)
 from ..grammar import Transition
 from .check import EXECUTION, Check, text_literal
 
@@ -41,6 +49,12 @@ Oid = Callable[[str], ColumnElement[Any]]
 """A function that returns the oid of the table or sequence of this name; NULL if there is none."""
 NOTIFY = "task_outbox_notify"
 """The trigger that wakes workers."""
+OF_BATCHES = {
+    task_executions.name: "task_executions_batch",
+    task_batch_changes.name: "task_batch_changes_count",
+    task_batches.name: "task_batches_advance",
+}
+"""The triggers that count the ends of batches, by their tables. An older schema has none of them."""
 
 _COUNTER = text_literal(task_outbox.name)
 """The name under which SQLite counts positions."""
@@ -66,7 +80,7 @@ def checks() -> Mapping[str, Check]:
 
 
 def missing_from_sqlite() -> Select[Any]:
-    """Select the missing indexes of our tables. Those of constraints cannot be dropped.
+    """Select the missing indexes and triggers of our tables. Indexes of constraints cannot be dropped.
 
     An older schema lacks tables of later revisions.
     """
@@ -77,11 +91,26 @@ def missing_from_sqlite() -> Select[Any]:
         _schema.c.tbl_name == expected.c.table,
     )
     is_there = select(_schema.c.name).where(_schema.c.type == text_literal("table"), _schema.c.name == expected.c.table)
-    return select(expected.c.name.label("id")).where(is_there.exists(), ~found.exists())
+    indexes = select(expected.c.name.label("id")).where(is_there.exists(), ~found.exists())
+    with_batches = select(_schema.c.name).where(_schema.c.name == text_literal(task_batches.name)).exists()
+    triggers = [
+        select(text_literal(name)).where(
+            with_batches,
+            ~select(_schema.c.name)
+            .where(
+                _schema.c.type == text_literal("trigger"),
+                _schema.c.name == text_literal(name),
+                _schema.c.tbl_name == text_literal(of_table),
+            )
+            .exists(),
+        )
+        for of_table, name in OF_BATCHES.items()
+    ]
+    return select(union_all(indexes, *triggers).subquery("missing"))
 
 
 def missing_from_postgresql(oid: Oid) -> Select[Any]:
-    """Select the indexes that are missing, invalid, or wrongly not unique; and the trigger, if no insert fires it."""
+    """Select the indexes that are missing, invalid, or wrongly not unique; and the triggers that do not fire."""
     expected = _expected(_constraints_and_indexes, oid)
     found = (
         select(_index.c.indexrelid)
@@ -96,15 +125,19 @@ def missing_from_postgresql(oid: Oid) -> Select[Any]:
     missing = union_all(
         select(expected.c.name.label("id")).where(expected.c.table.is_not(None), ~found.exists()),
         select(text_literal(NOTIFY)).where(~fires(oid(task_outbox.name)).exists()),
+        *(
+            select(text_literal(name)).where(oid(task_batches.name).is_not(None), ~fires(oid(of_table), name).exists())
+            for of_table, name in OF_BATCHES.items()
+        ),
     )
     return select(missing.subquery("missing"))
 
 
-def fires(entries: ColumnElement[Any]) -> Select[Any]:
-    """Select one row if an insert into the outbox with this oid fires the trigger."""
+def fires(of_table: ColumnElement[Any], name: str = NOTIFY) -> Select[Any]:
+    """Select one row if the table with this oid, such as the outbox, has this trigger, and it is not switched off."""
     return select(_trigger.c.tgname).where(
-        _trigger.c.tgrelid == entries,
-        _trigger.c.tgname == text_literal(NOTIFY),
+        _trigger.c.tgrelid == of_table,
+        _trigger.c.tgname == text_literal(name),
         _trigger.c.tgenabled.in_([text_literal("O"), text_literal("A")]),
     )
 

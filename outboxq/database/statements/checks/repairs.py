@@ -18,10 +18,11 @@ from ...tables import (
     task_executions,
     task_leases,
     task_outbox,
+    task_steps,
 )
 from .. import task_rows
 from ..grammar import Grammar, Relations, Statement, Transition, sql_literal
-from . import fold, keys, limits, log, rows, ticks, unique
+from . import batches, fold, keys, limits, log, rows, steps, ticks, unique
 from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, task_of
 
 _entry, _lease, _letter = task_outbox.c, task_leases.c, dead_letters.c
@@ -58,6 +59,8 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         "running_without_key": lambda g: _missing_claim(g, and_(keys.RUNNING_WITH_KEY, keys.IS_ORDERED), false()),
         "failed_without_key": lambda g: _missing_claim(g, and_(keys.HOLDING, keys.IS_ORDERED), true()),
         "tick_without_task": lambda _: _deleted(schedule_ticks, ~ticks.TASK_OF_TICK.exists()),
+        "step_without_task": lambda _: _deleted(task_steps, ~steps.TASK_OF_STEP.exists()),
+        "batch_counts_differ": batches.recount,
     }
 
 

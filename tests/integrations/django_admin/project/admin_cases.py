@@ -81,6 +81,8 @@ class Case(TestCase):
     def failed(self, error="ValueError: no", traceback="Traceback …", **fields):
         task_id = self.add(**fields)
         data = {"error": error, "exception": "builtins.ValueError", "traceback": traceback}
+        line = {"at": "2026-11-23T03:00:00+00:00", "level": "INFO", "logger": "shop", "text": f"logged {error}"}
+        data |= {"log": [line], "log_omitted": 3, "progress": {"fraction": 0.4, "note": error}}
         claim = self.claim()
         assert claim.id == task_id, "another was ready before it"
         outcome = Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=data)
@@ -362,6 +364,9 @@ class Pages(Case):
         assert "ValueError: 1 &lt; 2" in body
         assert "Traceback …" in body
         assert "builtins.ValueError" in body
+        assert "reached: 40 %: ValueError: 1 &lt; 2" in body
+        assert "… 3 lines before these are not kept\n" in body
+        assert " INFO shop: logged ValueError: 1 &lt; 2</pre>" in body
         assert "Dead letter" in body
         assert [one.name for one in response.context["offered"]] == ["retry", "discard"]
 

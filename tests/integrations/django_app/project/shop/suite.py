@@ -239,6 +239,16 @@ class Committed(TransactionTestCase):
         assert sorted(found.values()) == ["Cancelled", "Completed", "Completed", "Failed"]
         assert outbox.store.verify() == []
 
+    def test_a_transactional_step_is_committed_with_what_it_wrote(self):
+        tasks.fulfil.enqueue(7)
+        with self.assertLogs("outboxq.worker"):
+            done = work()
+        assert (done["fulfil"].status, done["fulfil"].result, done["fulfil"].attempt) == ("Completed", "7", 2)
+        assert list(Booking.objects.values_list("order", flat=True)) == [7]
+        assert tasks.seen == [7, 7]  # the step, once, and what the other step has enqueued
+        assert [step.name for step in outbox.store.steps.list(done["fulfil"].id)] == ["count", "book"]
+        assert outbox.store.verify() == []
+
     def test_a_callback_that_fails_after_the_commit_changes_nothing(self):
         for then in ("callback", "exit"):
             tasks.book.enqueue(1, then=then)

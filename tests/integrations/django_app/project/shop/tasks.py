@@ -2,6 +2,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 
 from django.db import connections, transaction
 
@@ -40,6 +41,26 @@ def book(order: int, then: str = "return") -> None:
                 raise KeyError(order)
         except KeyError:
             pass
+
+
+@outbox.task(retry=RetryPolicy(max_attempts=2, wait=0))
+def fulfil(ctx: TaskContext, order: int) -> int:
+    """A plain step, and a transactional one whose callback fails after the commit; then it is tried again."""
+    found = ctx.step("count", lambda: seen.append(order) or order)
+    ctx.step("book", book_in_step, found, transactional=True)
+    with suppress(ValueError):
+        ctx.step("lost", book_in_step, -1, transactional=True)
+    if ctx.attempt == 1:
+        raise OSError("no answer")
+    return found
+
+
+def book_in_step(order: int) -> None:
+    Booking.objects.create(order=order)
+    send.enqueue(order)
+    if order < 0:
+        raise ValueError("no")
+    transaction.on_commit(lambda: 1 / 0)
 
 
 @outbox.task(retry=RetryPolicy.never(), transactional=True)

@@ -1,0 +1,187 @@
+"""Write batches and read them. Triggers count the ends of their tasks, and enqueue what follows (revision 0007)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Insert,
+    Integer,
+    Select,
+    Text,
+    Update,
+    Uuid,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+
+from ...model import EventType
+from ..column_types import Instant
+from ..tables import execution_events, task_batch_changes, task_batches, task_executions
+from .claim import limit
+from .grammar import Columns, Grammar, Relations, Statement, Transition, insert_values, sql_literal
+
+_batch, _execution = task_batches.c, task_executions.c
+_batch_id = bindparam("batch_id", type_=Uuid, required=True)
+_added = bindparam("added", type_=Integer, required=True)
+_closes = bindparam("closes", False, type_=Boolean)
+_after = bindparam("after", type_=Uuid, required=True)
+_before = bindparam("before", type_=Uuid, required=True)
+_older = bindparam("older", type_=Instant, required=True)
+_runs_then = bindparam("runs_then", type_=Boolean, required=True)
+_zero = literal_column("0", Integer)
+
+
+def is_there(g: Grammar) -> Select[Any]:
+    """Select one row if the schema has task_batches."""
+    return g.find_column(task_batches.name, _batch.stage.name)
+
+
+def create(g: Grammar) -> Transition:
+    """Write a batch without tasks, and its event."""
+    given: Columns = {
+        "id": Uuid(),
+        "kind": Text(),
+        "name": Text(),
+        "on_failed": Text(),
+        "size": Integer(),
+        "closed": Boolean(),
+        "then_tasks": Text(),
+    }
+
+    def batch(r: Relations) -> Statement:
+        values = {
+            **{name: r["given"].c[name] for name in given},
+            **dict.fromkeys(("completed", "failed", "cancelled", "stage"), _zero),
+            "runs_then": literal_column("true", Boolean),
+            "created_at": g.now,
+            "updated_at": g.now,
+        }
+        return insert_values(insert(task_batches), values, r["given"])
+
+    def event(r: Relations) -> Statement:
+        values = {
+            "pipeline_execution_id": r["given"].c.id,
+            "event_type": sql_literal(EventType.BATCH_CREATED),
+            "event_data": g.json(kind=r["given"].c.kind, name=r["given"].c.name, on_failed=r["given"].c.on_failed),
+            "created_at": g.now,
+        }
+        return insert_values(insert(execution_events), values, r["given"])
+
+    return Transition(given=given, steps={"batch": batch, "event": event})
+
+
+def change(g: Grammar) -> Insert:
+    """Add :added tasks to a batch, and close it if :closes. Counted when the transaction commits; on SQLite at once.
+
+    Returns no row for a batch that is not there, has completed, or is being cancelled and shall get more tasks.
+    """
+    values = {
+        "batch_id": _batch.id,
+        "added": _added,
+        "completed": _zero,
+        "failed": _zero,
+        "cancelled": _zero,
+        "closes": _closes,
+        "changed_at": g.now,
+    }
+    takes = or_(_added <= _zero, _batch.cancel_requested_at.is_(None))
+    rows = select(*values.values()).where(_batch.id == _batch_id, _batch.completed_at.is_(None), takes)
+    return (
+        insert(task_batch_changes).from_select(list(values), rows).returning(task_batch_changes.c.batch_id.label("id"))
+    )
+
+
+def get(_: Grammar) -> Select[Any]:
+    """Select one batch."""
+    return select(task_batches).where(_batch.id == _batch_id)
+
+
+def known(_: Grammar) -> Select[Any]:
+    """Select the id of a batch if it is there."""
+    return select(_batch.id).where(_batch.id == _batch_id)
+
+
+def newest(_: Grammar) -> Select[Any]:
+    """Select up to :limit batches with ids before :before, newest first."""
+    return select(task_batches).where(_batch.id < _before).order_by(_batch.id.desc()).limit(limit)
+
+
+def newest_open(_: Grammar) -> Select[Any]:
+    """Select up to :limit batches that go on, with ids before :before, newest first, by the index of those."""
+    return (
+        select(task_batches)
+        .where(_batch.id < _before, _batch.completed_at.is_(None))
+        .order_by(_batch.id.desc())
+        .limit(limit)
+    )
+
+
+def members(_: Grammar) -> Select[Any]:
+    """Select the ids and statuses of up to :limit tasks of a batch behind :after, in the order of the ids."""
+    return (
+        select(_execution.id, _execution.status)
+        .where(
+            _execution.pipeline_execution_id == _batch_id,
+            _execution.pipeline_execution_id != _execution.id,
+            _execution.id > _after,
+        )
+        .order_by(_execution.id)
+        .limit(limit)
+    )
+
+
+def statuses(_: Grammar) -> Select[Any]:
+    """Count the tasks of a batch by status."""
+    return (
+        select(_execution.status, func.count().label("tasks"))
+        .where(_execution.pipeline_execution_id == _batch_id, _execution.pipeline_execution_id != _execution.id)
+        .group_by(_execution.status)
+    )
+
+
+def cancelling(_: Grammar) -> Select[Any]:
+    """Select up to :limit batches whose tasks are to be cancelled."""
+    return (
+        select(_batch.id)
+        .where(_batch.completed_at.is_(None), _batch.cancel_requested_at.is_not(None))
+        .order_by(_batch.id)
+        .limit(limit)
+    )
+
+
+def request_cancel(g: Grammar) -> Update:
+    """Have a batch cancelled that goes on; nothing follows it unless :runs_then. Returns no row if it has completed."""
+    return (
+        update(task_batches)
+        .where(_batch.id == _batch_id, _batch.completed_at.is_(None))
+        .values(
+            cancel_requested_at=func.coalesce(_batch.cancel_requested_at, g.now),
+            runs_then=_batch.runs_then & _runs_then,
+            updated_at=g.now,
+        )
+        .returning(_batch.id)
+    )
+
+
+def prune(g: Grammar) -> Transition:
+    """Delete up to :limit batches that completed before :older and have no tasks any more."""
+    task = select(_execution.id).where(
+        _execution.pipeline_execution_id == _batch.id, _execution.pipeline_execution_id != _execution.id
+    )
+
+    def doomed(_: Relations) -> Statement:
+        old = select(_batch.id).where(_batch.completed_at < _older, ~task.correlate(task_batches).exists())
+        return old.order_by(_batch.id).limit(limit).with_for_update(skip_locked=True)
+
+    def gone(r: Relations) -> Statement:
+        return delete(task_batches).where(g.among(_batch.id, r["doomed"].c.id)).returning(_batch.id)
+
+    return Transition(steps={"doomed": doomed, "gone": gone}, returns="gone")

@@ -1,0 +1,26 @@
+"""Read the progress that running tasks have reported. Heartbeats write it: `ends.heartbeat_with_progress`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, Uuid, select
+
+from ..tables import task_leases
+from .grammar import Columns, Grammar
+
+ASKED: Columns = {"id": Uuid()}
+"""The columns of the batch :asked."""
+
+
+def has_columns(g: Grammar) -> Select[Any]:
+    """Select one row if the schema has the columns of the progress."""
+    return g.find_column(task_leases.name, task_leases.c.progress_note.name)
+
+
+def of_tasks(g: Grammar) -> Select[Any]:
+    """Select the progress of those tasks of :asked that run and have reported one."""
+    lease = task_leases.c
+    return select(lease.task_execution_id.label("id"), lease.progress, lease.progress_note).where(
+        g.among(lease.task_execution_id, g.rows("asked", ASKED).c.id), lease.progress.is_not(None)
+    )

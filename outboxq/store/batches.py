@@ -1,0 +1,337 @@
+"""Batches and chains: made, joined, read, cancelled."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from ..database.dialects import Begin, Row
+from ..database.privileges import Feature, Privilege, Right
+from ..database.revisions import UPGRADE
+from ..database.statements import batches as statements
+from ..database.statements import operations
+from ..database.statements.results import TASKS
+from ..database.statements.results import ended as ended_tasks
+from ..database.target import Target
+from ..errors import BatchClosed, BatchNotFound, InvalidArgument, SchemaOutOfDate
+from ..model import STATUS_AFTER, EventType, NewTask, TaskStatus
+from ..model.batches import Batch, BatchKind, NewBatch, OnFailed, is_batch
+from ..model.options import bad_name, is_name
+from ..model.uuid7 import uuid7
+from .arguments import identifier, positive, storable
+from .operations import freed, marked, was_done
+from .rights import lacks
+from .rows import event_data
+from .transactions import Transactions
+
+log = logging.getLogger("outboxq.store")
+
+REVISION = "0007"
+"""The revision that brought batches."""
+_FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
+_IDS, _RESULTS, _CANCELLED_AT_ONCE = 50_000, 200, 500
+_CREATES = frozenset({Feature.BATCHES})
+_PRUNED_AT_ONCE = 500
+_MAY_DELETE = tuple(
+    Right(name="task_batches", privilege=privilege)
+    for privilege in (Privilege.SELECT, Privilege.UPDATE, Privilege.DELETE)
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """A task of a batch."""
+
+    id: UUID
+    task_name: str
+    status: TaskStatus
+    attempt: int
+    result: str | None = field(repr=False)
+    """The result as JSON; None: there is none."""
+    error: str | None = field(repr=False)
+    """The last error in one line."""
+
+
+class Batches:
+    """The batches and chains. Their counts are those of committed transactions."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def create(self, batch: NewBatch, *, using: object = None) -> None:
+        """Write a batch that is open: tasks are added by enqueueing them with its id as their `pipeline_execution_id`.
+
+        It counts from `close` on. Raises SchemaOutOfDate on a schema without batches, and InvalidArgument, before anything is
+        written.
+        """
+        _check(batch)
+        row = (
+            batch.id,
+            batch.kind.value,
+            batch.name,
+            batch.on_failed.value,
+            batch.size,
+            batch.closed,
+            batch.then_as_json,
+        )
+
+        def work(target: Target) -> None:
+            require(self._store, target)
+            with target.atomic():
+                target.run(statements.create, self._store.values(target), [row])
+
+        def done(target: Target) -> bool | None:
+            return bool(target.run(statements.known, {"batch_id": batch.id})) or None
+
+        self._store.run(work, using=using, enqueues=_CREATES, done=done)
+
+    def close(self, batch_id: UUID, *, using: object = None) -> None:
+        """Say that the batch is whole. Once all of its tasks have ended, what follows is enqueued. Raises BatchNotFound."""
+
+        def work(target: Target) -> None:
+            values = self._store.values(target, batch_id=identifier(batch_id), added=0, closes=True)
+            if not target.run(statements.change, values):
+                raise BatchNotFound(f"there is no batch {batch_id} that goes on")
+
+        self._store.run(work, using=using)
+
+    def get(self, batch_id: UUID, *, using: object = None) -> Batch:
+        """Return the batch. Raises BatchNotFound."""
+
+        def work(target: Target) -> builtins.list[Row]:
+            require(self._store, target)
+            return target.run(statements.get, self._store.values(target, batch_id=identifier(batch_id)))
+
+        rows = self._store.run(work, using=using, begin=Begin.READ)
+        if not rows:
+            raise BatchNotFound(f"there is no batch {batch_id}")
+        return _batch_of(rows[0])
+
+    def list(
+        self, *, limit: int = 100, before: UUID | None = None, only_open: bool = False, using: object = None
+    ) -> builtins.list[Batch]:
+        """Return up to `limit` batches, newest first, with ids before that one; with `only_open`, those that go on.
+
+        Without batches in the schema there are none.
+        """
+        asked = {"limit": positive(limit), "before": _LAST if before is None else identifier(before)}
+
+        def work(target: Target) -> builtins.list[Row]:
+            if not is_there(self._store, target):
+                return []
+            found = statements.newest_open if only_open else statements.newest
+            return target.run(found, self._store.values(target, **asked))
+
+        return [_batch_of(row) for row in self._store.run(work, using=using, begin=Begin.READ)]
+
+    def statuses(self, batch_id: UUID, *, using: object = None) -> dict[TaskStatus, int]:
+        """Count the tasks of a batch by status, those that follow it too. It reads all of them."""
+        rows = self._store.read(statements.statuses, batch_id=identifier(batch_id), using=using)
+        return {TaskStatus(row["status"]): row["tasks"] for row in rows}
+
+    def members(
+        self, batch_id: UUID, statuses: Iterable[TaskStatus] | None = None, *, using: object = None
+    ) -> Iterator[Member]:
+        """Return the tasks of a batch that have one of these statuses, in the order of their ids; those that follow it too.
+
+        Each page of 200 is read in a transaction of its own as it is asked for, so a batch of any size can be read.
+        """
+        wanted = frozenset(TaskStatus) if statuses is None else frozenset(statuses)
+        return self._members(batch_id, self._ids(batch_id, _FIRST, using), wanted, using)
+
+    def _members(
+        self, batch_id: UUID, rows: Sequence[Row], wanted: frozenset[TaskStatus], using: object
+    ) -> Iterator[Member]:
+        while True:
+            ids = [row["id"] for row in rows if TaskStatus(row["status"]) in wanted]
+            for start in range(0, len(ids), _RESULTS):
+                yield from self._read(ids[start : start + _RESULTS], wanted, using)
+            if len(rows) < _IDS:
+                return
+            rows = self._ids(batch_id, rows[-1]["id"], using)
+
+    def _ids(self, batch_id: UUID, after: UUID, using: object) -> Sequence[Row]:
+        """Return the ids and statuses of the next tasks of a batch."""
+        asked = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS}
+        return self._store.read(statements.members, using=using, **asked)
+
+    def named(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
+        """Return those of these tasks that are Completed."""
+        return self._read(ids, frozenset({TaskStatus.COMPLETED}), using)
+
+    def _read(self, ids: Sequence[UUID], wanted: frozenset[TaskStatus], using: object) -> builtins.list[Member]:
+        def work(target: Target) -> builtins.list[Row]:
+            values = target.dialect.pack("tasks", TASKS, [(task_id,) for task_id in ids])
+            return target.run(ended_tasks, {**values, "everything": True})
+
+        rows = self._store.run(work, using=using, begin=Begin.READ)
+        return [
+            Member(
+                id=row["id"],
+                task_name=row["task_name"],
+                status=TaskStatus(row["status"]),
+                attempt=row["attempt"],
+                result=row["result"],
+                error=row["last_error"],
+            )
+            for row in sorted(rows, key=lambda one: one["id"])
+            if TaskStatus(row["status"]) in wanted
+        ]
+
+    def cancel(
+        self,
+        batch_id: UUID,
+        *,
+        reason: str = "",
+        force: bool = False,
+        runs_then: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Cancel the tasks of a batch that have not ended; returns how many. What follows the batch is not enqueued.
+
+        A running task is asked to stop, or with `force` Cancelled at once. `runs_then`: what follows is enqueued once all have
+        ended. From now on the batch takes no more tasks. Each 500 tasks are a transaction of their own. Raises BatchNotFound.
+        """
+        values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
+
+        def request(target: Target) -> builtins.list[Row]:
+            require(self._store, target)
+            return target.run(statements.request_cancel, self._store.values(target, **values))
+
+        if not self._store.run(request):
+            batch = self.get(batch_id)
+            if batch.completed_at is not None:
+                return 0
+        return self._cancel_members(batch_id, reason, force=force, on_progress=on_progress)
+
+    def cancel_requested(self, *, limit: int = 100) -> int:
+        """Cancel the tasks of the batches that are being cancelled; returns how many. Every worker does so now and then."""
+
+        def look(target: Target) -> builtins.list[Row]:
+            if not is_there(self._store, target):
+                return []
+            return target.run(statements.cancelling, self._store.values(target, limit=positive(limit)))
+
+        found = self._store.run(look, begin=Begin.READ)
+        return sum(self._cancel_members(row["id"], "a task of its batch failed") for row in found)
+
+    def _cancel_members(
+        self, batch_id: UUID, reason: str, *, force: bool = False, on_progress: Callable[[int], None] | None = None
+    ) -> int:
+        cancelled, after = 0, _FIRST
+        unended = {TaskStatus.READY, TaskStatus.RUNNING}
+        while True:
+            rows = self._ids(batch_id, after, None)
+            ids = [row["id"] for row in rows if TaskStatus(row["status"]) in unended]
+            for start in range(0, len(ids), _CANCELLED_AT_ONCE):
+                cancelled += self._cancel(ids[start : start + _CANCELLED_AT_ONCE], reason, force=force)
+                if on_progress is not None:
+                    on_progress(cancelled)
+            if len(rows) < _IDS:
+                return cancelled
+            after = rows[-1]["id"]
+
+    def _cancel(self, ids: Sequence[UUID], reason: str, *, force: bool) -> int:
+        request, kind = str(uuid7()), EventType.CANCELLED
+        data = event_data({"reason": reason} if reason else {})
+        rows = [marked((task_id, kind.value, STATUS_AFTER[kind].value, None, None, data), request) for task_id in ids]
+
+        def work(target: Target) -> int:
+            values = self._store.values(target, from_ready=True, from_running=force, from_failed=False)
+            with target.atomic():
+                moved = target.run(operations.by_hand, values, rows)
+                gone = {row["id"] for row in moved}
+                others = [] if force else [(row[0], row[-1]) for row in rows if row[0] not in gone]
+                asked = target.run(operations.request_cancel, values, others) if others else []
+            self._store.wake(target, freed(moved))
+            return len(moved) + len(asked)
+
+        return self._store.run(work, done=lambda target: sum(was_done(target, row[0], request) for row in rows) or None)
+
+    def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
+        """Delete the batches that completed before that moment and have no tasks any more."""
+
+        def work(target: Target) -> int:
+            if not is_there(self._store, target):
+                return 0
+            if lacking := lacks(target, _MAY_DELETE):
+                text = (
+                    "batches without tasks stay, since the database role %r may not delete them; see `outboxq grants`"
+                )
+                log.warning(text, lacking[0]["role"])
+                return 0
+            with target.atomic():
+                return len(target.run(statements.prune, {"older": before, "limit": _PRUNED_AT_ONCE}))
+
+        while not stop() and self._store.run(work, using=using) == _PRUNED_AT_ONCE:
+            pass
+
+
+def is_there(store: Transactions, target: Target) -> bool:
+    """Return whether the schema has batches. It is asked until it has. Raises SchemaOutOfDate where there are no tables at all."""
+    known = store.rights.with_batches
+    if not known and target.run(statements.is_there):
+        known = store.rights.with_batches = True
+    if not known:
+        store.ensure_schema(target)
+    return known
+
+
+def require(store: Transactions, target: Target) -> None:
+    """Raise SchemaOutOfDate unless the schema has batches."""
+    if not is_there(store, target):
+        raise SchemaOutOfDate(
+            f"batches and chains need the tables of revision {REVISION}, which this database does not have yet",
+            remedy=UPGRADE,
+        )
+
+
+def added_to(tasks: Iterable[NewTask]) -> Counter[UUID]:
+    """Count the tasks for each batch that they are to be added to."""
+    return Counter(one for task in tasks if (one := task.pipeline_execution_id) is not None and is_batch(one))
+
+
+def join(store: Transactions, target: Target, added: Counter[UUID]) -> None:
+    """Add so many tasks to each of these batches, before they are written. Raises BatchClosed for one that takes none."""
+    require(store, target)
+    for batch_id, number in sorted(added.items()):
+        if not target.run(statements.change, store.values(target, batch_id=batch_id, added=number)):
+            raise BatchClosed(
+                f"batch {batch_id} takes no more tasks: it has completed, is being cancelled, or is not in this database"
+            )
+
+
+def leave(store: Transactions, target: Target, batch_id: UUID, number: int) -> None:
+    """Take back so many of the tasks that were added, since they were not written."""
+    target.run(statements.change, store.values(target, batch_id=batch_id, added=-number))
+
+
+def _check(batch: NewBatch) -> None:
+    if not is_batch(batch.id):
+        raise InvalidArgument("the id of a batch is made by new_batch_id()")
+    if batch.name is not None and not is_name(batch.name):
+        raise bad_name("name", "a batch")
+    storable(batch.name, "name")
+    if type(batch.on_failed) is not OnFailed or type(batch.kind) is not BatchKind:
+        raise InvalidArgument("on_failed of a batch must be an OnFailed, and its kind a BatchKind")
+
+
+def _batch_of(row: Row) -> Batch:
+    links: builtins.list[Any] = json.loads(row["then_tasks"] or "[]")
+    fields = {name: value for name, value in row.items() if name != "then_tasks"}
+    return Batch(
+        **{
+            **fields,
+            "kind": BatchKind(row["kind"]),
+            "on_failed": OnFailed(row["on_failed"]),
+            "then_ids": tuple(UUID(link["id"]) for link in links),
+            "then_names": tuple(str(link["task_name"]) for link in links),
+        }
+    )

@@ -1,0 +1,260 @@
+"""The durable steps of tasks: written under the lease, read back by the next claim, and rewound by people."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from ..database.dialects import Begin, Row
+from ..database.privileges import Role
+from ..database.statements import operations as hand_statements
+from ..database.statements import steps as statements
+from ..database.statements import tasks
+from ..database.target import Target
+from ..errors import InvalidArgument, InvalidTransition, StepsUnavailable, TaskNotFound
+from ..model import Claim, EventType, TaskStatus
+from ..model.steps import Step
+from ..model.uuid7 import uuid7
+from .arguments import identifier
+from .availability import STEPS, can_read
+from .operations import freed, marked, moving
+from .rows import event_data
+from .tasks import data_of
+from .transactions import Transactions
+
+_LOOKS = 10
+"""Number of times that a task may be claimed and given back between a look and the write before the call gives up."""
+_OLD = "the outboxq schema is older than 0006 and has no table for steps; run: outboxq upgrade"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewStep:
+    """A step for `Steps.complete` to write."""
+
+    name: str
+    number: int
+    result: str | None = None
+    """The result as JSON."""
+    milliseconds: int = 0
+    """The time for which its function ran."""
+    delay: timedelta | None = None
+    """The length of a sleep; None: it is no sleep."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """A step that is written."""
+
+    due_at: datetime | None
+    """The end of a sleep."""
+
+
+class Steps:
+    """The steps of tasks."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def ensure_usable(self) -> None:
+        """Raise StepsUnavailable unless the schema has the table of steps, and a worker's rights on it are there.
+
+        The database is asked until it is so.
+        """
+        known = (STEPS, Role.WORKER)
+        if known in self._store.rights.usable:
+            return
+
+        def work(target: Target) -> Exception | None:
+            if not target.run(statements.has_table):
+                self._store.ensure_schema(target)
+                return StepsUnavailable(_OLD)
+            return self._store.rights.lacking_for(STEPS, Role.WORKER, target)
+
+        if (why := self._store.run(work, begin=Begin.READ)) is not None:
+            raise StepsUnavailable(str(why)) from why
+        self._store.rights.usable.add(known)
+
+    def of_claim(self, claim: Claim) -> builtins.list[Step]:
+        """Return the steps that the task has completed so far, for its handler. Raises StepsUnavailable."""
+        self.ensure_usable()
+        with self._taken_back():
+            return [_step_of(row) for row in self._store.read(statements.of_task, task_id=claim.id)]
+
+    def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
+        """Write a step of this claim with its event; None: nothing was written, since the claim is lost.
+
+        It is on disk when the call returns. A COMMIT that was not answered is found out by the row. Raises StepsUnavailable.
+        """
+        delay = None if step.delay is None else step.delay.total_seconds()
+        given = {
+            "task_id": claim.id,
+            "pipeline_id": claim.pipeline_execution_id,
+            "lease_token": claim.lease_token,
+            "worker_id": claim.worker_id,
+            "name": step.name,
+            "number": step.number,
+            "result": step.result,
+            "ms": step.milliseconds,
+            "delay_seconds": delay,
+        }
+
+        def work(target: Target) -> builtins.list[Row]:
+            with target.atomic():
+                return target.run(statements.complete, self._store.values(target, **given))
+
+        def done(target: Target) -> builtins.list[Row] | None:
+            return target.run(statements.written, given) or None
+
+        with self._taken_back():
+            found = self._store.run(work, using=using, begin=Begin.SINGLE, done=done)
+        return Written(due_at=found[0]["due_at"]) if found else None
+
+    def is_written(self, claim: Claim, name: str) -> bool:
+        """Return whether this claim has written the step of this name."""
+        given = {"task_id": claim.id, "lease_token": claim.lease_token, "name": name}
+        return bool(self._store.run(lambda target: target.run(statements.written, given), begin=Begin.READ))
+
+    def rewind(
+        self,
+        task_id: UUID,
+        from_step: str,
+        *,
+        take_key_back: bool = False,
+        reason: str = "",
+        using: object = None,
+    ) -> int:
+        """Delete the results of this step and of all that the task completed after it, and have the task run again, due now.
+
+        The steps before keep their results. A dead letter is redriven: it runs from its first attempt, and `take_key_back` is
+        that of `redrive`. A waiting task keeps its attempt. Returns the number of steps that will run again. Writes
+        `task_rewound`. Raises TaskNotFound; InvalidArgument for a step that the task does not have; InvalidTransition unless
+        Ready or Failed; DuplicateTask.
+        """
+        identifier(task_id)
+        request, count = str(uuid7()), 0
+
+        def work(target: Target) -> int:
+            nonlocal count
+            with target.atomic(savepoint=True):
+                first = _from(target, task_id, from_step)[0]
+                self._make_due(target, task_id, request, reason=reason, take_key_back=take_key_back)
+                data = event_data({"step": from_step, **({"reason": reason} if reason else {})})
+                _, _, _, _, _, stored = marked((task_id, "", "", None, None, data), request)
+                given = {"task_id": task_id, "number": first.number, "data": stored}
+                count = len(target.run(statements.rewind, self._store.values(target, **given)))
+            return count
+
+        def done(target: Target) -> int | None:
+            events = target.run(tasks.history, {"task_id": task_id})
+            was_done = any(
+                event["event_type"] == EventType.REWOUND and data_of(event["event_data"]).get("request") == request
+                for event in events
+            )
+            return count if was_done else None
+
+        return self._store.run(work, using=using, done=done)
+
+    def after(self, task_id: UUID, from_step: str, *, using: object = None) -> builtins.list[Step]:
+        """Return the steps that `rewind` from this one would delete now. Raises what `rewind` raises, except DuplicateTask."""
+
+        def work(target: Target) -> builtins.list[Step]:
+            status = _status(target, task_id)
+            if status not in {TaskStatus.READY, TaskStatus.FAILED}:
+                raise _refused(task_id, status)
+            return _from(target, task_id, from_step)
+
+        identifier(task_id)
+        return self._store.run(work, using=using, begin=Begin.READ)
+
+    def _make_due(self, target: Target, task_id: UUID, request: str, *, reason: str, take_key_back: bool) -> None:
+        """Have the task due now, and keep it from being claimed until the transaction ends."""
+        for _ in range(_LOOKS):
+            status = _status(target, task_id)
+            if status is TaskStatus.FAILED:
+                move = moving(
+                    self._store,
+                    task_id,
+                    EventType.REQUEUED,
+                    request,
+                    attempt=1,
+                    reason=reason,
+                    take_key_back=take_key_back,
+                )
+                move(target)
+                return
+            if status is not TaskStatus.READY:
+                raise _refused(task_id, status)
+            given = {
+                "task_id": task_id,
+                "due_now": True,
+                "priority": None,
+                "request": request,
+                "reason": reason or None,
+            }
+            moved = target.run(hand_statements.reschedule, self._store.values(target, **given))
+            if moved or target.run(statements.lock_waiting, given):
+                self._store.wake(target, freed(moved))
+                return
+        raise InvalidTransition(f"task {task_id} is claimed and given back faster than it can be rewound; try again")
+
+    @contextmanager
+    def _taken_back(self) -> Iterator[None]:
+        """Raise StepsUnavailable where the schema was taken back while this process ran."""
+        try:
+            yield
+        except Exception as error:
+            if not self._store.dialect.is_undefined(error):
+                raise
+            self._store.rights.usable.discard((STEPS, Role.WORKER))
+            self._store.rights.usable.discard((STEPS, Role.VIEWER))
+            raise StepsUnavailable(_OLD) from error
+
+    def list(self, task_id: UUID, *, using: object = None) -> builtins.list[Step]:
+        """Return the steps that a task has completed and the sleeps that it has begun, in that order; none for a task without.
+
+        Where the schema is older than steps, or the role may not read them, there are none either.
+        """
+        given = {"task_id": identifier(task_id)}
+
+        def work(target: Target) -> builtins.list[Row]:
+            return target.run(statements.of_task, given) if can_read(self._store, target, STEPS) else []
+
+        return [_step_of(row) for row in self._store.run(work, using=using, begin=Begin.READ)]
+
+
+def _step_of(row: Row) -> Step:
+    return Step(**row)
+
+
+def _from(target: Target, task_id: UUID, name: str) -> list[Step]:
+    """Return the steps from the one of this name on. Raises InvalidArgument where the task has none."""
+    _status(target, task_id)
+    if not target.run(statements.has_table):
+        raise StepsUnavailable(_OLD)
+    found = [_step_of(row) for row in target.run(statements.of_task, {"task_id": task_id})]
+    for step in found:
+        if step.name == name:
+            return [one for one in found if one.number >= step.number]
+    raise InvalidArgument(f"task {task_id} has no step {name!r}; {_listed(found)}")
+
+
+def _listed(found: Sequence[Step]) -> str:
+    if not found:
+        return "it has not completed any"
+    return f"it has {', '.join(repr(step.name) for step in found[:10])}{' and more' if len(found) > 10 else ''}"
+
+
+def _status(target: Target, task_id: UUID) -> TaskStatus:
+    if rows := target.run(tasks.get, {"task_id": task_id}):
+        return TaskStatus(rows[0]["status"])
+    raise TaskNotFound(f"there is no task {task_id}")
+
+
+def _refused(task_id: UUID, status: TaskStatus) -> InvalidTransition:
+    if status is TaskStatus.RUNNING:
+        return InvalidTransition(f"task {task_id} is Running, so its steps cannot be rewound; wait until it has ended")
+    return InvalidTransition(f"task {task_id} is {status} and does not run again, so its steps cannot be rewound")

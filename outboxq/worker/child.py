@@ -1,0 +1,338 @@
+"""A child process: runs handlers for a worker, one at a time, and tells it how they ended.
+
+The worker has the claims, the leases and the outcomes. The child has the handler, its transaction, the framework's work around
+it, the hooks, and the log line of its end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, fields
+from multiprocessing.connection import Connection
+from typing import Any, TypeAlias
+
+from ..context import TaskContext
+from ..integration.base import Integration
+from ..integration.hook_calls import HookCalls, WorkerHooks
+from ..integration.hooks import WorkerInfo
+from ..model import Claim, Outcome
+from ..model.log_fields import fields_of
+from ..model.progress import Progress
+from ..store import Store
+from ..task import TaskRegistry
+from .completer import Completer
+from .executor import context_of
+from .failpoints import ignore_failpoint
+from .fork_server import ignore_stop_signals
+from .handler_log import KeeperPlace
+from .leases import ActiveClaim, ClaimState, Leases
+from .log_lines import EndLog
+from .options import WorkerSettings
+from .task_runner import TaskRunner
+from .timeouts import Timeouts, raise_in_thread
+
+log = logging.getLogger("outboxq.worker")
+
+_NOTES_EVERY = 0.5
+"""Seconds until the worker learns what a handler has reported and logged."""
+_ANSWER_TIMEOUT = 5.0
+"""Seconds for which a child waits until the worker knows that a claim is about to end. Afterwards it goes on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class News:
+    """The answers to what a handler may ask about its claim, as the worker knows them now."""
+
+    deadline: float
+    was_lost: bool
+    cancel_requested: bool
+    is_stopping: bool
+
+    @classmethod
+    def of(cls, context: TaskContext) -> News:
+        """Return the news for a context of the worker's."""
+        return cls(
+            deadline=context.deadline,
+            was_lost=context.was_lost,
+            cancel_requested=context.cancel_requested,
+            is_stopping=context.is_stopping,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """A claim to run."""
+
+    claim: Claim
+    sent: float
+    news: News
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """The worker's answer to an `Ending`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """The child is about to commit a completion in the task's own transaction."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holding:
+    """The child has the only lock of the database, so no other worker can take the task."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """The end of a job."""
+
+    outcome: dict[str, Any] | None
+    """The fields of the outcome but for its claim; None: the lease was lost, or the child could not say."""
+    is_committed: bool
+    was_lost: bool
+    began: float | None
+    ended: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notes:
+    """The progress of the handler that runs, and the lines that it has logged, for its worker to write if the child is killed."""
+
+    progress: Progress | None
+    log: dict[str, Any]
+    """The members that the data of an event has of a handler log."""
+
+    @classmethod
+    def of(cls, context: TaskContext) -> Notes:
+        """Return the notes of a context of the child's."""
+        kept = context.handler_log
+        return cls(progress=context.reported, log={} if kept is None else kept.as_data())
+
+
+ToChild: TypeAlias = Job | News | Known
+FromChild: TypeAlias = Answer | Ending | Holding | Notes
+
+
+def packed(outcome: Outcome) -> dict[str, Any]:
+    """Return the fields of an outcome, without the claim, which the worker has."""
+    return {one.name: getattr(outcome, one.name) for one in fields(outcome) if one.name != "claim"}
+
+
+class ChildProcess:
+    """The work of one child. The handlers run in its main thread, where signals interrupt what they wait for."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        info: WorkerInfo,
+        *,
+        store: Store,
+        tasks: TaskRegistry,
+        integration: Integration,
+        hooks: HookCalls | None,
+    ) -> None:
+        self._tasks, self._integration, self._hooks = tasks, integration, hooks
+        self._worker_hooks = WorkerHooks(hooks, info)
+        self._store = store
+        self._settings = settings
+        self._stopping = threading.Event()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._context: TaskContext | None = None
+        self._sending = threading.Lock()
+        """Held while something is sent, and while the context changes: no notes may follow an answer."""
+        self._has_job = threading.Event()
+        self._telling = threading.Lock()
+        self._news: News | None = None
+        """The newest news of the job that runs or comes next."""
+        self._is_known = threading.Event()
+        self._is_over = threading.Event()
+        """Set when this process is about to end."""
+
+    def serve(self, channel: socket.socket) -> None:
+        """Run the jobs that come by the socket, until that ends."""
+        ignore_stop_signals()
+        signal.signal(signal.SIGURG, lambda *_: None)  # ends the waiting of a system call; see `_interrupt`
+        if (engine := self._store.engine) is not None:
+            engine.dispose(close=False)  # its connections are the parent's
+        self._connection = Connection(channel.detach())
+        runner = self._runner()
+        for work in (self._receive, self._send_notes):
+            threading.Thread(target=work, name=f"outboxq-child-{work.__name__.strip('_')}", daemon=True).start()
+        self._worker_hooks.started()
+        try:
+            while (job := self._jobs.get()) is not None:
+                answer = self._run(runner, job)
+                with self._sending:
+                    self._has_job.clear()
+                    self._context = None
+                    self._connection.send(answer)
+        finally:
+            self._is_over.set()
+            self._integration.on_thread_exit()
+            self._worker_hooks.stopped()
+            if engine is not None:
+                engine.dispose()
+
+    def _runner(self) -> _ChildRunner:
+        settings, store = self._settings, self._store
+        leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
+        return _ChildRunner(
+            store=store,
+            own=store,
+            tasks=self._tasks,
+            leases=leases,
+            completer=_ChildCompleter(store, leases),
+            integration=self._integration,
+            on_failpoint=settings.on_failpoint,
+            hooks=self._hooks,
+            ends=EndLog(tracebacks=settings.log_tracebacks, front_end=self._integration.front_end),
+            timeouts=Timeouts(lambda _: os._exit(1), raise_in=_interrupt),
+            keeper=KeeperPlace() if settings.handler_log else None,
+            grace=None,  # the worker kills this process
+            child=self,
+        )
+
+    def _receive(self) -> None:
+        """Take what the worker says. At its end, this process ends too: at once if a handler runs, since its claim is given up."""
+        try:
+            while True:
+                message: ToChild = self._connection.recv()
+                if isinstance(message, Job):
+                    self._apply(message.news)
+                    self._jobs.put(message)
+                elif isinstance(message, News):
+                    self._apply(message)
+                else:
+                    self._is_known.set()
+        except (EOFError, OSError):
+            if self._context is not None:
+                os._exit(1)
+            self._jobs.put(None)
+        except BaseException:
+            log.exception("a child process could not read what its worker said, and ends")
+            os._exit(1)
+
+    def _send_notes(self) -> None:
+        """Send the notes of the handler that runs, whenever there are new ones."""
+        known: tuple[TaskContext | None, Notes | None] = None, None
+        while self._has_job.wait() and not self._is_over.wait(_NOTES_EVERY):
+            with self._sending, suppress(OSError):  # the worker has ended: `_receive` ends this process, too
+                if (context := self._context) is None:
+                    continue
+                notes, nothing = Notes.of(context), Notes(progress=None, log={})
+                if notes != (known[1] if known[0] is context else nothing):
+                    self._connection.send(notes)
+                known = context, notes
+
+    def _apply(self, news: News) -> None:
+        """Keep the news, and tell the handler. They may come before it has begun."""
+        with self._telling:
+            self._news = news
+            if news.is_stopping:
+                self._stopping.set()
+            if (context := self._context) is not None:
+                self._tell(context, news)
+
+    def _tell(self, context: TaskContext, news: News) -> None:
+        if context.deadline != float("inf"):
+            context.deadline = news.deadline
+        context.cancel_requested = news.cancel_requested
+        context.was_lost = context.was_lost or news.was_lost
+
+    def _run(self, runner: _ChildRunner, job: Job) -> Answer:
+        task, keeps_log = self._tasks.get(job.claim.task_name), self._settings.handler_log
+        context = context_of(job.claim, task, self._stopping, keeps_log=keeps_log)
+        [active] = runner.leases.hold([context], sent=job.sent)
+        active.warned_late = True  # the worker does
+        with self._telling:
+            self._tell(context, self._news or job.news)
+            self._context = context
+        self._has_job.set()
+        outcome = runner.outcome_of(active)
+        return Answer(
+            outcome=None if outcome is None else packed(outcome),
+            is_committed=active.state is ClaimState.COMMITTED,
+            was_lost=context.was_lost and outcome is None,
+            began=context.began,
+            ended=context.ended,
+        )
+
+    def ending(self) -> None:
+        """Tell the worker that a completion is about to be committed, and wait until it knows."""
+        self._is_known.clear()
+        with self._sending:
+            self._connection.send(Ending())
+        self._is_known.wait(_ANSWER_TIMEOUT)
+
+    def holding(self) -> None:
+        """Tell the worker that no other one can take the task until its transaction ends."""
+        with self._sending:
+            self._connection.send(Holding())
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _ChildRunner(TaskRunner):
+    """Runs claims that the worker holds."""
+
+    child: ChildProcess
+
+    def outcome_of(self, active: ActiveClaim) -> Outcome | None:
+        """Run one claim. Returns its outcome; None if there is none to write."""
+        self._outcome: Outcome | None = None
+        try:
+            with nullcontext() if self.hooks is None else self.hooks.handling(active.context):
+                self._attempt(active)
+        except Exception:
+            log.exception(
+                "a claim could not be handled; its lease runs out and it is recovered", extra=fields_of(active.claim)
+            )
+        finally:
+            active.context.error = None
+            self.leases.drop(active.claim)
+        completer = self.completer
+        assert isinstance(completer, _ChildCompleter)
+        kept, completer.kept = completer.kept, None
+        return kept or self._outcome
+
+    def _run_in_transaction(self, active: ActiveClaim, *args: Any) -> Outcome | None:
+        self._outcome = super()._run_in_transaction(active, *args)
+        return self._outcome
+
+    def _ending(self, active: ActiveClaim) -> None:
+        super()._ending(active)
+        self.child.ending()
+
+    def _holding(self, active: ActiveClaim) -> None:
+        super()._holding(active)
+        self.child.holding()
+
+
+class _ChildCompleter(Completer):
+    """Keeps the outcome for the worker to write; its own thread is never started."""
+
+    def __init__(self, store: Store, leases: Leases) -> None:
+        super().__init__(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=lambda _: None)
+        self.kept: Outcome | None = None
+
+    def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
+        if active is not None:
+            active.state = ClaimState.HANDED_OVER
+        self.kept = outcome
+
+    def notify_unblocked(self, claims: Iterable[Claim]) -> None:
+        """Leave it to the worker."""
+
+
+def _interrupt(thread: int, kind: type[BaseException] | None) -> None:
+    """Have the main thread raise such an exception, also where it waits in a system call."""
+    raise_in_thread(thread, kind)
+    if kind is not None:
+        signal.pthread_kill(thread, signal.SIGURG)

@@ -1,0 +1,278 @@
+"""The fork server: a process without threads that forks child processes for a worker, and reports how they end.
+
+The worker itself cannot fork them: it has threads, and a child would have the locks that those hold. The server is forked before
+the worker has any. It and its children end with the worker, however that ends: the end of their common socket tells the server,
+and the kernel (on Linux) or the end of its own socket tells a child whose server was killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import os
+import queue
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from .signals import STOP_SIGNALS
+
+log = logging.getLogger("outboxq.worker")
+
+_FORK, _KILL = b"f", b"k"
+_FORKED, _REFUSED, _ENDED = "forked", "refused", "ended"
+_MOST_DESCRIPTORS = 16
+_PR_SET_PDEATHSIG = 1
+
+Serve = Callable[[socket.socket], None]
+"""A function that works in a child, for the process at the other end of the socket."""
+
+
+class CannotFork(Exception):
+    """The system has no process or no memory for another child."""
+
+
+class ForkServer:
+    """The worker's end: asks for child processes, and knows how they ended."""
+
+    def __init__(self, serve: Serve, on_failure: Callable[[BaseException], object]) -> None:
+        """Prepare it. Each child calls `serve`; `on_failure` is called if the server ends by itself."""
+        self._serve, self._on_failure = serve, on_failure
+        self._asking = threading.Lock()
+        self._answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._children: set[int] = set()
+        self._ends: dict[int, int] = {}
+        self._changed = threading.Condition()
+        self._control: socket.socket | None = None
+        self.is_closed = False
+        """True once the worker has closed it."""
+        self.has_ended = False
+        """True once the server is gone, and its children with it."""
+
+    def start(self) -> None:
+        """Fork the server. Warns of threads that this process has already: a child may lack what they do, or have their locks."""
+        others = [one.name for one in threading.enumerate() if one is not threading.current_thread()]
+        if strangers := [name for name in others if not name.startswith("outboxq-")]:
+            text = (
+                "this process had the threads %s when it forked the server of its child processes; they do not run there, and "
+                "locks that they held stay locked: start them later, for instance in a hook's worker_started()"
+            )
+            log.warning(text, ", ".join(strangers[:10]))
+        ours, theirs = socket.socketpair()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: see above
+            pid = os.fork()
+        if pid == 0:
+            ours.close()
+            _end_with(lambda: _Server(theirs, self._serve).run())
+        theirs.close()
+        self._control, self._pid = ours, pid
+        threading.Thread(target=self._listen, name="outboxq-children", daemon=True).start()
+
+    def fork(self) -> tuple[int, socket.socket]:
+        """Return the process id of a new child, and the socket to it. Raises CannotFork."""
+        ours, theirs = socket.socketpair()
+        with self._asking, theirs:
+            try:
+                assert self._control is not None
+                socket.send_fds(self._control, [_FORK + b"\n"], [theirs.fileno()])
+                kind, text = self._answers.get()
+            except OSError as error:
+                ours.close()
+                raise CannotFork(f"the server of the child processes is gone: {error}") from error
+        if kind != _FORKED:
+            ours.close()
+            raise CannotFork(text)
+        return int(text), ours
+
+    def kill(self, pid: int) -> None:
+        """Kill a child with the processes that it has started. The server does it, which knows whether the id is still the child's."""
+        with suppress(OSError):
+            assert self._control is not None
+            self._control.sendall(_KILL + str(pid).encode() + b"\n")
+
+    def end_of(self, pid: int, timeout: float) -> int | None:
+        """Return the exit code of a child, negative for a signal, once it has ended; None if it has not after `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: pid in self._ends or self.has_ended, timeout)
+            return self._ends.pop(pid, None)
+
+    def forget(self, pid: int) -> None:
+        """Keep no note of how this child ends."""
+        with self._changed:
+            self._children.discard(pid)
+            self._ends.pop(pid, None)
+
+    def close(self) -> None:
+        """End the server, which kills the children that are left."""
+        self.is_closed = True
+        if self._control is not None:
+            with suppress(OSError):
+                self._control.shutdown(socket.SHUT_RDWR)
+
+    def _listen(self) -> None:
+        """Read what the server says, until it ends."""
+        assert self._control is not None
+        try:
+            with self._control.makefile("r") as lines:
+                for line in lines:
+                    kind, _, text = line.rstrip("\n").partition(" ")
+                    if kind == _ENDED:
+                        pid, _, code = text.partition(" ")
+                        with self._changed:
+                            if int(pid) in self._children:
+                                self._children.discard(int(pid))
+                                self._ends[int(pid)] = int(code)
+                                self._changed.notify_all()
+                    else:
+                        if kind == _FORKED:
+                            self._children.add(int(text))
+                        self._answers.put((kind, text))
+        except OSError:
+            pass
+        with self._changed:
+            self.has_ended = True
+            self._changed.notify_all()
+        self._answers.put((_REFUSED, "the server of the child processes is gone"))
+        with suppress(OSError):
+            os.waitpid(self._pid, 0)
+        if not self.is_closed:
+            self._on_failure(ChildProcessError("the server of the child processes has ended"))
+        self._control.close()
+
+
+class _Server:
+    """The server's end. It has one thread, which never runs users' code."""
+
+    def __init__(self, control: socket.socket, serve: Serve) -> None:
+        self._control, self._serve = control, serve
+        self._children: set[int] = set()
+
+    def run(self) -> None:
+        ignore_stop_signals()
+        gc.freeze()  # its pages stay those of the children
+        died, dying = os.pipe()
+        os.set_blocking(dying, False)
+        os.set_blocking(died, False)
+        signal.signal(signal.SIGCHLD, _no_action)
+        signal.set_wakeup_fd(dying, warn_on_full_buffer=False)
+        self._pipe = (died, dying)
+        sources: list[Any] = [self._control, died]
+        descriptors: list[int] = []
+        rest = b""
+        try:
+            while True:
+                ready, _, _ = select.select(sources, [], [])
+                if died in ready:
+                    with suppress(BlockingIOError):
+                        os.read(died, 4096)
+                    self._reap()
+                if self._control in ready:
+                    data, new, _flags, _address = socket.recv_fds(self._control, 4096, _MOST_DESCRIPTORS)
+                    if not data:
+                        return
+                    descriptors += new
+                    *orders, rest = (rest + data).split(b"\n")
+                    for order in orders:
+                        if order == _FORK:
+                            self._fork(descriptors.pop(0))
+                        else:
+                            self._kill(int(order[1:]))
+        except OSError:
+            return  # the worker is gone
+        finally:
+            for pid in list(self._children):
+                self._kill(pid)
+
+    def _fork(self, descriptor: int) -> None:
+        with socket.socket(fileno=descriptor) as channel:
+            server = os.getpid()
+            try:
+                pid = os.fork()
+            except OSError as error:
+                self._say(_REFUSED, f"no child process could be started: {error}")
+                return
+            if pid == 0:
+                _end_with(lambda: self._work(channel, server))
+            with suppress(OSError):
+                os.setpgid(pid, pid)  # also done there: either may be first
+            self._children.add(pid)
+            self._say(_FORKED, pid)
+
+    def _work(self, channel: socket.socket, server: int) -> None:
+        with suppress(OSError):
+            os.setpgid(0, 0)  # what the handler starts is killed with it
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for descriptor in self._pipe:
+            os.close(descriptor)
+        self._control.close()
+        _die_with_parent(server)
+        self._serve(channel)
+
+    def _kill(self, pid: int) -> None:
+        if pid in self._children:
+            try:
+                os.killpg(pid, signal.SIGKILL)
+            except OSError:
+                os.kill(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            self._children.discard(pid)
+            self._say(_ENDED, pid, os.waitstatus_to_exitcode(status))
+
+    def _say(self, *words: object) -> None:
+        self._control.sendall((" ".join(map(str, words)).replace("\n", " ") + "\n").encode())
+
+
+def ignore_stop_signals() -> None:
+    """Leave stop signals to the worker: those of a terminal or of a service manager reach its children too.
+
+    They have a handler, and are not ignored: programs that a handler starts would inherit that.
+    """
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _no_action)
+
+
+def _no_action(_number: int, _frame: object) -> None:
+    pass
+
+
+def _die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent has ended. Only Linux can; elsewhere the end of the socket has to do."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def _end_with(work: Callable[[], object]) -> None:
+    """Do the work and end this process, without what its parent registered for its own end."""
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException:  # noqa: BLE001 - it is printed, and the process ends
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os._exit(code)

@@ -1,0 +1,225 @@
+"""Isolation: each handler runs in a child process, which can be killed."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+
+from ..errors import ProcessDied
+from ..integration.hook_calls import HookCalls
+from ..model import Outcome, TaskTimeout, TimeoutAction
+from ..model.handler_log import HandlerLog
+from ..model.log_fields import fields_of
+from ..task import Task
+from .child import Answer, Ending, Holding, Job, Known, News, Notes
+from .deadline import run_with_timeout
+from .executor import failed, released, with_notes
+from .fork_server import CannotFork, ForkServer
+from .leases import ActiveClaim, ClaimState
+from .task_runner import HOOK_TIMEOUT, TaskRunner
+
+log = logging.getLogger("outboxq.worker")
+
+_NEWS_EVERY = 0.1
+"""Seconds until a handler in a child learns what the worker has learnt of its claim."""
+_END_TIMEOUT = 5.0
+"""Seconds for which the end of a child is awaited whose socket has ended."""
+_CLOSE_TIMEOUT = 2.0
+"""Seconds that idle children have to end when the worker stops: their hooks may have something to send."""
+_RETRY_AFTER = timedelta(seconds=1)
+
+
+@dataclass(eq=False, repr=False)
+class _Child:
+    """One child process, as the worker sees it."""
+
+    pid: int
+    connection: Connection
+    tasks: int = 0
+    """The number of tasks that it was given."""
+
+
+class Children:
+    """The child processes of one worker. An idle one is used again, until it has run its share of tasks."""
+
+    def __init__(self, server: ForkServer, *, tasks_per_child: int) -> None:
+        self.server = server
+        self._limit = tasks_per_child
+        self._idle: deque[_Child] = deque()
+
+    def given(self, job: Job) -> _Child:
+        """Return the child that was given this job. Raises CannotFork."""
+        while True:
+            child = self._take()
+            try:
+                if not child.connection.poll():  # one that has died meanwhile: an idle child says nothing
+                    child.connection.send(job)
+                    child.tasks += 1
+                    return child
+            except OSError:
+                pass
+            self.discard(child)
+
+    def _take(self) -> _Child:
+        with suppress(IndexError):
+            return self._idle.pop()
+        pid, channel = self.server.fork()
+        return _Child(pid, Connection(channel.detach()))
+
+    def put_back(self, child: _Child) -> None:
+        """Keep the child for another task, or let it end."""
+        if child.tasks < self._limit and not self.server.is_closed:
+            self._idle.append(child)
+        else:
+            self.discard(child)
+
+    def discard(self, child: _Child) -> None:
+        """Let the child end, which it does when its socket has ended and no handler runs."""
+        child.connection.close()
+        self.server.forget(child.pid)
+
+    def close(self) -> None:
+        """Let idle children end, for a moment, and kill the others."""
+        idle, until = list(self._idle), time.monotonic() + _CLOSE_TIMEOUT
+        for child in idle:
+            child.connection.close()
+        for child in idle:
+            self.server.end_of(child.pid, max(0.0, until - time.monotonic()))
+        self.server.close()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class IsolatedRunner(TaskRunner):
+    """Runs claims in child processes, and passes their outcomes on to the completer."""
+
+    children: Children
+    hooks_of_ends: HookCalls | None = None
+    """The hooks that learn of attempts whose child has died. The others run in the child."""
+
+    def _attempt(self, active: ActiveClaim) -> None:
+        claim, context = active.claim, active.context
+        task = self.tasks.get(claim.task_name)
+        known = News.of(context)
+        try:
+            child = self.children.given(Job(claim=claim, sent=active.sent, news=known))
+        except CannotFork as error:
+            log.error("%s: %s; it is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - no error of ours
+            self.completer.put(released(claim, "no child process could be started", delay=_RETRY_AFTER), active)
+            return
+        context.began = time.monotonic()
+        try:
+            answer = self._await(child, active, task, known)
+        except (EOFError, OSError):
+            context.ended = time.monotonic()
+            self._died(child, active, task)
+        else:
+            if answer is None:
+                self._killed(child, active, task)
+            else:
+                self.children.put_back(child)
+                self._finish(active, answer)
+
+    def _await(self, child: _Child, active: ActiveClaim, task: Task[..., Any], known: News) -> Answer | None:
+        """Return the child's answer; None: its time is over. Raises EOFError or OSError if it dies.
+
+        `known`: the news that it has.
+        """
+        context, connection = active.context, child.connection
+        kill_at = self._kill_at(active, task)
+        while True:
+            if connection.poll(max(0.0, min(_NEWS_EVERY, kill_at - time.monotonic()))):
+                message = connection.recv()
+                if isinstance(message, Answer):
+                    return message
+                if isinstance(message, Notes):
+                    context.reported, context.handler_log = message.progress, HandlerLog.of_data(message.log)
+                elif isinstance(message, Holding):
+                    context.deadline = math.inf
+                elif isinstance(message, Ending):
+                    active.state = ClaimState.ENDING
+                    connection.send(Known())
+            elif time.monotonic() >= kill_at:
+                return None
+            if (now := News.of(context)) != known:
+                known = now
+                connection.send(now)
+
+    def _kill_at(self, active: ActiveClaim, task: Task[..., Any]) -> float:
+        """Return when the child is killed (`time.monotonic()`), and infinity for never."""
+        seconds, began = active.claim.timeout_seconds, active.context.began
+        active.is_limited = task.timeout_action is not TimeoutAction.ASK
+        if task.timeout_action is not TimeoutAction.KILL or seconds is None or began is None or self.grace is None:
+            return math.inf
+        return began + seconds + self.grace.total_seconds()
+
+    def _finish(self, active: ActiveClaim, answer: Answer) -> None:
+        """Do with the child's answer what a handler thread does with its own."""
+        claim, context = active.claim, active.context
+        context.began, context.ended = answer.began, answer.ended
+        outcome = None if answer.outcome is None else Outcome(claim=claim, **answer.outcome)
+        if outcome is None:
+            if answer.was_lost:
+                self._count_lost(active)
+        elif answer.is_committed:
+            active.state = ClaimState.COMMITTED
+            self.meter.ended([outcome], [active.timing])
+            self.completer.notify_unblocked([claim])
+        else:
+            self.completer.put(outcome, active)
+        self.leases.warn_if_late(active)
+
+    def _killed(self, child: _Child, active: ActiveClaim, task: Task[..., Any]) -> None:
+        self.children.server.kill(child.pid)
+        self.children.discard(child)
+        active.context.ended = time.monotonic()
+        grace = 0.0 if self.grace is None else self.grace.total_seconds()
+        error = TaskTimeout(
+            f"the handler ran for longer than its timeout of {active.claim.timeout_seconds:g} s, did not end within the grace of "
+            f"{grace:g} s either, and was ended with its child process"
+        )
+        self._fail(active, task, error)
+
+    def _died(self, child: _Child, active: ActiveClaim, task: Task[..., Any]) -> None:
+        """End the claim of a handler whose process has died. It alone ran there, so the attempt has failed."""
+        child.connection.close()
+        server, claim = self.children.server, active.claim
+        code = server.end_of(child.pid, _END_TIMEOUT)
+        if server.is_closed or server.has_ended:
+            if not server.is_closed:
+                self.completer.put(
+                    released(claim, "the server of the child processes has ended", delay=_RETRY_AFTER), active
+                )
+            return
+        if code is None:
+            server.kill(child.pid)  # it has closed its socket, or its handler has
+        self._fail(active, task, ProcessDied(f"the child process of the handler {_end(code)}"))
+
+    def _fail(self, active: ActiveClaim, task: Task[..., Any], error: BaseException) -> None:
+        context = active.context
+        outcome = with_notes(failed(task, context, error), context)
+        seconds = (context.ended or 0.0) - (context.began or 0.0)
+        self.completer.put(outcome, active)
+        self.leases.warn_if_late(active)
+        self.ends.write(outcome, context, seconds)
+        if (hooks := self.hooks_of_ends) is not None:
+            run_with_timeout(HOOK_TIMEOUT, lambda: hooks.ended(context, outcome, seconds))
+
+
+def _end(code: int | None) -> str:
+    """Return how a process ended that has this exit code, negative for a signal."""
+    if code is None:
+        return "no longer answers"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

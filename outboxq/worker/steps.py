@@ -1,0 +1,354 @@
+"""Runs the steps of handlers: each result is written under the lease, and later claims of the task read it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeAlias, TypeVar
+
+from ..context import Asleep, TaskContext, UnitOfWork
+from ..errors import ConfigurationError, LeaseLost, PayloadError, StepRefused
+from ..integration.base import Integration
+from ..model import Claim, duration
+from ..model.log_fields import fields_of
+from ..model.steps import LONGEST_NAME, MAX_STEPS, Step
+from ..payload.parameters import ReturnValue, dump_result, parsed_result, sanitize
+from ..store import NewStep, Store, Written
+from ..store.failure_log import sentence
+from .executor import call_step
+from .failpoints import Failpoint, OnFailpoint
+from .leases import Leases
+
+log = logging.getLogger("outboxq.worker")
+T = TypeVar("T")
+
+Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+"""A function, its positional arguments and its keyword arguments."""
+_LONGEST_SLEEP = timedelta(days=3650)
+_RETRY_AFTER = 0.5
+"""Seconds between two tries to store a result while the database does not answer."""
+
+
+@dataclass(eq=False, repr=False)
+class HandlerSteps:
+    """The steps of a task, as far as its present handler knows them."""
+
+    stored: dict[str, Step]
+    """The steps that were completed before this handler began."""
+    count: int
+    """The highest number of a step of the task."""
+    used: set[str] = field(default_factory=set)
+    """The names that this handler has used."""
+    running: str | None = None
+    """The step whose function runs now."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Steps:
+    """Runs the steps of all handlers of a worker. What it knows of one handler is in that handler's context."""
+
+    store: Store
+    """The application's: transactional steps write on its connections."""
+    own: Store
+    """The worker's: all else is written there, since the handler may have every connection of the application's."""
+    integration: Integration
+    leases: Leases
+    on_failpoint: OnFailpoint
+
+    def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
+        """Return the result of a step: the stored one, or else what its function returns now, once that is stored."""
+        known = self._begin(context, name)
+        result = _Result(call[0], what=f"{context.task_name}: step {name!r}")
+        found = known.stored.get(name)
+        if found is not None:
+            if found.due_at is not None:
+                raise StepRefused(f"{context.task_name}: {name!r} is the name of a sleep; give the step another name")
+            known.used.add(name)
+            return result.load(found.result)
+        self._ensure_may_write(context, known)
+        known.running = name
+        try:
+            self.on_failpoint(Failpoint.BEFORE_STEP)
+            how = self._in_transaction if transactional else self._plain
+            text = how(context, known, name, call, result)
+        finally:
+            known.running = None
+        known.used.add(name)
+        self.on_failpoint(Failpoint.STEP_WRITTEN)
+        return result.load(text)
+
+    def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
+        """Return if the sleep of this name is over. Otherwise begin it, if that was not done before, and raise Asleep."""
+        span = duration(delay, "ctx.sleep()")
+        known = self._begin(context, name)
+        if span < timedelta(0):
+            raise StepRefused(f"{context.task_name}: the sleep {name!r} must not be shorter than nothing")
+        found = known.stored.get(name)
+        if found is not None and found.due_at is None:
+            raise StepRefused(f"{context.task_name}: {name!r} is the name of a step; give the sleep another name")
+        if found is not None:
+            until = found.due_at
+        else:
+            self._ensure_may_write(context, known)
+            self.on_failpoint(Failpoint.BEFORE_STEP)
+            new = NewStep(name=name, number=known.count + 1, delay=min(span, _LONGEST_SLEEP))
+            until = self._write(context, known, new).due_at
+            self.on_failpoint(Failpoint.STEP_WRITTEN)
+        if until is not None and until > self._until_answered(context, self.own.now):
+            raise Asleep(name, until)
+        known.used.add(name)
+
+    def _begin(self, context: TaskContext, name: str) -> HandlerSteps:
+        """Return what is known of the handler's steps, once it may have one of this name. Raises StepRefused."""
+        task = context.task_name
+        _check_name(task, name)
+        if threading.get_ident() != context.thread:
+            raise StepRefused(
+                f"{task}: step {name!r} was called in another thread than the handler's; call the steps one after the other "
+                "in the handler, and start threads inside a step's function"
+            )
+        known: HandlerSteps | None = context.steps
+        if known is not None and known.running is not None:
+            raise StepRefused(
+                f"{task}: step {name!r} is inside step {known.running!r}, whose one result stands for all of it; make two "
+                "steps that follow each other"
+            )
+        if context.is_transactional:
+            raise StepRefused(
+                f"{task} is declared transactional=True, so all that it writes is one commit and no step can outlive it; "
+                "declare it without, and call ctx.step(…, transactional=True)"
+            )
+        if known is None:
+            known = context.steps = self._known(context)
+        if name in known.used:
+            raise StepRefused(
+                f"{task}: the step name {name!r} is used twice in one run, so the second would get the result of the first; "
+                'in a loop, make the name of what differs: ctx.step(f"ship:{line.id}", …)'
+            )
+        return known
+
+    def _known(self, context: TaskContext) -> HandlerSteps:
+        """Read the steps that the task has completed. The first claim of a task finds none, so it does not ask."""
+        claim = context.claim
+        if claim.lease_token > 1:
+            steps = self._until_answered(context, lambda: self._load(claim))
+        else:
+            self._until_answered(context, self._ensure_usable)
+            steps = []
+        return HandlerSteps(
+            stored={step.name: step for step in steps}, count=max((step.number for step in steps), default=0)
+        )
+
+    def _ensure_usable(self) -> None:
+        self.own.steps.ensure_usable()
+
+    def _load(self, claim: Claim) -> list[Step]:
+        return self.own.steps.of_claim(claim)
+
+    def _complete(self, claim: Claim, step: NewStep, using: object = None) -> Written | None:
+        store = self.own if using is None else self.store
+        return store.steps.complete(claim, step, using=using)
+
+    def _unit_of_work(self) -> AbstractContextManager[UnitOfWork]:
+        return self.integration.unit_of_work(self.store)
+
+    def _ensure_may_write(self, context: TaskContext, known: HandlerSteps) -> None:
+        """Raise StepRefused or LeaseLost where the result of a further step could not be stored."""
+        if known.count >= MAX_STEPS:
+            raise StepRefused(
+                f"{context.task_name} has completed {MAX_STEPS:,} steps, which is the limit; do several things in one step, or "
+                "enqueue the rest as a task of its own"
+            )
+        if context.was_lost:
+            raise self._lost(context)
+
+    def _plain(self, context: TaskContext, known: HandlerSteps, name: str, call: Call, result: _Result) -> str | None:
+        """Call the function, then store its result in a transaction of its own."""
+        began = time.monotonic()
+        text = result.dump(call_step(call, context))
+        new = NewStep(name=name, number=known.count + 1, result=text, milliseconds=_milliseconds(began))
+        self.on_failpoint(Failpoint.AFTER_STEP)
+        try:
+            found = self._write(context, known, new)
+        except Exception as error:
+            error.add_note(
+                f"the function of step {name!r} had returned, and its result is not stored: it is called again"
+            )
+            raise
+        return found.result if isinstance(found, Step) else text
+
+    def _in_transaction(
+        self, context: TaskContext, known: HandlerSteps, name: str, call: Call, result: _Result
+    ) -> str | None:
+        """Call the function inside a transaction that also commits its result."""
+        claim, is_committing, holds = context.claim, False, self.store.dialect.one_writer
+        before = context.deadline
+        try:
+            with self._unit_of_work() as unit:
+                if holds:
+                    self._hold_lease(context, unit)
+                self.on_failpoint(Failpoint.TRANSACTION_BEGUN)
+                context.unit = unit
+                began = time.monotonic()
+                try:
+                    text = result.dump(call_step(call, context))
+                    unit.flush()
+                finally:
+                    context.unit = None
+                new = NewStep(name=name, number=known.count + 1, result=text, milliseconds=_milliseconds(began))
+                self.on_failpoint(Failpoint.AFTER_STEP)
+                if holds:
+                    sent = time.monotonic()
+                    if self._extend(claim, unit):
+                        before = sent + claim.lease_seconds
+                if self._complete(claim, new, unit.target) is None:
+                    raise _NotWritten
+                is_committing = True
+                self.on_failpoint(Failpoint.BEFORE_COMMIT)
+            self.on_failpoint(Failpoint.AFTER_COMMIT)
+        except _NotWritten:
+            return self._after_all(context, known, name).result
+        except Exception:
+            # An answer to the COMMIT that did not come: the row says whether it happened.
+            if not is_committing or not self._until_answered(context, lambda: self._is_written(claim, name)):
+                raise
+        finally:
+            if holds:
+                context.deadline = before
+        known.count += 1
+        return text
+
+    def _is_written(self, claim: Claim, name: str) -> bool:
+        return self.own.steps.is_written(claim, name)
+
+    def _extend(self, claim: Claim, unit: UnitOfWork) -> bool:
+        """Extend the lease in the step's own transaction, during which no heartbeat can be written."""
+        return bool(self.store.heartbeat([claim], using=unit.target))
+
+    def _hold_lease(self, context: TaskContext, unit: UnitOfWork) -> None:
+        """Keep the lease until the transaction ends: it has the only lock there is. Raises LeaseLost if another worker has it."""
+        if context.lost and not self._extend(context.claim, unit):
+            raise self._lost(context)
+        context.deadline = math.inf
+
+    def _write(self, context: TaskContext, known: HandlerSteps, new: NewStep) -> Written | Step:
+        """Store a step of a claim that still holds; returns the stored one if it is there already. Raises LeaseLost."""
+        written = self._until_answered(context, lambda: self._complete(context.claim, new))
+        if written is None:
+            return self._after_all(context, known, new.name)
+        known.count += 1
+        return written
+
+    def _after_all(self, context: TaskContext, known: HandlerSteps, name: str) -> Step:
+        """Return the step that stood in the way of a write, if the claim still holds. Raises LeaseLost if it does not.
+
+        A COMMIT of this handler, whose answer did not come, may have happened later.
+        """
+        claim = context.claim
+        if self._until_answered(context, lambda: self.own.heartbeat([claim])):
+            steps = self._until_answered(context, lambda: self._load(claim))
+            known.count = max((step.number for step in steps), default=0)
+            for step in steps:
+                if step.name == name:
+                    return step
+        raise self._lost(context)
+
+    def _lost(self, context: TaskContext) -> LeaseLost:
+        self.leases.mark_lost(context.claim)
+        return LeaseLost(f"{context.claim}: its lease was lost, so no further step of it is stored here")
+
+    def _until_answered(self, context: TaskContext, ask: Callable[[], T]) -> T:
+        """Return what the database answers; while it is away, wait for it as long as the claim and the worker last."""
+        has_warned = False
+        while True:
+            try:
+                return ask()
+            except Exception as error:
+                passes = self.own.may_pass(error) or self.own.cannot_write_now(error)
+                if not passes or context.was_lost or self.own.gone.is_set():
+                    raise
+                if not has_warned:
+                    has_warned = True
+                    text = "%s: a step waits for the database: %s"
+                    log.warning(text, context.claim, sentence(error), extra=fields_of(context.claim))
+                self.own.gone.wait(_RETRY_AFTER)
+
+
+class _NotWritten(Exception):
+    """Rolls the transaction of a step back that was not stored."""
+
+
+class _Result:
+    """The result of a step's function, as JSON and back."""
+
+    def __init__(self, function: Callable[..., Any], *, what: str) -> None:
+        """Raises StepRefused for an async function, and for a return annotation that results cannot be read by."""
+        self._what = what
+        if not callable(function):
+            raise StepRefused(f"{what}: a step takes a function and its arguments, not {type(function).__name__}")
+        plain = _plain_function(function)
+        if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
+            raise StepRefused(
+                f"{what}: async functions cannot be steps: pass a plain one, with asyncio.run() inside it"
+            )
+        if inspect.isgeneratorfunction(plain):
+            raise StepRefused(f"{what}: a generator function does nothing when it is called: return a list")
+        self._returned = None if plain is None else ReturnValue(plain, name=what)
+        if self._returned is not None:
+            try:
+                self._returned.check()
+            except ConfigurationError as error:
+                raise StepRefused(str(error).partition("; the result as it is stored")[0]) from None
+
+    def dump(self, value: object) -> str | None:
+        """Return the value as JSON that the annotation reads. Raises StepRefused."""
+        if inspect.iscoroutine(value):
+            value.close()
+            raise StepRefused(
+                f"{self._what}: its function returned a coroutine: pass one that awaits it by asyncio.run()"
+            )
+        try:
+            text = dump_result(value, name=self._what)
+            self.load(text)
+        except PayloadError as error:
+            raise StepRefused(str(error)) from None
+        return text
+
+    def load(self, text: str | None) -> Any:
+        """Return the value, read by the return annotation. Raises PayloadError for one that does not fit it."""
+        return parsed_result(text, name=self._what) if self._returned is None else self._returned.load(text)
+
+
+def _plain_function(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return the function that has the annotations; None: there is no signature to look at."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not hasattr(inspect.unwrap(function), "__globals__"):
+        function = getattr(type(function), "__call__", function)  # noqa: B004 - an object that can be called
+    try:
+        inspect.signature(function)
+    except (ValueError, TypeError):
+        return None
+    return function if hasattr(inspect.unwrap(function), "__globals__") else None
+
+
+def _check_name(task: str, name: object) -> None:
+    """Raise StepRefused for what is no name that both databases store as it is."""
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
+        raise StepRefused(f"{task}: the name of a step is a text of 1 to {LONGEST_NAME} characters, not {name!r:.100}")
+    if sanitize(name) != name:
+        raise StepRefused(
+            f"{task}: the step name {name!r} has a character that cannot be stored: NUL or a lone surrogate"
+        )
+
+
+def _milliseconds(began: float) -> int:
+    return round((time.monotonic() - began) * 1000)

@@ -1,0 +1,194 @@
+"""Timeouts that do not depend on the handler: TaskTimeout raised in its thread, and the end of an attempt that goes on all the same.
+
+An exception for another thread is put into a slot of that thread, and raised there at some later line. The thread may have ended
+the handler by then, and may run another one. So the end of a handler is a step of its own (`TimeLimit.call`): from its first
+store on, nothing more is sent; what was on its way is awaited; then the slot is emptied. The step takes no lock, since the
+exception may come in the midst of it, and a lock would then stay locked.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from ..model import TaskTimeout
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_AGAIN_EVERY = 1.0
+"""Seconds between two exceptions for a handler that goes on."""
+_NOT_YET = 0.01
+"""Seconds until a handler is looked at again that is about to begin."""
+
+RaiseIn = Callable[[int, type[BaseException] | None], None]
+"""A function that has a thread raise an exception of this class at its next line of Python; None: takes back what it has not raised."""
+
+
+def raise_in_thread(thread: int, kind: type[BaseException] | None) -> None:
+    """Have the thread of this ident raise such an exception. It does so once it runs Python again: a call into C ends first."""
+    import ctypes  # no worker pays for it without such a task
+
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), ctypes.py_object() if kind is None else ctypes.py_object(kind)
+    )
+
+
+@dataclass(eq=False, repr=False)
+class TimeLimit:
+    """The timeout of one attempt, and what happens then."""
+
+    seconds: float
+    """The seconds after which TaskTimeout is raised in the handler."""
+    grace: float
+    """The seconds from then on after which the attempt is ended without its handler; infinity: never."""
+    on_kill: Callable[[], object]
+    """Called in another thread when the attempt was ended so."""
+    timeouts: Timeouts
+
+    def __post_init__(self) -> None:
+        self._thread = 0
+        self.due = math.inf
+        """When TaskTimeout is raised next (`time.monotonic()`)."""
+        self._kill_at = math.inf
+        self._may_raise = False
+        self._is_raising = False
+        self._has_ended = False
+        self._ended_by: dict[str, str] = {}
+        """The one that ended the attempt: the first to write it. `setdefault` may be repeated, and gives the same answer."""
+
+    @property
+    def was_killed(self) -> bool:
+        """True if the attempt was ended without its handler: whatever that returns or raises later is discarded."""
+        return self._ended_by.get("by") == "worker"
+
+    @property
+    def thread(self) -> int:
+        """The ident of the handler's thread; 0 until it has begun."""
+        return self._thread
+
+    def overrun(self) -> TaskTimeout:
+        """Return the error of an attempt that was ended without its handler. Its traceback shows where that is now."""
+        error = TaskTimeout(
+            f"the handler ran for longer than its timeout of {self.seconds:g} s, did not end within the grace of {self.grace:g} s "
+            "either, and was ended with its process"
+        )
+        frame, trace = sys._current_frames().get(self._thread), None  # noqa: SLF001 - a function for debuggers
+        while frame is not None and frame.f_code is not TimeLimit.call.__code__:
+            trace = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno)
+            frame = frame.f_back
+        return error.with_traceback(trace)
+
+    def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function. TaskTimeout may be raised in it, and nowhere else: not after this call has ended."""
+        self._thread = threading.get_ident()
+        self.due = time.monotonic() + self.seconds
+        self._kill_at = self.due + self.grace
+        self.timeouts.watch(self)
+        try:
+            try:
+                self._may_raise = True
+                result = function(*args, **kwargs)
+            finally:
+                # Two exceptions can still come: one in the slot, and one whose sender has looked before this store.
+                self._may_raise = False
+                try:
+                    self._settle()
+                except TaskTimeout:
+                    try:
+                        self._settle()
+                    except TaskTimeout:
+                        self._settle()
+        except TaskTimeout as error:
+            error.args = (f"the handler ran for longer than its timeout of {self.seconds:g} s",)
+            raise
+        finally:
+            self._has_ended = True
+            self.timeouts.forget(self)
+        return result
+
+    def _settle(self) -> None:
+        """Wait for an exception that is being sent, and take it back. It may be raised at any line of this, which is then repeated."""
+        while self._is_raising:
+            pass  # it takes microseconds, and anything that waits could be interrupted while it has a lock
+        self.timeouts.raise_in(self._thread, None)
+        self._ended_by.setdefault("by", "handler")
+
+    def act(self) -> float:
+        """Do what is due. Returns when there is something to do again (`time.monotonic()`). Called by one thread only."""
+        now = time.monotonic()
+        if self._has_ended or now < min(self.due, self._kill_at):
+            return min(self.due, self._kill_at)
+        if now >= self._kill_at and self._may_raise:
+            if self._ended_by.setdefault("by", "worker") == "worker":
+                self._kill_at = math.inf
+                self.timeouts.forget(self)
+                self.on_kill()
+            return math.inf
+        self._is_raising = True
+        try:
+            if not self._may_raise:
+                return now + _NOT_YET
+            self.timeouts.raise_in(self._thread, TaskTimeout)
+        finally:
+            self._is_raising = False
+        self.due = now + _AGAIN_EVERY
+        return min(self.due, self._kill_at)
+
+
+class Timeouts:
+    """Watches the time limits of the attempts that run in this process. Its thread starts with the first of them."""
+
+    def __init__(
+        self, on_thread_failure: Callable[[BaseException], object], *, raise_in: RaiseIn = raise_in_thread
+    ) -> None:
+        """Prepare it; `on_thread_failure` is called with an error that ends the thread."""
+        self.raise_in = raise_in
+        self._on_thread_failure = on_thread_failure
+        self._limits: dict[TimeLimit, None] = {}
+        self._next = -math.inf
+        """When the thread looks again (`time.monotonic()`); minus infinity: it looks now."""
+        self._wake = threading.Event()
+        self._starting = threading.Lock()
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+
+    def watch(self, limit: TimeLimit) -> None:
+        """Enforce the limit from now on."""
+        self._limits[limit] = None
+        if self._thread is None:
+            self._start()
+        if limit.due < self._next:
+            self._wake.set()
+
+    def forget(self, limit: TimeLimit) -> None:
+        """Stop enforcing the limit. May be repeated."""
+        self._limits.pop(limit, None)
+
+    def stop(self) -> None:
+        """End the thread. No limit is enforced any more."""
+        self._is_stopped = True
+        self._wake.set()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="outboxq-timeouts", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopped:
+                self._wake.clear()
+                self._next = -math.inf  # a limit that comes during the look wakes this thread
+                self._next = due = min((limit.act() for limit in list(self._limits)), default=math.inf)
+                self._wake.wait(None if due == math.inf else max(0.0, due - time.monotonic()))
+        except BaseException as error:
+            self._on_thread_failure(error)
+            raise

@@ -1,0 +1,133 @@
+"""Members of batches that end at the same moment, in sessions of their own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+from sqlalchemy import Engine
+
+from outboxq.model import Claim, Outcome
+from outboxq.model.batches import OnFailed
+from outboxq.model.records import EventType
+from tests.conftest import Database
+from tests.contract.helpers import at_once, transaction
+from tests.contract.test_batches import follows, made, new_task, state
+
+_ROUNDS = 8
+
+
+def completed(claim: Claim) -> Outcome:
+    return Outcome(claim=claim, event_type=EventType.COMPLETED)
+
+
+def test_ends_at_the_same_moment_enqueue_what_follows_once(database: Database) -> None:
+    stores = [database.own_store() for _ in range(4)]
+    for _ in range(_ROUNDS):
+        then = new_task("tests.later")
+        batch = made(database, 4, then=(then,))
+        claims = database.claim(4)
+
+        def end(which: int, claims: list[Claim] = claims) -> object:
+            return stores[which].finish([completed(claims[which])])
+
+        assert at_once(*(partial(end, which) for which in range(4))) == [frozenset()] * 4
+        assert state(database, batch) == (4, 4, 0, 0, True)
+        (claim,) = database.claim()
+        assert claim.id == then.id
+        database.frozen.complete(claim)
+
+
+def test_the_other_end_waits_for_an_open_one(database: Database) -> None:
+    """The count is that of committed ends: one that is rolled back leaves the batch open, however the others ended."""
+    batch = made(database, 2)
+    first, second = database.claim(2)
+    with transaction(database) as connection:
+        database.frozen.complete(first, using=connection)
+        if database.name == "postgresql":  # SQLite has one writer
+            database.frozen.complete(second)
+            assert state(database, batch) == (2, 1, 0, 0, False)
+            assert not follows(database, batch)
+        connection.rollback()
+    if database.name == "sqlite":
+        database.frozen.complete(second)
+    assert state(database, batch) == (2, 1, 0, 0, False)
+    database.frozen.complete(first)
+    assert state(database, batch) == (2, 2, 0, 0, True)
+    assert follows(database, batch)
+
+
+def test_ends_of_two_batches_in_any_order_never_wait_for_each_other(database: Database) -> None:
+    """Each transaction ends a task of either batch, one after the other in its own order. A deadlock would be an error here."""
+    hosts = [database.host_engine() for _ in range(2)]
+    for _ in range(_ROUNDS):
+        batches = [made(database, 2, then=()) for _ in range(2)]
+        claims = database.claim(4)
+        one, other = ([claim for claim in claims if claim.pipeline_execution_id == batch.id] for batch in batches)
+
+        def end(host: Engine, *claims: Claim) -> None:
+            with host.connect() as connection, connection.begin():
+                for claim in claims:
+                    database.frozen.complete(claim, using=connection)
+
+        calls: list[Callable[[], None]] = [
+            partial(end, hosts[0], one[0], other[0]),
+            partial(end, hosts[1], other[1], one[1]),
+        ]
+        assert at_once(*calls) == [None, None]
+        assert [state(database, batch) for batch in batches] == [(2, 2, 0, 0, True)] * 2
+
+
+def test_a_redrive_and_the_last_end_at_the_same_moment(database: Database) -> None:
+    """Whichever commits first: either the redriven task is awaited, or the batch has completed and stays so."""
+    own = database.own_store()
+    for _ in range(_ROUNDS):
+        then = new_task("tests.later")
+        batch = made(database, 2, then=(then,))
+        first, second = database.claim(2)
+        database.frozen.fail(first, "it broke")
+        assert at_once(partial(database.frozen.redrive, first.id), partial(own.finish, [completed(second)]))[0] is None
+        while claims := database.claim():
+            database.frozen.complete(claims[0])
+        size, done, failed, _, is_over = state(database, batch)
+        assert (size, done + failed, is_over) == (2, 2, True)
+        assert len(database.rows(f"SELECT id FROM task_executions WHERE task_name = '{then.task_name}'")) == 1
+        database.run("DELETE FROM task_executions WHERE status = 'Completed'")
+        database.run("DELETE FROM execution_events")
+
+
+def test_a_task_is_added_while_the_last_one_ends(database: Database) -> None:
+    """The batch either takes the task and waits for it, or has completed and refuses it."""
+    own = database.own_store()
+    for _ in range(_ROUNDS):
+        batch = made(database, 1, then=())
+        (claim,) = database.claim()
+        added, ended = at_once(
+            partial(database.add, pipeline_execution_id=batch.id), partial(own.finish, [completed(claim)])
+        )
+        assert ended == frozenset()
+        if isinstance(added, Exception):
+            assert "batch" in str(added)
+            assert state(database, batch) == (1, 1, 0, 0, True)
+        else:
+            assert state(database, batch) == (2, 1, 0, 0, False)
+            (claim,) = database.claim()
+            database.frozen.complete(claim)
+            assert state(database, batch) == (2, 2, 0, 0, True)
+
+
+def test_many_batches_end_in_many_sessions(database: Database) -> None:
+    """Each statement ends tasks of several batches, in an order that differs from session to session."""
+    stores = [database.own_store() for _ in range(4)]
+    batches = [made(database, 12, then=(), on_failed=OnFailed.WAIT) for _ in range(5)]
+    claims = database.claim(60)
+    random.Random(19).shuffle(claims)
+
+    def end(which: int) -> None:
+        mine = claims[which::4]
+        for start in range(0, len(mine), 5):
+            assert not stores[which].finish([completed(claim) for claim in mine[start : start + 5]])
+
+    assert at_once(*(partial(end, which) for which in range(4))) == [None] * 4
+    assert [state(database, batch) for batch in batches] == [(12, 12, 0, 0, True)] * 5

@@ -1,0 +1,289 @@
+"""Batches and chains as an application uses them, run by a worker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from outboxq import (
+    BatchClosed,
+    InvalidArgument,
+    InvalidCall,
+    InvalidTarget,
+    Outbox,
+    PayloadError,
+    RetryPolicy,
+    SchemaOutOfDate,
+    TaskContext,
+    TaskStatus,
+    migrations,
+)
+from outboxq.task.batches import OpenBatch
+from tests.conftest import Database
+from tests.waiting import until
+
+ONCE = RetryPolicy.never()
+
+
+@pytest.fixture
+def outbox(database: Database) -> Outbox:
+    return Outbox(database.host)
+
+
+@pytest.fixture
+def run(outbox: Outbox) -> Callable[[], None]:
+    """Run all that is due, and what follows it."""
+    return lambda: outbox.worker(notifications=False, concurrency=2).run(burst=True)
+
+
+def test_what_follows_reads_the_results_by_their_annotation(outbox: Outbox, run: Callable[[], None]) -> None:
+    seen: dict[str, Any] = {}
+
+    @outbox.task(name="wait", retry=ONCE)
+    def wait(seconds: int) -> timedelta:
+        if seconds == 3:
+            raise ValueError("three")
+        return timedelta(seconds=seconds)
+
+    @outbox.task(name="report")
+    def report(ctx: TaskContext, number: int) -> None:
+        batch = ctx.batch
+        seen.update(number=number, sum=sum((one.value for one in batch.results()), timedelta(0)), name=batch.name)
+        seen.update(size=batch.size, completed=batch.completed, failed=batch.failed, cancelled=batch.cancelled)
+        seen["failures"] = [(one.task_name, one.status, one.error) for one in batch.failures()]
+        seen["priority"] = ctx.claim.priority
+
+    with Session(outbox.store.bound_engine) as session, session.begin():
+        follow = report.using(priority=5).call(number=42)
+        with outbox.batch(using=session, then=follow, name="import") as batch:
+            handles = wait.using(batch).enqueue_many([(n,) for n in range(1, 6)])
+            wait.using(batch, delay=0).enqueue(10)
+    assert {outbox.store.get(handle.id).pipeline_execution_id for handle in handles} == {batch.id}
+    run()
+    assert seen == {
+        "number": 42,
+        "sum": timedelta(seconds=1 + 2 + 4 + 5 + 10),
+        "name": "import",
+        "size": 6,
+        "completed": 5,
+        "failed": 1,
+        "cancelled": 0,
+        "failures": [("wait", TaskStatus.FAILED, "ValueError: three")],
+        "priority": 5,
+    }
+    assert batch.then_id is not None
+    assert outbox.store.get(batch.then_id).status is TaskStatus.COMPLETED
+
+
+def test_a_chain_passes_on_what_each_task_returned(outbox: Outbox, run: Callable[[], None]) -> None:
+    seen = []
+
+    @outbox.task(name="fetch")
+    def fetch(number: int) -> timedelta:
+        return timedelta(seconds=number)
+
+    @outbox.task(name="double")
+    def double(ctx: TaskContext) -> timedelta:
+        seen.append(ctx.previous)
+        return 2 * ctx.previous  # type: ignore[no-any-return]
+
+    @outbox.task(name="keep", transactional=True)
+    def keep(ctx: TaskContext, place: str) -> None:
+        seen.append((ctx.previous, place))
+
+    chain = outbox.chain(fetch.call(4), double.call(), double.call(), keep.call(place="shelf"), name="books")
+    with Session(outbox.store.bound_engine) as session, session.begin():
+        handle = chain.using(session).enqueue()
+    again = chain.using(outbox).enqueue()
+    assert handle.id != again.id
+    assert not set(handle.task_ids) & set(again.task_ids)
+    run()
+    four, eight, sixteen = (timedelta(seconds=n) for n in (4, 8, 16))
+    assert sorted(map(str, seen)) == sorted(map(str, [four, eight, (sixteen, "shelf")] * 2))
+    assert [outbox.store.get(one).task_name for one in handle.task_ids] == ["fetch", "double", "double", "keep"]
+
+
+def test_previous_is_refused_where_there_is_none(outbox: Outbox, run: Callable[[], None]) -> None:
+    errors = []
+
+    @outbox.task(name="look", retry=ONCE)
+    def look(ctx: TaskContext) -> None:
+        try:
+            _ = ctx.previous
+        except InvalidCall as error:
+            errors.append(str(error))
+
+    look.using(outbox).enqueue()
+    outbox.chain(look.call()).using(outbox).enqueue()
+    with outbox.batch(using=outbox) as batch:
+        look.using(batch).enqueue()
+    run()
+    assert sorted(error.partition(") ")[2] for error in errors) == [
+        "has none before it: it is in a batch, not a chain",
+        "has none before it: it is the first of its chain",
+        "is in no batch and no chain",
+    ]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_task_adds_tasks_to_its_batch(outbox: Outbox, run: Callable[[], None], transactional: bool) -> None:
+    sizes = []
+
+    @outbox.task(name="leaf")
+    def leaf() -> None: ...
+
+    @outbox.task(name="tree", transactional=transactional)
+    def tree(ctx: TaskContext) -> None:
+        assert ctx.batch_id is not None
+        for _ in range(3):
+            leaf.using(ctx.batch).enqueue()
+
+    @outbox.task(name="count")
+    def count(ctx: TaskContext) -> None:
+        sizes.append((ctx.batch.size, ctx.batch.completed))
+
+    with outbox.batch(using=outbox, then=count.call()) as batch:
+        tree.using(batch).enqueue_many([(), ()])
+    run()
+    assert sizes == [(8, 8)]
+
+
+def test_a_failure_has_the_others_cancelled_by_policy(outbox: Outbox) -> None:
+    began, seen = [], []
+
+    @outbox.task(name="leaf", retry=ONCE)
+    def leaf(number: int) -> None:
+        began.append(number)
+        if number == 0:
+            raise ValueError("zero")
+
+    @outbox.task(name="report")
+    def report(ctx: TaskContext) -> None:
+        seen.append((ctx.batch.failed, ctx.batch.cancelled))
+
+    with outbox.batch(using=outbox, then=report.call(), on_failed="cancel") as batch:
+        leaf.using(batch).enqueue(0)
+        leaf.using(batch, delay=timedelta(hours=1)).enqueue_many([(n,) for n in range(1, 5)])
+    worker = outbox.worker(notifications=False)
+    worker.start()
+    try:
+        until(lambda: seen)
+    finally:
+        worker.stop()
+    assert seen == [(1, 4)]
+    assert began == [0]
+
+
+def test_a_pruned_batch_is_gone_with_its_tasks(outbox: Outbox, run: Callable[[], None]) -> None:
+    @outbox.task(name="leaf", retry=ONCE)
+    def leaf() -> None:
+        raise ValueError("dead letters stay")
+
+    ids = []
+    for on_failed in ("continue", "wait"):
+        with outbox.batch(using=outbox, on_failed=on_failed) as batch:
+            leaf.using(batch).enqueue()
+        ids.append(batch.id)
+    with outbox.batch(using=outbox) as batch:
+        pass
+    run()
+    assert outbox.store.prune(timedelta(0)) == 0
+    assert [one.id for one in outbox.store.batches.list()] == ids[::-1], "the empty one is gone"
+    assert outbox.store.dead_letters.discard_all() == 2
+    assert outbox.store.prune(timedelta(0)) == 2
+    assert outbox.store.batches.list() == []
+
+
+def test_a_block_that_fails_leaves_nothing_in_its_own_transaction(outbox: Outbox, database: Database) -> None:
+    @outbox.task(name="leaf")
+    def leaf() -> None: ...
+
+    with pytest.raises(ZeroDivisionError), outbox.batch(using=outbox) as batch:
+        leaf.using(batch).enqueue()
+        _ = 1 // 0
+    assert database.counts() == (0, 0, 0)
+    assert outbox.store.batches.list() == []
+
+
+def test_a_closed_batch_is_refused_with_a_sentence(outbox: Outbox, database: Database) -> None:
+    @outbox.task(name="leaf")
+    def leaf() -> None: ...
+
+    with outbox.batch(using=outbox, then=leaf.call()) as batch:
+        pass
+    assert isinstance(batch, OpenBatch)
+    with pytest.raises(InvalidTarget, match="its `with` block has ended"):
+        leaf.using(batch)
+    other = Outbox(database.host)
+    with other.batch(using=other) as strange, pytest.raises(InvalidTarget, match="different outboxes"):
+        leaf.using(strange)
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "words"),
+    [
+        (lambda outbox, _: outbox.chain(), InvalidArgument, "at least one call"),
+        (lambda outbox, leaf: outbox.chain(leaf.call(1), on_failed="continue"), InvalidArgument, "'wait' or 'cancel'"),
+        (lambda outbox, leaf: outbox.chain(leaf), InvalidCall, "not Task; write task.call"),
+        (lambda _, leaf: leaf.call(), InvalidCall, "missing a required argument"),
+        (lambda _, leaf: leaf.call("one"), PayloadError, "argument number"),
+        (lambda _, leaf: leaf.using(outbox).call(1), InvalidCall, "without a transaction"),
+        (lambda _, leaf: leaf.using(idempotency_key="k").call(1), InvalidCall, "no idempotency_key"),
+        (lambda outbox, _: outbox.batch(using=outbox, on_failed="stop").__enter__(), InvalidArgument, "'continue'"),
+        (lambda outbox, leaf: outbox.batch(then=leaf.call(1)).__enter__(), InvalidTarget, "using=session"),
+    ],
+    ids=["none", "policy", "task", "arguments", "type", "transaction", "key", "on_failed", "no-target"],
+)
+def test_mistakes_are_refused_at_once(
+    outbox: Outbox, database: Database, made: Callable[..., object], error: type[Exception], words: str
+) -> None:
+    @outbox.task(name="leaf")
+    def leaf(number: int) -> None: ...
+
+    with pytest.raises(error, match=words):
+        made(outbox, leaf)
+    assert database.counts() == (0, 0, 0)
+
+
+def test_an_older_schema_refuses_before_anything_is_written(outbox: Outbox, database: Database) -> None:
+    @outbox.task(name="leaf")
+    def leaf() -> None: ...
+
+    migrations.downgrade(database.url, "0001")
+    database.corrupted = True
+    with (
+        pytest.raises(SchemaOutOfDate, match=re.escape("revision 0007") + ".*outboxq upgrade"),
+        outbox.batch(using=outbox, then=leaf.call()),
+    ):
+        raise AssertionError("it was made")
+    with pytest.raises(SchemaOutOfDate, match="outboxq upgrade"):
+        outbox.chain(leaf.call()).using(outbox).enqueue()
+    assert outbox.store.batches.list() == []
+    assert database.counts() == (0, 0, 0)
+    leaf.using(outbox).enqueue()
+    outbox.worker(notifications=False).run(burst=True)
+    assert outbox.store.batches.cancel_requested() == 0
+
+
+def test_a_batch_that_is_over_takes_no_task_of_a_late_handler(outbox: Outbox, run: Callable[[], None]) -> None:
+    errors = []
+
+    @outbox.task(name="late", retry=ONCE)
+    def late(ctx: TaskContext) -> None:
+        outbox.store.cancel(ctx.task_id, force=True)
+        try:
+            late.using(ctx.batch).enqueue()
+        except BatchClosed as error:
+            errors.append(str(error))
+
+    with outbox.batch(using=outbox) as batch:
+        late.using(batch).enqueue()
+    run()
+    assert errors == [
+        f"batch {batch.id} takes no more tasks: it has completed, is being cancelled, or is not in this database"
+    ]

@@ -1,0 +1,371 @@
+"""Batches and chains as the store has them: counted at every end, followed exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from outboxq.errors import BatchClosed, BatchNotFound, InvalidArgument
+from outboxq.model import EventType, NewTask, OnConflict, Outcome, TaskStatus
+from outboxq.model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch, new_batch_id
+from outboxq.model.uuid7 import uuid7
+from tests.conftest import Database
+from tests.contract.helpers import recovered, types
+
+
+def new_task(name: str = "tests.work", **fields: object) -> NewTask:
+    return NewTask(**{"id": uuid7(), "task_name": name, "args": "{}", **fields})  # type: ignore[arg-type]
+
+
+def made(
+    database: Database,
+    members: int = 1,
+    *,
+    on_failed: OnFailed = OnFailed.CONTINUE,
+    then: tuple[NewTask, ...] | None = None,
+    kind: BatchKind = BatchKind.BATCH,
+    **fields: object,
+) -> Batch:
+    """A batch of so many tasks, which is closed and followed by one task."""
+    follow = (new_task("tests.then"),) if then is None else then
+    batch = NewBatch(id=new_batch_id(), on_failed=on_failed, then=follow, kind=kind)
+    database.frozen.batches.create(batch)
+    for _ in range(members):
+        database.add(pipeline_execution_id=batch.id, **fields)
+    database.frozen.batches.close(batch.id)
+    return database.store.batches.get(batch.id)
+
+
+def state(database: Database, batch: Batch) -> tuple[int, int, int, int, bool]:
+    """Its size, its counts, and whether it has completed."""
+    now = database.store.batches.get(batch.id)
+    return now.size, now.completed, now.failed, now.cancelled, now.completed_at is not None
+
+
+def follows(database: Database, batch: Batch) -> bool:
+    """Whether the task that follows is there, Ready, once."""
+    found = database.rows("SELECT id FROM task_executions WHERE task_name = 'tests.then'")
+    assert len(found) <= 1
+    if found:
+        [then_id] = batch.then_ids
+        assert database.store.get(then_id).pipeline_execution_id == batch.id
+        assert types(database, then_id)[0] == EventType.CREATED
+    return bool(found)
+
+
+def complete(database: Database) -> None:
+    (claim,) = database.claim()
+    database.frozen.complete(claim)
+
+
+def test_the_last_end_enqueues_what_follows(database: Database) -> None:
+    batch = made(database, 3)
+    for done in range(3):
+        assert state(database, batch) == (3, done, 0, 0, False)
+        assert not follows(database, batch)
+        complete(database)
+    assert state(database, batch) == (3, 3, 0, 0, True)
+    assert follows(database, batch)
+    assert database.store.batches.get(batch.id).status is BatchStatus.COMPLETED
+    (claim,) = database.claim()
+    assert (claim.task_name, claim.pipeline_execution_id) == ("tests.then", batch.id)
+    database.frozen.complete(claim)
+    assert state(database, batch) == (3, 3, 0, 0, True)  # it is none of those that are counted
+
+
+def test_what_follows_has_its_options_and_its_event(database: Database) -> None:
+    then = new_task("tests.then", queue="reports", priority=7, max_attempts=4, partition_key="k", args='{"n": "ä\\n"}')
+    batch = made(database, then=(then,))
+    complete(database)
+    task = database.store.get(then.id)
+    assert (task.queue, task.priority, task.max_attempts, task.partition_key) == ("reports", 7, 4, "k")
+    assert (task.args, task.attempt, task.status) == ('{"n": "ä\\n"}', 1, TaskStatus.READY)
+    (created,) = database.store.history(then.id)
+    assert created.event_type is EventType.CREATED
+    assert created.event_data["position"] == task.position
+    assert follows(database, batch)
+
+
+def test_an_empty_batch_is_followed_at_once(database: Database) -> None:
+    batch = made(database, 0)
+    assert state(database, batch) == (0, 0, 0, 0, True)
+    assert follows(database, batch)
+
+
+def test_a_batch_needs_nothing_to_follow(database: Database) -> None:
+    batch = made(database, then=())
+    complete(database)
+    assert state(database, batch) == (1, 1, 0, 0, True)
+    assert database.store.batches.get(batch.id).status is BatchStatus.COMPLETED
+
+
+def failing(database: Database) -> UUID:
+    (claim,) = database.claim()
+    database.frozen.fail(claim, "it broke")
+    return claim.id
+
+
+def test_a_dead_letter_has_ended_where_the_batch_continues(database: Database) -> None:
+    batch = made(database, 2)
+    failing(database)
+    assert state(database, batch) == (2, 0, 1, 0, False)
+    complete(database)
+    assert state(database, batch) == (2, 1, 1, 0, True)
+    assert follows(database, batch)
+
+
+@pytest.mark.parametrize("cure", ["redrive", "discard"])
+def test_a_batch_waits_for_its_dead_letter(database: Database, cure: str) -> None:
+    batch = made(database, 1, on_failed=OnFailed.WAIT)
+    task_id = failing(database)
+    assert state(database, batch) == (1, 0, 1, 0, False)
+    assert database.store.batches.get(batch.id).pending == 1
+    getattr(database.frozen, cure)(task_id)
+    if cure == "redrive":
+        assert state(database, batch) == (1, 0, 0, 0, False)
+        complete(database)
+    assert state(database, batch)[2:] == (0, int(cure == "discard"), True)
+    assert follows(database, batch)
+
+
+def test_a_redriven_dead_letter_counts_again_before_the_batch_completes(database: Database) -> None:
+    batch = made(database, 2)
+    task_id = failing(database)
+    database.frozen.redrive(task_id)
+    complete(database)
+    assert state(database, batch) == (2, 1, 0, 0, False)
+    complete(database)
+    assert state(database, batch) == (2, 2, 0, 0, True)
+    assert follows(database, batch)
+
+
+def test_a_redrive_after_the_completion_reopens_nothing(database: Database) -> None:
+    batch = made(database, 1)
+    task_id = failing(database)
+    before = state(database, batch)
+    database.frozen.redrive(task_id)
+    assert state(database, batch) == before == (1, 0, 1, 0, True)
+    while claims := database.claim():
+        database.frozen.complete(claims[0])
+    assert state(database, batch) == before
+    assert follows(database, batch)
+
+
+@pytest.mark.parametrize("way", ["cancel", "force", "all", "expired", "abandoned", "own"])
+def test_every_other_way_to_end_is_counted(database: Database, way: str) -> None:
+    batch = made(database, expires_in=timedelta(seconds=5) if way == "expired" else None)
+    ends = (1, 0, 0, 1, True)
+    [task_id] = [task.id for task in database.store.tasks()]
+    if way == "cancel":
+        database.frozen.cancel(task_id)
+    elif way == "force":
+        database.claim()
+        database.frozen.cancel(task_id, force=True)
+    elif way == "all":
+        assert database.frozen.cancel_all(task="tests.work") == 1
+    elif way == "expired":
+        database.clock.advance(10)
+        database.claim()
+    elif way == "abandoned":
+        for _ in range(4):
+            (claim,) = database.claim()
+            recovered(database, claim)
+        ends = (1, 0, 1, 0, True)
+    else:
+        (claim,) = database.claim()
+        database.frozen.finish([Outcome(claim=claim, event_type=EventType.CANCELLED)])
+    assert state(database, batch) == ends
+    assert follows(database, batch)
+
+
+def test_retries_snoozes_and_recoveries_end_nothing(database: Database) -> None:
+    batch = made(database)
+    (claim,) = database.claim()
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="again")])
+    (claim,) = database.claim()
+    database.frozen.release(claim)
+    (claim,) = database.claim()
+    recovered(database, claim)
+    assert state(database, batch) == (1, 0, 0, 0, False)
+    complete(database)
+    assert state(database, batch) == (1, 1, 0, 0, True)
+
+
+def test_a_task_may_add_tasks_to_its_batch(database: Database) -> None:
+    batch = made(database)
+    (claim,) = database.claim()
+    database.add(pipeline_execution_id=batch.id)
+    database.frozen.complete(claim)
+    assert state(database, batch) == (2, 1, 0, 0, False)
+    complete(database)
+    assert state(database, batch) == (2, 2, 0, 0, True)
+
+
+def test_a_batch_that_has_completed_takes_no_more(database: Database) -> None:
+    batch = made(database)
+    complete(database)
+    before = database.counts()
+    with pytest.raises(BatchClosed, match="takes no more tasks"):
+        database.add(pipeline_execution_id=batch.id)
+    with pytest.raises(BatchClosed):
+        database.add(pipeline_execution_id=new_batch_id())
+    assert database.counts() == before
+    assert state(database, batch) == (1, 1, 0, 0, True)
+
+
+def test_a_key_that_is_taken_adds_nothing(database: Database) -> None:
+    database.add(idempotency_key="one")
+    batch = NewBatch(id=new_batch_id(), then=(new_task("tests.then"),))
+    store = database.frozen
+    store.batches.create(batch)
+    fields = {"pipeline_execution_id": batch.id}
+    tasks = [new_task(idempotency_key=key, **fields) for key in ("one", "two", "two")]
+    assert [handle.created for handle in store.enqueue_many(tasks)] == [False, True, False]
+    store.batches.close(batch.id)
+    assert store.batches.get(batch.id).size == 1
+    with pytest.raises(InvalidArgument, match="replace"):
+        store.enqueue(new_task(idempotency_key="one", on_conflict=OnConflict.REPLACE, **fields))
+
+
+def test_a_rollback_leaves_nothing_of_a_batch(database: Database) -> None:
+    batch = NewBatch(id=new_batch_id(), then=(new_task("tests.then"),))
+    with database.host.connect() as connection:
+        connection.begin()
+        database.store.batches.create(batch, using=connection)
+        database.store.enqueue(new_task(pipeline_execution_id=batch.id), using=connection)
+        database.store.batches.close(batch.id, using=connection)
+        connection.rollback()
+    with pytest.raises(BatchNotFound):
+        database.store.batches.get(batch.id)
+    assert database.counts() == (0, 0, 0)
+
+
+def test_a_rolled_back_end_is_not_counted(database: Database) -> None:
+    batch = made(database, 2)
+    first, second = database.claim(2)
+    with database.host.connect() as connection:
+        connection.begin()
+        database.frozen.complete(first, using=connection)
+        with connection.begin_nested() as savepoint:
+            database.frozen.complete(second, using=connection)
+            savepoint.rollback()
+        connection.commit()
+    assert state(database, batch) == (2, 1, 0, 0, False)
+    database.frozen.complete(second)
+    assert state(database, batch) == (2, 2, 0, 0, True)
+
+
+def test_a_chain_goes_from_task_to_task(database: Database) -> None:
+    links = (new_task("tests.b"), new_task("tests.c"))
+    batch = made(database, kind=BatchKind.CHAIN, on_failed=OnFailed.WAIT, then=links)
+    ran = []
+    while claims := database.claim():
+        ran.append(claims[0].task_name)
+        database.frozen.complete(claims[0])
+    assert ran == ["tests.work", "tests.b", "tests.c"]
+    now = database.store.batches.get(batch.id)
+    assert (now.size, now.completed, now.stage, now.status) == (2, 2, 2, BatchStatus.COMPLETED)
+
+
+@pytest.mark.parametrize("on_failed", [OnFailed.WAIT, OnFailed.CANCEL])
+def test_a_failed_link_ends_the_chain_by_its_policy(database: Database, on_failed: OnFailed) -> None:
+    links = (new_task("tests.b"), new_task("tests.then"))
+    batch = made(database, kind=BatchKind.CHAIN, on_failed=on_failed, then=links)
+    complete(database)
+    task_id = failing(database)
+    assert not database.claim()
+    database.frozen.redrive(task_id)
+    complete(database)
+    goes_on = on_failed is OnFailed.WAIT
+    assert bool(database.claim()) is goes_on
+    status = database.store.batches.get(batch.id).status
+    assert status is (BatchStatus.COMPLETED if goes_on else BatchStatus.CANCELLED)
+
+
+def test_a_cancelled_link_ends_the_chain(database: Database) -> None:
+    batch = made(database, kind=BatchKind.CHAIN, on_failed=OnFailed.WAIT)
+    assert database.frozen.cancel_all() == 1
+    assert not follows(database, batch)
+    assert database.store.batches.get(batch.id).status is BatchStatus.CANCELLED
+
+
+def test_a_failure_cancels_the_others_by_policy(database: Database) -> None:
+    batch = made(database, 3, on_failed=OnFailed.CANCEL)
+    failing(database)
+    (running,) = database.claim()
+    assert database.store.batches.get(batch.id).status is BatchStatus.CANCELLING
+    with pytest.raises(BatchClosed):
+        database.add(pipeline_execution_id=batch.id)
+    assert database.frozen.batches.cancel_requested() == 2
+    assert state(database, batch) == (3, 0, 1, 1, False)
+    database.frozen.finish([Outcome(claim=running, event_type=EventType.CANCELLED)])
+    assert state(database, batch) == (3, 0, 1, 2, True)
+    assert follows(database, batch)
+    assert database.frozen.batches.cancel_requested() == 0
+
+
+def test_a_batch_that_a_person_cancels_is_not_followed(database: Database) -> None:
+    batch = made(database, 2)
+    (running,) = database.claim()
+    assert database.frozen.batches.cancel(batch.id, reason="not wanted") == 2
+    assert state(database, batch) == (2, 0, 0, 1, False)
+    database.frozen.finish([Outcome(claim=running, event_type=EventType.CANCELLED)])
+    assert state(database, batch) == (2, 0, 0, 2, True)
+    assert not follows(database, batch)
+    assert database.store.batches.get(batch.id).status is BatchStatus.CANCELLED
+    assert database.frozen.batches.cancel(batch.id) == 0
+    with pytest.raises(BatchNotFound):
+        database.frozen.batches.cancel(new_batch_id())
+
+
+def test_the_log_has_the_begin_and_the_end(database: Database) -> None:
+    batch = made(database)
+    complete(database)
+    rows = database.rows(
+        "SELECT event_type FROM execution_events WHERE task_execution_id IS NULL ORDER BY sequence_num"
+    )
+    assert [row[0] for row in rows] == ["batch_created", "batch_completed"]
+    assert batch.pending == 1
+
+
+def test_ids_of_batches_are_told_apart() -> None:
+    ids = [new_batch_id() for _ in range(100)]
+    assert ids == sorted(ids)
+    assert all(map(is_batch, ids))
+    assert not any(is_batch(one) for one in (uuid7(), UUID(int=0), UUID(int=2**128 - 1), None))
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_verify_finds_wrong_counts_and_repairs_them(database: Database, left: int) -> None:
+    batch = made(database, 2, then=(new_task("tests.then"),))
+    complete(database)
+    if not left:
+        with switched_off(database):
+            complete(database)
+    else:
+        database.run("UPDATE task_batches SET completed = 0")
+    assert [one.name for one in database.store.verify()] == ["batch_counts_differ"]
+    assert [one.repaired for one in database.store.verify(repair=True)] == [1]
+    assert database.store.verify() == []
+    assert state(database, batch) == (2, 2 - left, 0, 0, not left)
+    assert follows(database, batch) is (not left)
+
+
+@contextmanager
+def switched_off(database: Database) -> Iterator[None]:
+    """Without the trigger, as if somebody had dropped it."""
+    if database.name == "postgresql":
+        database.run("ALTER TABLE task_executions DISABLE TRIGGER task_executions_batch")
+        assert [one.name for one in database.store.verify()] == ["part_missing"]
+        yield
+        database.run("ALTER TABLE task_executions ENABLE TRIGGER task_executions_batch")
+    else:
+        [(made,)] = database.rows("SELECT sql FROM sqlite_master WHERE name = 'task_executions_batch'")
+        database.run("DROP TRIGGER task_executions_batch")
+        assert [one.name for one in database.store.verify()] == ["part_missing"]
+        yield
+        database.run(str(made))

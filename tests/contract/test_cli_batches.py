@@ -1,0 +1,68 @@
+"""`outboxq batch`: what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from outboxq import migrations
+from outboxq.cli import main
+from outboxq.model.batches import BatchKind, BatchStatus, NewBatch, new_batch_id
+from tests.conftest import Database
+from tests.contract.test_batches import new_task
+
+
+def said(database: Database, *words: str) -> Result:
+    return CliRunner().invoke(main, ["batch", *words, "--url", database.url], catch_exceptions=False)
+
+
+@pytest.fixture
+def batch(database: Database) -> NewBatch:
+    batch = NewBatch(id=new_batch_id(), name="may", then=(new_task("tests.then"),))
+    store = database.store
+    store.batches.create(batch)
+    for _ in range(3):
+        database.add(store, pipeline_execution_id=batch.id)
+    store.batches.close(batch.id)
+    (claim,) = database.claim(store=store)
+    store.complete(claim)
+    return batch
+
+
+def test_batches_are_listed_and_shown(database: Database, batch: NewBatch) -> None:
+    chain = NewBatch(id=new_batch_id(), kind=BatchKind.CHAIN)
+    database.store.batches.create(chain)
+    database.store.batches.close(chain.id)
+    listed = said(database, "list").stdout
+    assert "may" in listed
+    assert str(chain.id) in listed
+    assert [one["id"] for one in json.loads(said(database, "list", "--open", "--json").stdout)] == [str(batch.id)]
+    shown = said(database, "show", str(batch.id)).stdout
+    assert "3, of which 2 have not ended" in shown
+    assert f"tests.then {batch.then[0].id} (not enqueued)" in shown
+    record = json.loads(said(database, "show", str(batch.id), "--json").stdout)
+    assert (record["pending"], record["status"], record["statuses"]) == (2, "Running", {"Completed": 1, "Ready": 2})
+
+
+def test_a_batch_is_cancelled_after_a_question(database: Database, batch: NewBatch) -> None:
+    refused = said(database, "cancel", str(batch.id))
+    assert refused.exit_code == 2
+    assert "--yes" in refused.output
+    planned = said(database, "cancel", str(batch.id), "--dry-run")
+    assert (planned.exit_code, "2" in planned.output) == (0, True)
+    assert database.store.batches.get(batch.id).status is BatchStatus.RUNNING
+    done = said(database, "cancel", str(batch.id), "--yes", "--reason", "wrong file")
+    assert done.stdout == "cancelled 2 tasks\n"
+    assert database.store.batches.get(batch.id).status is BatchStatus.CANCELLED
+
+
+def test_what_is_not_there_is_said(database: Database) -> None:
+    unknown = said(database, "show", str(new_batch_id()))
+    assert (unknown.exit_code, "there is no batch" in unknown.output) == (3, True)
+    migrations.downgrade(database.url, "0001")
+    database.corrupted = True
+    older = said(database, "show", str(new_batch_id()))
+    assert (older.exit_code, "outboxq upgrade" in older.output) == (4, True)
+    assert said(database, "list").exit_code == 0

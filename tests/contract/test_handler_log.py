@@ -1,0 +1,389 @@
+"""The handler log: what a handler logs stands beside its attempt, whatever becomes of it; and logging itself stays as it is."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import subprocess
+import sys
+import textwrap
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from outboxq import Cancel, Outbox, RetryPolicy, Snooze, TaskContext
+from outboxq.model import EventType
+from outboxq.model.handler_log import MOST_BYTES, MOST_LINES
+from outboxq.model.progress import Progress
+from outboxq.worker.handler_log import LogKeeper
+from tests.waiting import until
+
+pytestmark = pytest.mark.in_turn
+
+log = logging.getLogger("shop.mail")
+
+
+@pytest.fixture
+def outbox(database, caplog):
+    caplog.set_level(logging.INFO)
+    return Outbox(database.engine)
+
+
+def work(outbox, **options):
+    assert outbox.worker(poll=0.01, **options).run(burst=True) == 0
+
+
+def attempt(outbox, handle):
+    """The last attempt at a task."""
+    return outbox.store.attempts(handle.id)[-1]
+
+
+def texts(outbox, handle):
+    return [line.text for line in attempt(outbox, handle).log]
+
+
+def ending(how):
+    if how == "snoozed":
+        raise Snooze(3600)
+    if how == "cancelled":
+        raise Cancel("gone")
+    if how in {"retried", "failed"}:
+        raise ValueError("declined")
+
+
+KINDS = {
+    "completed": EventType.COMPLETED,
+    "snoozed": EventType.SNOOZED,
+    "cancelled": EventType.CANCELLED,
+    "retried": EventType.RETRY_SCHEDULED,
+    "failed": EventType.FAILED,
+}
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
+@pytest.mark.parametrize("how", KINDS)
+def test_every_end_has_the_lines_of_its_handler(outbox, how, transactional):
+    policy = RetryPolicy.never() if how == "failed" else RetryPolicy(max_attempts=3, wait=3600)
+
+    @outbox.task(name="pay", retry=policy, transactional=transactional)
+    def pay(number: int) -> None:
+        log.debug("not kept")
+        log.info("paying %d", number)
+        log.warning("slowly \N{ELEPHANT}")
+        ending(how)
+
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    first, second = (pay.using(outbox).enqueue(number) for number in (1, 2))
+    work(outbox)
+    for number, handle in ((1, first), (2, second)):
+        found = attempt(outbox, handle)
+        assert found.outcome is KINDS[how]
+        lines = [(line.level, line.logger, line.text) for line in found.log]
+        assert lines == [
+            ("INFO", "shop.mail", f"paying {number}"),
+            ("WARNING", "shop.mail", "slowly \N{ELEPHANT}"),
+        ]
+        assert all(before < line.at <= datetime.now(UTC) for line in found.log)
+        assert (found.log_omitted, found.error) == (0, "ValueError: declined" if how in {"retried", "failed"} else None)
+
+
+def test_a_task_that_logs_nothing_has_the_event_that_it_always_had(outbox, database):
+    @outbox.task(name="quiet")
+    def quiet() -> None: ...
+
+    handle = quiet.using(outbox).enqueue()
+    work(outbox)
+    [end] = [event for event in outbox.store.history(handle.id) if event.event_type is EventType.COMPLETED]
+    assert end.event_data == {}
+    assert database.rows("SELECT event_data FROM execution_events WHERE event_type = 'task_completed'") == [(None,)]
+
+
+def test_a_worker_can_keep_none(outbox):
+    @outbox.task(name="talk")
+    def talk() -> None:
+        log.warning("something")
+
+    handle = talk.using(outbox).enqueue()
+    work(outbox, handler_log=False)
+    assert texts(outbox, handle) == []
+    assert not keepers()
+
+
+def keepers():
+    return [one for one in logging.getLogger().handlers if isinstance(one, LogKeeper)]
+
+
+def test_only_the_last_lines_are_kept_and_the_others_counted(outbox):
+    @outbox.task(name="talk")
+    def talk(lines: int, width: int) -> None:
+        for number in range(lines):
+            log.info("%s", f"{number} ".ljust(width, "\N{ELEPHANT}"))
+
+    many, wide = talk.using(outbox).enqueue(MOST_LINES + 5, 1), talk.using(outbox).enqueue(100, 500)
+    work(outbox)
+    found = attempt(outbox, many)
+    assert [line.text.strip() for line in found.log] == [str(number) for number in range(5, MOST_LINES + 5)]
+    assert found.log_omitted == 5
+    found = attempt(outbox, wide)
+    assert found.log[-1].text.startswith("99 ")
+    assert len(found.log) + found.log_omitted == 100
+    size = len(json.dumps([line.as_data() for line in found.log]))
+    assert MOST_BYTES * 0.8 < size <= MOST_BYTES
+
+
+class Unprintable:
+    def __str__(self):
+        raise RuntimeError("no")
+
+
+def test_hostile_records_cost_neither_the_task_nor_the_other_lines(outbox, monkeypatch):
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+
+    @outbox.task(name="talk")
+    def talk() -> None:
+        record = {"msg": "\x00 \ud800", "levelno": logging.INFO, "levelname": "INFO", "name": "shop.mail"}
+        LogKeeper().handle(logging.makeLogRecord(record))  # pytest could not send this text to its own process
+        log.info("%d of", "x")
+        log.info("%s", Unprintable())
+        log.info(12)
+        log.info("x" * 100_000)
+        logging.getLogger("\x00" * 1000).info("a name")
+        try:
+            1 / 0  # noqa: B018
+        except ZeroDivisionError:
+            log.exception("caught")
+        log.info("last")
+
+    handle = talk.using(outbox).enqueue()
+    work(outbox)
+    assert outbox.store.get(handle.id).status == "Completed"
+    found = texts(outbox, handle)
+    assert found[:4] == ["\ufffd \ufffd", "%d of", "%s", "12"]
+    assert 4000 < len(found[4]) <= 4096
+    assert found[5] == "a name"
+    assert found[6].startswith("caught\nTraceback")
+    assert found[6].endswith("ZeroDivisionError: division by zero")
+    assert found[7:] == ["last"]
+    assert len(attempt(outbox, handle).log[5].logger) <= 200
+
+
+def test_lines_belong_to_the_task_that_logs_them(outbox):
+    both = threading.Barrier(2)
+
+    @outbox.task(name="talk")
+    def talk(number: int) -> None:
+        for step in range(20):
+            both.wait(60)
+            log.info("%d: %d", number, step)
+        copied = threading.Thread(target=contextvars.copy_context().run, args=(log.info, "%d: copied", number))
+        alone = threading.Thread(target=log.info, args=("%d: alone", number))
+        for thread in (copied, alone):
+            thread.start()
+            thread.join()
+
+    handles = [talk.using(outbox).enqueue(number) for number in range(2)]
+    work(outbox)
+    log.info("outside")
+    for number, handle in enumerate(handles):
+        assert texts(outbox, handle) == [*(f"{number}: {step}" for step in range(20)), f"{number}: copied"]
+
+
+def test_a_thread_that_goes_on_after_the_end_adds_nothing(outbox):
+    ended = threading.Event()
+    threads = []
+
+    @outbox.task(name="talk")
+    def talk() -> None:
+        log.info("inside")
+
+        def late() -> None:
+            ended.wait(60)
+            log.info("late")
+
+        threads.append(threading.Thread(target=contextvars.copy_context().run, args=(late,)))
+        threads[0].start()
+
+    handle = talk.using(outbox).enqueue()
+    work(outbox)
+    ended.set()
+    threads[0].join()
+    assert texts(outbox, handle) == ["inside"]
+
+
+def test_a_logger_that_does_not_propagate_needs_a_keeper_of_its_own_and_no_line_comes_twice(outbox):
+    apart, kept = logging.getLogger("apart"), LogKeeper()
+    apart.propagate = False
+    log.addHandler(kept)
+
+    @outbox.task(name="talk")
+    def talk() -> None:
+        apart.info("apart")
+        log.info("twice")
+
+    try:
+        first = talk.using(outbox).enqueue()
+        work(outbox)
+        apart.addHandler(kept)
+        second = talk.using(outbox).enqueue()
+        work(outbox)
+    finally:
+        log.removeHandler(kept)
+        apart.removeHandler(kept)
+        apart.propagate = True
+    assert texts(outbox, first) == ["twice"]
+    assert texts(outbox, second) == ["apart", "twice"]
+
+
+def test_a_keeper_with_a_filter_takes_the_place_of_the_workers_own(outbox):
+    own = LogKeeper()
+
+    def without_secrets(record):
+        record.msg = record.msg.replace("4711", "****")
+        return True
+
+    own.addFilter(without_secrets)
+    logging.getLogger().addHandler(own)
+
+    @outbox.task(name="talk")
+    def talk() -> None:
+        log.info("pin 4711")
+
+    try:
+        handle = talk.using(outbox).enqueue()
+        work(outbox)
+        assert keepers() == [own]
+    finally:
+        logging.getLogger().removeHandler(own)
+    assert texts(outbox, handle) == ["pin ****"]
+
+
+def test_a_worker_takes_its_keeper_along(outbox):
+    running, going_on = threading.Event(), threading.Event()
+
+    @outbox.task(name="talk")
+    def talk() -> None:
+        running.set()
+        going_on.wait(60)
+
+    talk.using(outbox).enqueue()
+    worker = outbox.worker(poll=0.01)
+    worker.start()
+    try:
+        until(running.is_set)
+        assert len(keepers()) == 1
+    finally:
+        going_on.set()
+        worker.stop()
+    assert keepers() == []
+
+
+def test_a_task_that_is_given_back_keeps_what_it_logged(outbox):
+    running, going_on = threading.Event(), threading.Event()
+
+    @outbox.task(name="hang")
+    def hang() -> None:
+        log.info("before it hangs")
+        running.set()
+        going_on.wait(60)
+
+    handle = hang.using(outbox).enqueue()
+    worker = outbox.worker(poll=0.01)
+    worker.start()
+    try:
+        until(running.is_set)
+        assert worker.stop(timeout=0.05) is False
+    finally:
+        going_on.set()
+    found = attempt(outbox, handle)
+    assert found.outcome is EventType.RELEASED
+    assert [line.text for line in found.log] == ["before it hangs"]
+
+
+# Where logging is not configured it stays so
+
+UNCONFIGURED = """
+    import logging, sys
+    from outboxq import Outbox
+    outbox = Outbox(sys.argv[1])
+
+    @outbox.task(name="talk")
+    def talk(configures: bool) -> None:
+        if configures:
+            logging.basicConfig(format="configured %(message)s", level="INFO")
+        logging.getLogger("shop").info("an info")
+        logging.getLogger("shop").warning("a warning")
+
+    for configures in (False, True, False):
+        talk.using(outbox).enqueue(configures)
+    outbox.worker(poll=0.01, concurrency=1).run(burst=True)
+"""
+
+
+def test_logging_that_is_not_configured_goes_on_as_without_a_worker(database):
+    program = textwrap.dedent(UNCONFIGURED)
+    done = subprocess.run(
+        [sys.executable, "-c", program, database.url], capture_output=True, text=True, timeout=120, check=True
+    )
+    said = [line for line in done.stderr.splitlines() if "task" not in line and "worker" not in line]
+    configured = ["configured an info", "configured a warning"]
+    assert said == ["a warning", *configured, *configured]
+    ends = [event for event in database.store.log.tail()[0] if event.event_type is EventType.COMPLETED]
+    assert [len(event.event_data.get("log", ())) for event in ends] == [0, 0, 2]
+
+
+# Child processes
+
+
+@pytest.fixture
+def isolated(outbox):
+    """A worker of this outbox whose handlers run in children, started by the test."""
+    options = {"poll": 0.01, "isolation": "process", "heartbeat": 0.05, "timeout_grace": 0.1, "concurrency": 1}
+    worker = outbox.worker(**options)
+    yield worker
+    worker.stop()
+
+
+def test_a_handler_in_a_child_reports_and_logs_too(outbox, isolated, tmp_path):
+    @outbox.task(name="long")
+    def long(ctx: TaskContext, number: int) -> None:
+        ctx.progress(0.4, f"12 of {number}")
+        log.info("begins %d", number)
+        until((tmp_path / str(number)).exists)
+        ctx.progress(1, "all")
+        log.info("ends %d", number)
+
+    handles = [long.using(outbox).enqueue(number) for number in (1, 2)]
+    isolated.start()
+    for number, handle in enumerate(handles, 1):
+        wanted = {handle.id: Progress(fraction=0.4, note=f"12 of {number}")}
+        until(lambda handle=handle, wanted=wanted: outbox.store.progress([handle.id]) == wanted)
+        (tmp_path / str(number)).touch()
+        handle.result(timeout=60)
+        found = attempt(outbox, handle)
+        assert [line.text for line in found.log] == [f"begins {number}", f"ends {number}"]
+        assert found.progress == Progress(fraction=1.0, note="all")
+
+
+def test_a_handler_that_is_killed_with_its_child_leaves_what_the_worker_knew(outbox, isolated):
+    @outbox.task(name="stuck", timeout=1, timeout_action="kill", retry=RetryPolicy.never())
+    def stuck(ctx: TaskContext) -> None:
+        ctx.progress(0.4)
+        log.info("asks the printer")
+        while True:
+            try:
+                threading.Event().wait(60)
+            except BaseException:  # noqa: BLE001 - so that it has to be killed
+                log.info("goes on")
+
+    handle = stuck.using(outbox).enqueue()
+    isolated.start()
+    found = until(lambda: (one := attempt_or_none(outbox, handle)) and one.outcome and one)
+    assert found.outcome is EventType.FAILED
+    assert found.progress == Progress(fraction=0.4)
+    assert found.log[0].text == "asks the printer"
+
+
+def attempt_or_none(outbox, handle):
+    return next(iter(outbox.store.attempts(handle.id)[::-1]), None)

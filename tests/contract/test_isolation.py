@@ -1,0 +1,324 @@
+"""Handlers in child processes: the same outcomes, contexts, transactions, hooks and log lines as in threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from outboxq import Cancel, EventType, Hook, InvalidArgument, Outbox, RetryPolicy, Snooze, TaskContext, TaskStatus
+from outboxq.worker.child import Job, News
+from tests.waiting import until
+
+NEVER = RetryPolicy.never()
+
+
+@pytest.fixture
+def outbox(database):
+    return Outbox(database.engine)
+
+
+@contextmanager
+def working(outbox, **options):
+    worker = outbox.worker(
+        **{
+            "poll": 0.01,
+            "recover_every": 0.05,
+            "drain_timeout": 10,
+            "concurrency": 2,
+            "isolation": "process",
+            **options,
+        }
+    )
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+
+
+def ended(outbox, handle):
+    return until(lambda: (task := outbox.store.get(handle.id)).completed_at and task)
+
+
+def test_outcomes_are_those_of_a_thread(outbox, database, tmp_path):
+    @outbox.task(name="pid")
+    def pid(number: int) -> dict[str, int]:
+        return {"pid": os.getpid(), "number": number}
+
+    @outbox.task(name="fail", retry=RetryPolicy(max_attempts=2, wait=0))
+    def fail(ctx: TaskContext) -> None:
+        raise ValueError(f"attempt {ctx.attempt} of {ctx.max_attempts}")
+
+    @outbox.task(name="give_up")
+    def give_up() -> None:
+        raise Cancel("enough")
+
+    @outbox.task(name="moody")
+    def moody() -> None:
+        if not (mark := tmp_path / "snoozed").exists():
+            mark.touch()
+            raise Snooze(1)
+
+    handles = [pid.using(outbox).enqueue(7), fail.using(outbox).enqueue(), give_up.using(outbox).enqueue()]
+    sleeper = moody.using(outbox).enqueue()
+    with working(outbox) as worker:
+        completed, failed, cancelled = [ended(outbox, handle) for handle in handles]
+        assert ended(outbox, sleeper).attempt == 1
+        until(lambda: sum(one.completed for one in worker.meter.read().values()) == 2)
+    result = outbox.result(handles[0].id)
+    assert (result["number"], result["pid"] == os.getpid()) == (7, False)
+    assert (failed.attempt, failed.last_error) == (2, "ValueError: attempt 2 of 2")
+    data = outbox.store.history(handles[1].id)[-1].event_data
+    assert (data["exception"], "in fail" in data["traceback"]) == ("builtins.ValueError", True)
+    assert (cancelled.status, completed.status) == (TaskStatus.CANCELLED, TaskStatus.COMPLETED)
+    assert [event.event_type for event in outbox.store.history(sleeper.id)].count(EventType.SNOOZED) == 1
+
+
+def test_a_transactional_task_commits_with_its_completion_or_not_at_all(outbox, database):
+    database.run("CREATE TABLE ledger (number INTEGER)")
+
+    @outbox.task(name="book", transactional=True, retry=NEVER)
+    def book(ctx: TaskContext, number: int, fails: bool) -> int:
+        ctx.connection.execute(text("INSERT INTO ledger VALUES (:number)"), {"number": number})
+        follow.enqueue(number)
+        if fails:
+            raise ValueError("no")
+        return os.getpid()
+
+    @outbox.task(name="follow")
+    def follow(number: int) -> None: ...
+
+    good, bad = book.using(outbox).enqueue(1, False), book.using(outbox).enqueue(2, True)
+    with working(outbox) as worker:
+        assert [ended(outbox, handle).status for handle in (good, bad)] == [TaskStatus.COMPLETED, TaskStatus.FAILED]
+        until(lambda: [task.status for task in outbox.store.tasks(task="follow")] == [TaskStatus.COMPLETED])
+        until(lambda: worker.running == 0)
+        assert sum(one.lost for one in worker.meter.read().values()) == 0
+    assert database.rows("SELECT number FROM ledger") == [(1,)]
+    assert outbox.result(good.id) != os.getpid()
+    database.run("DROP TABLE ledger")
+
+
+def test_the_handler_learns_what_the_worker_learns(outbox, tmp_path):
+    @outbox.task(name="wait", lease=1)
+    def wait(ctx: TaskContext, number: int) -> str:
+        (tmp_path / f"began-{number}").touch()
+        first = ctx.deadline
+        until(lambda: ctx.should_stop and (number == 1 or ctx.deadline > first))
+        ctx.checkpoint()
+        return "not reached"
+
+    cancelled, released = wait.using(outbox).enqueue(1), wait.using(outbox).enqueue(2)
+    with working(outbox):
+        until(lambda: len(list(tmp_path.glob("began-*"))) == 2)
+        outbox.store.cancel(cancelled.id)
+        assert ended(outbox, cancelled).status is TaskStatus.CANCELLED
+        until(lambda: outbox.store.get(released.id).status is TaskStatus.RUNNING)
+    assert outbox.store.get(released.id).status is TaskStatus.READY
+    assert outbox.store.history(released.id)[-1].event_type is EventType.SNOOZED
+
+
+def test_news_that_come_before_the_handler_begins_reach_it(outbox):
+    """A thread takes what the worker says while the main thread is still on its way to the handler."""
+
+    @outbox.task(name="heed")
+    def heed() -> None: ...
+
+    heed.using(outbox).enqueue()
+    worker, known = outbox.worker(isolation="process"), []
+    [claim] = outbox.store.claim_ready_task(1, worker_id=worker.id)
+    child = worker._handlers._children.server._serve.__self__
+    runner = child._runner()
+    runner.outcome_of = lambda active: known.append(active.context.cancel_requested)
+    news = News(deadline=time.monotonic() + 60, was_lost=False, cancel_requested=False, is_stopping=False)
+    child._apply(news)
+    child._apply(replace(news, cancel_requested=True))
+    child._run(runner, Job(claim=claim, sent=time.monotonic(), news=news))
+    assert known == [True]
+    outbox.store.release(claim)
+
+
+def test_a_child_that_dies_is_a_failed_attempt_that_names_its_signal(outbox, caplog):
+    @outbox.task(name="die", retry=RetryPolicy(max_attempts=2, wait=0))
+    def die(number: int) -> None:
+        os.kill(os.getpid(), number)
+
+    @outbox.task(name="leave", retry=NEVER)
+    def leave() -> None:
+        os._exit(3)
+
+    killed, left = die.using(outbox).enqueue(int(signal.SIGKILL)), leave.using(outbox).enqueue()
+    with working(outbox) as worker:
+        tasks = [ended(outbox, handle) for handle in (killed, left)]
+        assert worker.is_healthy
+    assert [(task.attempt, task.recovery_attempts, task.last_error) for task in tasks] == [
+        (2, 0, "ProcessDied: the child process of the handler was killed by SIGKILL"),
+        (1, 0, "ProcessDied: the child process of the handler ended with exit code 3"),
+    ]
+    assert "ProcessDied: the child process of the handler was killed by SIGKILL" in caplog.text
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["own", "transactional"])
+def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, database, tmp_path, transactional):
+    """It keeps Python's lock, so nothing within its own process could end it. What it has started ends with it."""
+    database.run("CREATE TABLE ledger (number INTEGER)")
+
+    @outbox.task(name="stuck", timeout=2, timeout_action="kill", transactional=transactional, retry=NEVER)
+    def stuck(ctx: TaskContext) -> None:
+        import ctypes
+        import subprocess
+
+        if transactional:
+            ctx.connection.execute(text("INSERT INTO ledger VALUES (1)"))
+        (tmp_path / "helper").write_text(str(subprocess.Popen(["sleep", "600"]).pid))
+        ctypes.PyDLL(None).sleep(600)
+
+    @outbox.task(name="beside")
+    def beside() -> int:
+        return os.getpid()
+
+    handle = stuck.using(outbox).enqueue()
+    with working(outbox, timeout_grace=0.2) as worker:
+        until(lambda: outbox.store.get(handle.id).status is TaskStatus.RUNNING)
+        neighbours = beside.using(outbox).enqueue_many([()] * 5)
+        task = ended(outbox, handle)
+        assert [ended(outbox, one).status for one in neighbours] == [TaskStatus.COMPLETED] * 5
+        assert worker.is_healthy
+    assert (task.status, task.attempt) == (TaskStatus.FAILED, 1)
+    assert "did not end within the grace of 0.2 s either, and was ended with its child process" in task.last_error
+    assert database.rows("SELECT number FROM ledger") == []
+    helper = int((tmp_path / "helper").read_text())
+    until(lambda: not is_alive(helper))
+    database.run("DROP TABLE ledger")
+
+
+def test_a_timeout_interrupts_what_the_handler_waits_for(outbox):
+    @outbox.task(name="sleep", timeout=0.1, timeout_action="raise", retry=NEVER)
+    def sleep() -> None:
+        time.sleep(600)
+
+    handle = sleep.using(outbox).enqueue()
+    with working(outbox):
+        assert ended(outbox, handle).last_error == "TaskTimeout: the handler ran for longer than its timeout of 0.1 s"
+
+
+def test_hooks_and_log_fields_are_the_childs(database, tmp_path, caplog):
+    journal = tmp_path / "journal"
+
+    def note(*words: object) -> None:
+        with journal.open("a") as file:
+            print(os.getpid() == parent, *words, file=file)
+
+    class Noting(Hook):
+        @contextmanager
+        def handling(self, context):
+            note("handling", context.task_name)
+            yield
+            note("handled")
+
+        def ended(self, context, outcome, seconds):
+            note("ended", outcome.event_type, type(context.error).__name__)
+
+        def worker_started(self, worker):
+            note("started")
+
+        def worker_stopped(self, worker):
+            note("stopped")
+
+    parent, outbox = os.getpid(), Outbox(database.engine, hooks=[Noting()])
+
+    @outbox.task(name="quick")
+    def quick() -> None: ...
+
+    @outbox.task(name="die", retry=NEVER)
+    def die() -> None:
+        os._exit(1)
+
+    with working(outbox, concurrency=1):
+        ended(outbox, quick.using(outbox).enqueue())
+        ended(outbox, die.using(outbox).enqueue())
+        until(lambda: "ProcessDied" in journal.read_text())
+        ended(outbox, quick.using(outbox).enqueue())
+    lines = journal.read_text().splitlines()
+    assert lines == [
+        "True started",
+        "False started",
+        "False handling quick",
+        "False ended task_completed NoneType",
+        "False handled",
+        "False handling die",
+        "True ended task_failed ProcessDied",
+        "False started",
+        "False handling quick",
+        "False ended task_completed NoneType",
+        "False handled",
+        "False stopped",
+        "True stopped",
+    ]
+
+
+def test_children_are_replaced_after_their_share_of_tasks(outbox):
+    @outbox.task(name="pid")
+    def pid() -> int:
+        return os.getpid()
+
+    handles = pid.using(outbox).enqueue_many([()] * 9)
+    with working(outbox, concurrency=1, tasks_per_child=3):
+        pids = [ended(outbox, handle).result for handle in handles]
+        descriptors = len(list(Path("/proc/self/fd").iterdir()))
+        more = [ended(outbox, handle) for handle in pid.using(outbox).enqueue_many([()] * 9)]
+        assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors + 2
+        until(lambda: not any(is_alive(int(one)) for one in pids))
+    assert [pids.count(one) for one in dict.fromkeys(pids)] == [3, 3, 3]
+    assert len(more) == 9
+
+
+def test_no_process_is_left_when_the_worker_has_stopped_or_could_not_start(outbox, monkeypatch):
+    @outbox.task(name="pid")
+    def pid() -> int:
+        return os.getpid()
+
+    with working(outbox) as worker:
+        child = int(ended(outbox, pid.using(outbox).enqueue()).result)
+        server = worker._handlers._children.server._pid
+        assert is_alive(server)
+    until(lambda: not is_alive(child) and not is_alive(server))
+
+    refused = outbox.worker(isolation="process")
+    monkeypatch.setattr(type(refused._application), "ensure_current", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        refused.start()
+    until(lambda: refused._handlers._children.server.has_ended)
+
+
+def test_threads_that_the_process_has_already_are_named(outbox, caplog):
+    go = threading.Event()
+    stranger = threading.Thread(target=go.wait, name="exporter", daemon=True)
+    stranger.start()
+    with working(outbox):
+        go.set()
+    assert "this process had the threads" in caplog.text
+    assert "exporter" in caplog.text
+
+
+def test_its_options_are_checked(outbox):
+    with pytest.raises(InvalidArgument, match="isolation must be one of 'thread', 'process', not 'fork'"):
+        outbox.worker(isolation="fork")
+    with pytest.raises(InvalidArgument, match="tasks_per_child must be a whole number of at least 1, not 0"):
+        outbox.worker(isolation="process", tasks_per_child=0)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that is dead but not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

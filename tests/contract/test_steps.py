@@ -1,0 +1,709 @@
+"""Durable steps: a result once stored is returned, and its function is not called again."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from outboxq import (
+    Cancel,
+    EventType,
+    InvalidArgument,
+    InvalidTransition,
+    LeaseLost,
+    Outbox,
+    RetryPolicy,
+    Snooze,
+    StepRefused,
+    TaskContext,
+    TaskNotFound,
+    TaskStatus,
+)
+from outboxq.model import Outcome
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import NewStep
+from tests.contract.helpers import claimed, lossy
+from tests.waiting import until
+
+ONCE = RetryPolicy.never()
+AT_ONCE = RetryPolicy(max_attempts=5, wait=0)
+
+
+@pytest.fixture
+def outbox(database):
+    """The application's; it has a table of its own."""
+    database.run("CREATE TABLE notes (note TEXT NOT NULL)")
+    yield Outbox(database.host_engine())
+    database.run("DROP TABLE notes")
+
+
+@pytest.fixture
+def run(outbox):
+    """Work in this process until nothing is claimable."""
+
+    def burst(**options):
+        worker = outbox.worker(**{"notifications": False, "recover_every": 60, "concurrency": 1, **options})
+        worker.start(burst=True)
+        until(lambda: not worker._claim_loop.is_alive())
+        assert worker.stop()
+        assert worker.is_healthy
+
+    return burst
+
+
+@pytest.fixture
+def calls():
+    return []
+
+
+def types(outbox, handle):
+    return [event.event_type for event in outbox.store.history(handle.id)]
+
+
+def notes(database):
+    return sorted(note for (note,) in database.rows("SELECT note FROM notes"))
+
+
+def write(ctx: TaskContext, note: str) -> str:
+    ctx.connection.execute(text("INSERT INTO notes (note) VALUES (:note)"), {"note": note})
+    return note
+
+
+def status(outbox, handle):
+    return outbox.store.get(handle.id).status
+
+
+def error(outbox, handle):
+    return outbox.store.get(handle.id).last_error
+
+
+def test_a_completed_step_is_not_called_again_by_a_retry(outbox, run, calls):
+    def charge(order: int) -> dict[str, int]:
+        calls.append("charge")
+        return {"order": order, "cents": 700}
+
+    @outbox.task(name="fulfil", retry=AT_ONCE)
+    def fulfil(ctx: TaskContext, order: int) -> int:
+        charged = ctx.step("charge", charge, order)
+        calls.append("between")
+        if ctx.attempt < 3:
+            raise OSError("the carrier does not answer")
+        return ctx.step("ship", lambda: calls.append("ship") or charged["cents"])
+
+    handle = fulfil.using(outbox).enqueue(7)
+    run()
+    assert outbox.result(handle.id, timeout=0) == 700
+    assert calls == ["charge", "between", "between", "between", "ship"]
+    steps = outbox.store.steps.list(handle.id)
+    assert [(step.name, step.number, step.lease_token, step.result, step.due_at) for step in steps] == [
+        ("charge", 1, 1, '{"order":7,"cents":700}', None),
+        ("ship", 2, 3, "700", None),
+    ]
+    [completed, _] = [one for one in outbox.store.history(handle.id) if one.event_type is EventType.STEP_COMPLETED]
+    assert completed.lease_token is None
+    assert completed.event_data["step"] == "charge"
+    assert completed.event_data["number"] == 1
+    assert completed.event_data["ms"] >= 0
+
+
+@dataclass(frozen=True)
+class Charge:
+    id: UUID
+    at: datetime
+
+
+def test_a_result_has_the_annotated_type_in_the_run_that_made_it_and_in_later_ones(outbox, run):
+    made, seen = Charge(id=uuid7(), at=datetime(2030, 1, 1, tzinfo=UTC)), []
+
+    def charge() -> Charge:
+        return made
+
+    @outbox.task(name="fulfil", retry=AT_ONCE)
+    def fulfil(ctx: TaskContext) -> None:
+        seen.append(ctx.step("charge", charge))
+        seen.append(ctx.step("plain", lambda: (1, 2)))
+        seen.append(ctx.step("partial", functools.partial(charge)))
+        seen.append(ctx.step("nothing", print))
+        if ctx.attempt == 1:
+            raise OSError
+
+    fulfil.using(outbox).enqueue()
+    run()
+    assert seen == [made, [1, 2], made, None] * 2
+
+
+@pytest.mark.parametrize("how", ["snoozed", "released", "recovered", "redriven"])
+def test_steps_last_whatever_ends_the_claim(database, outbox, run, calls, how):
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> str:
+        ctx.step("first", lambda: calls.append("first"))
+        calls.append(how)
+        if len(calls) == 2 and how == "snoozed":
+            raise Snooze(3600)
+        if len(calls) == 2 and how == "redriven":
+            raise OSError
+        return "done"
+
+    handle = work.using(outbox).enqueue()
+    if how in {"released", "recovered"}:
+        (claim,) = outbox.store.claim_ready_task(1, worker_id=database.worker)
+        outbox.store.steps.complete(claim, NewStep(name="first", number=1))
+        if how == "released":
+            outbox.store.release(claim)
+        else:
+            database.run("UPDATE task_leases SET lease_expires_at = '2020-01-01T00:00:00.000000+00:00'")
+            assert outbox.store.recover()
+        calls += ["first", how]
+    else:
+        run()
+    if how == "snoozed":
+        outbox.store.run_now(handle.id)
+    elif how == "redriven":
+        outbox.store.redrive(handle.id)
+    run()
+    assert status(outbox, handle) is TaskStatus.COMPLETED
+    assert calls == ["first", how, how]
+
+
+def test_a_function_that_raises_is_called_again_and_stores_nothing(outbox, run, calls):
+    def charge() -> int:
+        calls.append("charge")
+        if len(calls) < 3:
+            raise OSError("no answer")
+        return 1
+
+    @outbox.task(name="work", retry=AT_ONCE)
+    def work(ctx: TaskContext) -> int:
+        return ctx.step("charge", charge)
+
+    handle = work.using(outbox).enqueue()
+    run()
+    assert status(outbox, handle) is TaskStatus.COMPLETED
+    assert len(calls) == 3
+    assert len(outbox.store.steps.list(handle.id)) == 1
+
+
+def test_a_handler_may_try_a_step_again_that_failed(outbox, run, calls):
+    def charge() -> int:
+        calls.append("charge")
+        return 1 // (len(calls) - 1)
+
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> int:
+        try:
+            return ctx.step("charge", charge)
+        except ZeroDivisionError:
+            return ctx.step("charge", charge)
+
+    handle = work.using(outbox).enqueue()
+    run()
+    assert outbox.result(handle.id, timeout=0) == 1
+
+
+@pytest.mark.parametrize("request_", [Cancel("no"), Snooze(60)], ids=["cancel", "snooze"])
+def test_what_a_step_asks_of_its_task_is_no_result(outbox, run, request_):
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> None:
+        ctx.step("ask", lambda: request_)
+
+    handle = work.using(outbox).enqueue()
+    run()
+    assert outbox.store.steps.list(handle.id) == []
+    assert types(outbox, handle)[-1] in {EventType.CANCELLED, EventType.SNOOZED}
+
+
+def test_a_transactional_step_commits_its_writes_with_its_result(database, outbox, run, calls):
+    @outbox.task(name="work", retry=AT_ONCE)
+    def work(ctx: TaskContext) -> str:
+        assert not ctx.is_transactional
+        written = ctx.step("book", write, "booked", transactional=True)
+        assert not ctx.is_transactional
+        calls.append(written)
+        if ctx.attempt == 1:
+            raise OSError
+        return ctx.step("session", with_session, ctx, transactional=True)
+
+    def with_session(ctx: TaskContext, again: TaskContext) -> str:
+        assert ctx is again
+        ctx.session.execute(text("INSERT INTO notes (note) VALUES ('session')"))
+        other.enqueue()
+        return "session"
+
+    @outbox.task(name="other", queue="never worked on")
+    def other() -> None: ...
+
+    handle = work.using(outbox).enqueue()
+    run(queues=["default"])
+    assert outbox.result(handle.id, timeout=0) == "session"
+    assert calls == ["booked"] * 2
+    assert notes(database) == ["booked", "session"]
+    assert database.rows("SELECT count(*) FROM task_executions WHERE task_name = 'other'") == [(1,)]
+
+
+def test_a_transactional_step_that_fails_leaves_nothing(database, outbox, run):
+    def book(ctx: TaskContext) -> None:
+        write(ctx, "never")
+        raise OSError
+
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> None:
+        try:
+            ctx.step("book", book, transactional=True)
+        finally:
+            assert not ctx.is_transactional
+
+    handle = work.using(outbox).enqueue()
+    run()
+    assert status(outbox, handle) is TaskStatus.FAILED
+    assert notes(database) == []
+    assert outbox.store.steps.list(handle.id) == []
+
+
+def refused(outbox, run, handler, **options):
+    """The error with which a task of this handler is Failed at its first attempt."""
+    task = outbox.task(name="work", retry=AT_ONCE, **options)(handler)
+    handle = task.using(outbox).enqueue()
+    run()
+    assert status(outbox, handle) is TaskStatus.FAILED
+    assert types(outbox, handle).count(EventType.CLAIMED) == 1
+    return error(outbox, handle)
+
+
+def test_a_step_in_a_transactional_task_is_refused(outbox, run):
+    def handler(ctx: TaskContext) -> None:
+        ctx.step("one", print)
+
+    assert "work is declared transactional=True" in refused(outbox, run, handler, transactional=True)
+
+
+def test_a_sleep_in_a_transactional_task_is_refused(outbox, run):
+    def handler(ctx: TaskContext) -> None:
+        ctx.sleep("one", 5)
+
+    assert "work is declared transactional=True" in refused(outbox, run, handler, transactional=True)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_step_inside_a_step_is_refused(outbox, run, transactional):
+    def inner(ctx: TaskContext) -> None:
+        ctx.step("inner", print)
+
+    def handler(ctx: TaskContext) -> None:
+        ctx.step("outer", inner, transactional=transactional)
+
+    assert "step 'inner' is inside step 'outer'" in refused(outbox, run, handler)
+
+
+def test_a_name_twice_in_one_run_is_refused(outbox, run, calls):
+    def handler(ctx: TaskContext) -> None:
+        for number in range(2):
+            ctx.step("same", calls.append, number)
+
+    assert "the step name 'same' is used twice in one run" in refused(outbox, run, handler)
+    assert calls == [0]
+
+
+def test_a_stored_step_asked_for_twice_is_refused_too(outbox, run, calls):
+    def handler(ctx: TaskContext) -> None:
+        ctx.step("same", calls.append, 0)
+        if ctx.attempt == 1:
+            raise OSError
+        ctx.step("same", calls.append, 1)
+
+    task = outbox.task(name="work", retry=AT_ONCE)(handler)
+    handle = task.using(outbox).enqueue()
+    run()
+    assert "the step name 'same' is used twice in one run" in error(outbox, handle)
+    assert calls == [0]
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (object(), "object is not JSON"),
+        (float("nan"), "NaN is not JSON"),
+        ("x" * 262_144, "too large"),
+        ("nul\x00", "NUL"),
+    ],
+    ids=["object", "nan", "large", "nul"],
+)
+def test_a_result_that_cannot_be_stored_fails_the_task_at_once(outbox, run, value, what):
+    def handler(ctx: TaskContext) -> None:
+        ctx.step("bad", lambda: value)
+
+    said = refused(outbox, run, handler)
+    assert "work: step 'bad'" in said
+    assert what in said
+
+
+@pytest.mark.parametrize(
+    "name", ["", "x" * 201, "nul\x00", "\ud800", 7], ids=["empty", "long", "nul", "surrogate", "int"]
+)
+def test_a_bad_name_is_refused_before_the_function_is_called(outbox, run, calls, name):
+    def handler(ctx: TaskContext) -> None:
+        ctx.step(name, calls.append, 1)
+
+    assert "name" in refused(outbox, run, handler)
+    assert calls == []
+
+
+def test_async_functions_and_generators_are_refused(outbox, run):
+    async def later() -> None: ...
+
+    def generated():
+        yield 1
+
+    def call(function):
+        return function()
+
+    def handler(ctx: TaskContext) -> None:
+        for function, what in (
+            (later, "async"),
+            (generated, "generator"),
+            (functools.partial(call, later), "coroutine"),
+            (3, "function"),
+        ):
+            with pytest.raises(StepRefused, match=what):
+                ctx.step("it", function)
+        ctx.step("it", lambda: 1)
+
+    handle = outbox.task(name="work", retry=ONCE)(handler).using(outbox).enqueue()
+    run()
+    assert status(outbox, handle) is TaskStatus.COMPLETED, error(outbox, handle)
+
+
+def test_a_step_in_another_thread_is_refused(outbox, run):
+    def handler(ctx: TaskContext) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(ctx.step, "there", print).result()
+
+    assert "was called in another thread than the handler's" in refused(outbox, run, handler)
+
+
+def test_a_step_after_the_handler_has_ended_is_refused(outbox, run):
+    kept = []
+    outbox.task(name="work")(lambda: None)
+
+    @outbox.task(name="keeps")
+    def keeps(ctx: TaskContext) -> None:
+        kept.append(ctx)
+
+    keeps.using(outbox).enqueue()
+    run()
+    with pytest.raises(StepRefused, match="after the handler of keeps had ended"):
+        kept[0].step("late", print)
+
+
+def test_there_are_at_most_a_thousand_steps(outbox, run, calls, monkeypatch):
+    monkeypatch.setattr("outboxq.worker.steps.MAX_STEPS", 3)
+
+    def handler(ctx: TaskContext) -> None:
+        for number in range(4):
+            ctx.step(f"step {number}", calls.append, number)
+
+    assert "has completed 3 steps, which is the limit" in refused(outbox, run, handler)
+    assert calls == [0, 1, 2]
+
+
+def test_an_annotation_that_results_cannot_be_read_by_is_refused_before_the_call(outbox, run, calls):
+    def charge() -> Unknown:  # noqa: F821
+        calls.append(1)
+
+    def handler(ctx: TaskContext) -> None:
+        ctx.step("charge", charge)
+
+    assert "the annotation does not resolve" in refused(outbox, run, handler)
+    assert calls == []
+
+
+def test_a_result_that_new_code_does_not_read_fails_the_attempt_alone(outbox, run, calls):
+    """The release before may still read it."""
+
+    def old() -> str:
+        return "old"
+
+    def new() -> Charge:
+        raise AssertionError
+
+    @outbox.task(name="work", retry=RetryPolicy(max_attempts=3, wait=3600))
+    def work(ctx: TaskContext) -> None:
+        ctx.step("charge", old if not calls else new)
+        calls.append(1)
+        raise OSError
+
+    handle = work.using(outbox).enqueue()
+    run()
+    outbox.store.run_now(handle.id)
+    run()
+    assert status(outbox, handle) is TaskStatus.READY
+    assert "step 'charge': the result" in error(outbox, handle)
+
+
+def test_a_sleep_is_slept_once(outbox, run, calls):
+    @outbox.task(name="work", retry=AT_ONCE)
+    def work(ctx: TaskContext) -> str:
+        calls.append(ctx.attempt)
+        ctx.sleep("nap", timedelta(milliseconds=50))
+        if len(calls) == 2:
+            raise OSError
+        return "done"
+
+    handle = work.using(outbox).enqueue()
+    until(lambda: run() or status(outbox, handle) is TaskStatus.COMPLETED)
+    assert calls == [1, 1, 2]
+    [nap] = outbox.store.steps.list(handle.id)
+    snoozed = next(one for one in outbox.store.history(handle.id) if one.event_type is EventType.SNOOZED)
+    assert datetime.fromisoformat(snoozed.event_data["available_at"]) == nap.due_at
+    assert snoozed.event_data["step"] == "nap"
+
+
+def test_a_sleep_that_is_not_over_goes_on_to_the_same_moment(outbox, run, calls):
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> None:
+        calls.append(1)
+        ctx.sleep("nap", timedelta(days=14))
+
+    handle = work.using(outbox).enqueue()
+    run()
+    [nap] = outbox.store.steps.list(handle.id)
+    outbox.store.run_now(handle.id)
+    run()
+    assert len(calls) == 2
+    assert outbox.store.next_available_at() == nap.due_at
+    assert outbox.store.steps.list(handle.id) == [nap]
+    assert outbox.store.get(handle.id).attempt == 1
+
+
+def test_a_sleep_of_nothing_goes_on_at_once(outbox, run):
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> str:
+        ctx.sleep("nap", 0)
+        return "done"
+
+    handle = work.using(outbox).enqueue()
+    run()
+    assert outbox.result(handle.id, timeout=0) == "done"
+
+
+@pytest.mark.parametrize(("seconds", "what"), [(-1, "shorter than nothing"), ("soon", "ctx.sleep")])
+def test_a_sleep_of_no_span_is_refused(outbox, run, seconds, what):
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> None:
+        ctx.sleep("nap", seconds)
+
+    handle = work.using(outbox).enqueue()
+    run()
+    assert what in error(outbox, handle)
+
+
+def test_a_step_and_a_sleep_do_not_share_a_name(outbox, run, calls):
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> None:
+        if not calls:
+            calls.append(1)
+            ctx.step("one", print)
+            ctx.sleep("two", 60)
+        with pytest.raises(StepRefused, match="'one' is the name of a step"):
+            ctx.sleep("one", 60)
+        with pytest.raises(StepRefused, match="'two' is the name of a sleep"):
+            ctx.step("two", print)
+
+    handle = work.using(outbox).enqueue()
+    run()
+    outbox.store.run_now(handle.id)
+    run()
+    assert status(outbox, handle) is TaskStatus.COMPLETED, error(outbox, handle)
+
+
+# The fence
+
+
+def test_only_the_claim_that_holds_writes_a_step(database):
+    claim = claimed(database)
+    steps = database.frozen.steps
+    assert steps.complete(claim, NewStep(name="one", number=1, result="1")) is not None
+    database.clock.advance(claim.lease_seconds + 1)
+    assert database.frozen.recover()
+    assert steps.complete(claim, NewStep(name="two", number=2)) is None
+    (later,) = database.claim()
+    assert steps.complete(claim, NewStep(name="two", number=2)) is None
+    assert steps.complete(later, NewStep(name="one", number=2, result="2")) is None
+    assert [(step.name, step.result) for step in steps.of_claim(later)] == [("one", "1")]
+    events = [one.event_data["step"] for one in database.frozen.history(claim.id) if one.event_type == "step_completed"]
+    assert events == ["one"]
+
+
+def test_a_handler_whose_lease_is_lost_stores_nothing(database, outbox, run, calls):
+    """Another worker takes the task while the function runs."""
+
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> None:
+        if not calls:
+            try:
+                ctx.step("one", taken_away, ctx)
+            except LeaseLost:
+                calls.append("lost")
+                with pytest.raises(LeaseLost):
+                    ctx.step("two", calls.append, "never")
+                raise
+        calls.append("again")
+
+    def taken_away(ctx: TaskContext, _: TaskContext) -> None:
+        outbox.store.schedule_retry(ctx.task_id, outbox.store.now(), 1)
+
+    handle = work.using(outbox).enqueue()
+    run()
+    assert calls == ["lost", "again"]
+    assert status(outbox, handle) is TaskStatus.COMPLETED
+    assert outbox.store.steps.list(handle.id) == []
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_transactional_step_whose_lease_is_lost_is_rolled_back(database, outbox, run, calls):
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> None:
+        if not calls:
+            calls.append(1)
+            ctx.step("one", taken_away, transactional=True)
+
+    def taken_away(ctx: TaskContext) -> None:
+        write(ctx, "never")
+        database.store.schedule_retry(ctx.task_id, database.store.now(), 1)
+
+    handle = work.using(outbox).enqueue()
+    run()
+    assert status(outbox, handle) is TaskStatus.COMPLETED
+    assert notes(database) == []
+    assert outbox.store.steps.list(handle.id) == []
+
+
+def test_an_unanswered_commit_of_a_step_is_found_out_by_its_row(database, monkeypatch):
+    claim = claimed(database)
+    store = lossy(database, monkeypatch)
+    assert store.steps.complete(claim, NewStep(name="one", number=1, result="1")) is not None
+    assert [(step.name, step.number) for step in database.store.steps.list(claim.id)] == [("one", 1)]
+    assert [one.event_type for one in database.store.history(claim.id)].count(EventType.STEP_COMPLETED) == 1
+
+
+# Rewinding
+
+
+@pytest.fixture
+def stepped(outbox, run, calls):
+    """A task of five steps, and what has it end as wanted."""
+
+    def number(n: int) -> int:
+        calls.append(n)
+        return n
+
+    @outbox.task(name="stepped", retry=RetryPolicy(max_attempts=2, wait=3600))
+    def stepped(ctx: TaskContext, ends: str) -> list[int]:
+        found = [ctx.step(f"step {n}", number, n) for n in range(1, 6)]
+        if ends == "fails" and len(calls) <= 5:
+            raise Cancel("never") if ctx.max_attempts == 0 else OSError("no")
+        return found
+
+    def start(ends):
+        handle = stepped.using(outbox).enqueue(ends)
+        run()
+        return handle
+
+    return start
+
+
+def test_a_waiting_task_is_rewound_and_runs_again_from_that_step(outbox, run, calls, stepped):
+    handle = stepped("fails")
+    assert status(outbox, handle) is TaskStatus.READY
+    assert outbox.store.steps.rewind(handle.id, "step 4", reason="wrong price") == 2
+    assert [step.name for step in outbox.store.steps.list(handle.id)] == ["step 1", "step 2", "step 3"]
+    run()
+    assert outbox.result(handle.id, timeout=0) == [1, 2, 3, 4, 5]
+    assert calls == [1, 2, 3, 4, 5, 4, 5]
+    assert [step.number for step in outbox.store.steps.list(handle.id)] == [1, 2, 3, 4, 5]
+    [rewound] = [one for one in outbox.store.history(handle.id) if one.event_type is EventType.REWOUND]
+    assert {key: rewound.event_data[key] for key in ("step", "number", "reason")} == {
+        "step": "step 4",
+        "number": 4,
+        "reason": "wrong price",
+    }
+    assert rewound.lease_token is None
+
+
+def test_a_dead_letter_is_redriven_from_that_step(outbox, run, calls, stepped):
+    handle = stepped("fails")
+    calls.clear()
+    outbox.store.run_now(handle.id)
+    run()
+    assert status(outbox, handle) is TaskStatus.FAILED
+    assert outbox.store.steps.rewind(handle.id, "step 1") == 5
+    calls += range(6)
+    run()
+    assert status(outbox, handle) is TaskStatus.COMPLETED
+    assert outbox.store.get(handle.id).attempt == 1
+    assert types(outbox, handle).count(EventType.REQUEUED) == 1
+
+
+def test_what_cannot_be_rewound_is_refused_and_nothing_changes(database, outbox, run, stepped):
+    handle = stepped("completes")
+    before = types(outbox, handle)
+    with pytest.raises(InvalidTransition, match="is Completed and does not run again"):
+        outbox.store.steps.rewind(handle.id, "step 1")
+    with pytest.raises(InvalidArgument, match=r"has no step 'other'; it has 'step 1', 'step 2'"):
+        outbox.store.steps.rewind(handle.id, "other")
+    with pytest.raises(TaskNotFound):
+        outbox.store.steps.rewind(uuid7(), "step 1")
+    claim = claimed(database)
+    database.frozen.steps.complete(claim, NewStep(name="one", number=1))
+    with pytest.raises(InvalidTransition, match="is Running, so its steps cannot be rewound"):
+        database.frozen.steps.rewind(claim.id, "one")
+    assert len(outbox.store.steps.list(handle.id)) == 5
+    assert types(outbox, handle) == before
+
+
+def test_an_unanswered_commit_of_a_rewind_is_found_out_by_its_event(database, monkeypatch):
+    claim = claimed(database)
+    for number in (1, 2):
+        database.frozen.steps.complete(claim, NewStep(name=f"step {number}", number=number))
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED)])
+    assert lossy(database, monkeypatch).steps.rewind(claim.id, "step 1") == 2
+    kinds = [one.event_type for one in database.store.history(claim.id)]
+    assert kinds.count(EventType.REWOUND) == kinds.count(EventType.REQUEUED) == 1
+
+
+def test_rewinding_in_a_callers_transaction_is_the_callers(database, outbox):
+    claim = claimed(database)
+    database.frozen.steps.complete(claim, NewStep(name="one", number=1))
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED)])
+    with database.host.connect() as connection:
+        connection.begin()
+        assert database.frozen.steps.rewind(claim.id, "one", using=connection) == 1
+        connection.rollback()
+    assert len(database.store.steps.list(claim.id)) == 1
+    assert database.store.get(claim.id).status is TaskStatus.FAILED
+
+
+def test_two_outboxes_and_many_threads_keep_their_steps_apart(database, outbox, run):
+    seen, lock = {}, threading.Lock()
+
+    @outbox.task(name="many", retry=AT_ONCE)
+    def many(ctx: TaskContext, number: int) -> int:
+        found = [ctx.step(f"s{n}", lambda n=n: number * 10 + n) for n in range(3)]
+        if ctx.attempt == 1:
+            raise OSError
+        with lock:
+            seen[number] = found
+        return number
+
+    for number in range(8):
+        many.using(outbox).enqueue(number)
+    run(concurrency=4)
+    assert seen == {number: [number * 10 + n for n in range(3)] for number in range(8)}
+    assert json.dumps(seen)

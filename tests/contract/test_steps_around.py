@@ -1,0 +1,199 @@
+"""Durable steps where the schema or the role is older, in what prunes tasks, and in the commands."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner
+
+from outboxq import EventType, Outbox, RetryPolicy, TaskContext, TaskStatus, migrations
+from outboxq.cli import main
+from outboxq.database.privileges import Role
+from outboxq.model import NewTask, Outcome
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import NewStep
+from tests.contract import helpers
+from tests.contract.test_planting import granted_before  # noqa: F401 - a fixture
+from tests.waiting import until
+
+
+def outbox_of(engine, calls):
+    """An outbox with a task of one step, and one without."""
+    outbox = Outbox(engine)
+
+    @outbox.task(name="stepped", retry=RetryPolicy.never())
+    def stepped(ctx: TaskContext) -> None:
+        ctx.step("one", calls.append, "stepped")
+
+    @outbox.task(name="plain", retry=RetryPolicy.never())
+    def plain() -> None:
+        calls.append("plain")
+
+    return outbox, stepped, plain
+
+
+def released(store, task_id):
+    return [one for one in store.history(task_id) if one.event_type is EventType.RELEASED]
+
+
+@pytest.mark.parametrize("revision", ["0001", "0005"])
+def test_on_an_older_schema_a_task_of_steps_waits_for_the_upgrade_and_others_run(database, revision):
+    migrations.downgrade(database.engine, revision)
+    calls: list[str] = []
+    outbox, stepped, plain = outbox_of(database.host_engine(), calls)
+    handles = [task.using(outbox).enqueue() for task in (stepped, plain)]
+    worker = outbox.worker(notifications=False, poll=0.01, recover_every=60)
+    worker.start()
+    try:
+        until(lambda: calls == ["plain"] and released(database.store, handles[0].id))
+        [event] = released(database.store, handles[0].id)
+        assert "is older than 0006 and has no table for steps; run: outboxq upgrade" in event.event_data["reason"]
+        assert database.store.get(handles[0].id).attempt == 1
+        assert database.store.steps.list(handles[0].id) == []
+        migrations.upgrade(database.engine)
+        database.store.run_now(handles[0].id)
+        until(lambda: database.store.get(handles[0].id).status is TaskStatus.COMPLETED)  # without a restart
+    finally:
+        worker.stop()
+    assert calls == ["plain", "stepped"]
+
+
+def test_a_schema_that_is_taken_back_under_a_worker_has_tasks_wait_too(database):
+    calls: list[str] = []
+    outbox, stepped, _ = outbox_of(database.host_engine(), calls)
+    worker = outbox.worker(notifications=False, poll=0.01, recover_every=60)
+    worker.start()
+    try:
+        first = stepped.using(outbox).enqueue()
+        until(lambda: database.store.get(first.id).status is TaskStatus.COMPLETED)
+        migrations.downgrade(database.engine, "0005")
+        second = stepped.using(outbox).enqueue()
+        until(lambda: released(database.store, second.id))
+        assert database.store.get(second.id).status is TaskStatus.READY
+        migrations.upgrade(database.engine)
+        database.run(
+            "DELETE FROM execution_events WHERE event_type = 'step_completed'"
+        )  # whose rows went with the table
+    finally:
+        worker.stop()
+
+
+def test_a_worker_from_before_the_upgrade_waits_for_its_rights(granted_before):  # noqa: F811
+    with granted_before(Role.WORKER) as (owner, store, role):
+        calls: list[str] = []
+        outbox, _, _ = outbox_of(store.bound_engine, calls)
+        handle = owner.enqueue(NewTask(id=uuid7(), task_name="stepped", args="{}"))
+        worker = outbox.worker()
+        worker.start()
+        try:
+            until(lambda: released(owner, handle.id))
+            [event] = released(owner, handle.id)
+            assert f"outboxq grants --role worker {role} --apply" in event.event_data["reason"]
+            owner.rights.grant(Role.WORKER, role)
+            owner.run_now(handle.id)
+            until(lambda: calls == ["stepped"])
+        finally:
+            worker.stop()
+
+
+def stepped(database, *names, **fields):
+    """A running task with these steps."""
+    claim = helpers.claimed(database, **fields)
+    for number, name in enumerate(names, 1):
+        database.frozen.steps.complete(claim, NewStep(name=name, number=number, result=f'"of {name}"'))
+    return claim
+
+
+def steps_left(database):
+    return database.rows("SELECT count(*) FROM task_steps")[0][0]
+
+
+def test_a_prune_takes_the_steps_of_its_tasks_and_no_others(database):
+    database.frozen.complete(stepped(database, "one", "two"))
+    running = stepped(database, "three")
+    database.clock.advance(timedelta(hours=1))
+    assert database.frozen.prune(0, batch=1) == 1
+    assert [step.name for step in database.frozen.steps.list(running.id)] == ["three"]
+    assert steps_left(database) == 1
+
+
+def test_a_prune_takes_steps_that_an_older_release_has_left(database):
+    claim, running = stepped(database, "one", "two"), stepped(database, "three")
+    for table, key in (
+        ("task_leases", "task_execution_id"),
+        ("execution_events", "task_execution_id"),
+        ("task_executions", "id"),
+    ):
+        stored = claim.id.hex if database.name == "sqlite" else claim.id
+        database.run(f"DELETE FROM {table} WHERE {key} = '{stored}'")
+    database.clock.advance(timedelta(days=2))
+    database.frozen.prune(0)
+    assert steps_left(database) == 1
+    assert database.frozen.steps.list(running.id)
+
+
+# The commands
+
+
+def outboxq(database, *words, exit_code=0):
+    environment = {"OUTBOXQ_DATABASE_URL": database.url}
+    result = CliRunner().invoke(main, [str(one) for one in words], env=environment, catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def dead_letter(database):
+    """A dead letter of three steps, the second of which is a sleep."""
+    claim = stepped(database, "charge")
+    database.frozen.steps.complete(claim, NewStep(name="nap", number=2, delay=timedelta(hours=1)))
+    database.frozen.steps.complete(claim, NewStep(name="ship\x1b[2J", number=3, result='"secret"'))
+    database.frozen.fail(claim, "no")
+    return claim.id
+
+
+def test_the_steps_of_a_task_are_listed_and_results_on_request_only(database):
+    task_id = dead_letter(database)
+    listed = outboxq(database, "task", "steps", task_id).stdout
+    assert [line.split("\t")[:2] for line in listed.splitlines()[1:]] == [
+        ["1", "charge"], ["2", "nap"], ["3", "ship\\x1b[2J"],
+    ]  # fmt: skip
+    assert "2030-01-01 13:00:00" in listed
+    assert "secret" not in listed
+    assert "secret" in outboxq(database, "task", "steps", task_id, "--show-results").stdout
+    [charge, nap, _] = json.loads(outboxq(database, "task", "steps", task_id, "--json").stdout)
+    assert (charge["name"], charge["number"], charge["due_at"]) == ("charge", 1, None)
+    assert datetime.fromisoformat(nap["due_at"]) == datetime(2030, 1, 1, 13, tzinfo=UTC)
+    assert "result" not in charge
+    shown = outboxq(database, "task", "show", task_id).stdout
+    assert "charge" in shown
+    assert "step: charge" in shown
+    assert outboxq(database, "task", "steps", database.add().id).stdout.splitlines()[1:] == []
+    outboxq(database, "task", "steps", "0" * 32, exit_code=3)
+
+
+def test_a_rerun_asks_and_says_what_it_deletes(database):
+    task_id = dead_letter(database)
+    rerun = ("task", "rerun", task_id, "--from", "nap")
+    refused = outboxq(database, *rerun, exit_code=2)
+    assert "no terminal is there to ask" in refused.stderr
+    would = outboxq(database, *rerun, "--dry-run").stdout
+    assert "2 would be deleted" in would
+    assert "2  nap" in would
+    assert len(database.frozen.steps.list(task_id)) == 3
+    assert outboxq(database, *rerun, "--yes", "--reason", "late").stdout == "Ready; 2 steps run again\n"
+    assert [step.name for step in database.frozen.steps.list(task_id)] == ["charge"]
+    events = database.frozen.history(task_id)
+    assert events[-1].event_type is EventType.REWOUND
+    assert events[-1].event_data["reason"] == "late"
+
+
+def test_a_rerun_of_what_does_not_run_again_is_refused_with_its_dry_run_too(database):
+    claim = stepped(database, "one")
+    for words in ((), ("--dry-run",), ("--yes",)):
+        refused = outboxq(database, "task", "rerun", claim.id, "--from", "one", *words, exit_code=1)
+        assert "is Running, so its steps cannot be rewound" in refused.stderr
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED)])
+    refused = outboxq(database, "task", "rerun", claim.id, "--from", "other", "--dry-run", exit_code=1)
+    assert "has no step 'other'; it has 'one'" in refused.stderr

@@ -1,0 +1,207 @@
+"""A timeout that is enforced: what becomes of the task, of its transaction, and of the tasks beside it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from sqlalchemy import text
+
+from outboxq import (
+    EventType,
+    Hook,
+    InvalidArgument,
+    Outbox,
+    RetryPolicy,
+    TaskContext,
+    TaskStatus,
+    TaskTimeout,
+    TimeoutAction,
+)
+from tests.waiting import until
+
+NEVER = RetryPolicy.never()
+
+
+@pytest.fixture
+def outbox(database):
+    return Outbox(database.engine)
+
+
+@pytest.fixture
+def work(outbox):
+    """Start a worker that polls fast; it is stopped after the test."""
+    started = []
+
+    def start(**options):
+        worker = outbox.worker(
+            **{"poll": 0.01, "recover_every": 0.05, "drain_timeout": 10, "concurrency": 2, **options}
+        )
+        started.append(worker)
+        worker.start()
+        return worker
+
+    yield start
+    for worker in started:
+        worker.stop()
+
+
+def ended(outbox, handle):
+    return until(lambda: (task := outbox.store.get(handle.id)).completed_at and task)
+
+
+def busy() -> None:
+    while True:
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("action", ["raise", TimeoutAction.KILL])
+def test_a_late_handler_is_interrupted_and_its_attempt_has_failed(outbox, work, action):
+    cleaned = []
+
+    @outbox.task(name="late", timeout=0.05, timeout_action=action, retry=RetryPolicy(max_attempts=2, wait=0))
+    def late(ctx: TaskContext) -> None:
+        try:
+            busy()
+        finally:
+            cleaned.append(ctx.attempt)
+
+    handle = late.using(outbox).enqueue()
+    worker = work()
+    task = ended(outbox, handle)
+    assert (task.status, task.attempt) == (TaskStatus.FAILED, 2)
+    assert task.last_error == "TaskTimeout: the handler ran for longer than its timeout of 0.05 s"
+    assert cleaned == [1, 2]
+    event = outbox.store.history(handle.id)[-1]
+    assert "in busy" in event.event_data["traceback"]
+    assert worker.is_healthy
+    until(lambda: [one.timed_out_last for one in worker.meter.read().values()] == [1])
+
+
+def test_the_retry_policy_decides_as_for_a_checkpoint(outbox, work):
+    policy = RetryPolicy(max_attempts=3, wait=0, retry=TimeoutError)
+
+    @outbox.task(name="late", timeout=0.02, timeout_action="raise", retry=policy)
+    def late() -> None:
+        busy()
+
+    handle = late.using(outbox).enqueue()
+    work()
+    assert ended(outbox, handle).attempt == 3
+
+
+def test_its_transaction_is_rolled_back(outbox, database, work):
+    database.run("CREATE TABLE ledger (number INTEGER)")
+
+    @outbox.task(name="late", timeout=0.1, timeout_action="raise", transactional=True, retry=NEVER)
+    def late(ctx: TaskContext) -> None:
+        ctx.connection.execute(text("INSERT INTO ledger VALUES (1)"))
+        other.enqueue()
+        busy()
+
+    @outbox.task(name="other")
+    def other() -> None: ...
+
+    handle = late.using(outbox).enqueue()
+    work()
+    assert ended(outbox, handle).status is TaskStatus.FAILED
+    assert database.rows("SELECT number FROM ledger") == []
+    assert [task.task_name for task in outbox.store.tasks()] == ["late"]
+    database.run("DROP TABLE ledger")
+
+
+def test_what_it_returns_when_it_has_cleaned_up_counts(outbox, work):
+    @outbox.task(name="partial", timeout=0.05, timeout_action="raise")
+    def partial() -> int:
+        done = 0
+        try:
+            while True:
+                time.sleep(0.005)
+                done += 1
+        except TaskTimeout:
+            return min(done, 1)
+
+    handle = partial.using(outbox).enqueue()
+    work()
+    assert ended(outbox, handle).result == "1"
+
+
+def test_a_task_that_only_asks_is_left_alone(outbox, work, caplog):
+    gate = threading.Event()
+
+    @outbox.task(name="slow", timeout=0.01)
+    def slow(ctx: TaskContext) -> str:
+        until(lambda: ctx.timed_out)
+        gate.wait(0.2)
+        return "at its own pace"
+
+    handle = slow.using(outbox).enqueue()
+    work()
+    assert ended(outbox, handle).status is TaskStatus.COMPLETED
+    assert not [thread for thread in threading.enumerate() if thread.name == "outboxq-timeouts"]
+    assert until(lambda: "its handler should check ctx.timed_out" in caplog.text)
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["own", "transactional"])
+def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work, caplog, transactional):
+    """In a host's process, which lives on: the worker is no longer healthy, and claims nothing more."""
+    database.run("CREATE TABLE ledger (number INTEGER)")
+    gate, ends = threading.Event(), []
+
+    class Watching(Hook):
+        def ended(self, context, outcome, seconds):
+            ends.append((outcome.event_type, type(context.error)))
+
+    outbox = Outbox(database.engine, hooks=[Watching()])
+
+    timeout = 1 if transactional else 0.05  # an exception in the midst of a statement would cost the connection
+
+    @outbox.task(name="deaf", timeout=timeout, timeout_action="kill", transactional=transactional, retry=NEVER)
+    def deaf(ctx: TaskContext) -> str:
+        if ctx.is_transactional:
+            ctx.connection.execute(text("INSERT INTO ledger VALUES (1)"))
+        while not gate.is_set():
+            try:
+                gate.wait(0.01)
+            except TaskTimeout:
+                continue
+        return "too late"
+
+    @outbox.task(name="neighbour")
+    def neighbour() -> str:
+        gate.wait(60)
+        return "undisturbed"
+
+    lost = deaf.using(outbox).enqueue()
+    beside = neighbour.using(outbox).enqueue()
+    worker = outbox.worker(poll=0.01, drain_timeout=20, concurrency=2, timeout_grace=0.1)
+    worker.start()
+    try:
+        task = ended(outbox, lost)
+        assert (task.status, task.attempt) == (TaskStatus.FAILED, 1)
+        assert "did not end within the grace of 0.1 s" in task.last_error
+        data = outbox.store.history(lost.id)[-1].event_data
+        assert (data["exception"], "in deaf" in data["traceback"]) == ("outboxq.model.records.TaskTimeout", True)
+        until(lambda: not worker.is_healthy)
+        assert "did not end within the grace" in worker.health.error
+        later = neighbour.using(outbox).enqueue()
+        gate.set()
+        assert worker.stop()
+    finally:
+        gate.set()
+        worker.stop()
+    assert outbox.store.get(beside.id).status is TaskStatus.COMPLETED
+    assert outbox.store.get(later.id).status is TaskStatus.READY
+    assert outbox.store.get(lost.id).status is TaskStatus.FAILED
+    assert [event.event_type for event in outbox.store.history(lost.id)][2:] == [EventType.FAILED]
+    assert ends == [(EventType.FAILED, TaskTimeout), (EventType.COMPLETED, type(None))]
+    assert database.rows("SELECT number FROM ledger") == []
+    database.run("DROP TABLE ledger")
+
+
+def test_an_action_without_a_timeout_is_refused(outbox):
+    with pytest.raises(InvalidArgument, match="timeout_action='kill' of task 'late' needs a timeout="):
+        outbox.task(name="late", timeout_action="kill")(busy)
+    with pytest.raises(InvalidArgument, match="timeout_action must be one of 'ask', 'raise', 'kill', not 'stop'"):
+        outbox.task(name="late", timeout=1, timeout_action="stop")(busy)

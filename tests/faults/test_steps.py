@@ -1,0 +1,155 @@
+"""A process is killed at every point of a task of steps, and between any two of its statements: no completed step is called again."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from outboxq.model import TaskStatus
+from outboxq.worker.failpoints import Failpoint
+from tests.faults.app import effects_of
+from tests.faults.helpers import all_completed, finish, journal, left
+from tests.waiting import until
+
+LONG = 20
+"""Steps of a long task."""
+ALONE = {"concurrency": 1, "heartbeat": None, "recover_every": 60}
+"""A worker that does nothing besides, so that each of its deaths is where the test wants it."""
+PLAIN = (Failpoint.BEFORE_STEP, Failpoint.AFTER_STEP, Failpoint.STEP_WRITTEN)
+IN_ITS_TRANSACTION = (Failpoint.TRANSACTION_BEGUN, Failpoint.BEFORE_COMMIT, Failpoint.AFTER_COMMIT)
+
+
+@pytest.fixture
+def stepped(add, tmp_path):
+    return lambda count: add("stepped", directory=str(tmp_path), count=count)
+
+
+@pytest.fixture
+def recovered(database, died):
+    """Take the tasks of dead processes back, however often that was done before."""
+
+    def take_back(*processes):
+        died(*processes)
+        database.store.recover(max_recoveries=10**6)
+
+    return take_back
+
+
+@pytest.fixture
+def completed(database):
+    """The names of the completed steps of a task."""
+    return lambda task_id: {step.name for step in database.store.steps.list(task_id)}
+
+
+def called(tmp_path):
+    """How often the function of each plain step was called."""
+    return Counter(name for _, what, name in journal(tmp_path) if what == "step")
+
+
+def again(before, now, task_id, completed):
+    """The completed steps of a task whose functions were called since."""
+    numbers = {name.partition(" ")[2] for name in completed}
+    return {
+        name for name in now - before if name.partition(":")[0] == str(task_id) and name.partition(":")[2] in numbers
+    }
+
+
+@pytest.mark.in_turn
+def test_a_long_task_killed_at_every_point_calls_no_completed_step_again(
+    database, stepped, fork, recovered, completed, effects, tmp_path
+):
+    """Each life ends at another point; the task goes on from where it was."""
+    task_id, lives = stepped(LONG), 0
+    for point in itertools.cycle((*PLAIN, *IN_ITS_TRANSACTION)):
+        known, before = completed(task_id), called(tmp_path)
+        victim = fork(fault={"point": point, "action": "kill", "arrival": 3 if point in PLAIN else 2}, **ALONE)
+        until(lambda victim=victim: victim.poll() is not None or left(database) == 0)
+        if left(database) == 0:
+            victim.send(signal.SIGTERM)
+            assert victim.wait() == 0, victim.text()
+            break
+        assert victim.wait() == -signal.SIGKILL, victim.text()
+        recovered(victim)
+        assert again(before, called(tmp_path), task_id, known) == set()
+        assert completed(task_id) >= known
+        lives += 1
+    assert lives >= 6
+    all_completed(database, [task_id])
+    assert effects() == sorted(effects_of(task_id, LONG))
+    assert [step.number for step in database.store.steps.list(task_id)] == list(range(1, LONG + 1))
+
+
+@pytest.mark.in_turn
+def test_a_task_killed_between_any_two_statements_of_its_steps_calls_no_completed_step_again(
+    database, stepped, fork, recovered, completed, effects, tmp_path
+):
+    """A plain step, a transactional one, and a plain one; a task of its own for each statement."""
+    killed(database, stepped, fork, recovered, completed, effects, tmp_path, count=3, least=6)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
+def test_a_long_task_killed_between_any_two_statements(
+    database, stepped, fork, recovered, completed, effects, tmp_path
+):
+    killed(database, stepped, fork, recovered, completed, effects, tmp_path, count=LONG, least=40)
+
+
+def is_done(database, task_id):
+    return database.store.get(task_id).status is TaskStatus.COMPLETED
+
+
+def killed(database, stepped, fork, recovered, completed, effects, tmp_path, *, count, least):
+    known, tasks = {}, []
+    for statement in itertools.count(1):
+        task_id = stepped(count)
+        tasks.append(task_id)
+        victim = fork(fault={"point": "statement", "action": "kill", "arrival": statement}, **ALONE)
+        until(lambda victim=victim, task_id=task_id: victim.poll() is not None or is_done(database, task_id))
+        if is_done(database, task_id):
+            victim.send(signal.SIGTERM)
+            assert victim.wait() == 0, victim.text()
+            break
+        assert victim.wait() == -signal.SIGKILL, victim.text()
+        recovered(victim)
+        known[task_id] = completed(task_id)
+        database.store.reschedule(
+            task_id, database.store.now() + timedelta(days=1)
+        )  # the next life has a task of its own
+    assert statement > least
+    before = called(tmp_path)
+    for task_id in known:
+        database.store.run_now(task_id)
+    finish(database, fork())
+    now = called(tmp_path)
+    assert [name for task_id, names in known.items() for name in again(before, now, task_id, names)] == []
+    all_completed(database, tasks)
+    assert effects() == sorted(effect for task_id in tasks for effect in effects_of(task_id, count))
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+def test_a_thousand_tasks_of_twenty_steps_under_kills(database, stepped, fork, recovered, completed, effects, tmp_path):
+    """Two workers at a time, one of which is killed at random moments, as long as there is something to do."""
+    chance, tasks = random.Random(7), [stepped(LONG) for _ in range(1000)]
+    running = [fork(concurrency=4, lease=2.0) for _ in range(2)]
+    while left(database):
+        known, before = {one: completed(one) for one in tasks[::50]}, called(tmp_path)
+        target = left(database) - chance.randrange(5, 60)
+        until(lambda target=target: left(database) <= max(0, target), seconds=300)
+        running[0].send(signal.SIGKILL)
+        recovered(running.pop(0))
+        for one, names in known.items():
+            assert again(before, called(tmp_path), one, names) == set()
+        running.append(fork(concurrency=4, lease=2.0))
+    for worker in running:
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0, worker.text()
+    assert {database.store.get(one).status for one in tasks} == {TaskStatus.COMPLETED}
+    all_completed(database, tasks)
+    assert effects() == sorted(effect for task_id in tasks for effect in effects_of(task_id, LONG))

@@ -1,0 +1,5 @@
+SELECT task_batches.id
+FROM task_batches
+WHERE task_batches.completed_at IS NULL AND task_batches.cancel_requested_at IS NOT NULL
+ORDER BY task_batches.id
+LIMIT %(limit)s::BIGINT

@@ -1,0 +1,3 @@
+SELECT task_batches.id
+FROM task_batches
+WHERE task_batches.id = %(batch_id)s::UUID

@@ -1,0 +1,12 @@
+SELECT DISTINCT task_steps.task_execution_id AS id
+FROM task_steps
+WHERE
+    task_steps.task_execution_id > %(from_id)s::UUID
+    AND task_steps.task_execution_id < %(to_id)s::UUID
+    AND (
+        SELECT task_executions.id
+        FROM task_executions
+        WHERE task_executions.id = task_steps.task_execution_id
+    ) IS NULL
+ORDER BY task_steps.task_execution_id
+LIMIT %(limit)s::BIGINT

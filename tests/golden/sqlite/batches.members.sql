@@ -1,0 +1,9 @@
+SELECT task_executions.id, task_executions.status
+FROM task_executions
+WHERE
+    task_executions.pipeline_execution_id = :batch_id
+    AND task_executions.pipeline_execution_id != task_executions.id
+    AND task_executions.id > :after
+ORDER BY task_executions.id
+LIMIT :limit
+OFFSET :param_1

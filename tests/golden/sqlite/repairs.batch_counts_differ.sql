@@ -1,0 +1,114 @@
+-- counted
+UPDATE task_batches
+SET
+    size=CASE
+        WHEN (
+            task_batches.size < (
+                SELECT count(*) AS count_1
+                FROM task_executions
+                WHERE
+                    task_executions.pipeline_execution_id = task_batches.id
+                    AND task_executions.pipeline_execution_id != task_executions.id
+                    AND task_executions.status IN ('Ready', 'Running', 'Completed', 'Failed', 'Cancelled')
+            )
+        ) THEN (
+            SELECT count(*) AS count_1
+            FROM task_executions
+            WHERE
+                task_executions.pipeline_execution_id = task_batches.id
+                AND task_executions.pipeline_execution_id != task_executions.id
+                AND task_executions.status IN ('Ready', 'Running', 'Completed', 'Failed', 'Cancelled')
+        )
+        ELSE task_batches.size
+    END,
+    completed=(
+        SELECT count(*) AS count_2
+        FROM task_executions
+        WHERE
+            task_executions.pipeline_execution_id = task_batches.id
+            AND task_executions.pipeline_execution_id != task_executions.id
+            AND task_executions.status IN ('Completed')
+    ),
+    failed=(
+        SELECT count(*) AS count_3
+        FROM task_executions
+        WHERE
+            task_executions.pipeline_execution_id = task_batches.id
+            AND task_executions.pipeline_execution_id != task_executions.id
+            AND task_executions.status IN ('Failed')
+    ),
+    cancelled=(
+        (
+            CASE
+                WHEN (
+                    task_batches.size < (
+                        SELECT count(*) AS count_1
+                        FROM task_executions
+                        WHERE
+                            task_executions.pipeline_execution_id = task_batches.id
+                            AND task_executions.pipeline_execution_id != task_executions.id
+                            AND task_executions.status IN (
+                                'Ready',
+                                'Running',
+                                'Completed',
+                                'Failed',
+                                'Cancelled'
+                            )
+                    )
+                ) THEN (
+                    SELECT count(*) AS count_1
+                    FROM task_executions
+                    WHERE
+                        task_executions.pipeline_execution_id = task_batches.id
+                        AND task_executions.pipeline_execution_id != task_executions.id
+                        AND task_executions.status IN ('Ready', 'Running', 'Completed', 'Failed', 'Cancelled')
+                )
+                ELSE task_batches.size
+            END - (
+                SELECT count(*) AS count_4
+                FROM task_executions
+                WHERE
+                    task_executions.pipeline_execution_id = task_batches.id
+                    AND task_executions.pipeline_execution_id != task_executions.id
+                    AND task_executions.status IN ('Ready', 'Running', 'Failed')
+            )
+        ) - (
+            SELECT count(*) AS count_2
+            FROM task_executions
+            WHERE
+                task_executions.pipeline_execution_id = task_batches.id
+                AND task_executions.pipeline_execution_id != task_executions.id
+                AND task_executions.status IN ('Completed')
+        )
+    ),
+    updated_at=:now
+WHERE
+    task_batches.completed_at IS NULL
+    AND task_batches.closed = 1
+    AND (
+        ((task_batches.size - task_batches.completed) - task_batches.cancelled) - CASE WHEN (
+            task_batches.on_failed = 'wait'
+        ) THEN 0 ELSE task_batches.failed END <= 0
+            OR ((task_batches.size - task_batches.completed) - task_batches.cancelled) - CASE
+                WHEN (task_batches.on_failed = 'wait') THEN 0
+                ELSE task_batches.failed
+            END != CASE
+                WHEN (task_batches.on_failed = 'wait') THEN (
+                    SELECT count(*) AS count_5
+                    FROM task_executions
+                    WHERE
+                        task_executions.pipeline_execution_id = task_batches.id
+                        AND task_executions.pipeline_execution_id != task_executions.id
+                        AND task_executions.status IN ('Ready', 'Running', 'Failed')
+                )
+                ELSE (
+                    SELECT count(*) AS count_6
+                    FROM task_executions
+                    WHERE
+                        task_executions.pipeline_execution_id = task_batches.id
+                        AND task_executions.pipeline_execution_id != task_executions.id
+                        AND task_executions.status IN ('Ready', 'Running')
+                )
+            END
+    )
+RETURNING id

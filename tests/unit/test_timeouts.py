@@ -1,0 +1,209 @@
+"""TaskTimeout reaches the handler that is late, and never the one after it in the same thread."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+
+import pytest
+
+from outboxq.model import TaskTimeout
+from outboxq.worker.timeouts import TimeLimit, Timeouts, raise_in_thread
+from tests.waiting import until
+
+
+def nothing() -> None: ...
+
+
+@pytest.fixture
+def failures():
+    """What ended the thread of the timeouts: nothing, in any of these tests."""
+    found: list[BaseException] = []
+    yield found
+    assert found == []
+
+
+@pytest.fixture
+def timeouts(failures):
+    return Timeouts(failures.append)
+
+
+def limit(timeouts, seconds, *, grace=math.inf, on_kill=nothing):
+    return TimeLimit(seconds, grace, on_kill, timeouts)
+
+
+def busy(seconds: float) -> str:
+    """Runs Python for so long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    return "done"
+
+
+def test_a_handler_in_time_is_not_disturbed(timeouts):
+    assert limit(timeouts, 60).call(busy, 0.01) == "done"
+
+
+def test_a_late_handler_gets_the_exception_and_its_cleanup_runs(timeouts):
+    cleaned = []
+
+    def handler() -> None:
+        try:
+            busy(60)
+        finally:
+            cleaned.append(True)
+
+    with pytest.raises(TaskTimeout, match=r"longer than its timeout of 0\.05 s"):
+        limit(timeouts, 0.05).call(handler)
+    assert cleaned == [True]
+
+
+def test_except_exception_does_not_swallow_it(timeouts):
+    def handler() -> None:
+        while True:
+            with suppress(Exception):  # such loops are the reason
+                busy(60)
+
+    with pytest.raises(TaskTimeout):
+        limit(timeouts, 0.05).call(handler)
+
+
+def test_one_that_swallows_it_gets_it_again_each_second(timeouts):
+    came = []
+
+    def handler() -> str:
+        while len(came) < 2:
+            try:
+                busy(60)
+            except TaskTimeout:
+                came.append(time.monotonic())
+        return "after all"
+
+    assert limit(timeouts, 0.05).call(handler) == "after all"
+    assert came[1] - came[0] > 0.5
+
+
+def test_what_is_on_its_way_while_the_handler_ends_is_taken_back(failures):
+    """The watcher has looked, and sends only when the handler has ended: the next one would get it."""
+    sending, go = threading.Event(), threading.Event()
+
+    def slow(thread, kind):
+        if kind is not None:
+            sending.set()
+            assert go.wait(60)
+        raise_in_thread(thread, kind)
+
+    timeouts = Timeouts(failures.append, raise_in=slow)
+    mine = limit(timeouts, 0.01)
+
+    def handler() -> str:
+        assert sending.wait(60)
+        threading.Timer(0.2, go.set).start()
+        return "done"
+
+    assert mine.call(handler) == "done"
+    busy(0.05)  # the next handler of this thread
+    assert go.is_set()
+
+
+def test_one_that_was_sent_and_not_raised_yet_is_taken_back(failures):
+    slot = {}
+    timeouts = Timeouts(failures.append, raise_in=slot.__setitem__)
+
+    def handler() -> str:
+        until(lambda: TaskTimeout in slot.values())
+        return "done"
+
+    assert limit(timeouts, 0.01).call(handler) == "done"
+    assert slot == {threading.get_ident(): None}
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_one_that_is_raised_in_the_midst_of_the_end_changes_nothing(timeouts, late):
+    """As if the first step of the end had been interrupted, once or twice."""
+    mine, settle, interruptions = limit(timeouts, 60), TimeLimit._settle, []
+
+    def interrupted() -> None:
+        if len(interruptions) <= late:
+            interruptions.append(True)
+            raise TaskTimeout
+        settle(mine)
+
+    mine._settle = interrupted
+    assert mine.call(busy, 0) == "done"
+    assert len(interruptions) == late + 1
+
+
+def test_no_exception_leaks_into_the_next_handler(timeouts):
+    """Thousands of handlers whose end and whose timeout coincide, in several threads."""
+    before, leaks, ends = sys.getswitchinterval(), [], {"in time": 0, "late": 0}
+    until_when = time.monotonic() + 2
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        while time.monotonic() < until_when:
+            seconds = chance.uniform(0.0002, 0.002)
+            try:
+                limit(timeouts, seconds).call(busy, seconds * chance.uniform(0.9, 1.1))
+            except TaskTimeout:
+                ends["late"] += 1
+            else:
+                ends["in time"] += 1
+            try:
+                busy(0.0002)
+            except TaskTimeout:
+                leaks.append(seed)
+
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert leaks == []
+    assert ends["late"] > 50, ends
+    assert ends["in time"] > 50, ends
+
+
+def test_a_handler_that_does_not_end_is_given_up_once_and_its_end_is_discarded(timeouts):
+    killed, go = [], threading.Event()
+    mine = limit(timeouts, 0.01, grace=0.05, on_kill=lambda: killed.append(True))
+
+    def deaf() -> str:
+        while not go.is_set():
+            try:
+                busy(0.02)
+            except TaskTimeout:
+                continue
+        return "too late"
+
+    thread = threading.Thread(target=lambda: mine.call(deaf))
+    thread.start()
+    until(lambda: killed)
+    assert mine.was_killed
+    assert "in deaf" in "".join(traceback.format_exception(mine.overrun()))
+    go.set()
+    thread.join()
+    assert killed == [True]
+    assert mine.was_killed
+
+
+def test_one_that_ends_within_the_grace_is_not_given_up(timeouts):
+    mine = limit(timeouts, 0.01, grace=60, on_kill=lambda: pytest.fail("killed"))
+    with pytest.raises(TaskTimeout):
+        mine.call(busy, 60)
+    assert not mine.was_killed
+
+
+def test_limits_that_are_over_are_forgotten(timeouts):
+    for _ in range(10):
+        limit(timeouts, 3600).call(nothing)
+    assert timeouts._limits == {}
