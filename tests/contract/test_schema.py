@@ -45,6 +45,8 @@ NULLABLE = {
     "partition_claims": "",
 }
 OTHERS = {
+    "key_limits",
+    "key_rates",
     "maintenance_jobs",
     "queue_samples",
     "queue_settings",
