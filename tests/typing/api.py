@@ -27,6 +27,7 @@ from outboxq import (
     Sending,
     Subscription,
     Task,
+    TaskCall,
     TaskContext,
     TaskExecution,
     TaskStatus,
@@ -37,6 +38,19 @@ from outboxq import (
 
 outbox = Outbox()
 session = Session()
+
+
+@outbox.task
+def count_lines(ctx: TaskContext, file: str) -> int:
+    return ctx.batch.size
+
+
+def batches() -> None:
+    assert_type(count_lines.call("may.csv"), TaskCall[int])
+    count_lines.call(7)  # type: ignore[arg-type]
+    with outbox.batch(using=session, then=count_lines.using(priority=5).call("may.csv")) as batch:
+        assert_type(count_lines.using(batch).enqueue("june.csv"), Handle[int])
+    assert_type(outbox.chain(count_lines.call("may.csv")).using(session).enqueue().id, UUID)
 
 
 @outbox.task
