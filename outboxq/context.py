@@ -98,7 +98,7 @@ class TaskContext:
         """The queue in which the task waited."""
         self.topic: Final[str | None] = claim.topic
         """The topic of the emitted event that this task handles; None: it was enqueued by itself."""
-        self.partition_key: Final[str | None] = claim.partition_key
+        self.partition_key: Final[str | None] = claim.partition_key if claim.concurrency_key is None else None
         """The key whose tasks run one at a time, in their order; None: the task waits for no other."""
         self.attempt: Final[int] = claim.attempt
         """The number of this attempt, from 1; only retries raise it."""
@@ -184,6 +184,11 @@ class TaskContext:
             text = "%s: its tick is read as %s: %s"
             log.warning(text, self.claim, moment, error, extra=fields_of(self.claim))
             return moment.astimezone(UTC)
+
+    @property
+    def concurrency_key(self) -> str | None:
+        """The key of which so many tasks run at once as the queue's limit per key says; None: it has none."""
+        return self.claim.concurrency_key
 
     @property
     def batch_id(self) -> UUID | None:

@@ -28,6 +28,88 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "two transactions that end tasks of two batches lock them in their own orders",
+        "alembic/versions/0007_batches.py",
+        (("DEFERRABLE INITIALLY DEFERRED", "DEFERRABLE INITIALLY IMMEDIATE"),),
+        ("tests/contract/test_batch_races.py",),
+    ),
+    Mutant(
+        "what follows a batch comes with the last end but one",
+        "alembic/versions/0007_batches.py",
+        (("NEW.closed AND NEW.size <= NEW.completed", "NEW.closed AND NEW.size - 1 <= NEW.completed"),),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "a dead letter that is redriven counts as ended",
+        "alembic/versions/0007_batches.py",
+        (
+            (" - (OLD.status = 'Failed')::integer", ""),
+            (" - (OLD.status = 'Failed'),", ","),
+        ),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "a redrive opens a batch again that has completed",
+        "alembic/versions/0007_batches.py",
+        (
+            ("WHERE batch.id = change.batch_id AND batch.completed_at IS NULL;", "WHERE batch.id = change.batch_id;"),
+            ("WHERE id = OLD.pipeline_execution_id AND completed_at IS NULL;", "WHERE id = OLD.pipeline_execution_id;"),
+        ),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "a task joins a batch that is being cancelled",
+        "outboxq/database/statements/batches.py",
+        (("_batch.completed_at.is_(None), takes)", "_batch.completed_at.is_(None))"),),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "the partitions of the history do not count the ends of batches",
+        "outboxq/database/dialects/partitioning.py",
+        (('            execute(trigger["statement"], {})\n', "            pass\n"),),
+        ("tests/dialects/test_partitions.py",),
+    ),
+    Mutant(
+        "a key that runs as many tasks as it may starts one more",
+        "outboxq/database/statements/key_limits.py",
+        (("tasks < queues.c.key_concurrency", "tasks <= queues.c.key_concurrency"),),
+        ("tests/contract/test_key_limits.py",),
+    ),
+    Mutant(
+        "what a key has used of its rate is not written",
+        "outboxq/store/key_limits.py",
+        (("            if place.key in starts\n", "            if False\n"),),
+        ("tests/contract/test_key_limits.py",),
+    ),
+    Mutant(
+        "an older release claims from a queue that limits its keys",
+        "outboxq/store/queues.py",
+        (
+            (
+                '{"concurrency": 0 if is_limited else limits["concurrency_limit"]}',
+                '{"concurrency": limits["concurrency_limit"]}',
+            ),
+        ),
+        ("tests/contract/test_key_limits.py",),
+    ),
+    Mutant(
+        "the longest due tasks of a key at its limit hide the keys behind them",
+        "outboxq/store/key_limits.py",
+        (("            if self._rotate(budget) or self.found:\n", "            if True:\n"),),
+        ("tests/contract/test_key_limits.py",),
+    ),
+    Mutant(
+        "a worker is not woken when a key may start again",
+        "outboxq/database/statements/due.py",
+        (
+            (
+                "return next_moment(g, *all_queues(), key_limits.next_start(g, key_limits.open_queues(g, None)))",
+                "return next_moment(g, *all_queues())",
+            ),
+        ),
+        ("tests/contract/test_key_limits.py",),
+    ),
+    Mutant(
         "a progress that the database refuses costs the leases of all tasks",
         "outboxq/worker/leases.py",
         (("if self.store.may_pass(error) or self.store.cannot_write_now(error):\n                raise\n", "raise\n"),),
@@ -54,6 +136,12 @@ MUTANTS = (
         "a worker's keeper is the only handler of the root logger, and Python prints warnings no more",
         "outboxq/worker/handler_log.py",
         (("if not keepers and handlers:", "if not keepers:"),),
+        ("tests/contract/test_handler_log.py",),
+    ),
+    Mutant(
+        "a worker does not hear what a handler in its child reports",
+        "outboxq/worker/child.py",
+        (("                    self._connection.send(notes)\n", "                    pass\n"),),
         ("tests/contract/test_handler_log.py",),
     ),
     Mutant(
@@ -922,7 +1010,7 @@ MUTANTS = (
     Mutant(
         "a sleeper does not look for what is due once it has announced itself",
         "outboxq/database/statements/sleeping_workers.py",
-        (('may_claim(g, plain, with_keys).label("due")', 'literal_column("false").label("due")'),),
+        (('due.label("due")', 'literal_column("false").label("due")'),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(

@@ -60,6 +60,7 @@ _OF_BOTH = (
         "--expires", callback=span, metavar="SPAN", help="Time span from now after which it is not started any more."
     ),
     click.option("--key", "partition_key", help="Partition key: tasks of one key run one at a time, in order."),
+    click.option("--concurrency-key", help="Key of which so many tasks run at once as the queue's limit per key says."),
     click.option("--idempotency-key", help="Key that can have one task: with the same key again, nothing is added."),
     click.option(
         "--header",
@@ -146,7 +147,7 @@ def enqueue(store: Store, *, place: str, arguments: object, dry_run: bool, **opt
     planned = bound.planned(**values)
     due = _due(store, options)
     sentence = f"{known.name} would be enqueued in the queue {planned.queue!r}, due {due}, with {planned.args}"
-    shown = ("task_name", "queue", "priority", "partition_key", "idempotency_key", "args")
+    shown = ("task_name", "queue", "priority", "partition_key", "concurrency_key", "idempotency_key", "args")
     fields = {name: getattr(planned, name) for name in shown}
     tell(sentence, {"id": None, "created": False, "replaced": False, "dry_run": True, **fields})
 
@@ -220,6 +221,7 @@ def _plan(store: Store, topic: str, payload: object, **options: Any) -> None:
         topic=topic,
         payload=dump_payload(payload, name=what),
         partition_key=options["partition_key"],
+        concurrency_key=options["concurrency_key"],
         idempotency_key=options["idempotency_key"],
         headers=None if options["headers"] is None else headers_as_json(options["headers"], what),
         **times(what, **moments),

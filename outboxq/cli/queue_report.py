@@ -12,10 +12,14 @@ from .database import database_options, front_end
 from .output import merged, show, wants_json, write_json
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from ..store import QueueSettings, Statistics, Store
     from ..store.queues import HeldKey
 
 HEAD = ("queue", "paused since", "concurrency", "rate", "order")
+PER_KEY = "per key"
+"""The last column, so that scripts find those before it in their old places."""
 _COUNTS = ("ready", "delayed", "running", "failed")
 _MOST_KEYS = 50
 
@@ -32,9 +36,17 @@ def list_(store: Store) -> None:
     found = store.overview()
     settings = {one.queue: one for one in found.settings}
     pairs = [(settings.get(one.queue) or QueueSettings(queue=one.queue), one) for one in found.queues]
-    rows = [(*cells(one), *(number(numbers, name) for name in _COUNTS), numbers.live_workers) for one, numbers in pairs]
+    rows = [
+        (*cells(one), *(number(numbers, name) for name in _COUNTS), numbers.live_workers, per_key(one))
+        for one, numbers in pairs
+    ]
     records = [merged(one, counts(numbers)) for one, numbers in pairs]
-    show((*HEAD, *_COUNTS, "workers"), rows, records=records, spare=("order", "rate", "concurrency", "paused since"))
+    show(
+        (*HEAD, *_COUNTS, "workers", PER_KEY),
+        rows,
+        records=records,
+        spare=("order", "per key", "rate", "concurrency", "paused since"),
+    )
 
 
 @click.command("show")
@@ -63,13 +75,13 @@ def show_(store: Store, name: str) -> None:
         more = {"next_due_at": due, "held_keys": keys, "workers": live, "problems": sentences}
         write_json(merged(settings, counts(numbers), more))
         return
-    known = dict(zip(HEAD, cells(settings), strict=True))
+    known = dict(zip((*HEAD, PER_KEY), (*cells(settings), per_key(settings)), strict=True))
     lines: dict[str, object] = {
         **{one: number(numbers, one) for one in _COUNTS},
         "oldest": None if numbers.oldest_ready_age is None else f"due for {brief(numbers.oldest_ready_age)}",
         "next due": None if due is None else f"{short(due)} UTC",
         "paused since": None if settings.paused_at is None else f"{short(settings.paused_at)} UTC",
-        **{one: known[one] for one in ("concurrency", "rate", "order")},
+        **{one: known[one] for one in ("concurrency", "rate", "per key", "order")},
         "workers": len(live),
     }
     table(("queue", name), [(one, value) for one, value in lines.items() if value is not None])
@@ -92,8 +104,21 @@ def show_(store: Store, name: str) -> None:
 
 def cells(one: QueueSettings) -> tuple[object, ...]:
     """Return the settings in the order of `HEAD`."""
-    rate = None if one.rate is None else f"{one.rate[0]} in {one.rate[1]}"
-    return one.queue, one.paused_at, one.concurrency, rate, "turns" if one.fair else "oldest"
+    return one.queue, one.paused_at, one.concurrency, _rate(one.rate), "turns" if one.fair else "oldest"
+
+
+def per_key(one: QueueSettings) -> str | None:
+    """Return the limits of each key in words; None without any."""
+    parts = []
+    if one.concurrency_per_key is not None:
+        parts.append(f"{one.concurrency_per_key} at once")
+    if one.rate_per_key is not None:
+        parts.append(f"{_rate(one.rate_per_key)}")
+    return ", ".join(parts) or None
+
+
+def _rate(rate: tuple[int, timedelta] | None) -> str | None:
+    return None if rate is None else f"{rate[0]} in {rate[1]}"
 
 
 def counts(one: Statistics) -> dict[str, object]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from types import EllipsisType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +14,7 @@ from .console import plain, span
 from .database import database_options
 from .groups import Group
 from .output import show
-from .queue_report import HEAD, cells, list_, show_, unknown
+from .queue_report import HEAD, PER_KEY, cells, list_, per_key, show_, unknown
 
 if TYPE_CHECKING:
     from ..store import QueueSettings, Store
@@ -79,15 +79,31 @@ def resume(store: Store, name: str) -> None:
     metavar="NUMBER/SPAN",
     help="Maximum number of starts in a time span, e.g. 100/1m. `none` removes the limit.",
 )
+@click.option(
+    "--per-key",
+    "rate_per_key",
+    callback=_rate,
+    metavar="NUMBER/SPAN",
+    help="Maximum number of starts of each key in a time span, e.g. 5/1m. `none` removes the limit.",
+)
+@click.option(
+    "--concurrency-per-key",
+    callback=_concurrency,
+    metavar="NUMBER",
+    help="Maximum number of tasks of each concurrency key that run at once. `none`: one.",
+)
 @database_options
-def limit(store: Store, name: str, concurrency: int | EllipsisType | None, rate: Rate) -> None:
-    """Set the concurrency and rate limits of a queue.
+def limit(store: Store, name: str, **limits: Any) -> None:
+    """Limit a queue, and each of its keys.
 
-    An option that is left out keeps its value. Running tasks are not stopped.
+    An option that is left out keeps its value. Running tasks are not stopped. Workers of a release that does not know limits
+    per key claim nothing of a queue that has one.
     """
-    if concurrency is ... and rate is ...:
-        raise click.UsageError("give --concurrency, --rate, or both; none removes a limit")
-    _change(store, name, lambda: store.queues.limit(name, concurrency=concurrency, rate=rate))
+    if all(value is ... for value in limits.values()):
+        raise click.UsageError(
+            "give --concurrency, --rate, --per-key, --concurrency-per-key, or some of them; none removes a limit"
+        )
+    _change(store, name, lambda: store.queues.limit(name, **limits))
 
 
 @queue.command()
@@ -106,7 +122,7 @@ def _change(store: Store, name: str, change: Callable[[], QueueSettings]) -> Non
     """Change a queue and print it. A name that no queue has is taken, since its first task may come later, but is pointed out."""
     known = [one.queue for one in store.queues.list()]
     settings = change()
-    show(HEAD, [cells(settings)], records=settings)
+    show((*HEAD, PER_KEY), [(*cells(settings), per_key(settings))], records=settings)
     if name not in known:
         click.echo(f"outboxq: the setting is stored, but {plain(unknown(name, known))}", err=True)
 

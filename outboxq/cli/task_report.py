@@ -92,7 +92,8 @@ def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEv
         "max attempts": found.max_attempts,
         "recoveries": found.recovery_attempts or None,
         "priority": found.priority,
-        "key": found.partition_key,
+        "key": found.partition_key if found.concurrency_key is None else None,
+        "concurrency key": found.concurrency_key,
         "topic": found.topic,
         ("batch" if is_batch(found.pipeline_execution_id) else "pipeline"): (
             None if is_alone else str(found.pipeline_execution_id)

@@ -54,6 +54,7 @@ _CHECKS = {
     },
     "task_outbox": {"claimable": "priority BETWEEN -100 AND 100 AND queue <> '' AND partition_key <> ''"},
     "queue_settings": {"limits": "concurrency_limit >= 0 AND rate_limit >= 1"},
+    "key_limits": {"limits": "concurrency_limit >= 1 AND key_concurrency >= 1 AND key_rate_limit >= 1"},
     "task_steps": {"names": "name <> ''", "number": "number BETWEEN 1 AND 1000"},
     "task_schedules": {
         "names": "name <> '' AND task_name <> '' AND queue <> '' AND rule <> '' AND tz <> ''",
@@ -108,6 +109,8 @@ _SQLITE_CHECKS = {
     "task_metrics": {**_sqlite_ids("id"), **_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
     "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_ready_at")},
     "maintenance_jobs": {**_sqlite_instants("due_at", "done_at")},
+    "key_limits": {**_sqlite_texts("queue"), **_sqlite_numbers("> 0", "3200000000", "key_rate_seconds")},
+    "key_rates": {**_sqlite_texts("queue", "partition_key"), **_sqlite_instants("full_at")},
     "task_batches": {
         **_sqlite_ids("id"),
         **_sqlite_texts("name", "then_tasks"),

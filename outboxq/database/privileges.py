@@ -210,6 +210,7 @@ _FEATURES = {
 }
 _SCHEDULES = ("schedule_ticks", "task_schedules")
 _STATISTICS = ("queue_samples", "task_metrics")
+_KEY_LIMITS = ("key_limits", "key_rates")
 _ADDED = {
     "0002": {
         Role.WORKER: (  # to plant
@@ -242,6 +243,11 @@ _ADDED = {
         ),
         Role.VIEWER: _on("task_batches", "SELECT"),
         Role.OPERATOR: (*_on("task_batches", _EVERYTHING), *_on("task_batch_changes", _EVERYTHING)),
+    },
+    "0009": {
+        Role.WORKER: (*_on("key_limits", "SELECT"), *_on("key_rates", _EVERYTHING)),
+        Role.VIEWER: tuple(right for name in _KEY_LIMITS for right in _on(name, "SELECT")),
+        Role.OPERATOR: tuple(right for name in _KEY_LIMITS for right in _on(name, _EVERYTHING)),
     },
 }
 """The privileges for what each revision brought, by the role that needs them."""

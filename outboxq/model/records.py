@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
+from .keys import HasKey
 from .options import TaskOptions, duration
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ class NewTask(TaskOptions):
     """One JSON object of texts; None: it has no headers."""
     partition_key: str | None = None
     """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: the task waits for no other."""
+    concurrency_key: str | None = None
+    """So many tasks of one queue and key run at once as the queue's limit per key says, in no order; without a limit, one."""
     topic: str | None = None
     """Topic of the emitted event that the task handles; None: it was enqueued by itself."""
     expires_at: datetime | None = None
@@ -228,7 +231,7 @@ class Handle(_Sourced[R_co]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(HasKey):
     """The exclusive right to run a task execution until `lease_expires_at`, proved by its token and worker together."""
 
     id: UUID
@@ -288,7 +291,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TaskExecution:
+class TaskExecution(HasKey):
     """A row of `task_executions`, joined with its lease while it runs."""
 
     id: UUID
@@ -297,6 +300,7 @@ class TaskExecution:
     queue: str
     topic: str | None
     partition_key: str | None
+    """The key as the tables have it: a concurrency key stands behind `concurrency:`."""
     position: int
     priority: int
     args: str = field(repr=False)

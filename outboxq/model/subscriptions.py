@@ -39,6 +39,7 @@ class NewEvent:
     payload: str = field(default="null", repr=False)
     """The payload as JSON."""
     partition_key: str | None = None
+    concurrency_key: str | None = None
     available_at: datetime | None = None
     """The moment at which its tasks are due, aware; None: now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)

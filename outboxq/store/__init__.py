@@ -41,7 +41,6 @@ from .declarations import check_schedule
 from .due import Look
 from .enqueue import check
 from .event_log import EventLog, TailCursor
-from .explaining import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
 from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
@@ -49,6 +48,7 @@ from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
 from .outlook import Outlook
 from .overview import Overview
 from .queues import HeldKey, Queues, QueueSettings
+from .reasons import Cure, Explanation, Reason
 from .recovery import Lease, LeaseLook, Recovered
 from .results import ResultReader, Standing
 from .samples import DepthPoint, QueueSample, Samples

@@ -5,14 +5,14 @@ restart.
 from __future__ import annotations
 
 from ..database.privileges import Role
-from ..database.statements import metrics, progress, schedules, steps, workers
+from ..database.statements import key_limits, metrics, progress, schedules, steps, workers
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from .transactions import Transactions
 
-SCHEDULES, STATISTICS, PROCESSES, STEPS, PROGRESS = "0002", "0003", "0005", "0006", "0008"
+SCHEDULES, STATISTICS, PROCESSES, STEPS, PROGRESS, KEY_LIMITS = "0002", "0003", "0005", "0006", "0008", "0009"
 """The revisions that brought the tables of schedules, those of statistics, the columns for a worker's process, the table of steps,
-and the columns for the progress of a task.
+the columns for the progress of a task, and the tables of limits per key.
 """
 _PROBES: dict[str, Builder] = {
     SCHEDULES: schedules.has_table,
@@ -20,17 +20,18 @@ _PROBES: dict[str, Builder] = {
     PROCESSES: workers.has_description,
     STEPS: steps.has_table,
     PROGRESS: progress.has_columns,
+    KEY_LIMITS: key_limits.is_there,
 }
 
 
-def can_read(store: Transactions, target: Target, revision: str) -> bool:
-    """Return whether the schema has what this revision brought, and a viewer's rights on it are there."""
-    known = (revision, Role.VIEWER)
+def can_read(store: Transactions, target: Target, revision: str, role: Role = Role.VIEWER) -> bool:
+    """Return whether the schema has what this revision brought, and the rights on it are there that such a role needs."""
+    known = (revision, role)
     if known not in store.rights.usable:
         if not target.run(_PROBES[revision]):
             store.ensure_schema(target)
             return False
-        if store.rights.lacking_for(revision, Role.VIEWER, target) is not None:
+        if store.rights.lacking_for(revision, role, target) is not None:
             return False
         store.rights.usable.add(known)
     return True

@@ -20,6 +20,7 @@ from .arguments import identifier, positive, queue_names
 from .broken_entries import Search, perhaps_the_row, set_aside, started, usable
 from .claim_starts import ClaimStarts
 from .failure_log import say
+from .key_limits import KeyLimitClaims, can_claim, limits_of
 from .partition_keys import KeyTurns
 from .transactions import Transactions
 
@@ -46,6 +47,7 @@ class ClaimCursor:
         self.search = Search()
         self.starts = ClaimStarts()
         self.keys = KeyTurns()
+        self.limited_keys = KeyLimitClaims()
 
 
 class Claiming(Transactions):
@@ -211,8 +213,15 @@ class _Call:
         if not locked or locked[0]["paused_at"] is not None:
             return []
         settings, now, free = locked[0], locked[0]["now"], limit
-        if settings["concurrency_limit"] is not None:
-            free = min(free, settings["concurrency_limit"] - target.run(limits.running, {"queue": queue})[0]["tasks"])
+        most = settings["concurrency_limit"]
+        if most == 0:  # the queue limits its keys, and its own limit is with those
+            key_limits = limits_of(self.store, target, queue)
+            if key_limits is None:
+                return []
+            most = key_limits.concurrency_limit
+            with_keys = partial(self.cursor.limited_keys.claim, target, values, key_limits, now, fair=fair)
+        if most is not None:
+            free = min(free, most - target.run(limits.running, {"queue": queue})[0]["tasks"])
         if settings["rate_limit"] is not None:
             # A bucket of `rate_limit` starts, filled again in `rate_seconds`. A float, for it may be below a microsecond.
             interval = settings["rate_seconds"] / settings["rate_limit"]
@@ -236,8 +245,17 @@ class _Call:
         return found
 
     def _any_due(self) -> bool:
-        any_due = due.any_due if self.queues is None else due.any_due_given
-        return self.store.run(lambda target: bool(target.run(any_due, self._values(target))), begin=Begin.READ)
+        any_due, by_key = (
+            (due.any_due, due.any_due_by_key) if self.queues is None else (due.any_due_given, due.any_due_given_by_key)
+        )
+
+        def work(target: Target) -> bool:
+            found = target.run(any_due, self._values(target))[0]
+            if not found["due"] and found["by_key"] and can_claim(self.store, target):
+                found = target.run(by_key, self._values(target))[0]
+            return bool(found["due"])
+
+        return self.store.run(work, begin=Begin.READ)
 
     def _values(self, target: Target) -> dict[str, Any]:
         """The parameters of every statement of this call, by the clock of now."""

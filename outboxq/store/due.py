@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from ..database.dialects import Begin
+from ..database.privileges import Role
 from ..database.statements import due as statements
 from ..database.statements import tasks
 from ..database.target import Target
+from .availability import KEY_LIMITS, can_read
 from .transactions import Transactions
 
 
@@ -32,9 +34,7 @@ def next_available_at(
     """Return the next moment, strictly in the future, at which a task of these queues becomes due; None: none is waiting."""
 
     def work(target: Target) -> Any:
-        following = statements.next_available_at if queues is None else statements.next_available_at_given
-        values = store.values(target) | store.scope(target, queues, None)
-        return target.run(following, values)[0]["available_at"]
+        return _following(store, target, queues, Role.VIEWER)
 
     return store.run(work, using=using, begin=Begin.READ)  # type: ignore[no-any-return]
 
@@ -54,17 +54,30 @@ def look_ahead(
     """
 
     def work(target: Target) -> Look:
-        if queues is None:
-            following = statements.next_available_at
-            any_due = statements.any_recent if recent else statements.any_due
-        else:
-            following = statements.next_available_at_given
-            any_due = statements.any_recent_given if recent else statements.any_due_given
+        moment = _following(store, target, queues, Role.WORKER)
         values = store.values(target) | store.scope(target, queues, topics)
-        moment = target.run(following, values)[0]["available_at"]
-        values |= store.values(target)
         now = target.run(tasks.now, values)[0]["now"]
-        due = bool(target.run(any_due, values))
+        found = target.run(_RECENT[queues is None] if recent else _DUE[queues is None], values)[0]
+        if not found["due"] and found["by_key"] and can_read(store, target, KEY_LIMITS, Role.WORKER):
+            found = target.run(_DUE_BY_KEY[queues is None], values)[0]
+        due = bool(found["due"])
         return Look(due=due, seconds=None if moment is None else max(0.0, (moment - now).total_seconds()))
 
     return store.run(work, using=using, begin=Begin.READ)
+
+
+def _following(store: Transactions, target: Target, queues: Sequence[str] | None, role: Role) -> datetime | None:
+    values = store.values(target) | store.scope(target, queues, None)
+    found = target.run(_NEXT[queues is None], values)[0]
+    if found["by_key"] and can_read(store, target, KEY_LIMITS, role):
+        found = target.run(_NEXT_BY_KEY[queues is None], values)[0]
+    moment: datetime | None = found["available_at"]
+    return moment
+
+
+_DUE = (statements.any_due_given, statements.any_due)
+_RECENT = (statements.any_recent_given, statements.any_recent)
+_NEXT = (statements.next_available_at_given, statements.next_available_at)
+_DUE_BY_KEY = (statements.any_due_given_by_key, statements.any_due_by_key)
+_NEXT_BY_KEY = (statements.next_available_at_given_by_key, statements.next_available_at_by_key)
+"""The statement for the queues given, and the one for all. The last two include queues that limit their keys."""

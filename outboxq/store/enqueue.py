@@ -16,6 +16,7 @@ from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EARLIEST, LATEST, Handle, NewTask, OnConflict, OnDeadLetter
 from ..model.batches import is_batch
+from ..model.keys import concurrency_key_of
 from ..model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
 from .arguments import aware
 from .batches import added_to, join, leave
@@ -128,6 +129,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     for key, value in (
         ("idempotency_key", task.idempotency_key),
         ("partition_key", task.partition_key),
+        ("concurrency_key", task.concurrency_key),
         ("topic", task.topic),
     ):
         if value is not None and not is_name(value):
@@ -162,5 +164,9 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
         )
     if task.on_conflict is OnConflict.REPLACE and is_batch(task.pipeline_execution_id):
         raise InvalidArgument(f"{name} is for a batch, so it cannot replace a task that may be in none")
-    if task.on_dead_letter is OnDeadLetter.HOLD and task.partition_key is None:
+    if task.partition_key is not None and task.concurrency_key is not None:
+        raise InvalidArgument(f"{name} has a partition_key and a concurrency_key; a task has one key")
+    if task.on_dead_letter is OnDeadLetter.HOLD and (
+        task.partition_key is None or concurrency_key_of(task.partition_key) is not None
+    ):
         raise InvalidArgument(f"{name} cannot hold its partition key when it fails: it has none")

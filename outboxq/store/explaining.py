@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from ..database.column_types import UnreadableInstant
@@ -21,7 +20,9 @@ from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatu
 from ..model.progress import Progress
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
+from .key_limits import KeyState, states_of
 from .progress import read_progress
+from .reasons import Cure, Explanation, Reason, span_of
 from .tasks import event_of, execution_of
 from .transactions import Transactions
 from .unknown_tasks import releases_as_unknown
@@ -31,88 +32,6 @@ _OVERDUE = 0.6
 """The share of a lease after which a living worker has extended it: it does so at a third, and at half of it at the latest."""
 _PRESENCE_DUE = timedelta(seconds=45)
 """The time within which a living worker reports its presence again: it does so every 30 seconds, and a report may be slow."""
-
-
-class Reason(StrEnum):
-    """The reason why a task is where it is."""
-
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    CANCEL_REQUESTED = "cancel_requested"
-    """The task runs, and was asked to stop."""
-    LEASE_ENDED = "lease_ended"
-    """The lease has ended; the task is about to be taken back."""
-    WORKER_SILENT = "worker_silent"
-    """The worker may be dead; the lease is not over yet."""
-    RUNNING = "running"
-    EXPIRED = "expired"
-    RETRY_LATER = "retry_later"
-    DELAYED = "delayed"
-    QUEUE_PAUSED = "queue_paused"
-    KEY_HELD = "key_held"
-    """A dead letter holds the task's partition key."""
-    KEY_RUNNING = "key_running"
-    KEY_WAITING = "key_waiting"
-    """An earlier task of the same partition key comes first."""
-    CONCURRENCY_LIMIT = "concurrency_limit"
-    RATE_LIMIT = "rate_limit"
-    NO_WORKER = "no_worker"
-    TOPIC_UNWANTED = "topic_unwanted"
-    TASK_UNKNOWN = "task_unknown"
-    DUE = "due"
-    """Nothing prevents the task from starting."""
-    INCONSISTENT = "inconsistent"
-    """The tables disagree about the task; see `verify`."""
-
-    @property
-    def words(self) -> str:
-        """The reason in a few words, for a list of tasks. `Store.explain` has the whole sentence."""
-        return _REASON_WORDS.get(self, str(self))
-
-
-_REASON_WORDS: Final[Mapping[Reason, str]] = {
-    Reason.CANCEL_REQUESTED: "asked to stop",
-    Reason.LEASE_ENDED: "its lease ended",
-    Reason.WORKER_SILENT: "its worker is silent",
-    Reason.RETRY_LATER: "waits for its retry",
-    Reason.QUEUE_PAUSED: "queue paused",
-    Reason.KEY_HELD: "a dead letter holds its key",
-    Reason.KEY_RUNNING: "another of its key runs",
-    Reason.KEY_WAITING: "behind another of its key",
-    Reason.CONCURRENCY_LIMIT: "concurrency limit",
-    Reason.RATE_LIMIT: "rate limit",
-    Reason.NO_WORKER: "no worker on its queue",
-    Reason.TOPIC_UNWANTED: "no worker takes its topic",
-    Reason.TASK_UNKNOWN: "no worker knows it",
-    Reason.INCONSISTENT: "see outboxq verify",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Cure:
-    """A command that helps."""
-
-    purpose: str
-    """Purpose of the command in words: ``resume it``."""
-    command: tuple[str, ...]
-    """Words after the program's name, for `FrontEnd.typed`: ``("queue", "resume", "mail")``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The answer of `explain`: the reason why a task does not run, and commands that help."""
-
-    reason: Reason
-    sentence: str
-    cures: tuple[Cure, ...] = ()
-    """Commands that help; empty if none does."""
-    waits_for: UUID | None = None
-    """Id of the task that comes first."""
-    due_at: datetime | None = None
-    """Due time of a Ready task; None in any other status."""
-    progress: Progress | None = None
-    """Progress of a running task, if its handler has reported one."""
 
 
 def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
@@ -128,7 +47,7 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
         if not found:
             raise TaskNotFound(f"there is no task {task_id}")
         task = execution_of(found[0])
-        return explanation_of(target, task, now, running_progress(store, target, task))
+        return explanation_of(store, target, task, now, running_progress(store, target, task))
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT)
 
@@ -138,15 +57,19 @@ def running_progress(store: Transactions, target: Target, task: TaskExecution) -
     return read_progress(store, target, [task.id]).get(task.id) if task.status is TaskStatus.RUNNING else None
 
 
-def explanation_of(target: Target, task: TaskExecution, now: datetime, progress: Progress | None = None) -> Explanation:
+def explanation_of(
+    store: Transactions, target: Target, task: TaskExecution, now: datetime, progress: Progress | None = None
+) -> Explanation:
     """Return why the task does not run, as `explain` does."""
-    why, origin = replace(_state(target, task, now, progress), progress=progress), origin_of(task.headers)
+    why, origin = replace(_state(store, target, task, now, progress), progress=progress), origin_of(task.headers)
     return why if origin is None else replace(why, sentence=f"{why.sentence}; {origin}")
 
 
-def _state(target: Target, task: TaskExecution, now: datetime, progress: Progress | None) -> Explanation:
+def _state(
+    store: Transactions, target: Target, task: TaskExecution, now: datetime, progress: Progress | None
+) -> Explanation:
     if task.status is TaskStatus.READY:
-        return _waiting(target, task, now)
+        return _waiting(store, target, task, now)
     if task.status is TaskStatus.RUNNING:
         return _running(target, task, now, progress)
     history = target.run(tasks.history, {"task_id": task.id})
@@ -224,20 +147,29 @@ def silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | N
     return silent if silent.total_seconds() > task.lease_seconds * _OVERDUE else None
 
 
-def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+def _waiting(store: Transactions, target: Target, task: TaskExecution, now: datetime) -> Explanation:
     """Try the rules in their order; the first that speaks is the reason."""
     values = {"now": now, "task_id": task.id, "queue": task.queue, "partition_key": task.partition_key}
     if not (entry := target.run(explaining.entry, values)):
         return _inconsistent("it is Ready, but not in the outbox")
     settings = next(iter(target.run(explaining.settings, values)), {})
+    state = None
+    if settings.get("concurrency_limit") == 0:
+        state = states_of(store, target, [(task.queue, task.partition_key)]).get((task.queue, task.partition_key))
     due, values = entry[0]["available_at"], {**values, **entry[0], "entry_id": entry[0]["id"]}
     found = (
         expired(task, now)
         or _given_back(target, task, due, now)
         or not_yet(task, due, now)
         or closed(task.queue, settings, now)
-        or _behind(target, task, values)
-        or limited(task.queue, settings, now, lambda: int(target.run(limits.running, values)[0]["tasks"]))
+        or (None if runs_in_no_order(task, state) else _behind(target, task, values))
+        or limited_key(task, state, now)
+        or limited(
+            task.queue,
+            with_own_limit(settings, state),
+            now,
+            lambda: int(target.run(limits.running, values)[0]["tasks"]),
+        )
     )
     if found is None:
         workers = live_workers(target, now)
@@ -284,7 +216,7 @@ def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> E
     """Its key is another's, or another is before it."""
     if task.partition_key is None:
         return None
-    key = f"its partition key {task.partition_key!r}"
+    key = _name_of_key(task)
     if owners := target.run(explaining.holder, values):
         other = owners[0]["task_execution_id"]
         if owners[0]["held"]:
@@ -297,6 +229,39 @@ def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> E
         sentence = f"task {other} of {key} comes first; that is due at {_at(head[0]['available_at'])}"
         return Explanation(Reason.KEY_WAITING, sentence, _of_other(other), other)
     return None
+
+
+def _name_of_key(task: TaskExecution) -> str:
+    if task.concurrency_key is not None:
+        return f"its concurrency key {task.concurrency_key!r}"
+    return f"its partition key {task.partition_key!r}"
+
+
+def runs_in_no_order(task: TaskExecution, state: KeyState | None) -> bool:
+    """Return whether the tasks of its key run beside each other: it has a concurrency key, in a queue that limits its keys."""
+    return state is not None and task.concurrency_key is not None
+
+
+def limited_key(task: TaskExecution, state: KeyState | None, now: datetime) -> Explanation | None:
+    """Return the reason if the task's key may start nothing now. `state` is that of the key; None: it is not limited."""
+    if state is None or task.partition_key is None:
+        return None
+    lift = partial(_cure, "raise the limit", "queue", "limit", task.queue)
+    most, rate = state.limits.key_concurrency, state.limits.key_rate
+    if task.concurrency_key is not None and state.running >= most:
+        sentence = f"{_name_of_key(task)} may run {most} at a time, and runs {state.running}"
+        return Explanation(Reason.KEY_LIMIT, sentence, lift("--concurrency-per-key", most + 1))
+    if rate is not None and rate.free(state.full_at, now) < 1 and state.full_at is not None:
+        following = state.full_at - timedelta(seconds=rate.seconds - rate.interval)
+        each = f"{rate.starts} in {span_of(timedelta(seconds=rate.seconds))}"
+        sentence = f"{_name_of_key(task)} may start {each}; the next may start in {span_of(following - now)}"
+        return Explanation(Reason.KEY_RATE, sentence, lift("--per-key", "none"))
+    return None
+
+
+def with_own_limit(settings: Mapping[str, Any], state: KeyState | None) -> Mapping[str, Any]:
+    """Return the settings with the concurrency limit of the queue itself, which is kept elsewhere if it limits its keys."""
+    return settings if state is None else {**settings, "concurrency_limit": state.limits.concurrency_limit}
 
 
 def limited(queue: str, settings: Mapping[str, Any], now: datetime, running: Callable[[], int]) -> Explanation | None:
@@ -369,16 +334,3 @@ def _cure(purpose: str, *words: object) -> tuple[Cure, ...]:
 
 def _at(moment: datetime | None) -> str:
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def span_of(span: timedelta) -> str:
-    """Return the span in one or two units: 0.2 s, 12 s, 3 min 5 s, 2 h, 4 d 1 h."""
-    seconds = span.total_seconds()
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole, parts = round(seconds), []
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, whole = divmod(whole, length)
-        if count:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2])

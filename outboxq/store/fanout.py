@@ -16,6 +16,7 @@ from ..database.statements.fanout import SUBSCRIBERS
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Handle, NewTask, OnDeadLetter, TaskOptions
+from ..model.keys import stored_key
 from ..model.options import bad_name, check_options, is_name
 from ..model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
 from ..model.uuid7 import FAMILY
@@ -150,6 +151,7 @@ def check_event(event: NewEvent) -> None:
 def _values(event: NewEvent) -> dict[str, Any]:
     return {
         **_shared(event),
+        "partition_key": stored_key(event.partition_key, event.concurrency_key),
         "pipeline_execution_id": event.id,
         "quoted_topic": json.dumps(event.topic, ensure_ascii=False),
         "payload": event.payload,
@@ -164,6 +166,7 @@ def _shared(event: NewEvent) -> dict[str, Any]:
     return {
         "topic": event.topic,
         "partition_key": event.partition_key,
+        "concurrency_key": event.concurrency_key,
         "available_at": event.available_at,
         "delay": event.delay,
         "expires_at": event.expires_at,

@@ -9,7 +9,8 @@ from enum import StrEnum
 from uuid import UUID
 
 from ..errors import InvalidArgument
-from .explaining import Cure, of_dead_letter, span_of
+from .explaining import of_dead_letter
+from .reasons import Cure, span_of
 from .statistics import Statistics
 
 

@@ -13,7 +13,20 @@ from ..database.statements import tasks as statements
 from ..database.statements.explaining import WAITING
 from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
-from .explaining import Reason, closed, expired, is_impossible_lease, limited, not_yet, silence, unmanned
+from .explaining import (
+    closed,
+    expired,
+    is_impossible_lease,
+    limited,
+    limited_key,
+    not_yet,
+    runs_in_no_order,
+    silence,
+    unmanned,
+    with_own_limit,
+)
+from .key_limits import states_of
+from .reasons import Reason
 from .transactions import Transactions
 from .unknown_tasks import releases_as_unknown
 from .workers import live_workers
@@ -42,18 +55,20 @@ def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: obje
         rows = target.run(explaining.waiting, store.values(target, **packed)) if waiting else []
         now = (rows or target.run(statements.now, store.values(target)))[0]["now"]
         found = {task.id: Outlook(reason=_of_lease(task, now)) for task in running}
-        return found | (_of_waiting(target, waiting, {row["id"]: row for row in rows}, now) if rows else {})
+        return found | (_of_waiting(store, target, waiting, {row["id"]: row for row in rows}, now) if rows else {})
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT) if waiting or running else {}
 
 
 def _of_waiting(
-    target: Target, tasks: Sequence[TaskExecution], rows: Mapping[UUID, Row], now: datetime
+    store: Transactions, target: Target, tasks: Sequence[TaskExecution], rows: Mapping[UUID, Row], now: datetime
 ) -> dict[UUID, Outlook]:
     """Apply the rules to each task that still waits. What they need is read once for all of them."""
     tasks = [task for task in tasks if task.id in rows]
     workers = live_workers(target, now)
     later = [(task.id, task.lease_token) for task in tasks if rows[task.id]["available_at"] > now]
+    by_key = [(task.queue, task.partition_key) for task in tasks if rows[task.id]["concurrency_limit"] == 0]
+    states = states_of(store, target, by_key)
     given_back = releases_as_unknown(target, later) if later else {}
 
     def reason(task: TaskExecution) -> Reason:
@@ -67,9 +82,14 @@ def _of_waiting(
         )
         if found:
             return found.reason
-        if behind := _behind(task, row):
+        state = states.get((task.queue, task.partition_key))
+        if not runs_in_no_order(task, state) and (behind := _behind(task, row)):
             return behind
-        found = limited(task.queue, row, now, lambda: int(row["running"])) or missing
+        found = (
+            limited_key(task, state, now)
+            or limited(task.queue, with_own_limit(row, state), now, lambda: int(row["running"]))
+            or missing
+        )
         return found.reason if found else Reason.DUE
 
     return {task.id: Outlook(reason=reason(task), due_at=rows[task.id]["available_at"]) for task in tasks}

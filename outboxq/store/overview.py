@@ -15,7 +15,7 @@ from ..database.target import Target
 from .availability import PROCESSES, can_read, variant
 from .counts import Count
 from .health import HealthLimits, Problem, Signs, problems
-from .queues import QueueSettings
+from .queues import QueueSettings, settings_from
 from .samples import BOUND, QueueSample, counted
 from .statistics import Statistics, unknown_names
 from .transactions import Transactions
@@ -94,7 +94,7 @@ def _read(store: Transactions, target: Target, *, limits: HealthLimits) -> Overv
     now = signals["now"][0]["at"]
     waiting = counted(target.run(depths.waiting, values))
     workers = live_workers(target, now, described=can_read(store, target, PROCESSES))
-    settings = [_settings(row) for row in signals.get("settings", ())]
+    settings = settings_from(store, target, [_setting(row) for row in signals.get("settings", ())])
     queues = _queues(signals, waiting, workers, settings, now)
     overdue_schedules = signals.get("schedule", ()) if limits.schedule_overdue is not None else ()
     held: dict[str, list[Any]] = {}
@@ -157,6 +157,8 @@ def _queues(
                 paused=setting is not None and setting.paused_at is not None,
                 concurrency=None if setting is None else setting.concurrency,
                 rate=None if setting is None else setting.rate,
+                concurrency_per_key=None if setting is None else setting.concurrency_per_key,
+                rate_per_key=None if setting is None else setting.rate_per_key,
                 live_workers=len(here),
                 unknown=unknown_names(name, None, here) if ready or later else (),
             )
@@ -170,16 +172,17 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
     return Count(number=sum(getattr(one, state) for one in several), at_least=at_least)
 
 
-def _settings(row: Row) -> QueueSettings:
-    rate = None if row["number_2"] is None else (row["number_2"], timedelta(seconds=row["seconds"]))
-    return QueueSettings(
-        queue=row["name"],
-        paused_at=row["at"],
-        concurrency=row["number_1"],
-        rate=rate,
-        fair=bool(row["number_3"]),
-        updated_at=row["other_at"],
-    )
+def _setting(row: Row) -> Row:
+    """Return a signal as a row of settings."""
+    return {
+        "queue": row["name"],
+        "paused_at": row["at"],
+        "concurrency_limit": row["number_1"],
+        "rate_limit": row["number_2"],
+        "rate_seconds": row["seconds"],
+        "fair": bool(row["number_3"]),
+        "updated_at": row["other_at"],
+    }
 
 
 def _sample(row: Row) -> QueueSample:

@@ -57,7 +57,7 @@ class KeyTurns:
                 more, all_seen = True, False
                 while more and len(found) < limit:
                     won, all_seen = way(target, limit - len(found), values, queues)
-                    taken, more = self._take(target, won, values)
+                    taken, more = take_heads(target, won, values)
                     found += taken
                 if all_seen or (found and (woken or way is order[-1])):
                     break
@@ -132,18 +132,19 @@ class KeyTurns:
         seen = target.run(partition_keys.acquire_recent, values | {"limit": limit, "budget": _MOST}, _whole(queues))
         return [row for row in seen if row["won"] is not None], False
 
-    def _take(self, target: Target, won: Sequence[Row], values: dict[str, Any]) -> tuple[list[Row], bool]:
-        """The heads of the keys won; and whether another look is worth it, since some had expired."""
-        if not won:
-            return [], False
-        keys = [(row["queue"], row["partition_key"]) for row in won]
-        taken = target.run(partition_keys.claim_heads, values, keys)
-        found = started(taken)
-        owners = {(row["queue"], row["partition_key"]): row["id"] for row in found}
-        wanted = [(row["id"], owners.get(key)) for row, key in zip(won, keys, strict=True)]
-        if changed := [(task, owner) for task, owner in wanted if task != owner]:
-            target.run(partition_keys.release_unused, values, changed)
-        return found, len(taken) > len(found)
+
+def take_heads(target: Target, won: Sequence[Row], values: dict[str, Any]) -> tuple[list[Row], bool]:
+    """The heads of the keys won; and whether another look is worth it, since some had expired."""
+    if not won:
+        return [], False
+    keys = [(row["queue"], row["partition_key"]) for row in won]
+    taken = target.run(partition_keys.claim_heads, values, keys)
+    found = started(taken)
+    owners = {(row["queue"], row["partition_key"]): row["id"] for row in found}
+    wanted = [(row["id"], owners.get(key)) for row, key in zip(won, keys, strict=True)]
+    if changed := [(task, owner) for task, owner in wanted if task != owner]:
+        target.run(partition_keys.release_unused, values, changed)
+    return found, len(taken) > len(found)
 
 
 def _whole(queues: Sequence[str]) -> list[Segment]:

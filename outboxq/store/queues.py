@@ -10,13 +10,14 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.revisions import UPGRADE
+from ..database.statements import key_limits, queues, samples, tasks
 from ..database.statements import overview as statements
-from ..database.statements import queues, samples, tasks
 from ..database.target import Target
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, SchemaOutOfDate
 from ..model import duration
 from .arguments import positive, storable
-from .availability import STATISTICS, can_read
+from .availability import KEY_LIMITS, STATISTICS, can_read
 from .counts import Count, counted_to
 from .transactions import Transactions
 from .workers import live_workers
@@ -37,6 +38,10 @@ class QueueSettings:
     """Maximum number of its tasks that run at once, on all machines together; None: no limit."""
     rate: tuple[int, timedelta] | None = None
     """Maximum number of starts in a time span, on all machines together; None: no limit."""
+    concurrency_per_key: int | None = None
+    """Maximum number of tasks of one concurrency key that run at once; None: 1."""
+    rate_per_key: tuple[int, timedelta] | None = None
+    """Maximum number of starts of one key in a time span, be it a concurrency key or a partition key; None: no limit."""
     fair: bool = True
     """True: partition keys take turns. False: the key whose task has been due the longest is next."""
     updated_at: datetime | None = None
@@ -77,19 +82,33 @@ class Queues:
         *,
         concurrency: int | EllipsisType | None = ...,
         rate: tuple[int, timedelta | float] | EllipsisType | None = ...,
+        concurrency_per_key: int | EllipsisType | None = ...,
+        rate_per_key: tuple[int, timedelta | float] | EllipsisType | None = ...,
         using: object = None,
     ) -> QueueSettings:
         """Limit how many tasks of the queue run at once, or start in a time: `rate=(100, timedelta(minutes=1))`.
 
-        What is left out stays; None removes that limit. What runs already is not stopped. Raises InvalidArgument.
+        The last two are limits of each key: how many tasks of one concurrency key run at once, and how many of one key start in
+        a time. Workers of releases that do not know them claim nothing of such a queue.
+
+        What is left out stays; None removes that limit. What runs already is not stopped. Raises InvalidArgument, and
+        SchemaOutOfDate for limits per key where the schema is older than they are.
         """
-        settings: dict[str, Any] = {}
-        if concurrency is not ...:
-            settings["concurrency"] = None if concurrency is None else _count(concurrency, "concurrency")
-        if rate is not ...:
-            settings["rate"] = None if rate is None else _rate(rate)
+        given = {
+            "concurrency": concurrency,
+            "rate": rate,
+            "concurrency_per_key": concurrency_per_key,
+            "rate_per_key": rate_per_key,
+        }
+        settings: dict[str, Any] = {
+            name: None if value is None else (_rate if name.startswith("rate") else _count)(value, name)
+            for name, value in given.items()
+            if value is not ...
+        }
         if not settings:
-            raise InvalidArgument("limit() takes concurrency, rate, or both; None removes a limit")
+            raise InvalidArgument(
+                "limit() takes concurrency, rate, concurrency_per_key, rate_per_key, or some of them; None removes a limit"
+            )
         return self._say(queue, using, **settings)
 
     def order(self, queue: str, *, fair: bool, using: object = None) -> QueueSettings:
@@ -100,7 +119,7 @@ class Queues:
 
     def settings(self, *, using: object = None) -> builtins.list[QueueSettings]:
         """Return the queues that have settings, by name."""
-        return [settings_of(row) for row in self._store.read(queues.settings, using=using)]
+        return self._store.run(self._settings, using=using, begin=Begin.READ)
 
     def list(self, *, using: object = None) -> builtins.list[QueueSettings]:
         """Return all queues by name: those with settings, with waiting or running tasks, with dead letters, in the last sample, or
@@ -111,7 +130,7 @@ class Queues:
 
         def work(target: Target) -> builtins.list[QueueSettings]:
             values = self._store.values(target, most=_LOOKED_AT)
-            found = {row["queue"]: settings_of(row) for row in target.run(queues.settings)}
+            found = {one.queue: one for one in self._settings(target)}
             names = {row["queue"] for row in target.run(statements.queue_names, values)}
             present = target.run(tasks.now, values)[0]["now"]
             names.update(name for worker in live_workers(target, present) for name in worker.queues or ())
@@ -120,6 +139,9 @@ class Queues:
             return [found.get(name) or QueueSettings(queue=name) for name in sorted(names)]
 
         return self._store.run(work, using=using, begin=Begin.READ)
+
+    def _settings(self, target: Target) -> builtins.list[QueueSettings]:
+        return settings_from(self._store, target, target.run(queues.settings))
 
     def held_keys(self, queue: str, *, limit: int = 50, using: object = None) -> builtins.list[HeldKey]:
         """Return up to `limit` partition keys of a queue that dead letters hold, those held for longest first."""
@@ -130,49 +152,111 @@ class Queues:
     def _say(self, queue: str, using: object, **settings: Any) -> QueueSettings:
         if not queue:
             raise InvalidArgument("a queue's name is not empty")
+        storable(queue, "queue")
+
+        def work(target: Target) -> QueueSettings:
+            with target.atomic():
+                row = self._change(target, queue, settings)
+                target.run(queues.forget, {"queue": queue})
+            if settings.get("paused") is not True:
+                self._store.wake(target, [queue])
+            return settings_from(self._store, target, [row])[0]
+
+        return self._store.run(work, using=using)
+
+    def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> Row:
+        """Change the settings, those per key too, and return the row."""
+        own = {name: value for name, value in settings.items() if not name.endswith("_per_key")}
+        per_key = {name: value for name, value in settings.items() if name.endswith("_per_key")}
+        if not per_key and "concurrency" not in own:
+            return self._write(target, queue, own)
+        # The concurrency limit last: where it is stored depends on the limits per key, which this first write locks.
+        concurrency = own.pop("concurrency", ...)
+        row = self._write(target, queue, own)
+        stored: Row | None = None
+        if can_read(self._store, target, KEY_LIMITS):
+            stored = next(iter(target.run(key_limits.of_queue, {"queue": queue})), None)
+        elif any(value is not None for value in per_key.values()):
+            raise SchemaOutOfDate("the schema of this database has no limits per key yet", remedy=UPGRADE)
+        # A row beside another limit than 0: an older release has set that since, and so ended the limits per key.
+        old: Row = stored if stored is not None and row["concurrency_limit"] == 0 else {}
+        old_rate = (old.get("key_rate_limit"), old.get("key_rate_seconds"))
+        rate, seconds = (per_key["rate_per_key"] or (None, None)) if "rate_per_key" in per_key else old_rate
+        limits = {
+            "queue": queue,
+            "concurrency_limit": old.get("concurrency_limit", row["concurrency_limit"])
+            if concurrency is ...
+            else concurrency,
+            "key_concurrency": per_key.get("concurrency_per_key", old.get("key_concurrency")),
+            "key_rate_limit": rate,
+            "key_rate_seconds": seconds,
+        }
+        is_limited = limits["key_concurrency"] is not None or rate is not None
+        if is_limited:
+            target.run(queues.limit_keys, limits)
+        elif stored is not None:
+            target.run(queues.forget_key_limits, limits)
+        if stored is not None and (rate, seconds) != old_rate:
+            target.run(queues.forget_key_rates, limits)
+        # Zero: no release that does not know the limits per key claims anything of the queue.
+        return self._write(target, queue, {"concurrency": 0 if is_limited else limits["concurrency_limit"]})
+
+    def _write(self, target: Target, queue: str, settings: dict[str, Any]) -> Row:
         values = {
-            "queue": storable(queue, "queue"),
+            "queue": queue,
             **{f"sets_{name}": name in settings for name in ("paused", "concurrency", "rate", "fair")},
             "paused": settings.get("paused", False),
             "concurrency_limit": settings.get("concurrency"),
             "fair": settings.get("fair", True),
         }
         values["rate_limit"], values["rate_seconds"] = settings.get("rate") or (None, None)
+        return target.run(queues.change, self._store.values(target, **values))[0]
 
-        def work(target: Target) -> QueueSettings:
-            given = self._store.values(target, **values)
-            with target.atomic():
-                row = target.run(queues.change, given)[0]
-                target.run(queues.forget, given)
-            if settings.get("paused") is not True:
-                self._store.wake(target, [queue])
-            return settings_of(row)
 
-        return self._store.run(work, using=using)
+def settings_from(store: Transactions, target: Target, rows: builtins.list[Row]) -> builtins.list[QueueSettings]:
+    """Return the settings of these rows. Limits per key are read only where a row says that there are some."""
+    by_queue: dict[str, Row] = {}
+    if any(row["concurrency_limit"] == 0 for row in rows) and can_read(store, target, KEY_LIMITS):
+        by_queue = {row["queue"]: row for row in target.run(queues.key_limits_of_all)}
+    return [settings_of(row, by_queue.get(row["queue"])) for row in rows]
 
 
 def held_key_of(row: Row) -> HeldKey:
     return HeldKey(**{**row, "waiting": counted_to(MOST_WAITING, row["waiting"])})
 
 
-def settings_of(row: Row) -> QueueSettings:
-    rate = None if row["rate_limit"] is None else (row["rate_limit"], timedelta(seconds=row["rate_seconds"]))
+def settings_of(row: Row, per_key: Row | None = None) -> QueueSettings:
+    """Return the settings of a row, with its limits per key. Those do not hold if the row has a concurrency limit of its own."""
+    concurrency, limits = row["concurrency_limit"], {}
+    if concurrency == 0 and per_key is not None:
+        concurrency = per_key["concurrency_limit"]
+        limits = {
+            "concurrency_per_key": per_key["key_concurrency"],
+            "rate_per_key": _span(per_key["key_rate_limit"], per_key["key_rate_seconds"]),
+        }
     return QueueSettings(
         queue=row["queue"],
         paused_at=row["paused_at"],
-        concurrency=row["concurrency_limit"],
-        rate=rate,
+        concurrency=concurrency,
+        rate=_span(row["rate_limit"], row["rate_seconds"]),
         fair=row["fair"],
         updated_at=row["updated_at"],
+        **limits,
     )
 
 
-def _rate(rate: object) -> tuple[int, float]:
+def _span(starts: int | None, seconds: float) -> tuple[int, timedelta] | None:
+    return None if starts is None else (starts, timedelta(seconds=seconds))
+
+
+def _rate(rate: object, name: str) -> tuple[int, float]:
     if not isinstance(rate, tuple) or len(rate) != 2:
-        raise InvalidArgument(f"rate takes a number and a time, as (100, timedelta(minutes=1)), not {rate!r}")
-    number, span = _count(rate[0], "rate"), duration(rate[1], "rate")
+        raise InvalidArgument(f"{name} takes a number and a time, as (100, timedelta(minutes=1)), not {rate!r}")
+    number, span = _count(rate[0], name), duration(rate[1], name)
     if not timedelta(0) < span <= _LONGEST:
-        raise InvalidArgument(f"the time of a rate must be longer than nothing and at most {_LONGEST.days} days")
+        raise InvalidArgument(
+            f"the time of a {name.replace('_', ' ')} must be longer than nothing and at most {_LONGEST.days} days"
+        )
     return number, span.total_seconds()
 
 

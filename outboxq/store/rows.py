@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any
 
 from ..model import NewTask
+from ..model.keys import stored_key
 from ..payload.parameters import sanitize
 
 
@@ -27,7 +28,7 @@ def row(task: NewTask) -> tuple[object, ...]:
         None if task.timeout is None else task.timeout.total_seconds(),
         task.available_at,
         task.delay.total_seconds(),
-        task.partition_key,
+        stored_key(task.partition_key, task.concurrency_key),
         task.on_dead_letter.value,
         task.topic,
         task.expires_at,

@@ -26,9 +26,11 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.privileges import Role
 from ..database.statements import sleeping_workers as statements
 from ..database.statements.grammar import Builder
 from ..database.target import Target
+from .availability import KEY_LIMITS, can_read
 from .due import Look
 from .failure_log import say
 from .transactions import Transactions
@@ -37,7 +39,8 @@ log = logging.getLogger("outboxq.store")
 
 _ANNOUNCE = statements.announce, statements.announce_given
 _LOOK = statements.look, statements.look_given
-"""The statement for all queues, and the one for those given."""
+_LOOK_BY_KEY = statements.look_by_key, statements.look_given_by_key
+"""The statement for all queues, and the one for those given. The last ones include queues that limit their keys."""
 
 
 class SleepingWorkers:
@@ -64,8 +67,15 @@ class SleepingWorkers:
 
     def look(self, horizon: int, queues: Sequence[str] | None, topics: Sequence[str] | None = None) -> Look:
         """Look, in one snapshot, if work is due and if all transactions before the horizon have ended."""
-        (found,) = self._ask(_LOOK, queues, topics, Begin.READ, horizon=horizon)
-        return Look(**found)
+
+        def work(target: Target) -> Look:
+            values = self._store.values(target, horizon=horizon) | self._store.scope(target, queues, topics)
+            found = target.run(_LOOK[0] if queues is None else _LOOK[1], values)[0]
+            if not found["due"] and found["by_key"] and can_read(self._store, target, KEY_LIMITS, Role.WORKER):
+                found = target.run(_LOOK_BY_KEY[0] if queues is None else _LOOK_BY_KEY[1], values)[0]
+            return Look(settled=found["settled"], due=found["due"], seconds=found["seconds"])
+
+        return self._store.run(work, begin=Begin.READ)
 
     def withdraw(self, worker_id: UUID) -> None:
         """The worker is at work and need not be notified."""

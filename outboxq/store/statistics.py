@@ -25,7 +25,7 @@ from . import depths, metrics
 from .arguments import queue_names
 from .depths import Found
 from .metrics import Percentiles
-from .queues import QueueSettings, settings_of
+from .queues import QueueSettings, settings_from
 from .samples import QueueSample
 from .transactions import Transactions
 from .workers import LiveWorker, live_workers
@@ -86,6 +86,10 @@ class Statistics:
     """Maximum number of the queue's tasks that run at once; None: no limit."""
     rate: tuple[int, timedelta] | None = None
     """Maximum number of the queue's starts in a time span; None: no limit."""
+    concurrency_per_key: int | None = None
+    """Maximum number of tasks of one concurrency key that run at once; None: 1."""
+    rate_per_key: tuple[int, timedelta] | None = None
+    """Maximum number of starts of one key in a time span; None: no limit."""
     live_workers: int = 0
     """Number of live workers on the queue; for one task name, of those that also know it."""
     unknown: tuple[UnknownName, ...] = ()
@@ -251,7 +255,7 @@ class _Seen:
     ) -> Self:
         """Read the clock, the settings of queues and the live workers."""
         now = target.run(tasks.now, store.values(target))[0]["now"]
-        settings = {row["queue"]: settings_of(row) for row in target.run(queues.settings)}
+        settings = {one.queue: one for one in settings_from(store, target, target.run(queues.settings))}
         found: Found = {}
         if not by_task:
             paused = [queue for queue, each in settings.items() if each.paused_at is not None]
@@ -294,6 +298,8 @@ class _Seen:
             paused=mine.paused_at is not None,
             concurrency=mine.concurrency,
             rate=mine.rate,
+            concurrency_per_key=mine.concurrency_per_key,
+            rate_per_key=mine.rate_per_key,
             live_workers=sum(task_name is None or task_name in worker.task_names for worker in here),
             unknown=unknown_names(queue, task_name, here) if waits else (),
             throughput=ended / counting.total_seconds(),

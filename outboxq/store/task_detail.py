@@ -16,7 +16,8 @@ from ..database.target import Rows, Target
 from ..errors import TaskNotFound
 from ..model import ExecutionEvent, TaskExecution
 from .arguments import identifier, positive
-from .explaining import Explanation, explanation_of, running_progress
+from .explaining import explanation_of, running_progress
+from .reasons import Explanation
 from .tasks import event_of, execution_of
 from .transactions import Transactions
 
@@ -62,7 +63,7 @@ def task_detail(store: Transactions, task_id: UUID, *, events: int = _EVENTS, us
         newest = target.run(tasks.recent_history, values)
         history = newest[events - 1 :: -1]
         read = _Answered(target, _answers(row, history))
-        why = explanation_of(read, task, row["now"], running_progress(store, target, task))
+        why = explanation_of(store, read, task, row["now"], running_progress(store, target, task))
         shown = [event_of(event) for event in history]
         return TaskDetail(
             at=row["now"],

@@ -89,6 +89,7 @@ class Task(Generic[P, R]):
         priority: int | None = None,
         max_attempts: int | None = None,
         partition_key: str | None = None,
+        concurrency_key: str | None = None,
         expires: timedelta | float | datetime | None = None,
         idempotency_key: str | None = None,
         unique_for: timedelta | float | None = None,
@@ -111,6 +112,8 @@ class Task(Generic[P, R]):
             priority: -100 to 100. Tasks with a higher priority start first. None: as declared.
             max_attempts: The number of attempts, the first one included. None: the retry policy decides.
             partition_key: A key whose tasks run one at a time, within one queue, in the order of their enqueueing.
+            concurrency_key: A key of which so many tasks run at once as the queue's limit per key says, in no order. Without such
+                a limit they run one at a time.
             expires: The span from now, or the moment, after which the task is not started any more.
             idempotency_key: A key that one task of this name can have: enqueueing the key again finds the first task.
             unique_for: The time for which the key is taken. None: for ever.
@@ -138,6 +141,7 @@ class Task(Generic[P, R]):
             **vars(options),
             "task_name": self.name,
             "partition_key": partition_key,
+            "concurrency_key": concurrency_key,
             "idempotency_key": idempotency_key,
             "unique_for": None if unique_for is None else duration(unique_for, "unique_for"),
             "unique_until_finished": unique_until_finished,

@@ -18,7 +18,7 @@ from ..payload.parameters import dump_payload
 from ..store.arguments import aware
 from ..task import Task, TaskRegistry
 
-_COLUMNS = ("queue", "priority", "partition_key", "topic", "status")
+_COLUMNS = ("queue", "priority", "partition_key", "concurrency_key", "topic", "status")
 """The columns by which a test may describe a task."""
 _LISTED = 10
 _ABOUT = timedelta(seconds=1)
@@ -35,6 +35,7 @@ class Enqueued:
     queue: str
     priority: int
     partition_key: str | None
+    concurrency_key: str | None
     topic: str | None
     """Topic of the emitted event that the task handles."""
     status: TaskStatus
@@ -57,6 +58,8 @@ class Enqueued:
             parts.append(f"delay={_seconds(delay)}")
         if self.partition_key is not None:
             parts.append(f"partition_key={self.partition_key!r}")
+        if self.concurrency_key is not None:
+            parts.append(f"concurrency_key={self.concurrency_key!r}")
         if self.priority:
             parts.append(f"priority={self.priority}")
         return f"{self.task_name}({given})  {', '.join([*parts, self.status.value])}"
@@ -158,7 +161,8 @@ def enqueued_of(row: TaskExecution, tasks: TaskRegistry, history: Callable[[], S
         args=arguments_of(row, tasks),
         queue=row.queue,
         priority=row.priority,
-        partition_key=row.partition_key,
+        partition_key=row.partition_key if row.concurrency_key is None else None,
+        concurrency_key=row.concurrency_key,
         topic=row.topic,
         status=row.status,
         attempt=row.attempt,

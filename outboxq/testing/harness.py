@@ -98,10 +98,10 @@ class Harness:
         """Return the tasks of this test that match the description, oldest first, in whatever status they are now.
 
         `args` are the first arguments of the call; name the others, or give them in `kwargs={…}` if their names are taken here.
-        The other options are `queue`, `priority`, `partition_key`, `topic` (of the emitted event that the task handles), `status`
-        (its present one), and `delay` (a timedelta or seconds) or `at` (aware) for the first due time, within one second. An
-        option that is left out matches any value. Values are compared as the handler would get them, so `unittest.mock.ANY` and
-        the like work. Raises InvalidCall for arguments that the task does not take.
+        The other options are `queue`, `priority`, `partition_key`, `concurrency_key`, `topic` (of the emitted event that the task
+        handles), `status` (its present one), and `delay` (a timedelta or seconds) or `at` (aware) for the first due time, within
+        one second. An option that is left out matches any value. Values are compared as the handler would get them, so
+        `unittest.mock.ANY` and the like work. Raises InvalidCall for arguments that the task does not take.
         """
         expected = Expected(self.app.tasks, task, args, **described)
         return [one for one in self._all() if not expected.misfits(one)]

@@ -282,7 +282,7 @@ def test_what_does_not_say_which_moves_nothing(sqlite, command, options):
 
 def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back(database):
     head = ["queue", "paused since", "concurrency", "rate", "order"]
-    whole = [*head, "ready", "delayed", "running", "failed", "workers"]
+    whole = [*head, "ready", "delayed", "running", "failed", "workers", "per key"]
     none = ["0"] * 5
     assert cells(outboxq(database, "queue", "list")) == [whole]
     (_, paused) = cells(outboxq(database, "queue", "pause", "mail"))
@@ -292,12 +292,12 @@ def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back
     outboxq(database, "queue", "order", "mail", "oldest")
     assert cells(outboxq(database, "queue", "list")) == [
         whole,
-        ["mail", paused[1], "3", "100 in 0:01:00", "oldest", *none],
+        ["mail", paused[1], "3", "100 in 0:01:00", "oldest", *none, ""],
     ]
     outboxq(database, "queue", "resume", "mail")
     outboxq(database, "queue", "order", "mail", "turns")
     outboxq(database, "queue", "limit", "mail", "--rate", "none", "--concurrency", "4")
-    assert cells(outboxq(database, "queue", "list"))[1:] == [["mail", "", "4", "", "turns", *none]]
+    assert cells(outboxq(database, "queue", "list"))[1:] == [["mail", "", "4", "", "turns", *none, ""]]
     outboxq(database, "queue", "limit", "mail", "--concurrency", "none")
     assert cells(outboxq(database, "queue", "list")) == [whole]
 

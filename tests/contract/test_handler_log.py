@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from outboxq import Cancel, Outbox, RetryPolicy, Snooze, TaskContext
+from outboxq import Cancel, Outbox, RetryPolicy, Snooze, TaskContext, TaskTimeout
 from outboxq.model import EventType
 from outboxq.model.handler_log import MOST_BYTES, MOST_LINES
 from outboxq.model.progress import Progress
@@ -387,3 +387,30 @@ def test_a_handler_that_is_killed_with_its_child_leaves_what_the_worker_knew(out
 
 def attempt_or_none(outbox, handle):
     return next(iter(outbox.store.attempts(handle.id)[::-1]), None)
+
+
+def test_a_handler_that_is_ended_without_it_leaves_what_it_had_told(outbox):
+    gate = threading.Event()
+
+    @outbox.task(name="deaf", timeout=0.05, timeout_action="kill", retry=RetryPolicy.never())
+    def deaf(ctx: TaskContext) -> None:
+        ctx.progress(0.4)
+        log.info("asks the printer")
+        while not gate.is_set():
+            try:
+                gate.wait(0.01)
+            except TaskTimeout:
+                continue
+        log.info("too late")
+
+    handle = deaf.using(outbox).enqueue()
+    worker = outbox.worker(poll=0.01, timeout_grace=0.1, drain_timeout=1)
+    worker.start()
+    try:
+        found = until(lambda: (one := attempt_or_none(outbox, handle)) and one.outcome and one)
+    finally:
+        gate.set()
+        worker.stop()
+    assert found.outcome is EventType.FAILED
+    assert (found.progress, [line.text for line in found.log]) == (Progress(fraction=0.4), ["asks the printer"])
+    assert texts(outbox, handle) == ["asks the printer"]

@@ -45,11 +45,15 @@ NULLABLE = {
     "partition_claims": "",
 }
 OTHERS = {
+    "key_limits",
+    "key_rates",
     "maintenance_jobs",
     "queue_samples",
     "queue_settings",
     "schedule_ticks",
     "sleeping_workers",
+    "task_batch_changes",
+    "task_batches",
     "task_metrics",
     "task_schedules",
     "task_steps",
@@ -312,8 +316,9 @@ def test_deleting_a_task_leaves_its_events(database):
     assert database.counts() == (0, 1, 0)
 
 
-def test_sqlite_has_no_trigger_and_counts_its_ids_upwards(sqlite):
-    assert sqlite.rows("SELECT name FROM sqlite_master WHERE type = 'trigger'") == []
+def test_sqlite_has_the_triggers_of_batches_only_and_counts_its_ids_upwards(sqlite):
+    triggers = sqlite.rows("SELECT DISTINCT tbl_name FROM sqlite_master WHERE type = 'trigger' ORDER BY tbl_name")
+    assert triggers == [("task_batch_changes",), ("task_batches",), ("task_executions",)]
     tables = sqlite.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'")
     assert sorted(tables) == [("execution_events",), ("task_outbox",)]
 
@@ -332,7 +337,7 @@ def test_postgresql_has_the_types_that_keep_their_meaning(postgresql):
     for (table, column), (kind, _) in types.items():
         if column.endswith("_at"):
             assert kind == "timestamptz", (table, column)
-        if (column == "id" and table != "task_outbox") or column in {
+        if (column == "id" and table not in {"task_outbox", "task_batch_changes"}) or column in {
             "task_execution_id",
             "worker_id",
         }:

@@ -62,7 +62,7 @@ class Stage:
                 "TRUNCATE task_executions, task_outbox, task_leases, execution_events, dead_letters, idempotency_keys, "
                 "partition_claims, task_subscriptions, queue_settings, workers, sleeping_workers, task_schedules, "
                 "schedule_ticks, task_steps, task_metrics, queue_samples, maintenance_jobs, "
-                "task_batches, task_batch_changes"
+                "task_batches, task_batch_changes, key_limits, key_rates"
             )
 
     @contextmanager
@@ -337,6 +337,19 @@ def claims_from_limited_queues(stage: Stage) -> None:
         stage.store.complete(claim)
 
 
+def claims_from_queues_that_limit_their_keys(stage: Stage) -> None:
+    stage.owner.queues.limit("default", concurrency_per_key=2, rate_per_key=(2, timedelta(microseconds=10)))
+    for fields in ({}, {"partition_key": "k"}, {"concurrency_key": "k"}, {"concurrency_key": "k"}):
+        stage.owner.enqueue(new(**fields))
+    assert stage.store.look_ahead().due, "what may start is seen"
+    claims = stage.store.claim_ready_task(10, worker_id=uuid4())
+    assert len(claims) == 4, "what may start is seen"
+    for claim in claims:
+        stage.store.complete(claim)
+    stage.owner.enqueue(new(concurrency_key="other"))
+    assert len(stage.store.claim_ready_task(10, worker_id=uuid4())) == 1
+
+
 def ends(stage: Stage) -> None:
     for fields in ({}, {"partition_key": "k"}, {"partition_key": "h", "on_dead_letter": OnDeadLetter.HOLD}):
         claim = stage.claimed(**fields)
@@ -453,7 +466,10 @@ def looks(stage: Stage) -> None:
     store.task_detail(claim.id)
     store.tasks()
     store.dead_letters.list()
-    store.queues.settings()
+    stage.owner.queues.limit("default", concurrency_per_key=2, rate_per_key=(2, HOUR))
+    assert store.queues.settings()[0].concurrency_per_key == 2, "what limits each key is seen"
+    assert store.explain(stage.owner.enqueue(new(concurrency_key="k")).id)
+    store.next_available_at()
     store.subscriptions.list()
     store.stats(exact=True)
     stage.owner.metrics.record([metric()], worker_id=uuid4())
@@ -528,6 +544,8 @@ def looks_after_queues(stage: Stage) -> None:
     stage.store.queues.pause("default")
     stage.store.queues.resume("default")
     stage.store.queues.limit("default", concurrency=3)
+    for rate in ((2, HOUR), (3, HOUR), None):
+        stage.store.queues.limit("default", rate_per_key=rate)
     stage.store.queues.order("default", fair=True)
     stage.store.subscriptions.replace([subscription()])
     stage.store.subscriptions.replace([], tasks=["tests.work"])
@@ -605,6 +623,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         listens,
         claims,
         claims_from_limited_queues,
+        claims_from_queues_that_limit_their_keys,
         ends,
         recovers,
         tells_of_itself,

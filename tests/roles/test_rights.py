@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from outboxq import Outbox, migrations
 from outboxq.database.dialects.granting import grant
 from outboxq.database.engine import make_engine
-from outboxq.database.privileges import Feature, Kind, Right, Role, rights
+from outboxq.database.privileges import Feature, Kind, Right, Role, needed, rights
 from outboxq.errors import NotPermitted, SchemaOutOfDate
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
@@ -153,6 +153,20 @@ def refused(stage, act):
     finally:
         stage.engine.dispose()
     return False
+
+
+def test_a_worker_that_was_granted_its_rights_before_the_upgrade_leaves_queues_that_limit_their_keys(
+    stage, role, owner, caplog
+):
+    for right in needed(Role.WORKER):
+        owner.execute(grant(right, "public", role))
+    stage.owner.queues.limit("mail", concurrency_per_key=2)
+    for queue in ("mail", "other"):
+        stage.owner.enqueue(NewTask(id=uuid7(), task_name="work", args="{}", queue=queue, concurrency_key="ada"))
+    assert [claim.queue for claim in stage.store.claim_ready_task(5, worker_id=uuid4())] == ["other"]
+    assert stage.store.look_ahead().due is False
+    assert "nothing of the queue 'mail' is claimed here, which limits its keys" in caplog.text
+    assert "outboxq grants --role worker" in caplog.text
 
 
 def test_a_right_is_asked_for_again_once_the_tables_are_there(cluster, role):

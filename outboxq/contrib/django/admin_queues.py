@@ -11,9 +11,11 @@ from django.contrib import admin, messages
 from ...store.queues import Queues
 from .admin_texts import local_time
 from .django_outbox import outboxes
+from .models import KeyLimit
 
 _MOST = 2**31 - 1
 _LONGEST = timedelta(days=3650).total_seconds()
+_LIMITS = ("concurrency_limit", "key_concurrency", "key_rate_limit", "key_rate_seconds")
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60))
 
 
@@ -30,18 +32,35 @@ class QueueForm(forms.ModelForm):
         required=False, min_value=1, max_value=_MOST, help_text="Maximum number of starts within rate_seconds."
     )
     rate_seconds = forms.FloatField(required=False, min_value=0.001, max_value=_LONGEST)
+    key_concurrency = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=_MOST,
+        help_text="Maximum number of tasks of each concurrency key that run at once. Empty: one.",
+    )
+    key_rate_limit = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=_MOST,
+        help_text="Maximum number of starts of each key within key_rate_seconds.",
+    )
+    key_rate_seconds = forms.FloatField(required=False, min_value=0.001, max_value=_LONGEST)
     fair = forms.BooleanField(
         required=False, initial=True, help_text="Partition keys take turns. Otherwise the task due the longest is next."
     )
 
     def __init__(self, *args: Any, instance: Any = None, initial: Any = None, **options: Any) -> None:
         is_paused = instance is not None and instance.paused_at is not None
-        super().__init__(*args, instance=instance, initial={"paused": is_paused, **(initial or {})}, **options)
+        # The model has 0 for the concurrency limit of a queue that limits its keys.
+        given = {"paused": is_paused, **({} if instance is None else limits_of(instance))}
+        super().__init__(*args, instance=instance, initial={**given, **(initial or {})}, **options)
 
     def clean(self) -> Any:
         cleaned = super().clean()
-        if (cleaned.get("rate_limit") is None) is not (cleaned.get("rate_seconds") is None) and not self.errors:
-            raise forms.ValidationError("A rate needs a number of starts and its seconds; give both, or neither.")
+        for rate in ("rate", "key_rate"):
+            starts, seconds = cleaned.get(f"{rate}_limit"), cleaned.get(f"{rate}_seconds")
+            if (starts is None) is not (seconds is None) and not self.errors:
+                raise forms.ValidationError("A rate needs a number of starts and its seconds; give both, or neither.")
         return cleaned
 
     def validate_unique(self) -> None:
@@ -55,8 +74,18 @@ class QueueSettingsAdmin(admin.ModelAdmin):
     """Alias of the outbox's database in DATABASES."""
 
     form = QueueForm
-    fields = ("queue", "paused", "concurrency_limit", "rate_limit", "rate_seconds", "fair")
-    list_display = ("queue", "paused", "concurrency_limit", "rate", "order", "updated")
+    fields = (
+        "queue",
+        "paused",
+        "concurrency_limit",
+        "rate_limit",
+        "rate_seconds",
+        "key_concurrency",
+        "key_rate_limit",
+        "key_rate_seconds",
+        "fair",
+    )
+    list_display = ("queue", "paused", "concurrency", "rate", "per_key", "order", "updated")
     search_fields = ("queue",)
     ordering = ("queue",)
     actions = ("pause", "resume")
@@ -67,8 +96,18 @@ class QueueSettingsAdmin(admin.ModelAdmin):
         at = settings.paused_at
         return "open" if at is None else f"paused since {local_time(at, with_zone=True)}"
 
+    def concurrency(self, settings: Any) -> str:
+        limit = limits_of(settings)["concurrency_limit"]
+        return "" if limit is None else str(limit)
+
     def rate(self, settings: Any) -> str:
-        return "" if settings.rate_limit is None else f"{settings.rate_limit} in {in_words(settings.rate_seconds)}"
+        return _rate(settings.rate_limit, settings.rate_seconds)
+
+    def per_key(self, settings: Any) -> str:
+        limits = limits_of(settings)
+        most = limits["key_concurrency"]
+        parts = ["" if most is None else f"{most} at once", _rate(limits["key_rate_limit"], limits["key_rate_seconds"])]
+        return ", ".join(part for part in parts if part)
 
     def order(self, settings: Any) -> str:
         return "keys take turns" if settings.fair else "due the longest first"
@@ -80,7 +119,7 @@ class QueueSettingsAdmin(admin.ModelAdmin):
         """Return the fields of the form; for users who may only view, the columns of the list."""
         if self.has_change_permission(request, obj):
             return self.fields
-        return ("queue", "paused", "concurrency_limit", "rate", "order")
+        return ("queue", "paused", "concurrency", "rate", "per_key", "order")
 
     def get_queryset(self, request: Any) -> Any:  # noqa: ARG002
         return self.model._default_manager.using(self.alias)  # noqa: SLF001 - Django's own name for it
@@ -100,9 +139,12 @@ class QueueSettingsAdmin(admin.ModelAdmin):
     def save_model(self, request: Any, obj: Any, form: Any, change: bool) -> None:  # noqa: ARG002
         given = form.cleaned_data
         rate = None if given["rate_limit"] is None else (given["rate_limit"], given["rate_seconds"])
+        key_rate = None if given["key_rate_limit"] is None else (given["key_rate_limit"], given["key_rate_seconds"])
+        limits = {"concurrency": given["concurrency_limit"], "rate": rate}
+        per_key = {"concurrency_per_key": given["key_concurrency"], "rate_per_key": key_rate}
         outbox = outboxes[self.alias]
         with outbox.integration.transaction() as transaction:
-            outbox.store.queues.limit(obj.queue, concurrency=given["concurrency_limit"], rate=rate, using=transaction)
+            outbox.store.queues.limit(obj.queue, **limits, **per_key, using=transaction)
             outbox.store.queues.order(obj.queue, fair=given["fair"], using=transaction)
             change_pause = outbox.store.queues.pause if given["paused"] else outbox.store.queues.resume
             change_pause(obj.queue, using=transaction)
@@ -122,6 +164,19 @@ class QueueSettingsAdmin(admin.ModelAdmin):
                 change(outbox.store.queues, settings.queue, using=transaction)
                 self.log_change(request, settings, result)
             self.message_user(request, f"Queue {settings.queue}: {result}.", messages.SUCCESS)
+
+
+def limits_of(settings: Any) -> dict[str, Any]:
+    """Return the limits of a row of the model. Those of a queue that limits its keys stand in another table."""
+    nothing = dict.fromkeys(("key_concurrency", "key_rate_limit", "key_rate_seconds"))
+    if settings.concurrency_limit != 0:
+        return {"concurrency_limit": settings.concurrency_limit, **nothing}
+    found = KeyLimit.objects.using(settings._state.db).filter(pk=settings.queue).values().first()  # noqa: SLF001 - Django's own name for it
+    return {"concurrency_limit": 0, **nothing} if found is None else {name: found[name] for name in _LIMITS}
+
+
+def _rate(starts: int | None, seconds: float) -> str:
+    return "" if starts is None else f"{starts} in {in_words(seconds)}"
 
 
 def in_words(seconds: float) -> str:

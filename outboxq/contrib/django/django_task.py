@@ -44,6 +44,7 @@ class OutboxqTask(Task):
     expires: timedelta | float | datetime | None = None
     max_attempts: int | None = None
     partition_key: str | None = None
+    concurrency_key: str | None = None
     idempotency_key: str | None = None
     unique_for: timedelta | float | None = None
     unique_until_finished: bool | None = None
@@ -61,6 +62,7 @@ class OutboxqTask(Task):
         expires: timedelta | float | datetime | None = None,
         max_attempts: int | None = None,
         partition_key: str | None = None,
+        concurrency_key: str | None = None,
         idempotency_key: str | None = None,
         unique_for: timedelta | float | None = None,
         unique_until_finished: bool | None = None,
@@ -176,6 +178,7 @@ def validate(task: Any, defaults: Options) -> None:
             args="{}",
             **vars(settings.with_key(key)) | {"max_attempts": options.get("max_attempts")},
             partition_key=key,
+            concurrency_key=options.get("concurrency_key"),
             idempotency_key=options.get("idempotency_key"),
             unique_for=None if "unique_for" not in options else duration(options["unique_for"], "unique_for"),
             unique_until_finished=options.get("unique_until_finished", False),
@@ -240,6 +243,7 @@ _CALL = (
     "expires",
     "max_attempts",
     "partition_key",
+    "concurrency_key",
     "idempotency_key",
     "unique_for",
     "unique_until_finished",

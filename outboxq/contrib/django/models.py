@@ -250,6 +250,8 @@ class BatchChange(ReadOnlyModel):
 
 Batch = _derived("Batch", tables.task_batches, "view")
 IdempotencyKey = _derived("IdempotencyKey", tables.idempotency_keys)
+KeyLimit = _derived("KeyLimit", tables.key_limits)
+KeyRate = _derived("KeyRate", tables.key_rates)
 MaintenanceJob = _derived("MaintenanceJob", tables.maintenance_jobs)
 PartitionClaim = _derived("PartitionClaim", tables.partition_claims)
 QueueSample = _derived("QueueSample", tables.queue_samples)

@@ -105,7 +105,12 @@ def new_result(row: TaskExecution | Claim, call: Call, task: Any, past: Past, *,
 
 def task_as_enqueued(declared: Any, call: Call, row: TaskExecution | Claim) -> Any:
     """Return the declared task with the options of its enqueue, whatever the settings are by now."""
-    given = {name: getattr(row, name) for name in ("partition_key", "max_attempts") if hasattr(declared, name)}
+    of_row = {
+        "partition_key": row.partition_key if row.concurrency_key is None else None,
+        "concurrency_key": row.concurrency_key,
+        "max_attempts": row.max_attempts,
+    }
+    given = {name: value for name, value in of_row.items() if hasattr(declared, name)}
     return changed(
         declared,
         queue_name=row.queue,

@@ -142,7 +142,10 @@ class SqliteGrammar(Grammar):
     ) -> tuple[FromClause, Any]:
         """Join the entries by their rowids, because SQLite has no LATERAL."""
         inner, entry = task_outbox.alias(f"{name}_entry"), task_outbox.alias(name)
-        ids = choose(inner).with_only_columns(inner.c.id).limit(limit).correlate(source).scalar_subquery()
+        chosen = choose(inner)
+        # Where it reads the entries through a subquery, the id is that subquery's.
+        chosen = chosen.with_only_columns(chosen.selected_columns.get("id", inner.c.id))
+        ids = chosen.limit(limit).correlate(source).scalar_subquery()
         return source.join(entry, entry.c.id == ids if limit == 1 else entry.c.id.in_(ids)), entry.c
 
     @property

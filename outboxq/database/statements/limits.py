@@ -9,14 +9,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, Text, Update, and_, bindparam, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    FromClause,
+    Integer,
+    Select,
+    Text,
+    Update,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    func,
+    literal_column,
+    or_,
+    select,
+    true,
+    tuple_,
+    update,
+)
 
+from ...model.keys import CONCURRENCY_KEY_PREFIX
 from ..column_types import Instant
-from ..tables import queue_settings, task_leases
-from .grammar import Grammar
+from ..tables import key_rates, queue_settings, task_leases
+from .grammar import Columns, Grammar, Relations, Statement, Transition, insert_values
 
 _queue = bindparam("queue", type_=Text, required=True)
 _full_at = bindparam("full_at", type_=Instant, required=True)
+_key: Any = key_rates.c
+SPENT_OF_KEYS: Columns = {"partition_key": Text(), "full_at": Instant}
+"""The columns of the batch of `spend_of_keys`."""
+_FULL_AGAIN = literal_column("100", Integer)
+"""Number of full buckets that one claim deletes."""
 
 
 def paused(queue: ColumnElement[str]) -> ColumnElement[bool]:
@@ -52,6 +77,21 @@ def any_limited() -> ColumnElement[bool]:
     return select(mine.c.queue).where(has_limit(mine)).limit(1).scalar_subquery().is_not(None)
 
 
+def any_by_key() -> ColumnElement[bool]:
+    """Return a condition: some queue limits its keys (`key_limits.py`). Its own concurrency limit is 0 here."""
+    mine = queue_settings.alias("by_key")
+    found = select(mine.c.queue).where(mine.c.concurrency_limit == literal_column("0")).limit(1)
+    return found.scalar_subquery().is_not(None)
+
+
+def is_concurrency_key(key: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return a condition: the stored key is a concurrency key. NULL without a key."""
+    length = literal_column(str(len(CONCURRENCY_KEY_PREFIX)), Integer)
+    return func.substr(key, literal_column("1", Integer), length, type_=Text) == literal_column(
+        f"'{CONCURRENCY_KEY_PREFIX}'", Text
+    )
+
+
 def has_limit(settings: FromClause) -> ColumnElement[bool]:
     return or_(settings.c.concurrency_limit.is_not(None), settings.c.rate_limit.is_not(None))
 
@@ -80,6 +120,26 @@ def running(_: Grammar) -> Select[Any]:
 def spend(_: Grammar) -> Update:
     """Record used starts: the bucket is full again at :full_at."""
     return update(queue_settings).where(queue_settings.c.queue == _queue).values(rate_full_at=_full_at)
+
+
+def forget_full(g: Grammar) -> Delete:
+    """Delete some of the rows of :queue whose keys have all their starts again."""
+    full = select(_key.queue, _key.partition_key).where(_key.queue == _queue, _key.full_at <= g.now)
+    return delete(key_rates).where(tuple_(_key.queue, _key.partition_key).in_(full.limit(_FULL_AGAIN)))
+
+
+def spend_of_keys(g: Grammar) -> Transition:
+    """Record used starts of keys of :queue: each bucket is full again at its `full_at`."""
+
+    def spent(r: Relations) -> Statement:
+        given = r["given"].c
+        values = {"queue": cast(_queue, Text), "partition_key": given.partition_key, "full_at": given.full_at}
+        # Without a WHERE, SQLite takes the ON of ON CONFLICT for that of a join.
+        new = insert_values(g.insert(key_rates), values, r["given"], true())
+        changed = {"full_at": new.excluded.full_at}
+        return new.on_conflict_do_update(index_elements=[_key.queue, _key.partition_key], set_=changed)  # type: ignore[no-any-return]
+
+    return Transition(given=SPENT_OF_KEYS, steps={"spent": spent})
 
 
 def _is_paused(settings: FromClause) -> ColumnElement[bool]:

@@ -47,6 +47,7 @@ from .grammar import Columns, Grammar, Relations, Statement, Transition
 
 RANGE: Columns = {"queue": Text(), "after": Text(), "upto": Text()}
 """A range of a queue's keys: greater than `after`, and at most `upto` unless that is NULL."""
+KEYS: Columns = {"queue": Text(), "partition_key": Text()}
 _budget = bindparam("budget", type_=Integer, required=True)
 _HORIZON = literal_column("1000", Integer)
 """Number of unclaimable keys after which a waiting worker assumes that a later key might be claimable."""
@@ -100,9 +101,14 @@ def acquire_recent(g: Grammar) -> Transition:
     return _acquire(g, lambda ranges: _recent_keys(g, ranges))
 
 
+def acquire_given(g: Grammar) -> Transition:
+    """Acquire up to :limit of the keys given, in their order."""
+    return _acquire(g, lambda keys: heads_of(g, keys, keys.c.ordinal), given=KEYS)
+
+
 def claim_heads(g: Grammar) -> Transition:
     """Claim the heads of these acquired keys."""
-    return claim(g, lambda r: _claim_heads(g, r["given"]), given={"queue": Text(), "partition_key": Text()})
+    return claim(g, lambda r: _claim_heads(g, r["given"]), given=KEYS)
 
 
 def release_unused(g: Grammar) -> Transition:
@@ -123,7 +129,7 @@ def release_unused(g: Grammar) -> Transition:
     return Transition(given={"id": Uuid(), "holder": Uuid()}, steps={"moved": moved, "gone": gone})
 
 
-def keys(g: Grammar, ranges: FromClause, budget: Any) -> CTE:
+def keys(g: Grammar, ranges: FromClause, budget: Any, *, name: str = "keys") -> CTE:
     """Return the keys of each range in order with their heads, up to `budget` of each range.
 
     `n` is the key's rank in its range, and `place` is the range's ordinal in the batch.
@@ -132,7 +138,7 @@ def keys(g: Grammar, ranges: FromClause, budget: Any) -> CTE:
     place = ranges.c.ordinal.label("place")
     columns = [place, ranges.c.queue, ranges.c.upto, *_of_head(head), literal_column("1", Integer).label("n")]
     first = select(*columns).select_from(rows).where(_within(head, ranges))
-    found = first.cte("keys", recursive=True)
+    found = first.cte(name, recursive=True)
     rows, head = _next_head(g, found, "following", found.c.partition_key)
     following = found.c.n + literal_column("1", Integer)
     rest = select(found.c.place, found.c.queue, found.c.upto, *_of_head(head), following)
@@ -167,7 +173,7 @@ def next_available_at(g: Grammar, queues: FromClause) -> Select[Any]:
     return select(first.label("available_at")).select_from(queues).where(~limits.paused(queues.c.queue))
 
 
-def _acquire(g: Grammar, found: Any, *told: str) -> Transition:
+def _acquire(g: Grammar, found: Any, *told: str, given: Columns = RANGE) -> Transition:
     """Acquire up to :limit of the keys that `found` returns for the batch. `told` names more of its columns to return."""
 
     def hop(r: Relations) -> Statement:
@@ -175,7 +181,7 @@ def _acquire(g: Grammar, found: Any, *told: str) -> Transition:
         return select(
             key.c.task_execution_id.label("id"),
             *(key.c[column] for column in ("queue", "partition_key", "place", "n", *told)),
-            _is_free(g, key).label("free"),
+            is_free(g, key).label("free"),
         )
 
     def won(r: Relations) -> Statement:
@@ -200,13 +206,13 @@ def _acquire(g: Grammar, found: Any, *told: str) -> Transition:
             new.on_conflict_do_nothing().returning(claims.task_execution_id.label("id"), claims.held.label("won"))
         )
 
-    return Transition(given=RANGE, steps={"hop": hop, "won": won}, returns="hop", joined_steps=("won",))
+    return Transition(given=given, steps={"hop": hop, "won": won}, returns="hop", joined_steps=("won",))
 
 
 def _oldest_keys(g: Grammar, ranges: FromClause, budget: Any) -> FromClause:
     """Return the keys of the longest due entries, up to `budget` entries of each queue. All keys share one rotation."""
     rows, entry = g.each(
-        ranges, "due", lambda entry: _due(g, entry, ranges).order_by(entry.c.available_at, entry.c.id), budget
+        ranges, "due", lambda entry: due_of(g, entry, ranges).order_by(entry.c.available_at, entry.c.id), budget
     )
     first, entries = func.min(entry.available_at).label("first"), func.count().label("entries")
     oldest = (
@@ -216,7 +222,7 @@ def _oldest_keys(g: Grammar, ranges: FromClause, budget: Any) -> FromClause:
         .cte("oldest")
     )
     n = func.row_number().over(order_by=(oldest.c.first, oldest.c.partition_key))
-    return _heads_of(g, oldest, n, oldest.c.entries)
+    return heads_of(g, oldest, n, oldest.c.entries)
 
 
 def _recent_keys(g: Grammar, ranges: FromClause) -> FromClause:
@@ -227,7 +233,7 @@ def _recent_keys(g: Grammar, ranges: FromClause) -> FromClause:
     """
 
     def due(entry: FromClause) -> Select[Any]:
-        return _due(g, entry, ranges).order_by(entry.c.available_at.desc(), entry.c.id.desc())
+        return due_of(g, entry, ranges).order_by(entry.c.available_at.desc(), entry.c.id.desc())
 
     rows, entry = g.each(ranges, "due", due, _RECENT)
     event, execution = execution_events.c, task_executions.c
@@ -240,10 +246,10 @@ def _recent_keys(g: Grammar, ranges: FromClause) -> FromClause:
         .where(g.among(execution.id, latest.c.task_execution_id), execution.partition_key.is_not(None)),
     ).cte("recent")
     n = func.row_number().over(order_by=(recent.c.partition_key, recent.c.queue))
-    return _heads_of(g, recent, n)
+    return heads_of(g, recent, n)
 
 
-def _heads_of(g: Grammar, key: FromClause, n: Any, *more: Any) -> FromClause:
+def heads_of(g: Grammar, key: FromClause, n: Any, *more: Any) -> FromClause:
     """Return the heads of these keys in the columns of `keys`, all with the same `place`."""
     rows, head = _heads(g, key)
     columns = [literal_column("0", Integer).label("place"), key.c.queue, *_of_head(head), n.label("n"), *more]
@@ -256,7 +262,7 @@ def _any_oldest(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
 
 def _any_free(g: Grammar, keys: FromClause, *others: ColumnElement[bool]) -> ColumnElement[bool]:
     """Return a condition: one of these keys can be acquired, or one of `others` is true of it."""
-    return select(keys.c.n).where(or_(_is_free(g, keys), *others)).limit(1).exists()
+    return select(keys.c.n).where(or_(is_free(g, keys), *others)).limit(1).exists()
 
 
 def _open(g: Grammar, queues: FromClause, name: str, *, least: int = 1) -> FromClause:
@@ -275,7 +281,7 @@ def _open(g: Grammar, queues: FromClause, name: str, *, least: int = 1) -> FromC
     )
 
 
-def _due(g: Grammar, entry: FromClause, queues: FromClause) -> Select[Any]:
+def due_of(g: Grammar, entry: FromClause, queues: FromClause) -> Select[Any]:
     mine = (entry.c.queue == queues.c.queue, entry.c.partition_key.is_not(None), entry.c.available_at <= g.now)
     return select(*entry.c).where(*mine)
 
@@ -319,7 +325,7 @@ def _within(head: Any, key_range: FromClause) -> ColumnElement[bool]:
     return or_(key_range.c.upto.is_(None), head.partition_key <= key_range.c.upto)
 
 
-def _is_free(g: Grammar, key: Any) -> ColumnElement[bool]:
+def is_free(g: Grammar, key: Any) -> ColumnElement[bool]:
     """Return a condition: the key's head is due, this worker runs its topic, and no task holds the key."""
     claims = partition_claims.alias("claims")
     # A scalar subquery stays a look-up by key. NOT EXISTS could be planned as a join with every held key.
@@ -335,7 +341,7 @@ def _is_free(g: Grammar, key: Any) -> ColumnElement[bool]:
 def _due_entry(g: Grammar, queues: FromClause, number: int) -> Any:
     """Return the due entry of this number among a queue's entries with a key; NULL if there are fewer."""
     entry = task_outbox.alias("keyed_due")
-    found = _due(g, entry, queues).with_only_columns(entry.c.id).order_by(entry.c.available_at).limit(1)
+    found = due_of(g, entry, queues).with_only_columns(entry.c.id).order_by(entry.c.available_at).limit(1)
     if number > 1:
         found = found.offset(literal_column(str(number - 1)))
     return found.correlate(queues).scalar_subquery()

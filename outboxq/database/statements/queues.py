@@ -22,10 +22,10 @@ from sqlalchemy import (
     select,
 )
 
-from ..tables import queue_settings
+from ..tables import key_limits, key_rates, queue_settings
 from .grammar import Grammar
 
-_setting = queue_settings.c
+_setting, _limit, _rate = queue_settings.c, key_limits.c, key_rates.c
 _queue = bindparam("queue", type_=Text, required=True)
 _paused = bindparam("paused", type_=Boolean, required=True)
 _sets = {
@@ -82,6 +82,32 @@ def forget(_: Grammar) -> Delete:
 def settings(_: Grammar) -> Select[Any]:
     """Select the settings of each queue."""
     return select(queue_settings).order_by(_setting.queue)
+
+
+def key_limits_of_all(_: Grammar) -> Select[Any]:
+    """Select the limits of every queue that has some."""
+    return select(key_limits)
+
+
+def limit_keys(g: Grammar) -> Insert:
+    """Store the limits of :queue."""
+    said = {
+        column.name: _queue if column.name == "queue" else bindparam(column.name, type_=column.type, required=True)
+        for column in key_limits.columns
+    }
+    new = g.insert(key_limits).from_select(list(said), select(*said.values()))
+    others = {name: new.excluded[name] for name in said if name != "queue"}
+    return new.on_conflict_do_update(index_elements=[_limit.queue], set_=others)  # type: ignore[no-any-return]
+
+
+def forget_key_limits(_: Grammar) -> Delete:
+    """Delete the limits of :queue."""
+    return delete(key_limits).where(_limit.queue == _queue)
+
+
+def forget_key_rates(_: Grammar) -> Delete:
+    """Delete what the keys of :queue have used of their rate."""
+    return delete(key_rates).where(_rate.queue == _queue)
 
 
 def _if(name: str, new: Any, old: Any) -> Any:

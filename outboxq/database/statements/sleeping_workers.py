@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Delete,
     Double,
     FromClause,
@@ -27,6 +28,7 @@ from sqlalchemy import (
 
 from ..column_types import Xid8
 from ..tables import sleeping_workers, task_outbox
+from . import key_limits, limits
 from .channel import channel_of
 from .claim import given_queues, worker_id
 from .due import Queues, all_queues, given, may_claim, next_moment
@@ -76,23 +78,43 @@ def horizon(_: Grammar) -> Select[Any]:
 
 def look(g: Grammar) -> Select[Any]:
     """Look at all queues as of one snapshot."""
-    return _look(g, *all_queues())
+    queues = all_queues()
+    return _look(g, may_claim(g, *queues), next_moment(g, *queues))
 
 
 def look_given(g: Grammar) -> Select[Any]:
     """Look at the given queues as of one snapshot."""
-    return _look(g, *given(g))
+    queues = given(g)
+    return _look(g, may_claim(g, *queues), next_moment(g, *queues))
 
 
-def _look(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
-    """Select, as of one snapshot: if all transactions before :horizon have ended, if a task is due, and when the next
-    one is.
+def look_by_key(g: Grammar) -> Select[Any]:
+    """Look at all queues as of one snapshot, those included that limit their keys."""
+    return _look_by_key(g, all_queues(), None)
+
+
+def look_given_by_key(g: Grammar) -> Select[Any]:
+    """Look at the given queues as of one snapshot, those included that limit their keys."""
+    queues = given(g)
+    return _look_by_key(g, queues, queues[0])
+
+
+def _look_by_key(g: Grammar, queues: Queues, asked: FromClause | None) -> Select[Any]:
+    limited = key_limits.open_queues(g, asked)
+    due = or_(may_claim(g, *queues), key_limits.any_due(g, limited))
+    return _look(g, due, next_moment(g, *queues, key_limits.next_start(g, limited)))
+
+
+def _look(g: Grammar, due: ColumnElement[bool], moment: Select[Any]) -> Select[Any]:
+    """Select, as of one snapshot: if all transactions before :horizon have ended, if a task is due, when the next one is, and
+    if some queue limits its keys.
     """
     oldest = func.pg_snapshot_xmin(func.pg_current_snapshot(), type_=Xid8())
     return select(
         (oldest >= cast(cast(_horizon, Text), Xid8)).label("settled"),
-        may_claim(g, plain, with_keys).label("due"),
-        _seconds_until(g, next_moment(g, plain, with_keys).scalar_subquery()),
+        due.label("due"),
+        _seconds_until(g, moment.scalar_subquery()),
+        limits.any_by_key().label("by_key"),
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from typing import Any
 
-from ...errors import InvalidArgument
+from ...errors import InvalidArgument, SchemaOutOfDate
 from ..request import PageRequest, Redirect
 
 
@@ -24,16 +25,17 @@ def resume(request: PageRequest) -> Redirect:
 
 
 def limit(request: PageRequest) -> Redirect:
-    """Set both limits of a queue; an empty field removes one."""
+    """Set the limits of a queue and of its keys; an empty field removes one."""
     name = _name(request)
     try:
-        concurrency = _whole(request, "concurrency", "at once")
-        starts, seconds = _whole(request, "starts", "starts"), request.form.get("seconds", "").strip()
-        if (starts is None) != (not seconds):
-            raise InvalidArgument("a rate needs a number of starts and its seconds; give both, or neither")
-        rate = None if starts is None else (starts, timedelta(seconds=_seconds(seconds)))
-        request.store.queues.limit(name, concurrency=concurrency, rate=rate)
-    except InvalidArgument as error:
+        limits: dict[str, Any] = {
+            "concurrency": _whole(request, "concurrency", "at once"),
+            "rate": _rate(request, "starts", "seconds"),
+            "concurrency_per_key": _whole(request, "key_concurrency", "at once of a key"),
+            "rate_per_key": _rate(request, "key_starts", "key_seconds"),
+        }
+        request.store.queues.limit(name, **limits)
+    except (InvalidArgument, SchemaOutOfDate) as error:
         return _refused(request, name, error)
     return _done(request, name, f"The limits of the queue {name!r} are changed.")
 
@@ -62,6 +64,13 @@ def _whole(request: PageRequest, field: str, words: str) -> int | None:
     return int(text)
 
 
+def _rate(request: PageRequest, starts: str, seconds: str) -> tuple[int, timedelta] | None:
+    number, span = _whole(request, starts, "starts"), request.form.get(seconds, "").strip()
+    if (number is None) != (not span):
+        raise InvalidArgument("a rate needs a number of starts and its seconds; give both, or neither")
+    return None if number is None else (number, timedelta(seconds=_seconds(span)))
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -76,5 +85,5 @@ def _done(request: PageRequest, name: str, notice: str) -> Redirect:
     return Redirect(url=request.url("queue", name=name), notice=notice)
 
 
-def _refused(request: PageRequest, name: str, error: InvalidArgument) -> Redirect:
+def _refused(request: PageRequest, name: str, error: InvalidArgument | SchemaOutOfDate) -> Redirect:
     return Redirect(url=request.url("queue", name=name), notice=f"Nothing was changed: {error}.", is_warning=True)

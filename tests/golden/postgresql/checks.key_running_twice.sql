@@ -7,6 +7,9 @@ FROM (
             ORDER BY task_executions.position DESC, task_executions.id
         ) AS nth
     FROM task_executions
-    WHERE task_executions.partition_key IS NOT NULL AND task_executions.status = 'Running'
+    WHERE
+        task_executions.partition_key IS NOT NULL
+        AND task_executions.status = 'Running'
+        AND substr(task_executions.partition_key, 1, 12) != 'concurrency:'
 ) AS running
 WHERE running.nth > 1

@@ -242,8 +242,7 @@ WITH RECURSIVE
         ) AS following ON true
         WHERE keys.n < 1000 AND (keys.upto IS NULL OR following.partition_key <= keys.upto)
     )
-SELECT 1 AS due
-WHERE
+SELECT
     (
         EXISTS (
             SELECT pairs.queue
@@ -277,94 +276,102 @@ WHERE
             )
         )
     )
-    OR (
-        EXISTS (
-            SELECT due_keys.n
-            FROM (
-                SELECT
-                    0 AS place,
-                    oldest.queue AS queue,
-                    head.task_execution_id AS task_execution_id,
-                    head.partition_key AS partition_key,
-                    head.available_at AS available_at,
-                    head.topic AS topic,
-                    row_number() OVER (ORDER BY oldest.first, oldest.partition_key) AS n,
-                    oldest.entries AS entries
-                FROM oldest
-                JOIN LATERAL (
+        OR (
+            EXISTS (
+                SELECT due_keys.n
+                FROM (
                     SELECT
-                        head_entry.id AS id,
-                        head_entry.task_execution_id AS task_execution_id,
-                        head_entry.queue AS queue,
-                        head_entry.priority AS priority,
-                        head_entry.partition_key AS partition_key,
-                        head_entry.position AS position,
-                        head_entry.topic AS topic,
-                        head_entry.available_at AS available_at,
-                        head_entry.expires_at AS expires_at,
-                        head_entry.created_at AS created_at
-                    FROM task_outbox AS head_entry
-                    WHERE head_entry.queue = oldest.queue AND head_entry.partition_key = oldest.partition_key
-                    ORDER BY head_entry.priority DESC, head_entry.position
-                    LIMIT %(param_4)s::INTEGER
-                ) AS head ON true
-            ) AS due_keys
-            WHERE
-                due_keys.available_at <= (SELECT clock.now FROM clock)
-                AND (
-                    %(any_topic)s
-                        OR (
-                            EXISTS (
-                                SELECT topics.topic
-                                FROM topics
-                                WHERE
-                                    due_keys.topic = topics.topic
-                                    OR substr(topics.topic, length(topics.topic), 1) = '*'
-                                    AND substr(due_keys.topic, 1, length(topics.topic) - 1) = substr(
-                                        topics.topic,
-                                        1,
-                                        length(topics.topic) - 1
-                                    )
+                        0 AS place,
+                        oldest.queue AS queue,
+                        head.task_execution_id AS task_execution_id,
+                        head.partition_key AS partition_key,
+                        head.available_at AS available_at,
+                        head.topic AS topic,
+                        row_number() OVER (ORDER BY oldest.first, oldest.partition_key) AS n,
+                        oldest.entries AS entries
+                    FROM oldest
+                    JOIN LATERAL (
+                        SELECT
+                            head_entry.id AS id,
+                            head_entry.task_execution_id AS task_execution_id,
+                            head_entry.queue AS queue,
+                            head_entry.priority AS priority,
+                            head_entry.partition_key AS partition_key,
+                            head_entry.position AS position,
+                            head_entry.topic AS topic,
+                            head_entry.available_at AS available_at,
+                            head_entry.expires_at AS expires_at,
+                            head_entry.created_at AS created_at
+                        FROM task_outbox AS head_entry
+                        WHERE
+                            head_entry.queue = oldest.queue
+                            AND head_entry.partition_key = oldest.partition_key
+                        ORDER BY head_entry.priority DESC, head_entry.position
+                        LIMIT %(param_4)s::INTEGER
+                    ) AS head ON true
+                ) AS due_keys
+                WHERE
+                    due_keys.available_at <= (SELECT clock.now FROM clock)
+                    AND (
+                        %(any_topic)s
+                            OR (
+                                EXISTS (
+                                    SELECT topics.topic
+                                    FROM topics
+                                    WHERE
+                                        due_keys.topic = topics.topic
+                                        OR substr(topics.topic, length(topics.topic), 1) = '*'
+                                        AND substr(due_keys.topic, 1, length(topics.topic) - 1) = substr(
+                                            topics.topic,
+                                            1,
+                                            length(topics.topic) - 1
+                                        )
+                                )
                             )
-                        )
-                )
-                AND (
-                    SELECT claims.queue
-                    FROM partition_claims AS claims
-                    WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key
-                ) IS NULL
-            LIMIT %(param_5)s::INTEGER
+                    )
+                    AND (
+                        SELECT claims.queue
+                        FROM partition_claims AS claims
+                        WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key
+                    ) IS NULL
+                LIMIT %(param_5)s::INTEGER
+            )
         )
-    )
-    OR (
-        EXISTS (
-            SELECT keys.n
-            FROM keys
-            WHERE
-                keys.available_at <= (SELECT clock.now FROM clock)
-                AND (
-                    %(any_topic)s
-                        OR (
-                            EXISTS (
-                                SELECT topics.topic
-                                FROM topics
-                                WHERE
-                                    keys.topic = topics.topic
-                                    OR substr(topics.topic, length(topics.topic), 1) = '*'
-                                    AND substr(keys.topic, 1, length(topics.topic) - 1) = substr(
-                                        topics.topic,
-                                        1,
-                                        length(topics.topic) - 1
-                                    )
+        OR (
+            EXISTS (
+                SELECT keys.n
+                FROM keys
+                WHERE
+                    keys.available_at <= (SELECT clock.now FROM clock)
+                    AND (
+                        %(any_topic)s
+                            OR (
+                                EXISTS (
+                                    SELECT topics.topic
+                                    FROM topics
+                                    WHERE
+                                        keys.topic = topics.topic
+                                        OR substr(topics.topic, length(topics.topic), 1) = '*'
+                                        AND substr(keys.topic, 1, length(topics.topic) - 1) = substr(
+                                            topics.topic,
+                                            1,
+                                            length(topics.topic) - 1
+                                        )
+                                )
                             )
-                        )
-                )
-                AND (
-                    SELECT claims.queue
-                    FROM partition_claims AS claims
-                    WHERE claims.queue = keys.queue AND claims.partition_key = keys.partition_key
-                ) IS NULL
-                OR keys.n = 1000
-            LIMIT %(param_9)s::INTEGER
-        )
-    )
+                    )
+                    AND (
+                        SELECT claims.queue
+                        FROM partition_claims AS claims
+                        WHERE claims.queue = keys.queue AND claims.partition_key = keys.partition_key
+                    ) IS NULL
+                    OR keys.n = 1000
+                LIMIT %(param_9)s::INTEGER
+            )
+        ) AS due,
+    (
+        SELECT by_key.queue
+        FROM queue_settings AS by_key
+        WHERE by_key.concurrency_limit = 0
+        LIMIT %(param_10)s::INTEGER
+    ) IS NOT NULL AS by_key

@@ -14,7 +14,7 @@ WITH RECURSIVE
                 FROM task_outbox AS entry
                 WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
                 ORDER BY entry.priority DESC
-                LIMIT %(param_2)s::INTEGER
+                LIMIT %(param_3)s::INTEGER
             ) AS priority
         FROM queues
         WHERE
@@ -35,12 +35,19 @@ WITH RECURSIVE
                     AND entry.partition_key IS NULL
                     AND entry.priority < waiting_pairs.priority
                 ORDER BY entry.priority DESC
-                LIMIT %(param_3)s::INTEGER
+                LIMIT %(param_4)s::INTEGER
             ) AS anon_1
         FROM waiting_pairs
         WHERE waiting_pairs.priority IS NOT NULL
     )
-SELECT min(moments.available_at) AS available_at
+SELECT
+    min(moments.available_at) AS available_at,
+    (
+        SELECT by_key.queue
+        FROM queue_settings AS by_key
+        WHERE by_key.concurrency_limit = 0
+        LIMIT %(param_1)s::INTEGER
+    ) IS NOT NULL AS by_key
 FROM (
     SELECT (
         SELECT entry_later.available_at
@@ -51,7 +58,7 @@ FROM (
             AND entry_later.priority = waiting_pairs.priority
             AND entry_later.available_at > (SELECT clock.now FROM clock)
         ORDER BY entry_later.available_at, entry_later.id
-        LIMIT %(param_1)s::INTEGER
+        LIMIT %(param_2)s::INTEGER
     ) AS available_at
     FROM waiting_pairs
     UNION ALL
@@ -63,7 +70,7 @@ FROM (
             AND keyed_later.partition_key IS NOT NULL
             AND keyed_later.available_at > (SELECT clock.now FROM clock)
         ORDER BY keyed_later.available_at, keyed_later.id
-        LIMIT %(param_4)s::INTEGER
+        LIMIT %(param_5)s::INTEGER
     ) AS available_at
     FROM queues
     WHERE (

@@ -9,6 +9,7 @@ WITH taken AS (
     WHERE
         task_executions.partition_key IS NOT NULL
         AND task_executions.status = 'Running'
+        AND substr(task_executions.partition_key, 1, 12) != 'concurrency:'
         AND NOT (
             EXISTS (
                 SELECT partition_claims.task_execution_id

@@ -451,4 +451,10 @@ SELECT
                 ) AS moments
             ) - (SELECT clock.now FROM clock)
         ) AS DOUBLE PRECISION
-    ) AS seconds
+    ) AS seconds,
+    (
+        SELECT by_key.queue
+        FROM queue_settings AS by_key
+        WHERE by_key.concurrency_limit = 0
+        LIMIT %(param_14)s::INTEGER
+    ) IS NOT NULL AS by_key

@@ -4,6 +4,7 @@ WHERE
     task_executions.partition_key IS NOT NULL
     AND task_executions.status = 'Failed'
     AND task_executions.on_dead_letter = 'hold'
+    AND substr(task_executions.partition_key, 1, 12) != 'concurrency:'
     AND NOT (
         EXISTS (
             SELECT partition_claims.task_execution_id

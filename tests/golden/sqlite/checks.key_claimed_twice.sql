@@ -11,6 +11,7 @@ FROM (
     JOIN execution_events ON execution_events.task_execution_id = task_executions.id
     WHERE
         task_executions.partition_key IS NOT NULL
+        AND substr(task_executions.partition_key, 1, 12) != 'concurrency:'
         AND execution_events.lease_token IS NOT NULL
         AND NOT (
             EXISTS (

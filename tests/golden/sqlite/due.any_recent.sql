@@ -409,8 +409,7 @@ WITH RECURSIVE
             task_executions.id IN (SELECT latest.task_execution_id FROM latest)
             AND task_executions.partition_key IS NOT NULL
     )
-SELECT 1 AS due
-WHERE
+SELECT
     (
         EXISTS (
             SELECT pairs.queue
@@ -444,104 +443,115 @@ WHERE
             )
         )
     )
-    OR (
-        EXISTS (
-            SELECT due_keys.n
-            FROM (
-                SELECT
-                    0 AS place,
-                    oldest.queue AS queue,
-                    head.task_execution_id AS task_execution_id,
-                    head.partition_key AS partition_key,
-                    head.available_at AS available_at,
-                    head.topic AS topic,
-                    row_number() OVER (ORDER BY oldest.first, oldest.partition_key) AS n,
-                    oldest.entries AS entries
-                FROM oldest
-                JOIN task_outbox AS head ON head.id = (
-                    SELECT head_entry.id
-                    FROM task_outbox AS head_entry
-                    WHERE head_entry.queue = oldest.queue AND head_entry.partition_key = oldest.partition_key
-                    ORDER BY head_entry.priority DESC, head_entry.position
-                    LIMIT :param_12
-                    OFFSET :param_13
-                )
-            ) AS due_keys
-            WHERE
-                due_keys.available_at <= :now
-                AND (
-                    :any_topic = 1
-                        OR (
-                            EXISTS (
-                                SELECT topics.topic
-                                FROM topics
-                                WHERE
-                                    due_keys.topic = topics.topic
-                                    OR substr(topics.topic, length(topics.topic), 1) = '*'
-                                    AND substr(due_keys.topic, 1, length(topics.topic) - 1) = substr(
-                                        topics.topic,
-                                        1,
-                                        length(topics.topic) - 1
-                                    )
+        OR (
+            EXISTS (
+                SELECT due_keys.n
+                FROM (
+                    SELECT
+                        0 AS place,
+                        oldest.queue AS queue,
+                        head.task_execution_id AS task_execution_id,
+                        head.partition_key AS partition_key,
+                        head.available_at AS available_at,
+                        head.topic AS topic,
+                        row_number() OVER (ORDER BY oldest.first, oldest.partition_key) AS n,
+                        oldest.entries AS entries
+                    FROM oldest
+                    JOIN task_outbox AS head ON head.id = (
+                        SELECT head_entry.id
+                        FROM task_outbox AS head_entry
+                        WHERE
+                            head_entry.queue = oldest.queue
+                            AND head_entry.partition_key = oldest.partition_key
+                        ORDER BY head_entry.priority DESC, head_entry.position
+                        LIMIT :param_12
+                        OFFSET :param_13
+                    )
+                ) AS due_keys
+                WHERE
+                    due_keys.available_at <= :now
+                    AND (
+                        :any_topic = 1
+                            OR (
+                                EXISTS (
+                                    SELECT topics.topic
+                                    FROM topics
+                                    WHERE
+                                        due_keys.topic = topics.topic
+                                        OR substr(topics.topic, length(topics.topic), 1) = '*'
+                                        AND substr(due_keys.topic, 1, length(topics.topic) - 1) = substr(
+                                            topics.topic,
+                                            1,
+                                            length(topics.topic) - 1
+                                        )
+                                )
                             )
-                        )
-                )
-                AND (
-                    SELECT claims.queue
-                    FROM partition_claims AS claims
-                    WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key
-                ) IS NULL
-            LIMIT :param_14
-            OFFSET :param_15
+                    )
+                    AND (
+                        SELECT claims.queue
+                        FROM partition_claims AS claims
+                        WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key
+                    ) IS NULL
+                LIMIT :param_14
+                OFFSET :param_15
+            )
         )
-    )
-    OR (
-        EXISTS (
-            SELECT due_keys.n
-            FROM (
-                SELECT
-                    0 AS place,
-                    recent.queue AS queue,
-                    head.task_execution_id AS task_execution_id,
-                    head.partition_key AS partition_key,
-                    head.available_at AS available_at,
-                    head.topic AS topic,
-                    row_number() OVER (ORDER BY recent.partition_key, recent.queue) AS n
-                FROM recent
-                JOIN task_outbox AS head ON head.id = (
-                    SELECT head_entry.id
-                    FROM task_outbox AS head_entry
-                    WHERE head_entry.queue = recent.queue AND head_entry.partition_key = recent.partition_key
-                    ORDER BY head_entry.priority DESC, head_entry.position
-                    LIMIT :param_23
-                    OFFSET :param_24
-                )
-            ) AS due_keys
-            WHERE
-                due_keys.available_at <= :now
-                AND (
-                    :any_topic = 1
-                        OR (
-                            EXISTS (
-                                SELECT topics.topic
-                                FROM topics
-                                WHERE
-                                    due_keys.topic = topics.topic
-                                    OR substr(topics.topic, length(topics.topic), 1) = '*'
-                                    AND substr(due_keys.topic, 1, length(topics.topic) - 1) = substr(
-                                        topics.topic,
-                                        1,
-                                        length(topics.topic) - 1
-                                    )
+        OR (
+            EXISTS (
+                SELECT due_keys.n
+                FROM (
+                    SELECT
+                        0 AS place,
+                        recent.queue AS queue,
+                        head.task_execution_id AS task_execution_id,
+                        head.partition_key AS partition_key,
+                        head.available_at AS available_at,
+                        head.topic AS topic,
+                        row_number() OVER (ORDER BY recent.partition_key, recent.queue) AS n
+                    FROM recent
+                    JOIN task_outbox AS head ON head.id = (
+                        SELECT head_entry.id
+                        FROM task_outbox AS head_entry
+                        WHERE
+                            head_entry.queue = recent.queue
+                            AND head_entry.partition_key = recent.partition_key
+                        ORDER BY head_entry.priority DESC, head_entry.position
+                        LIMIT :param_23
+                        OFFSET :param_24
+                    )
+                ) AS due_keys
+                WHERE
+                    due_keys.available_at <= :now
+                    AND (
+                        :any_topic = 1
+                            OR (
+                                EXISTS (
+                                    SELECT topics.topic
+                                    FROM topics
+                                    WHERE
+                                        due_keys.topic = topics.topic
+                                        OR substr(topics.topic, length(topics.topic), 1) = '*'
+                                        AND substr(due_keys.topic, 1, length(topics.topic) - 1) = substr(
+                                            topics.topic,
+                                            1,
+                                            length(topics.topic) - 1
+                                        )
+                                )
                             )
-                        )
-                )
-                AND (
-                    SELECT claims.queue
-                    FROM partition_claims AS claims
-                    WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key
-                ) IS NULL
-            LIMIT :param_25
-            OFFSET :param_26
-        )
-    )
+                    )
+                    AND (
+                        SELECT claims.queue
+                        FROM partition_claims AS claims
+                        WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key
+                    ) IS NULL
+                LIMIT :param_25
+                OFFSET :param_26
+            )
+        ) AS due,
+    (
+        SELECT by_key.queue
+        FROM queue_settings AS by_key
+        WHERE by_key.concurrency_limit = 0
+        LIMIT :param_27
+        OFFSET :param_28
+    ) IS NOT NULL AS by_key

@@ -20,8 +20,8 @@ WITH RECURSIVE
                 FROM task_outbox AS entry
                 WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
                 ORDER BY entry.priority DESC
-                LIMIT :param_3
-                OFFSET :param_4
+                LIMIT :param_5
+                OFFSET :param_6
             ) AS priority
         FROM queues
         WHERE
@@ -42,8 +42,8 @@ WITH RECURSIVE
                     AND entry.partition_key IS NULL
                     AND entry.priority < waiting_pairs.priority
                 ORDER BY entry.priority DESC
-                LIMIT :param_5
-                OFFSET :param_6
+                LIMIT :param_7
+                OFFSET :param_8
             ) AS anon_2
         FROM waiting_pairs
         WHERE waiting_pairs.priority IS NOT NULL
@@ -61,7 +61,15 @@ WITH RECURSIVE
         FROM keyed_queues
         WHERE keyed_queues.queue IS NOT NULL
     )
-SELECT min(moments.available_at) AS available_at
+SELECT
+    min(moments.available_at) AS available_at,
+    (
+        SELECT by_key.queue
+        FROM queue_settings AS by_key
+        WHERE by_key.concurrency_limit = 0
+        LIMIT :param_1
+        OFFSET :param_2
+    ) IS NOT NULL AS by_key
 FROM (
     SELECT (
         SELECT entry_later.available_at
@@ -72,8 +80,8 @@ FROM (
             AND entry_later.priority = waiting_pairs.priority
             AND entry_later.available_at > :now
         ORDER BY entry_later.available_at, entry_later.id
-        LIMIT :param_1
-        OFFSET :param_2
+        LIMIT :param_3
+        OFFSET :param_4
     ) AS available_at
     FROM waiting_pairs
     UNION ALL
@@ -85,8 +93,8 @@ FROM (
             AND keyed_later.partition_key IS NOT NULL
             AND keyed_later.available_at > :now
         ORDER BY keyed_later.available_at, keyed_later.id
-        LIMIT :param_7
-        OFFSET :param_8
+        LIMIT :param_9
+        OFFSET :param_10
     ) AS available_at
     FROM keyed_queues
     WHERE (
@@ -98,7 +106,7 @@ FROM (
     SELECT strftime(
         :strftime_1,
         (
-            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_11 + CAST(
                 substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
             ) + CAST(
                 round(
@@ -108,7 +116,7 @@ FROM (
                                 queue_settings.rate_limit + 0.0
                             )
                         )
-                    ) * :param_10
+                    ) * :param_12
                 ) AS INTEGER
             )
         ) / 1000000,
@@ -116,7 +124,7 @@ FROM (
     ) || printf(
         :printf_1,
         (
-            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_11 + CAST(
                 substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
             ) + CAST(
                 round(
@@ -126,7 +134,7 @@ FROM (
                                 queue_settings.rate_limit + 0.0
                             )
                         )
-                    ) * :param_10
+                    ) * :param_12
                 ) AS INTEGER
             )
         ) % 1000000
@@ -139,7 +147,7 @@ FROM (
                 (
                     CAST(
                         strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                    ) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                    ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
                         round(
                             (
                                 -(
@@ -147,7 +155,7 @@ FROM (
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_10
+                            ) * :param_12
                         ) AS INTEGER
                     )
                 ) / 1000000,
@@ -157,7 +165,7 @@ FROM (
                 (
                     CAST(
                         strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                    ) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                    ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
                         round(
                             (
                                 -(
@@ -165,7 +173,7 @@ FROM (
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_10
+                            ) * :param_12
                         ) AS INTEGER
                     )
                 ) % 1000000

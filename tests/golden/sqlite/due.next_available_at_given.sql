@@ -11,8 +11,8 @@ WITH RECURSIVE
                 FROM task_outbox AS entry
                 WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
                 ORDER BY entry.priority DESC
-                LIMIT :param_3
-                OFFSET :param_4
+                LIMIT :param_5
+                OFFSET :param_6
             ) AS priority
         FROM queues
         WHERE
@@ -33,13 +33,21 @@ WITH RECURSIVE
                     AND entry.partition_key IS NULL
                     AND entry.priority < waiting_pairs.priority
                 ORDER BY entry.priority DESC
-                LIMIT :param_5
-                OFFSET :param_6
+                LIMIT :param_7
+                OFFSET :param_8
             ) AS anon_1
         FROM waiting_pairs
         WHERE waiting_pairs.priority IS NOT NULL
     )
-SELECT min(moments.available_at) AS available_at
+SELECT
+    min(moments.available_at) AS available_at,
+    (
+        SELECT by_key.queue
+        FROM queue_settings AS by_key
+        WHERE by_key.concurrency_limit = 0
+        LIMIT :param_1
+        OFFSET :param_2
+    ) IS NOT NULL AS by_key
 FROM (
     SELECT (
         SELECT entry_later.available_at
@@ -50,8 +58,8 @@ FROM (
             AND entry_later.priority = waiting_pairs.priority
             AND entry_later.available_at > :now
         ORDER BY entry_later.available_at, entry_later.id
-        LIMIT :param_1
-        OFFSET :param_2
+        LIMIT :param_3
+        OFFSET :param_4
     ) AS available_at
     FROM waiting_pairs
     UNION ALL
@@ -63,8 +71,8 @@ FROM (
             AND keyed_later.partition_key IS NOT NULL
             AND keyed_later.available_at > :now
         ORDER BY keyed_later.available_at, keyed_later.id
-        LIMIT :param_7
-        OFFSET :param_8
+        LIMIT :param_9
+        OFFSET :param_10
     ) AS available_at
     FROM queues
     WHERE (
@@ -76,7 +84,7 @@ FROM (
     SELECT strftime(
         :strftime_1,
         (
-            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_11 + CAST(
                 substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
             ) + CAST(
                 round(
@@ -86,7 +94,7 @@ FROM (
                                 queue_settings.rate_limit + 0.0
                             )
                         )
-                    ) * :param_10
+                    ) * :param_12
                 ) AS INTEGER
             )
         ) / 1000000,
@@ -94,7 +102,7 @@ FROM (
     ) || printf(
         :printf_1,
         (
-            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_11 + CAST(
                 substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
             ) + CAST(
                 round(
@@ -104,7 +112,7 @@ FROM (
                                 queue_settings.rate_limit + 0.0
                             )
                         )
-                    ) * :param_10
+                    ) * :param_12
                 ) AS INTEGER
             )
         ) % 1000000
@@ -117,7 +125,7 @@ FROM (
                 (
                     CAST(
                         strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                    ) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                    ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
                         round(
                             (
                                 -(
@@ -125,7 +133,7 @@ FROM (
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_10
+                            ) * :param_12
                         ) AS INTEGER
                     )
                 ) / 1000000,
@@ -135,7 +143,7 @@ FROM (
                 (
                     CAST(
                         strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
-                    ) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                    ) * :param_11 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
                         round(
                             (
                                 -(
@@ -143,7 +151,7 @@ FROM (
                                         queue_settings.rate_limit + 0.0
                                     )
                                 )
-                            ) * :param_10
+                            ) * :param_12
                         ) AS INTEGER
                     )
                 ) % 1000000

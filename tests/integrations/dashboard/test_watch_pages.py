@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
+from unittest.mock import ANY
 from uuid import uuid4
 
 import pytest
@@ -216,9 +218,27 @@ def test_limits_and_order_are_set_by_a_form(database, reader):
     assert limits(database) == []
 
 
+def test_limits_per_key_are_set_by_the_same_form(database, reader):
+    reader.words("/queue", name="mail")
+    reader.press("/queue/limit", concurrency="9", key_concurrency="3", key_starts="5", key_seconds="60")
+    (found,) = database.store.queues.settings()
+    assert (found.concurrency, found.concurrency_per_key, found.rate_per_key) == (9, 3, (5, MINUTE))
+    words = reader.words("/queue", name="mail")
+    assert "3 of each concurrency key" in words
+    assert "5 in 1 min" in words
+    assert "9 at once, per key 3 at once, 5 in 1 min" in reader.words("/queues")
+    reader.words("/queue", name="mail")
+    reader.press("/queue/limit")
+    assert database.store.queues.settings() == [replace(found, updated_at=ANY)]
+    reader.press("/queue/limit", concurrency="", key_concurrency="", key_starts="", key_seconds="")
+    assert database.store.queues.settings() == []
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
+        ({"key_concurrency": "0"}, "at once of a key must be a whole number"),
+        ({"key_starts": "5"}, "a rate needs a number of starts and its seconds"),
         ({"concurrency": "0"}, "at once must be a whole number"),
         ({"concurrency": "-1"}, "at once must be a whole number"),
         ({"concurrency": "x" * 5000}, "at once must be a whole number"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Select, and_, false, func, literal_column, or_, select, true
+from sqlalchemy import ColumnElement, Select, and_, false, func, literal_column, not_, or_, select, true
 
 from ....model import EventType, OnDeadLetter
 from ...tables import execution_events, partition_claims, task_executions
+from .. import limits
 from ..grammar import Grammar, sql_literal
 from .check import EVENT, EVENT_OF_TASK, EXECUTION, FAILED, RUNNING, Check, is_a, task_of
 
@@ -18,6 +19,8 @@ _KEY = (EXECUTION.queue, EXECUTION.partition_key)
 _HAS_KEY = EXECUTION.partition_key.is_not(None)
 RUNNING_WITH_KEY = and_(_HAS_KEY, RUNNING)
 """A condition: the task runs, so it has its key."""
+IS_ORDERED = not_(limits.is_concurrency_key(EXECUTION.partition_key))
+"""A condition: of the task's key one runs at a time. Of a concurrency key several may, and those are counted by their leases."""
 HOLDING = and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
 """A condition: the task has Failed with `on_dead_letter=hold`, so it keeps its key."""
 CLAIM_OF_TASK = select(_claim.task_execution_id).where(
@@ -46,17 +49,19 @@ def checks() -> Mapping[str, Check]:
         "running_without_key": Check(
             meaning="a Running task has not taken its partition key, so another task of the key may run beside it",
             broken=lambda _: select(EXECUTION.id).where(
-                RUNNING_WITH_KEY, ~CLAIM_OF_TASK.where(_claim.held == false()).exists()
+                RUNNING_WITH_KEY, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == false()).exists()
             ),
         ),
         "failed_without_key": Check(
             meaning="a task that Failed with on_dead_letter=hold does not hold its partition key",
-            broken=lambda _: select(EXECUTION.id).where(HOLDING, ~CLAIM_OF_TASK.where(_claim.held == true()).exists()),
+            broken=lambda _: select(EXECUTION.id).where(
+                HOLDING, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == true()).exists()
+            ),
         ),
         "key_running_twice": Check(
             meaning="a task runs beside a later one of its partition key",
             broken=lambda _: _all_but_first(
-                "running", RUNNING_WITH_KEY, of=_KEY, by=(EXECUTION.position.desc(), EXECUTION.id)
+                "running", and_(RUNNING_WITH_KEY, IS_ORDERED), of=_KEY, by=(EXECUTION.position.desc(), EXECUTION.id)
             ),
         ),
         "key_claimed_twice": Check(
@@ -87,7 +92,7 @@ def _claimed_twice(_: Grammar) -> Select[Any]:
     steps = (
         select(EXECUTION.id, EVENT.event_type, following.label("following"))
         .join_from(task_executions, execution_events, EVENT_OF_TASK)
-        .where(_HAS_KEY, EVENT.lease_token.is_not(None), ~moved.exists())
+        .where(_HAS_KEY, IS_ORDERED, EVENT.lease_token.is_not(None), ~moved.exists())
         .subquery("steps")
     )
     claimed = sql_literal(EventType.CLAIMED)

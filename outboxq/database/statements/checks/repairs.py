@@ -56,8 +56,8 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         "claimed_key_without_task": lambda _: _deleted(
             partition_claims, ~keys.TASK_OF_CLAIM.exists(), partition_claims.c.queue
         ),
-        "running_without_key": lambda g: _missing_claim(g, keys.RUNNING_WITH_KEY, false()),
-        "failed_without_key": lambda g: _missing_claim(g, keys.HOLDING, true()),
+        "running_without_key": lambda g: _missing_claim(g, and_(keys.RUNNING_WITH_KEY, keys.IS_ORDERED), false()),
+        "failed_without_key": lambda g: _missing_claim(g, and_(keys.HOLDING, keys.IS_ORDERED), true()),
         "tick_without_task": lambda _: _deleted(schedule_ticks, ~ticks.TASK_OF_TICK.exists()),
         "step_without_task": lambda _: _deleted(task_steps, ~steps.TASK_OF_STEP.exists()),
         "batch_counts_differ": batches.recount,

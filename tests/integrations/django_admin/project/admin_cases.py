@@ -704,9 +704,24 @@ class Queues(Case):
         assert self.settings() == {}
         assert [entry.object_repr for entry in LogEntry.objects.all()] == ["mail"] * 3
 
+    def test_the_keys_of_a_queue_are_limited_and_set_free(self):
+        given = {"key_concurrency": "2", "key_rate_limit": "5", "key_rate_seconds": "60"}
+        self.client.post(f"{QUEUES}add/", {**GIVEN, **given})
+        found = self.settings()["mail"]
+        assert (found.concurrency, found.concurrency_per_key, found.rate_per_key) == (3, 2, (5, timedelta(minutes=1)))
+        listed = self.client.get(QUEUES).content.decode()
+        assert "2 at once, 5 in 1 min" in listed
+        change = f"{QUEUES}mail/change/"
+        form = self.client.get(change).context["adminform"].form
+        assert [form[name].value() for name in ("concurrency_limit", *given)] == [3, 2, 5, 60.0]
+        assert self.client.post(change, {"fair": "on"}).status_code == 302
+        assert self.settings() == {}
+
     def test_what_cannot_be_is_said_in_the_form(self):
         wrong = (
             {"queue": ""},
+            {"key_rate_limit": "5"},
+            {"key_concurrency": "0"},
             {"queue": "a\0b"},
             {"concurrency_limit": "0"},
             {"rate_limit": "5"},

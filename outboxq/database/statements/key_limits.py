@@ -1,0 +1,382 @@
+"""Claim from a queue that limits its keys: at most so many of a concurrency key at once, so many starts of any key in a time.
+
+The caller has locked the settings of the queue, so nothing else starts a task there, and its counts are exact until it commits.
+A running task takes a place of its key as long as it has a lease. So an end, a crash and a recovery free the place, whatever
+release writes them. What a key has used of its rate is a row of `key_rates`, a bucket as that of a queue (`limits.py`).
+
+There are two looks, and both pass over keys that may start nothing:
+
+* `oldest` reads the longest due entries. It is the whole answer where they are fewer than its budget.
+* `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due ones of some keys.
+
+A partition key runs one task at a time and in order here too. Its head is claimed by `partition_keys.acquire_given`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Integer,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    false,
+    func,
+    literal_column,
+    not_,
+    or_,
+    select,
+    true,
+)
+
+from ..column_types import Instant
+from ..tables import key_limits, key_rates, partition_claims, queue_settings, task_executions, task_leases, task_outbox
+from . import limits, partition_keys
+from .claim import claim, limit, taken, wanted
+from .grammar import Grammar, Relations, Statement, Transition
+
+HORIZON = 1000
+"""The largest number of entries, or of keys, that one look reads."""
+_NEAR = literal_column("1000", Integer)
+"""Number of entries of one key that are read to find due ones. Those behind are found by `oldest`."""
+_HORIZON = literal_column(str(HORIZON), Integer)
+_one: Any = literal_column("1", Integer)
+_queue = bindparam("queue", type_=Text, required=True)
+_budget = bindparam("budget", type_=Integer, required=True)
+_after = bindparam("after", type_=Text, required=True)
+_upto = bindparam("upto", type_=Text, required=True)
+_key_concurrency = bindparam("key_concurrency", type_=Integer, required=True)
+_blocked_after = bindparam("blocked_after", type_=Instant, required=True)
+_blocked_until = bindparam("blocked_until", type_=Instant, required=True)
+_mine, _rate, _setting = key_limits.c, key_rates.c, queue_settings.c
+
+
+def is_there(g: Grammar) -> Select[Any]:
+    """Select one row if the schema has the tables of limits per key."""
+    return g.find_column(key_rates.name, _rate.full_at.name)
+
+
+def of_queue(_: Grammar) -> Select[Any]:
+    """Select the limits of :queue."""
+    return select(key_limits).where(_mine.queue == _queue)
+
+
+def of_keys(g: Grammar) -> Transition:
+    """Select for each of these keys the limits of its queue, the tasks of it that run, and what is used of its rate.
+
+    A queue without limits per key has no row. A key may be empty, to ask for the limits alone.
+    """
+
+    def found(r: Relations) -> Statement:
+        given = r["given"]
+        running = _running(g, given)
+        same = and_(running.c.queue == given.c.queue, running.c.partition_key == given.c.partition_key)
+        full_at = select(_rate.full_at).where(
+            _rate.queue == given.c.queue, _rate.partition_key == given.c.partition_key
+        )
+        return select(
+            given.c.partition_key,
+            *key_limits.c,
+            func.coalesce(running.c.tasks, literal_column("0")).label("running"),
+            full_at.correlate(given).scalar_subquery().label("full_at"),
+        ).select_from(given.join(key_limits, _mine.queue == given.c.queue).outerjoin(running, same))
+
+    return Transition(given=partition_keys.KEYS, steps={"found": found}, returns="found")
+
+
+def oldest(g: Grammar) -> Select[Any]:
+    """Select the longest due entries of :queue whose keys may start a task: of :budget due entries, those of free keys.
+
+    The keys come in their order, beginning behind :after. Each row has `looked_at`, the number of entries that were read. There
+    is one row at least.
+    """
+    queues = _one_queue(g)
+    due = _due_entries(g, queues, _budget)
+    keys = select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")
+    state = _states(g, queues, keys).subquery("state")
+    counted = select(func.count().label("looked_at")).select_from(due).subquery("counted")
+    same = and_(state.c.queue == due.c.queue, state.c.partition_key == due.c.partition_key)
+    # The topic once more: a key may have entries of several.
+    open_ones = (
+        select(due.c.id, due.c.priority, due.c.available_at, *state.c)
+        .join_from(due, state, same)
+        .where(state.c.free, wanted(g, due.c.topic))
+        .subquery("open_ones")
+    )
+    key = open_ones.c.partition_key
+    return (
+        select(
+            counted.c.looked_at,
+            open_ones.c.id.label("entry_id"),
+            open_ones.c.available_at,
+            *(open_ones.c[name] for name in _STATE),
+        )
+        .outerjoin_from(counted, open_ones, true())
+        .order_by(
+            case((key > cast(_after, Text), literal_column("0")), else_=_one),
+            key,
+            open_ones.c.priority.desc(),
+            open_ones.c.available_at,
+            open_ones.c.id,
+        )
+    )
+
+
+def hop(g: Grammar) -> Select[Any]:
+    """Select of :budget keys of :queue, from behind :after up to :upto, those that may start a task, and the last one.
+
+    `free` does not say yet that a concurrency key has a due entry.
+    """
+    queues = _one_queue(g)
+    ranges = select(
+        queues.c.queue,
+        cast(_after, Text).label("after"),
+        cast(_upto, Text).label("upto"),
+        literal_column("0", Integer).label("ordinal"),
+    ).subquery("range")
+    keys = partition_keys.keys(g, ranges, _budget, name="hopped")
+    state = _states(g, queues, keys, keys.c.n, head=keys).subquery("state")
+    last = select(func.max(keys.c.n)).scalar_subquery()
+    return select(*state.c).where(or_(state.c.free, state.c.n == last)).order_by(state.c.n)
+
+
+def entries(g: Grammar) -> Transition:
+    """Select up to :limit due entries of each of these keys, the first ones by priority and age."""
+
+    def found(r: Relations) -> Statement:
+        rows, entry = g.each(r["given"], "candidate", _near(g, r["given"]), limit)
+        columns = (entry.id.label("entry_id"), entry.partition_key, entry.available_at)
+        return select(*columns).select_from(rows).order_by(entry.priority.desc(), entry.position)
+
+    return Transition(given=partition_keys.KEYS, steps={"found": found}, returns="found")
+
+
+def take(g: Grammar) -> Transition:
+    """Claim these entries of concurrency keys."""
+    return claim(g, lambda r: _take(g, r["given"]), given={"entry_id": BigInteger()})
+
+
+def open_queues(g: Grammar, asked: FromClause | None) -> CTE:
+    """Return the queues that limit their keys and may start a task as far as their other limits say.
+
+    `asked` are the queues in question; None: all.
+    """
+    room = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
+    lease = task_leases.alias("lease")
+    running = select(func.count()).select_from(lease).where(lease.c.queue == _mine.queue).correlate(key_limits)
+    start = limits.next_start(g, queue_settings)
+    found = (
+        select(
+            _mine.queue,
+            func.coalesce(_mine.key_concurrency, _one).label("key_concurrency"),
+            g.later(g.now, room).label("blocked_after"),
+            g.later(g.now, _mine.key_rate_seconds * literal_column("2")).label("blocked_until"),
+            room.label("room"),
+        )
+        .join_from(key_limits, queue_settings, _setting.queue == _mine.queue)
+        .where(
+            _setting.concurrency_limit == literal_column("0"),
+            _setting.paused_at.is_(None),
+            or_(_mine.concurrency_limit.is_(None), _mine.concurrency_limit > running.scalar_subquery()),
+            or_(start.is_(None), start <= g.now),
+        )
+    )
+    if asked is not None:
+        found = found.where(select(asked.c.queue).where(asked.c.queue == _mine.queue).exists())
+    return found.cte("limited").prefix_with("MATERIALIZED")
+
+
+def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
+    """Return a condition: one of these `open_queues` may start a task, or might behind `HORIZON` keys that may not."""
+    due = _due_entries(g, queues, _HORIZON)
+    of_due = select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")
+    running = _running(g, queues)
+    near = _states(g, queues, of_due, running=running).subquery("near")
+    deep = select(due.c.queue).group_by(due.c.queue).having(func.count() >= _HORIZON).subquery("deep")
+    ranges = (
+        select(
+            deep.c.queue,
+            literal_column("''", Text).label("after"),
+            literal_column("NULL", Text).label("upto"),
+            literal_column("0", Integer).label("ordinal"),
+        )
+        .select_from(deep)
+        .subquery("range")
+    )
+    keys = partition_keys.keys(g, ranges, _HORIZON, name="hopped")
+    far = _states(g, queues, keys, keys.c.n, running=running, head=keys).subquery("far")
+    rows, candidate = g.each(far, "candidate", _near(g, far), 1)
+    plain = task_outbox.alias("plain_due")
+    without = select(queues.c.queue).where(
+        select(plain.c.id)
+        .where(
+            plain.c.queue == queues.c.queue,
+            plain.c.partition_key.is_(None),
+            plain.c.available_at <= g.now,
+            wanted(g, plain.c.topic),
+        )
+        .correlate(queues)
+        .exists()
+    )
+    free_head = and_(far.c.free, not_(far.c.is_concurrency))
+    return or_(
+        without.exists(),
+        select(near.c.queue).where(near.c.free).exists(),
+        select(far.c.queue).where(or_(free_head, far.c.n == _HORIZON)).exists(),
+        select(candidate.id).select_from(rows).where(far.c.free, far.c.is_concurrency).exists(),
+    )
+
+
+def next_start(g: Grammar, queues: FromClause) -> Select[Any]:
+    """Select for each of these `open_queues` the next time at which a waiting key has a start of its rate again."""
+    entry = task_outbox.alias("entry_of_key")
+    waits = (
+        select(entry.c.id)
+        .where(entry.c.queue == _rate.queue, entry.c.partition_key == _rate.partition_key)
+        .limit(_one)
+        .correlate(key_rates)
+        .scalar_subquery()
+    )
+    first = (
+        select(_rate.full_at)
+        .where(_rate.queue == queues.c.queue, _blocked(_rate.full_at, queues), waits.is_not(None))
+        .order_by(_rate.full_at)
+        .limit(_one)
+        .correlate(queues)
+        .scalar_subquery()
+    )
+    return select(g.later(first, -queues.c.room).label("available_at")).select_from(queues)
+
+
+_STATE = ("partition_key", "is_concurrency", "running", "full_at")
+"""The columns of a key's state that a claim counts by."""
+
+
+def _one_queue(g: Grammar) -> CTE:  # noqa: ARG001 - as `open_queues`
+    """Return :queue as a relation, with the limits that the caller has read under its lock."""
+    columns: dict[str, tuple[Any, Any]] = {
+        "queue": (_queue, Text),
+        "key_concurrency": (_key_concurrency, Integer),
+        "blocked_after": (_blocked_after, Instant),
+        "blocked_until": (_blocked_until, Instant),
+    }
+    return select(*(cast(value, kind).label(name) for name, (value, kind) in columns.items())).cte("limited")
+
+
+def _due_entries(g: Grammar, queues: FromClause, budget: Any) -> CTE:
+    """Return the longest due entries with a key, up to `budget` of each queue."""
+
+    def choose(entry: FromClause) -> Select[Any]:
+        return partition_keys.due_of(g, entry, queues).order_by(entry.c.available_at, entry.c.id)
+
+    rows, entry = g.each(queues, "due", choose, budget)
+    columns = ("queue", "partition_key", "id", "priority", "available_at", "topic")
+    return select(*(entry[name] for name in columns)).select_from(rows).cte("due_entries").prefix_with("MATERIALIZED")
+
+
+def _running(g: Grammar, queues: FromClause) -> CTE:
+    """Return how many tasks of each concurrency key run. A key without any is not in it."""
+    leased = (
+        select(task_leases.c.task_execution_id)
+        .join_from(task_leases, queues, queues.c.queue == task_leases.c.queue)
+        .subquery("leased")
+    )
+    task = task_executions.alias("at_work").c
+    return (
+        select(task.queue, task.partition_key, func.count().label("tasks"))
+        .where(g.among(task.id, leased.c.task_execution_id), limits.is_concurrency_key(task.partition_key))
+        .group_by(task.queue, task.partition_key)
+        .cte("running")
+        .prefix_with("MATERIALIZED")
+    )
+
+
+def _states(
+    g: Grammar,
+    queues: FromClause,
+    keys: FromClause,
+    *more: Any,
+    running: CTE | None = None,
+    head: FromClause | None = None,
+) -> Select[Any]:
+    """Return the state of each of these keys: the tasks that run, what is used of its rate, and if it may start a task.
+
+    `head`: the keys have the columns of their heads, and a partition key is free only if its head is due.
+    """
+    running = _running(g, queues) if running is None else running
+    claims = partition_claims.alias("claims")
+    holder = (
+        select(claims.c.queue)
+        .where(claims.c.queue == keys.c.queue, claims.c.partition_key == keys.c.partition_key)
+        .correlate(keys)
+        .scalar_subquery()
+    )
+    full_at = (
+        select(_rate.full_at)
+        .where(_rate.queue == keys.c.queue, _rate.partition_key == keys.c.partition_key)
+        .correlate(keys)
+        .scalar_subquery()
+    )
+    unheld = holder.is_(None) if head is None else partition_keys.is_free(g, head)
+    tasks = func.coalesce(running.c.tasks, literal_column("0"))
+    kind = limits.is_concurrency_key(keys.c.partition_key)
+    open_place = case((kind, tasks < queues.c.key_concurrency), else_=unheld)
+    same = and_(running.c.queue == keys.c.queue, running.c.partition_key == keys.c.partition_key)
+    sources = keys.join(queues, queues.c.queue == keys.c.queue).outerjoin(running, same)
+    return select(
+        keys.c.queue,
+        keys.c.partition_key,
+        kind.label("is_concurrency"),
+        tasks.label("running"),
+        full_at.label("full_at"),
+        and_(open_place, not_(func.coalesce(_blocked(full_at, queues), false()))).label("free"),
+        *more,
+    ).select_from(sources)
+
+
+def _blocked(full_at: Any, queues: FromClause) -> ColumnElement[bool]:
+    """Return a condition: a key whose bucket is full again at `full_at` may start nothing now. NULL without a rate.
+
+    A bucket that would be full only after twice its time is not believed: the clock was set back since.
+    """
+    return and_(full_at > queues.c.blocked_after, full_at <= queues.c.blocked_until)
+
+
+def _near(g: Grammar, keys: FromClause) -> Callable[[FromClause], Select[Any]]:
+    """Return what chooses the due entries of each key among its first ones."""
+
+    def choose(entry: FromClause) -> Select[Any]:
+        first = (
+            select(*entry.c)
+            .where(entry.c.queue == keys.c.queue, entry.c.partition_key == keys.c.partition_key)
+            .order_by(entry.c.priority.desc(), entry.c.position)
+            .limit(_NEAR)
+            .correlate(keys)
+            .subquery("near_ones")
+        )
+        # The order once more, for the limit: the rows come in it already.
+        return (
+            select(*first.c)
+            .where(first.c.available_at <= g.now, wanted(g, first.c.topic))
+            .order_by(first.c.priority.desc(), first.c.position)
+        )
+
+    return choose
+
+
+def _take(g: Grammar, given: FromClause) -> Statement:
+    entry = task_outbox.alias("entry")
+    due = (g.among(entry.c.id, given.c.entry_id), entry.c.available_at <= g.now)
+    free = select(entry.c.id).where(*due).with_for_update(skip_locked=True, of=entry)
+    locked = free.cte("locked").prefix_with("MATERIALIZED")
+    return delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))

@@ -1,0 +1,414 @@
+"""Limits per key: at most so many of a concurrency key at once, at most so many starts of a key in a time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner
+
+from outboxq import Outbox, TaskContext, migrations
+from outboxq.cli import main
+from outboxq.errors import InvalidArgument, SchemaOutOfDate
+from outboxq.model import NewTask, TaskStatus
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import Reason, Store
+from outboxq.store.due import Look
+from outboxq.store.key_limits import Bucket
+from tests.contract import helpers
+
+MINUTE = timedelta(minutes=1)
+
+
+def add(database, key, **options):
+    return database.add(partition_key=f"concurrency:{key}", **options)
+
+
+def keys(claims):
+    return Counter(claim.concurrency_key for claim in claims)
+
+
+@pytest.mark.parametrize("queues", [None, ["default"], ["default", "other"]])
+def test_at_most_so_many_of_a_key_run_at_once(database, queues):
+    database.store.queues.limit("default", concurrency_per_key=2)
+    for key in "aaaaabbbbb":
+        add(database, key)
+    first = database.claim(10, queues=queues)
+    assert keys(first) == {"a": 2, "b": 2}
+    assert database.claim(10, queues=queues, worker_id=uuid4()) == []
+    assert database.frozen.look_ahead(queues).due is False
+    database.frozen.complete(next(claim for claim in first if claim.concurrency_key == "a"))
+    assert database.frozen.look_ahead(queues).due is True
+    assert keys(database.claim(10, queues=queues)) == {"a": 1}
+
+
+def test_no_more_of_a_key_start_in_a_time_than_its_rate(database):
+    database.store.queues.limit("default", rate_per_key=(2, MINUTE), concurrency_per_key=10)
+    for key in "aaaaabbb":
+        add(database, key)
+    claims = database.claim(10)
+    assert keys(claims) == {"a": 2, "b": 2}
+    for claim in claims:
+        database.frozen.complete(claim)
+    assert database.claim(10) == []
+    ahead = database.frozen.look_ahead()
+    assert (ahead.due, ahead.seconds) == (False, 30.0)
+    database.clock.advance(29.9)
+    assert database.claim(10) == []
+    database.clock.advance(0.1)
+    assert database.frozen.look_ahead().due is True
+    assert keys(database.claim(10)) == {"a": 1, "b": 1}
+    database.clock.advance(600)
+    assert keys(database.claim(10)) == {"a": 2}  # only "a" has two left
+    assert database.rows("SELECT count(*) FROM key_rates")[0][0] == 1  # full buckets are no rows
+
+
+def test_a_partition_key_keeps_its_order_and_has_the_rate(database):
+    database.store.queues.limit("default", rate_per_key=(2, MINUTE))
+    tasks = [database.add(partition_key="ada") for _ in range(4)]
+    started = []
+    for _ in range(4):
+        for claim in database.claim(10):
+            started.append(claim.id)
+            assert database.claim(10) == []  # one at a time
+            database.frozen.complete(claim)
+    assert started == [task.id for task in tasks[:2]]
+    assert database.frozen.look_ahead().seconds == 30.0
+
+
+def test_a_delayed_task_of_a_concurrency_key_blocks_no_other(database):
+    database.store.queues.limit("default", concurrency_per_key=1)
+    add(database, "a", delay=MINUTE, priority=5)
+    due = add(database, "a")
+    assert [claim.id for claim in database.claim(5)] == [due.id]
+
+
+def test_a_concurrency_key_without_a_limit_is_one_at_a_time(database):
+    for _ in range(3):
+        add(database, "a")
+    assert len(database.claim(5)) == 1
+    assert database.claim(5) == []
+
+
+@pytest.mark.parametrize("end", ["recovered", "retried", "cancelled"])
+def test_whatever_ends_a_claim_frees_the_place(database, end):
+    database.store.queues.limit("default", concurrency_per_key=1)
+    for _ in range(2):
+        add(database, "a")
+    (claim,) = database.claim(5)
+    if end == "recovered":
+        database.clock.advance(timedelta(hours=1))
+        assert len(database.frozen.recover(5)) == 1
+    elif end == "retried":
+        database.frozen.schedule_retry(claim.id, database.clock.now + MINUTE, 2)
+    else:
+        database.frozen.cancel(claim.id, force=True)
+    assert database.frozen.look_ahead().due is True
+    assert len(database.claim(5)) == 1
+
+
+@pytest.mark.parametrize("fair", [True, False])
+def test_keys_at_their_limit_do_not_hide_the_keys_behind_them(database, fair):
+    """More than one look reads: first by age, then from key to key."""
+    database.store.queues.limit("default", concurrency_per_key=1)
+    database.store.queues.order("default", fair=fair)
+    for number in range(300):
+        add(database, "0first", priority=number % 3)
+    for key in ("1second", "zlast"):
+        add(database, key)
+    found = Counter[str]()
+    for number in (1, 2, 2):
+        found += keys(database.claim(number))
+    assert found == {"0first": 1, "1second": 1, "zlast": 1}
+    assert database.frozen.look_ahead().due is False
+
+
+def test_a_key_behind_more_blocked_keys_than_one_look_reads_is_found(database):
+    database.store.queues.limit("default", rate_per_key=(1, MINUTE), concurrency_per_key=5)
+    blocked = [f"k{number:04}" for number in range(80)]
+    for key in blocked:
+        add(database, key), add(database, key)
+    while claims := database.claim(50):
+        for claim in claims:
+            database.frozen.complete(claim)
+    last = add(database, "z")
+    assert [claim.id for claim in database.claim(2)] == [last.id]
+
+
+def test_keys_take_turns(database):
+    database.store.queues.limit("default", concurrency_per_key=9)
+    for key in "aaaaaaaabbbbcc":
+        add(database, key)
+    assert keys(database.claim(3)) == {"a": 1, "b": 1, "c": 1}
+    assert keys(database.claim(4)) == {"a": 2, "b": 1, "c": 1}
+    assert keys(database.claim(1)) == {"b": 1}
+
+
+def test_limits_of_the_queue_hold_beside_those_of_its_keys(database):
+    database.store.queues.limit("default", concurrency=3, concurrency_per_key=2, rate=(4, MINUTE))
+    for key in "aaabbb":
+        add(database, key)
+    database.add(), database.add()
+    claims = database.claim(10)
+    assert len(claims) == 3
+    assert max(count for key, count in keys(claims).items() if key) <= 2
+    assert database.claim(10) == []
+    for claim in claims:
+        database.frozen.complete(claim)
+    assert len(database.claim(10)) == 1
+    assert database.frozen.look_ahead().due is False
+
+
+def test_expired_tasks_use_neither_place_nor_start(database):
+    database.store.queues.limit("default", concurrency_per_key=2, rate_per_key=(2, MINUTE))
+    for _ in range(5):
+        add(database, "a", expires_in=timedelta(seconds=1))
+    alive = [add(database, "a") for _ in range(2)]
+    database.clock.advance(5)
+    assert {claim.id for claim in database.claim(5)} == {task.id for task in alive}
+
+
+def test_two_claims_at_once_do_not_pass_the_limits_of_a_key_together(database):
+    database.store.queues.limit("default", concurrency_per_key=3, rate_per_key=(4, timedelta(hours=1)))
+    for _ in range(20):
+        add(database, "a")
+    batches = helpers.at_once(*(lambda: database.claim(2, worker_id=uuid4()) for _ in range(6)))
+    running = [claim for batch in batches for claim in batch]
+    assert len(running) <= 3
+    while len(running) < 3:
+        running += database.claim(3)
+    for claim in running:
+        database.frozen.complete(claim)
+    assert len(database.claim(5)) == 1
+    assert database.claim(5) == []
+
+
+def test_no_other_kind_of_claim_takes_from_a_queue_that_limits_its_keys(database):
+    """What an older release sees is a queue with a concurrency limit of 0."""
+    database.store.queues.limit("default", concurrency=7, concurrency_per_key=2)
+    assert database.rows("SELECT concurrency_limit FROM queue_settings") == [(0,)]
+    assert database.rows("SELECT concurrency_limit, key_concurrency FROM key_limits") == [(7, 2)]
+    database.run("DELETE FROM key_limits")
+    add(database, "a"), database.add()
+    assert database.claim(5) == []
+    assert database.frozen.look_ahead().due is False
+
+
+def test_the_settings_are_kept_apart_and_shown_together(database):
+    queues = database.store.queues
+    queues.limit("mail", concurrency=7)
+    both = queues.limit("mail", concurrency_per_key=2, rate_per_key=(5, 60))
+    assert (both.concurrency, both.concurrency_per_key, both.rate_per_key) == (7, 2, (5, MINUTE))
+    assert queues.pause("mail").concurrency_per_key == 2
+    assert queues.resume("mail").rate_per_key == (5, MINUTE)
+    assert queues.limit("mail", concurrency=8).rate_per_key == (5, MINUTE)
+    assert queues.settings() == [one for one in queues.list() if one.queue == "mail"]
+    assert queues.settings()[0].concurrency == 8
+    assert database.store.overview().settings == queues.settings()
+    one = queues.limit("mail", rate_per_key=None)
+    assert (one.concurrency, one.concurrency_per_key, one.rate_per_key) == (8, 2, None)
+    one = queues.limit("mail", concurrency_per_key=None)
+    assert (one.concurrency, one.concurrency_per_key, one.rate_per_key) == (8, None, None)
+    assert database.rows("SELECT concurrency_limit FROM queue_settings") == [(8,)]
+    assert database.rows("SELECT * FROM key_limits") == []
+    queues.limit("mail", concurrency=None)
+    assert queues.settings() == []
+
+
+def test_a_limit_of_an_older_release_ends_those_of_keys(database):
+    queues = database.store.queues
+    queues.limit("mail", concurrency=7, concurrency_per_key=2)
+    database.run("UPDATE queue_settings SET concurrency_limit = 3")
+    assert (queues.settings()[0].concurrency, queues.settings()[0].concurrency_per_key) == (3, None)
+    one = queues.limit("mail", rate_per_key=(1, 1))
+    assert (one.concurrency, one.concurrency_per_key) == (3, None)
+
+
+def test_a_new_rate_begins_with_full_buckets(database):
+    database.store.queues.limit("default", rate_per_key=(1, MINUTE))
+    for _ in range(3):
+        add(database, "a")
+    (claim,) = database.claim(5)
+    database.frozen.complete(claim)
+    assert database.claim(5) == []
+    database.store.queues.limit("default", rate_per_key=(2, MINUTE))
+    assert len(database.claim(5)) == 1
+
+
+@pytest.mark.parametrize(("seconds", "startable"), [(90, 0), (119, 0), (172_800, 1)])
+def test_a_bucket_from_the_far_future_is_not_believed(database, seconds, startable):
+    """The database's clock was set back since."""
+    database.store.queues.limit("default", rate_per_key=(1, MINUTE))
+    add(database, "a")
+    full_at = (database.clock.now + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
+    database.run(f"INSERT INTO key_rates VALUES ('default', 'concurrency:a', '{full_at}')")
+    assert database.frozen.look_ahead().due is bool(startable)
+    assert len(database.claim(5)) == startable
+
+
+@pytest.mark.parametrize("limits", [{"concurrency_per_key": 0}, {"rate_per_key": (0, 1)}, {"rate_per_key": 5}, {}])
+def test_a_limit_that_is_none_is_refused(database, limits):
+    with pytest.raises(InvalidArgument):
+        database.store.queues.limit("mail", **limits)
+    assert database.store.queues.settings() == []
+
+
+def test_a_task_has_one_key(database):
+    outbox = Outbox(database.engine)
+
+    @outbox.task(name="tests.work")
+    def work() -> None: ...
+
+    handle = work.using(outbox, concurrency_key="ada").enqueue()
+    row = outbox.store.get(handle.id)
+    assert (row.concurrency_key, row.partition_key, row.status) == ("ada", "concurrency:ada", TaskStatus.READY)
+    with pytest.raises(InvalidArgument, match="a task has one key"):
+        work.using(outbox, concurrency_key="ada", partition_key="ada").enqueue()
+    with pytest.raises(InvalidArgument, match="concurrency_key"):
+        work.using(outbox, concurrency_key="").enqueue()
+
+
+def test_a_bucket_gives_back_its_starts_one_by_one():
+    bucket, now = Bucket(starts=3, seconds=60), datetime(2030, 1, 1, tzinfo=UTC)
+    full_at = bucket.spent(None, now, 3)
+    free = [bucket.free(full_at, now + timedelta(seconds=second)) for second in (0, 19, 20, 40, 60, 90)]
+    assert free == [0, 0, 1, 2, 3, 3]
+
+
+def explained(database, handle):
+    why = database.frozen.explain(handle.id)
+    row = database.frozen.get(handle.id)
+    assert database.frozen.outlooks([row])[row.id].reason is why.reason
+    assert database.frozen.task_detail(handle.id).explanation == why
+    return why
+
+
+def test_explain_names_the_limit_of_the_key(database):
+    database.store.queues.limit("default", concurrency_per_key=1, rate_per_key=(2, MINUTE))
+    tasks = [add(database, "ada") for _ in range(3)]
+    (claim,) = database.claim(5)
+    last = tasks[-1]
+    why = explained(database, last)
+    assert (why.reason, why.sentence) == (
+        Reason.KEY_LIMIT,
+        "its concurrency key 'ada' may run 1 at a time, and runs 1",
+    )
+    assert why.cures[0].command == ("queue", "limit", "default", "--concurrency-per-key", "2")
+    database.frozen.complete(claim)
+    (claim,) = database.claim(5)
+    database.frozen.complete(claim)
+    why = explained(database, last)
+    assert (why.reason, why.sentence) == (
+        Reason.KEY_RATE,
+        "its concurrency key 'ada' may start 2 in 1 min; the next may start in 30 s",
+    )
+    database.clock.advance(30)
+    assert explained(database, last).reason is Reason.NO_WORKER
+
+
+def test_explain_names_the_limit_of_a_queue_that_limits_its_keys(database):
+    database.store.queues.limit("default", concurrency=1, concurrency_per_key=5)
+    waiting = [add(database, "a"), database.add()]
+    (claim,) = database.claim(5)
+    other = next(task for task in waiting if task.id != claim.id)
+    why = explained(database, other)
+    assert (why.reason, why.sentence) == (
+        Reason.CONCURRENCY_LIMIT,
+        "its queue may run 1 at a time, and runs 1",
+    )
+
+
+def test_the_commands_set_and_show_limits_per_key(database):
+    def run(*words):
+        return CliRunner().invoke(main, ["queue", *words, "--url", database.url])
+
+    answer = run("limit", "mail", "--per-key", "5/1m", "--concurrency-per-key", "3")
+    assert answer.exit_code == 0, answer.output
+    assert "3 at once, 5 in 0:01:00" in answer.output
+    (shown,) = json.loads(run("list", "--json").output)
+    assert (shown["concurrency"], shown["concurrency_per_key"], shown["rate_per_key"]) == (None, 3, [5, 60.0])
+    assert "3 at once, 5 in 0:01:00" in run("show", "mail").output
+    assert run("limit", "mail", "--per-key", "none", "--concurrency-per-key", "none").exit_code == 0
+    assert database.store.queues.settings() == []
+    assert run("limit", "mail").exit_code == 2
+    assert run("limit", "mail", "--per-key", "5").exit_code == 2
+
+
+def test_on_an_older_schema_a_limit_per_key_is_refused_and_all_else_works(database):
+    migrations.downgrade(database.engine, "0008")
+    store = Store(database.engine, clock=database.clock)
+    with pytest.raises(SchemaOutOfDate, match="outboxq upgrade"):
+        store.queues.limit("mail", concurrency=3, concurrency_per_key=2)
+    assert store.queues.settings() == []
+    assert store.queues.limit("mail", concurrency=3, rate=(1, 1)).concurrency == 3
+    add(database, "a"), add(database, "a")
+    assert len(store.claim_ready_task(5, worker_id=database.worker)) == 1
+    assert store.look_ahead().due is False
+    database.run(
+        "INSERT INTO queue_settings (queue, concurrency_limit, fair, updated_at) "
+        f"VALUES ('default', 0, {'1' if database.name == 'sqlite' else 'true'}, '2030-01-01T12:00:00.000000+00:00')"
+    )
+    assert store.claim_ready_task(5, worker_id=database.worker) == []
+    assert store.look_ahead().due is False
+    migrations.upgrade(database.engine)
+
+
+def test_a_downgrade_gives_a_queue_its_own_limit_back(database):
+    database.store.queues.limit("mail", concurrency=7, concurrency_per_key=2)
+    migrations.downgrade(database.engine, "0008")
+    assert database.rows("SELECT concurrency_limit FROM queue_settings") == [(7,)]
+    migrations.upgrade(database.engine)
+    assert database.own_store().queues.settings()[0].concurrency_per_key is None
+
+
+def test_a_context_knows_the_key(database):
+    outbox = Outbox(database.engine)
+    seen = []
+
+    @outbox.task(name="tests.heard")
+    def heard(ctx: TaskContext) -> None:
+        seen.append((ctx.concurrency_key, ctx.partition_key))
+
+    heard.using(outbox, concurrency_key="ada").enqueue()
+    heard.using(outbox, partition_key="bob").enqueue()
+    assert outbox.worker(concurrency=1).run(burst=True) == 0
+    assert sorted(seen, key=str) == [("ada", None), (None, "bob")]
+
+
+@pytest.mark.parametrize("options", [{}, {"idempotency_key": "once"}])
+def test_an_emit_gives_each_task_the_key(database, options):
+    outbox = Outbox(database.engine)
+
+    @outbox.task(name="tests.heard", subscribe="order.paid")
+    def heard(payload: str) -> None: ...
+
+    outbox.sync_subscriptions()
+    emitted = outbox.emit("order.paid", "x", using=outbox, concurrency_key="ada", **options)
+    (handle,) = emitted.handles.values()
+    assert outbox.store.get(handle.id).concurrency_key == "ada"
+
+
+def test_a_replaced_task_has_the_key_of_the_new_one(database):
+    outbox = Outbox(database.engine)
+
+    @outbox.task(name="tests.work")
+    def work() -> None: ...
+
+    asked = {"idempotency_key": "once", "on_conflict": "replace"}
+    first = work.using(outbox, partition_key="bob", **asked).enqueue()
+    assert work.using(outbox, concurrency_key="ada", **asked).enqueue().id == first.id
+    assert outbox.store.get(first.id).concurrency_key == "ada"
+    assert database.rows("SELECT partition_key FROM task_outbox") == [("concurrency:ada",)]
+
+
+def test_delayed_tasks_of_a_key_do_not_hide_those_that_are_due(database):
+    """There are more of them than `hop` reads of a key, and they come first."""
+    database.store.queues.limit("default", concurrency_per_key=1)
+    one = {"task_name": "tests.work", "args": "{}", "concurrency_key": "a", "delay": MINUTE, "priority": 9}
+    database.frozen.enqueue_many([NewTask(id=uuid7(), **one) for _ in range(1001)])
+    due = add(database, "a")
+    assert [claim.id for claim in database.claim(2)] == [due.id]
+    assert database.frozen.look_ahead() == Look(due=False, seconds=60.0)

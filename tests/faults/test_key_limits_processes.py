@@ -1,0 +1,83 @@
+"""Limits per key in many processes of which one is killed: never more of a key at once, or started in a time, than may.
+
+What happened is read from the events. A claim sees an end only once that is committed, so by their numbers no claim stands
+before the end that made way for it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from collections import Counter
+from datetime import datetime, timedelta
+
+import pytest
+
+from outboxq.model import ENDS_CLAIM, EventType, NewTask
+from outboxq.model.uuid7 import uuid7
+from tests.faults.helpers import left
+from tests.faults.test_keys_processes import busy, events
+from tests.waiting import until
+
+pytestmark = pytest.mark.in_turn
+
+KEYS, TASKS, AT_ONCE, STARTS, SECONDS = 4, 80, 2, 8, 2.0
+
+
+def most_at_once(seen):
+    running, most = set(), 0
+    for event in seen:
+        if event.event_type is EventType.CLAIMED:
+            running.add(event.task)
+        elif event.event_type in ENDS_CLAIM:
+            running.discard(event.task)
+        most = max(most, len(running))
+    return most
+
+
+def excess(starts: list[datetime]) -> float:
+    """The most starts in a span beyond what a bucket allows in it: one that is full at first, and fills again meanwhile."""
+    return max(
+        (last - first + 1) - STARTS - (starts[last] - starts[first]).total_seconds() * STARTS / SECONDS
+        for first in range(len(starts))
+        for last in range(first, len(starts))
+    )
+
+
+def test_no_more_of_a_key_run_or_start_than_may_in_processes_that_are_killed(database, fork):
+    database.store.queues.limit("faults", concurrency_per_key=AT_ONCE, rate_per_key=(STARTS, SECONDS))
+    chance = random.Random(7)
+    crowd = [fork(concurrency=3, heartbeat=None) for _ in range(3)]
+    until(lambda: all(worker.is_up() for worker in crowd))
+    for _ in range(4):
+        database.store.enqueue_many(
+            [
+                NewTask(
+                    id=uuid7(),
+                    task_name="faults.turn",
+                    queue="faults",
+                    args=json.dumps({"number": chance.randrange(10**6)}),
+                    concurrency_key=f"key-{chance.randrange(KEYS)}",
+                    lease=timedelta(seconds=1),
+                )
+                for _ in range(TASKS // 4)
+            ]
+        )
+    until(lambda: crowd[0].pid in busy(database, crowd), seconds=60)
+    crowd[0].send(signal.SIGKILL)
+    assert crowd[0].wait() == -9
+    until(lambda: left(database) == 0, seconds=120, every=0.05)
+    for worker in crowd[1:]:
+        worker.send(signal.SIGTERM)
+    assert [worker.wait(60) for worker in crowd[1:]] == [0, 0]
+    assert database.rows("SELECT status, count(*) FROM task_executions GROUP BY status") == [("Completed", TASKS)]
+    found = events(database)
+    assert len(found) == KEYS
+    assert {most_at_once(seen) for seen in found.values()} == {AT_ONCE}
+    for seen in found.values():
+        starts = sorted(event.at for event in seen if event.event_type is EventType.CLAIMED)
+        assert len(starts) > STARTS
+        assert excess(starts) < 0.001, starts
+    kinds = Counter(event.event_type for seen in found.values() for event in seen)
+    assert kinds[EventType.RESET] > 0

@@ -1,0 +1,173 @@
+WITH
+    given AS (
+        SELECT batch.entry_id AS entry_id, batch.ordinal AS ordinal
+        FROM unnest(%(given_entry_id)s::BIGINT[]) WITH ORDINALITY AS batch(entry_id, ordinal)
+    ),
+    clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+    ),
+    locked AS MATERIALIZED (
+        SELECT entry.id AS id
+        FROM task_outbox AS entry
+        WHERE
+            entry.id = any(array((SELECT given.entry_id FROM given)))
+            AND entry.available_at <= (SELECT clock.now FROM clock)
+        FOR UPDATE OF entry SKIP LOCKED
+    ),
+    taken AS (
+        DELETE FROM task_outbox
+        WHERE task_outbox.id = any(array((SELECT locked.id FROM locked)))
+        RETURNING
+            task_outbox.task_execution_id AS id,
+            task_outbox.available_at,
+            task_outbox.id AS entry_id,
+            (
+                SELECT keyed.id
+                FROM task_outbox AS keyed
+                WHERE keyed.partition_key IS NOT NULL
+                LIMIT %(param_1)s::INTEGER
+            ) IS NOT NULL
+                OR (
+                    SELECT mine.queue
+                    FROM queue_settings AS mine
+                    WHERE mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL
+                    LIMIT %(param_2)s::INTEGER
+                ) IS NOT NULL AS besides,
+            pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded
+    ),
+    claimed AS (
+        UPDATE task_executions
+        SET
+            status=CASE
+                WHEN (task_executions.expires_at <= (SELECT clock.now FROM clock)) THEN 'Cancelled'
+                ELSE 'Running'
+            END,
+            lease_token=(
+                task_executions.lease_token + CASE
+                    WHEN (task_executions.expires_at <= (SELECT clock.now FROM clock)) THEN 0
+                    ELSE 1
+                END
+            ),
+            worker_id=CASE
+                WHEN (task_executions.expires_at <= (SELECT clock.now FROM clock)) THEN NULL
+                ELSE %(worker_id)s::UUID
+            END,
+            retry_at=NULL,
+            first_started_at=CASE
+                WHEN (task_executions.expires_at <= (SELECT clock.now FROM clock)) THEN task_executions.first_started_at
+                ELSE coalesce(task_executions.first_started_at, (SELECT clock.now FROM clock))
+            END,
+            started_at=CASE
+                WHEN (task_executions.expires_at <= (SELECT clock.now FROM clock)) THEN task_executions.started_at
+                ELSE (SELECT clock.now FROM clock)
+            END,
+            completed_at=CASE
+                WHEN (task_executions.expires_at <= (SELECT clock.now FROM clock)) THEN (
+                    SELECT clock.now FROM clock
+                )
+                ELSE NULL
+            END,
+            updated_at=(SELECT clock.now FROM clock)
+        WHERE
+            task_executions.id = any(array((SELECT taken.id FROM taken)))
+            AND task_executions.status = 'Ready'
+        RETURNING
+            task_executions.id,
+            task_executions.pipeline_execution_id,
+            task_executions.task_name,
+            task_executions.queue,
+            task_executions.priority,
+            task_executions.topic,
+            task_executions.partition_key,
+            task_executions.args,
+            task_executions.headers,
+            task_executions.attempt,
+            task_executions.max_attempts,
+            task_executions.recovery_attempts,
+            task_executions.timeout_seconds,
+            task_executions.created_at,
+            task_executions.first_started_at,
+            task_executions.started_at,
+            CASE
+                WHEN (task_executions.status = 'Running') THEN task_executions.lease_token
+                ELSE NULL
+            END AS lease_token,
+            coalesce(%(lease_seconds)s, task_executions.lease_seconds) AS lease_seconds,
+            (SELECT clock.now FROM clock) + coalesce(%(lease_seconds)s, task_executions.lease_seconds) * interval '1 second' AS lease_expires_at,
+            task_executions.expires_at
+    ),
+    lease AS (
+        INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at, begun)
+        SELECT
+            claimed.id AS id,
+            claimed.queue AS queue,
+            claimed.lease_token AS lease_token,
+            %(worker_id)s::UUID AS anon_1,
+            claimed.lease_expires_at AS lease_expires_at,
+            CASE WHEN (%(says_begin)s AND claimed.recovery_attempts >= 2) THEN false ELSE NULL END AS anon_2
+        FROM claimed
+        WHERE claimed.lease_token IS NOT NULL
+        ON CONFLICT (task_execution_id) DO UPDATE SET queue = excluded.queue, lease_token = excluded.lease_token, worker_id = excluded.worker_id, lease_expires_at = excluded.lease_expires_at, begun = excluded.begun
+    ),
+    event AS (
+        INSERT INTO execution_events (
+            pipeline_execution_id,
+            task_execution_id,
+            event_type,
+            event_data,
+            worker_id,
+            lease_token,
+            created_at
+        )
+        SELECT
+            claimed.pipeline_execution_id AS pipeline_execution_id,
+            claimed.id AS id,
+            CASE WHEN (claimed.lease_token IS NULL) THEN 'task_expired' ELSE 'task_claimed' END AS anon_3,
+            CASE
+                WHEN (claimed.lease_token IS NULL) THEN CAST(
+                    jsonb_strip_nulls(jsonb_build_object('expires_at', claimed.expires_at)) AS TEXT
+                )
+                WHEN (%(lease_seconds)s IS NOT NULL) THEN CAST(
+                    jsonb_strip_nulls(
+                        jsonb_build_object(
+                            'attempt',
+                            claimed.attempt,
+                            'lease_seconds',
+                            CAST(%(lease_seconds)s AS DOUBLE PRECISION)
+                        )
+                    ) AS TEXT
+                )
+                ELSE coalesce('{"attempt": ' || CAST(claimed.attempt AS TEXT) || '}', '{}')
+            END AS anon_4,
+            %(worker_id)s::UUID AS anon_1,
+            claimed.lease_token AS lease_token,
+            (SELECT clock.now FROM clock) AS anon_5
+        FROM claimed
+    )
+SELECT
+    taken.id,
+    taken.available_at,
+    taken.entry_id,
+    taken.besides,
+    taken.crowded,
+    claimed.pipeline_execution_id,
+    claimed.task_name,
+    claimed.queue,
+    claimed.priority,
+    claimed.topic,
+    claimed.partition_key,
+    claimed.args,
+    claimed.headers,
+    claimed.attempt,
+    claimed.max_attempts,
+    claimed.recovery_attempts,
+    claimed.timeout_seconds,
+    claimed.created_at,
+    claimed.first_started_at,
+    claimed.started_at,
+    claimed.lease_token,
+    claimed.lease_seconds,
+    claimed.lease_expires_at,
+    claimed.expires_at
+FROM taken
+LEFT OUTER JOIN claimed ON claimed.id = taken.id

@@ -1,0 +1,1 @@
+DELETE FROM key_rates WHERE key_rates.queue = %(queue)s::VARCHAR

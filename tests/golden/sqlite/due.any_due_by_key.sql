@@ -1,0 +1,1014 @@
+WITH RECURSIVE
+    queues(queue) AS (
+        SELECT min(task_outbox.queue) AS queue
+        FROM task_outbox
+        WHERE task_outbox.partition_key IS NULL
+        UNION ALL
+        SELECT (
+            SELECT min(entry.queue) AS min_1
+            FROM task_outbox AS entry
+            WHERE entry.queue > queues.queue AND entry.partition_key IS NULL
+        ) AS anon_1
+        FROM queues
+        WHERE queues.queue IS NOT NULL
+    ),
+    pairs(queue, priority) AS (
+        SELECT
+            queues.queue AS queue,
+            (
+                SELECT entry.priority
+                FROM task_outbox AS entry
+                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
+                ORDER BY entry.priority DESC
+                LIMIT :param_1
+                OFFSET :param_2
+            ) AS priority
+        FROM queues
+        WHERE
+            queues.queue IS NOT NULL
+            AND (
+                SELECT mine.queue
+                FROM queue_settings AS mine
+                WHERE
+                    mine.queue = queues.queue
+                    AND (
+                        mine.paused_at IS NOT NULL
+                            OR mine.concurrency_limit IS NOT NULL
+                            AND mine.concurrency_limit <= (
+                                SELECT count(*) AS count_1
+                                FROM task_leases AS lease
+                                WHERE lease.queue = mine.queue
+                            )
+                            OR (
+                                strftime(
+                                    :strftime_1,
+                                    (
+                                        CAST(
+                                            strftime(
+                                                :strftime_2,
+                                                substr(mine.rate_full_at, :substr_1, :substr_2)
+                                            ) AS INTEGER
+                                        ) * :param_3 + CAST(
+                                            substr(mine.rate_full_at, :substr_3, :substr_4) AS INTEGER
+                                        ) + CAST(
+                                            round(
+                                                (
+                                                    -(
+                                                        mine.rate_seconds - mine.rate_seconds / (
+                                                            mine.rate_limit + 0.0
+                                                        )
+                                                    )
+                                                ) * :param_4
+                                            ) AS INTEGER
+                                        )
+                                    ) / 1000000,
+                                    :strftime_3
+                                ) || printf(
+                                    :printf_1,
+                                    (
+                                        CAST(
+                                            strftime(
+                                                :strftime_2,
+                                                substr(mine.rate_full_at, :substr_1, :substr_2)
+                                            ) AS INTEGER
+                                        ) * :param_3 + CAST(
+                                            substr(mine.rate_full_at, :substr_3, :substr_4) AS INTEGER
+                                        ) + CAST(
+                                            round(
+                                                (
+                                                    -(
+                                                        mine.rate_seconds - mine.rate_seconds / (
+                                                            mine.rate_limit + 0.0
+                                                        )
+                                                    )
+                                                ) * :param_4
+                                            ) AS INTEGER
+                                        )
+                                    ) % 1000000
+                                )
+                            ) > :now
+                    )
+            ) IS NULL
+        UNION ALL
+        SELECT
+            pairs.queue AS queue,
+            (
+                SELECT entry.priority
+                FROM task_outbox AS entry
+                WHERE
+                    entry.queue = pairs.queue
+                    AND entry.partition_key IS NULL
+                    AND entry.priority < pairs.priority
+                ORDER BY entry.priority DESC
+                LIMIT :param_5
+                OFFSET :param_6
+            ) AS anon_2
+        FROM pairs
+        WHERE pairs.priority IS NOT NULL
+    ),
+    topics AS MATERIALIZED (
+        SELECT topics_rows."key" AS ordinal, topics_rows.value AS topic
+        FROM json_each(:topics) AS topics_rows
+    ),
+    keyed_queues(queue) AS (
+        SELECT min(task_outbox.queue) AS queue
+        FROM task_outbox
+        WHERE task_outbox.partition_key IS NOT NULL
+        UNION ALL
+        SELECT (
+            SELECT min(entry.queue) AS min_2
+            FROM task_outbox AS entry
+            WHERE entry.queue > keyed_queues.queue AND entry.partition_key IS NOT NULL
+        ) AS anon_3
+        FROM keyed_queues
+        WHERE keyed_queues.queue IS NOT NULL
+    ),
+    oldest AS (
+        SELECT
+            open_queues.queue AS queue,
+            due.partition_key AS partition_key,
+            min(due.available_at) AS first,
+            count(*) AS entries
+        FROM (
+            SELECT keyed_queues.queue AS queue, '' AS "after", NULL AS upto, 0 AS ordinal
+            FROM keyed_queues
+            WHERE
+                keyed_queues.queue IS NOT NULL
+                AND (
+                    SELECT mine.queue
+                    FROM queue_settings AS mine
+                    WHERE
+                        mine.queue = keyed_queues.queue
+                        AND (
+                            mine.paused_at IS NOT NULL
+                                OR mine.concurrency_limit IS NOT NULL
+                                AND mine.concurrency_limit <= (
+                                    SELECT count(*) AS count_2
+                                    FROM task_leases AS lease
+                                    WHERE lease.queue = mine.queue
+                                )
+                                OR (
+                                    strftime(
+                                        :strftime_4,
+                                        (
+                                            CAST(
+                                                strftime(
+                                                    :strftime_5,
+                                                    substr(mine.rate_full_at, :substr_5, :substr_6)
+                                                ) AS INTEGER
+                                            ) * :param_7 + CAST(
+                                                substr(mine.rate_full_at, :substr_7, :substr_8) AS INTEGER
+                                            ) + CAST(
+                                                round(
+                                                    (
+                                                        -(
+                                                            mine.rate_seconds - mine.rate_seconds / (
+                                                                mine.rate_limit + 0.0
+                                                            )
+                                                        )
+                                                    ) * :param_8
+                                                ) AS INTEGER
+                                            )
+                                        ) / 1000000,
+                                        :strftime_6
+                                    ) || printf(
+                                        :printf_2,
+                                        (
+                                            CAST(
+                                                strftime(
+                                                    :strftime_5,
+                                                    substr(mine.rate_full_at, :substr_5, :substr_6)
+                                                ) AS INTEGER
+                                            ) * :param_7 + CAST(
+                                                substr(mine.rate_full_at, :substr_7, :substr_8) AS INTEGER
+                                            ) + CAST(
+                                                round(
+                                                    (
+                                                        -(
+                                                            mine.rate_seconds - mine.rate_seconds / (
+                                                                mine.rate_limit + 0.0
+                                                            )
+                                                        )
+                                                    ) * :param_8
+                                                ) AS INTEGER
+                                            )
+                                        ) % 1000000
+                                    )
+                                ) > :now
+                        )
+                ) IS NULL
+                AND (
+                    SELECT keyed_due.id
+                    FROM task_outbox AS keyed_due
+                    WHERE
+                        keyed_due.queue = keyed_queues.queue
+                        AND keyed_due.partition_key IS NOT NULL
+                        AND keyed_due.available_at <= :now
+                    ORDER BY keyed_due.available_at
+                    LIMIT :param_9
+                    OFFSET :param_10
+                ) IS NOT NULL
+        ) AS open_queues
+        JOIN task_outbox AS due ON due.id IN (
+            SELECT due_entry.id
+            FROM task_outbox AS due_entry
+            WHERE
+                due_entry.queue = open_queues.queue
+                AND due_entry.partition_key IS NOT NULL
+                AND due_entry.available_at <= :now
+            ORDER BY due_entry.available_at, due_entry.id
+            LIMIT 32
+            OFFSET :param_11
+        )
+        GROUP BY open_queues.queue, due.partition_key
+    ),
+    keys(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS (
+        SELECT
+            crowded_queues.ordinal AS place,
+            crowded_queues.queue AS queue,
+            crowded_queues.upto AS upto,
+            head.task_execution_id AS task_execution_id,
+            head.partition_key AS partition_key,
+            head.available_at AS available_at,
+            head.topic AS topic,
+            1 AS n
+        FROM (
+            SELECT keyed_queues.queue AS queue, '' AS "after", NULL AS upto, 0 AS ordinal
+            FROM keyed_queues
+            WHERE
+                keyed_queues.queue IS NOT NULL
+                AND (
+                    SELECT mine.queue
+                    FROM queue_settings AS mine
+                    WHERE
+                        mine.queue = keyed_queues.queue
+                        AND (
+                            mine.paused_at IS NOT NULL
+                                OR mine.concurrency_limit IS NOT NULL
+                                AND mine.concurrency_limit <= (
+                                    SELECT count(*) AS count_3
+                                    FROM task_leases AS lease
+                                    WHERE lease.queue = mine.queue
+                                )
+                                OR (
+                                    strftime(
+                                        :strftime_7,
+                                        (
+                                            CAST(
+                                                strftime(
+                                                    :strftime_8,
+                                                    substr(mine.rate_full_at, :substr_9, :substr_10)
+                                                ) AS INTEGER
+                                            ) * :param_16 + CAST(
+                                                substr(mine.rate_full_at, :substr_11, :substr_12) AS INTEGER
+                                            ) + CAST(
+                                                round(
+                                                    (
+                                                        -(
+                                                            mine.rate_seconds - mine.rate_seconds / (
+                                                                mine.rate_limit + 0.0
+                                                            )
+                                                        )
+                                                    ) * :param_17
+                                                ) AS INTEGER
+                                            )
+                                        ) / 1000000,
+                                        :strftime_9
+                                    ) || printf(
+                                        :printf_3,
+                                        (
+                                            CAST(
+                                                strftime(
+                                                    :strftime_8,
+                                                    substr(mine.rate_full_at, :substr_9, :substr_10)
+                                                ) AS INTEGER
+                                            ) * :param_16 + CAST(
+                                                substr(mine.rate_full_at, :substr_11, :substr_12) AS INTEGER
+                                            ) + CAST(
+                                                round(
+                                                    (
+                                                        -(
+                                                            mine.rate_seconds - mine.rate_seconds / (
+                                                                mine.rate_limit + 0.0
+                                                            )
+                                                        )
+                                                    ) * :param_17
+                                                ) AS INTEGER
+                                            )
+                                        ) % 1000000
+                                    )
+                                ) > :now
+                        )
+                ) IS NULL
+                AND (
+                    SELECT keyed_due.id
+                    FROM task_outbox AS keyed_due
+                    WHERE
+                        keyed_due.queue = keyed_queues.queue
+                        AND keyed_due.partition_key IS NOT NULL
+                        AND keyed_due.available_at <= :now
+                    ORDER BY keyed_due.available_at
+                    LIMIT :param_18
+                    OFFSET 31
+                ) IS NOT NULL
+        ) AS crowded_queues
+        JOIN task_outbox AS head ON head.id = (
+            SELECT head_entry.id
+            FROM task_outbox AS head_entry
+            WHERE
+                head_entry.queue = crowded_queues.queue
+                AND head_entry.partition_key > crowded_queues."after"
+            ORDER BY head_entry.partition_key, head_entry.priority DESC, head_entry.position
+            LIMIT :param_19
+            OFFSET :param_20
+        )
+        WHERE crowded_queues.upto IS NULL OR head.partition_key <= crowded_queues.upto
+        UNION ALL
+        SELECT
+            keys.place AS place,
+            keys.queue AS queue,
+            keys.upto AS upto,
+            following.task_execution_id AS task_execution_id,
+            following.partition_key AS partition_key,
+            following.available_at AS available_at,
+            following.topic AS topic,
+            keys.n + 1 AS anon_4
+        FROM keys
+        JOIN task_outbox AS following ON following.id = (
+            SELECT following_entry.id
+            FROM task_outbox AS following_entry
+            WHERE following_entry.queue = keys.queue AND following_entry.partition_key > keys.partition_key
+            ORDER BY following_entry.partition_key, following_entry.priority DESC, following_entry.position
+            LIMIT :param_21
+            OFFSET :param_22
+        )
+        WHERE keys.n < 1000 AND (keys.upto IS NULL OR following.partition_key <= keys.upto)
+    ),
+    limited AS MATERIALIZED (
+        SELECT
+            key_limits.queue AS queue,
+            coalesce(key_limits.key_concurrency, 1) AS key_concurrency,
+            strftime(
+                :strftime_10,
+                (
+                    CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_25 + CAST(
+                        substr(:now, :substr_15, :substr_16) AS INTEGER
+                    ) + CAST(
+                        round(
+                            (
+                                key_limits.key_rate_seconds - key_limits.key_rate_seconds / (
+                                    key_limits.key_rate_limit + 0.0
+                                )
+                            ) * :param_26
+                        ) AS INTEGER
+                    )
+                ) / 1000000,
+                :strftime_12
+            ) || printf(
+                :printf_4,
+                (
+                    CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_25 + CAST(
+                        substr(:now, :substr_15, :substr_16) AS INTEGER
+                    ) + CAST(
+                        round(
+                            (
+                                key_limits.key_rate_seconds - key_limits.key_rate_seconds / (
+                                    key_limits.key_rate_limit + 0.0
+                                )
+                            ) * :param_26
+                        ) AS INTEGER
+                    )
+                ) % 1000000
+            ) AS blocked_after,
+            strftime(
+                :strftime_13,
+                (
+                    CAST(strftime(:strftime_14, substr(:now, :substr_17, :substr_18)) AS INTEGER) * :param_27 + CAST(
+                        substr(:now, :substr_19, :substr_20) AS INTEGER
+                    ) + CAST(round(key_limits.key_rate_seconds * 2 * :param_28) AS INTEGER)
+                ) / 1000000,
+                :strftime_15
+            ) || printf(
+                :printf_5,
+                (
+                    CAST(strftime(:strftime_14, substr(:now, :substr_17, :substr_18)) AS INTEGER) * :param_27 + CAST(
+                        substr(:now, :substr_19, :substr_20) AS INTEGER
+                    ) + CAST(round(key_limits.key_rate_seconds * 2 * :param_28) AS INTEGER)
+                ) % 1000000
+            ) AS blocked_until,
+            key_limits.key_rate_seconds - key_limits.key_rate_seconds / (key_limits.key_rate_limit + 0.0) AS room
+        FROM key_limits
+        JOIN queue_settings ON queue_settings.queue = key_limits.queue
+        WHERE
+            queue_settings.concurrency_limit = 0
+            AND queue_settings.paused_at IS NULL
+            AND (
+                key_limits.concurrency_limit IS NULL
+                    OR key_limits.concurrency_limit > (
+                        SELECT count(*) AS count_4
+                        FROM task_leases AS lease
+                        WHERE lease.queue = key_limits.queue
+                    )
+            )
+            AND (
+                (
+                    strftime(
+                        :strftime_16,
+                        (
+                            CAST(
+                                strftime(
+                                    :strftime_17,
+                                    substr(queue_settings.rate_full_at, :substr_21, :substr_22)
+                                ) AS INTEGER
+                            ) * :param_29 + CAST(
+                                substr(queue_settings.rate_full_at, :substr_23, :substr_24) AS INTEGER
+                            ) + CAST(
+                                round(
+                                    (
+                                        -(
+                                            queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                                queue_settings.rate_limit + 0.0
+                                            )
+                                        )
+                                    ) * :param_30
+                                ) AS INTEGER
+                            )
+                        ) / 1000000,
+                        :strftime_18
+                    ) || printf(
+                        :printf_6,
+                        (
+                            CAST(
+                                strftime(
+                                    :strftime_17,
+                                    substr(queue_settings.rate_full_at, :substr_21, :substr_22)
+                                ) AS INTEGER
+                            ) * :param_29 + CAST(
+                                substr(queue_settings.rate_full_at, :substr_23, :substr_24) AS INTEGER
+                            ) + CAST(
+                                round(
+                                    (
+                                        -(
+                                            queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                                queue_settings.rate_limit + 0.0
+                                            )
+                                        )
+                                    ) * :param_30
+                                ) AS INTEGER
+                            )
+                        ) % 1000000
+                    )
+                ) IS NULL
+                    OR (
+                        strftime(
+                            :strftime_16,
+                            (
+                                CAST(
+                                    strftime(
+                                        :strftime_17,
+                                        substr(queue_settings.rate_full_at, :substr_21, :substr_22)
+                                    ) AS INTEGER
+                                ) * :param_29 + CAST(
+                                    substr(queue_settings.rate_full_at, :substr_23, :substr_24) AS INTEGER
+                                ) + CAST(
+                                    round(
+                                        (
+                                            -(
+                                                queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                                    queue_settings.rate_limit + 0.0
+                                                )
+                                            )
+                                        ) * :param_30
+                                    ) AS INTEGER
+                                )
+                            ) / 1000000,
+                            :strftime_18
+                        ) || printf(
+                            :printf_6,
+                            (
+                                CAST(
+                                    strftime(
+                                        :strftime_17,
+                                        substr(queue_settings.rate_full_at, :substr_21, :substr_22)
+                                    ) AS INTEGER
+                                ) * :param_29 + CAST(
+                                    substr(queue_settings.rate_full_at, :substr_23, :substr_24) AS INTEGER
+                                ) + CAST(
+                                    round(
+                                        (
+                                            -(
+                                                queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                                    queue_settings.rate_limit + 0.0
+                                                )
+                                            )
+                                        ) * :param_30
+                                    ) AS INTEGER
+                                )
+                            ) % 1000000
+                        )
+                    ) <= :now
+            )
+    ),
+    due_entries AS MATERIALIZED (
+        SELECT
+            due.queue AS queue,
+            due.partition_key AS partition_key,
+            due.id AS id,
+            due.priority AS priority,
+            due.available_at AS available_at,
+            due.topic AS topic
+        FROM limited
+        JOIN task_outbox AS due ON due.id IN (
+            SELECT due_entry.id
+            FROM task_outbox AS due_entry
+            WHERE
+                due_entry.queue = limited.queue
+                AND due_entry.partition_key IS NOT NULL
+                AND due_entry.available_at <= :now
+            ORDER BY due_entry.available_at, due_entry.id
+            LIMIT 1000
+            OFFSET :param_31
+        )
+    ),
+    due_keys AS (
+        SELECT DISTINCT due_entries.queue AS queue, due_entries.partition_key AS partition_key
+        FROM due_entries
+        WHERE
+            :any_topic = 1
+            OR (
+                EXISTS (
+                    SELECT topics.topic
+                    FROM topics
+                    WHERE
+                        due_entries.topic = topics.topic
+                        OR substr(topics.topic, length(topics.topic), 1) = '*'
+                        AND substr(due_entries.topic, 1, length(topics.topic) - 1) = substr(
+                            topics.topic,
+                            1,
+                            length(topics.topic) - 1
+                        )
+                )
+            )
+    ),
+    running AS MATERIALIZED (
+        SELECT at_work.queue AS queue, at_work.partition_key AS partition_key, count(*) AS tasks
+        FROM task_executions AS at_work
+        WHERE
+            at_work.id IN (
+                SELECT leased.task_execution_id
+                FROM (
+                    SELECT task_leases.task_execution_id AS task_execution_id
+                    FROM task_leases
+                    JOIN limited ON limited.queue = task_leases.queue
+                ) AS leased
+            )
+            AND substr(at_work.partition_key, 1, 12) = 'concurrency:'
+        GROUP BY at_work.queue, at_work.partition_key
+    ),
+    hopped(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS (
+        SELECT
+            range.ordinal AS place,
+            range.queue AS queue,
+            range.upto AS upto,
+            head.task_execution_id AS task_execution_id,
+            head.partition_key AS partition_key,
+            head.available_at AS available_at,
+            head.topic AS topic,
+            1 AS n
+        FROM (
+            SELECT deep.queue AS queue, '' AS "after", NULL AS upto, 0 AS ordinal
+            FROM (
+                SELECT due_entries.queue AS queue
+                FROM due_entries
+                GROUP BY due_entries.queue
+                HAVING count(*) >= 1000
+            ) AS deep
+        ) AS range
+        JOIN task_outbox AS head ON head.id = (
+            SELECT head_entry.id
+            FROM task_outbox AS head_entry
+            WHERE head_entry.queue = range.queue AND head_entry.partition_key > range."after"
+            ORDER BY head_entry.partition_key, head_entry.priority DESC, head_entry.position
+            LIMIT :param_32
+            OFFSET :param_33
+        )
+        WHERE range.upto IS NULL OR head.partition_key <= range.upto
+        UNION ALL
+        SELECT
+            hopped.place AS place,
+            hopped.queue AS queue,
+            hopped.upto AS upto,
+            following.task_execution_id AS task_execution_id,
+            following.partition_key AS partition_key,
+            following.available_at AS available_at,
+            following.topic AS topic,
+            hopped.n + 1 AS anon_5
+        FROM hopped
+        JOIN task_outbox AS following ON following.id = (
+            SELECT following_entry.id
+            FROM task_outbox AS following_entry
+            WHERE
+                following_entry.queue = hopped.queue
+                AND following_entry.partition_key > hopped.partition_key
+            ORDER BY following_entry.partition_key, following_entry.priority DESC, following_entry.position
+            LIMIT :param_34
+            OFFSET :param_35
+        )
+        WHERE hopped.n < 1000 AND (hopped.upto IS NULL OR following.partition_key <= hopped.upto)
+    )
+SELECT
+    (
+        EXISTS (
+            SELECT pairs.queue
+            FROM pairs
+            WHERE EXISTS (
+                SELECT entry_due.id
+                FROM task_outbox AS entry_due
+                WHERE
+                    entry_due.partition_key IS NULL
+                    AND entry_due.queue = pairs.queue
+                    AND entry_due.priority = pairs.priority
+                    AND entry_due.available_at <= :now
+                    AND (
+                        :any_topic = 1
+                            OR (
+                                EXISTS (
+                                    SELECT topics.topic
+                                    FROM topics
+                                    WHERE
+                                        entry_due.topic = topics.topic
+                                        OR substr(topics.topic, length(topics.topic), 1) = '*'
+                                        AND substr(entry_due.topic, 1, length(topics.topic) - 1) = substr(
+                                            topics.topic,
+                                            1,
+                                            length(topics.topic) - 1
+                                        )
+                                )
+                            )
+                    )
+                ORDER BY entry_due.available_at, entry_due.id
+            )
+        )
+    )
+        OR (
+            EXISTS (
+                SELECT due_keys.n
+                FROM (
+                    SELECT
+                        0 AS place,
+                        oldest.queue AS queue,
+                        head.task_execution_id AS task_execution_id,
+                        head.partition_key AS partition_key,
+                        head.available_at AS available_at,
+                        head.topic AS topic,
+                        row_number() OVER (ORDER BY oldest.first, oldest.partition_key) AS n,
+                        oldest.entries AS entries
+                    FROM oldest
+                    JOIN task_outbox AS head ON head.id = (
+                        SELECT head_entry.id
+                        FROM task_outbox AS head_entry
+                        WHERE
+                            head_entry.queue = oldest.queue
+                            AND head_entry.partition_key = oldest.partition_key
+                        ORDER BY head_entry.priority DESC, head_entry.position
+                        LIMIT :param_12
+                        OFFSET :param_13
+                    )
+                ) AS due_keys
+                WHERE
+                    due_keys.available_at <= :now
+                    AND (
+                        :any_topic = 1
+                            OR (
+                                EXISTS (
+                                    SELECT topics.topic
+                                    FROM topics
+                                    WHERE
+                                        due_keys.topic = topics.topic
+                                        OR substr(topics.topic, length(topics.topic), 1) = '*'
+                                        AND substr(due_keys.topic, 1, length(topics.topic) - 1) = substr(
+                                            topics.topic,
+                                            1,
+                                            length(topics.topic) - 1
+                                        )
+                                )
+                            )
+                    )
+                    AND (
+                        SELECT claims.queue
+                        FROM partition_claims AS claims
+                        WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key
+                    ) IS NULL
+                LIMIT :param_14
+                OFFSET :param_15
+            )
+        )
+        OR (
+            EXISTS (
+                SELECT keys.n
+                FROM keys
+                WHERE
+                    keys.available_at <= :now
+                    AND (
+                        :any_topic = 1
+                            OR (
+                                EXISTS (
+                                    SELECT topics.topic
+                                    FROM topics
+                                    WHERE
+                                        keys.topic = topics.topic
+                                        OR substr(topics.topic, length(topics.topic), 1) = '*'
+                                        AND substr(keys.topic, 1, length(topics.topic) - 1) = substr(
+                                            topics.topic,
+                                            1,
+                                            length(topics.topic) - 1
+                                        )
+                                )
+                            )
+                    )
+                    AND (
+                        SELECT claims.queue
+                        FROM partition_claims AS claims
+                        WHERE claims.queue = keys.queue AND claims.partition_key = keys.partition_key
+                    ) IS NULL
+                    OR keys.n = 1000
+                LIMIT :param_23
+                OFFSET :param_24
+            )
+        )
+        OR (
+            EXISTS (
+                SELECT limited.queue
+                FROM limited
+                WHERE EXISTS (
+                    SELECT plain_due.id
+                    FROM task_outbox AS plain_due
+                    WHERE
+                        plain_due.queue = limited.queue
+                        AND plain_due.partition_key IS NULL
+                        AND plain_due.available_at <= :now
+                        AND (
+                            :any_topic = 1
+                                OR (
+                                    EXISTS (
+                                        SELECT topics.topic
+                                        FROM topics
+                                        WHERE
+                                            plain_due.topic = topics.topic
+                                            OR substr(topics.topic, length(topics.topic), 1) = '*'
+                                            AND substr(plain_due.topic, 1, length(topics.topic) - 1) = substr(
+                                                topics.topic,
+                                                1,
+                                                length(topics.topic) - 1
+                                            )
+                                    )
+                                )
+                        )
+                )
+            )
+        )
+        OR (
+            EXISTS (
+                SELECT near.queue
+                FROM (
+                    SELECT
+                        due_keys.queue AS queue,
+                        due_keys.partition_key AS partition_key,
+                        substr(due_keys.partition_key, 1, 12) = 'concurrency:' AS is_concurrency,
+                        coalesce(running.tasks, 0) AS running,
+                        (
+                            SELECT key_rates.full_at
+                            FROM key_rates
+                            WHERE
+                                key_rates.queue = due_keys.queue
+                                AND key_rates.partition_key = due_keys.partition_key
+                        ) AS full_at,
+                        CASE WHEN (substr(due_keys.partition_key, 1, 12) = 'concurrency:') THEN coalesce(
+                            running.tasks,
+                            0
+                        ) < limited.key_concurrency ELSE (
+                            SELECT claims.queue
+                            FROM partition_claims AS claims
+                            WHERE
+                                claims.queue = due_keys.queue
+                                AND claims.partition_key = due_keys.partition_key
+                        ) IS NULL END = 1
+                            AND coalesce(
+                                (
+                                    SELECT key_rates.full_at
+                                    FROM key_rates
+                                    WHERE
+                                        key_rates.queue = due_keys.queue
+                                        AND key_rates.partition_key = due_keys.partition_key
+                                ) > limited.blocked_after
+                                    AND (
+                                        SELECT key_rates.full_at
+                                        FROM key_rates
+                                        WHERE
+                                            key_rates.queue = due_keys.queue
+                                            AND key_rates.partition_key = due_keys.partition_key
+                                    ) <= limited.blocked_until,
+                                0
+                            ) = 0 AS free
+                    FROM due_keys
+                    JOIN limited ON limited.queue = due_keys.queue
+                    LEFT OUTER JOIN running ON running.queue = due_keys.queue
+                        AND running.partition_key = due_keys.partition_key
+                ) AS near
+                WHERE near.free = 1
+            )
+        )
+        OR (
+            EXISTS (
+                SELECT far.queue
+                FROM (
+                    SELECT
+                        hopped.queue AS queue,
+                        hopped.partition_key AS partition_key,
+                        substr(hopped.partition_key, 1, 12) = 'concurrency:' AS is_concurrency,
+                        coalesce(running.tasks, 0) AS running,
+                        (
+                            SELECT key_rates.full_at
+                            FROM key_rates
+                            WHERE
+                                key_rates.queue = hopped.queue
+                                AND key_rates.partition_key = hopped.partition_key
+                        ) AS full_at,
+                        CASE WHEN (substr(hopped.partition_key, 1, 12) = 'concurrency:') THEN coalesce(
+                            running.tasks,
+                            0
+                        ) < limited.key_concurrency ELSE hopped.available_at <= :now
+                            AND (
+                                :any_topic = 1
+                                    OR (
+                                        EXISTS (
+                                            SELECT topics.topic
+                                            FROM topics
+                                            WHERE
+                                                hopped.topic = topics.topic
+                                                OR substr(topics.topic, length(topics.topic), 1) = '*'
+                                                AND substr(hopped.topic, 1, length(topics.topic) - 1) = substr(
+                                                    topics.topic,
+                                                    1,
+                                                    length(topics.topic) - 1
+                                                )
+                                        )
+                                    )
+                            )
+                            AND (
+                                SELECT claims.queue
+                                FROM partition_claims AS claims
+                                WHERE
+                                    claims.queue = hopped.queue
+                                    AND claims.partition_key = hopped.partition_key
+                            ) IS NULL
+                            END = 1
+                            AND coalesce(
+                                (
+                                    SELECT key_rates.full_at
+                                    FROM key_rates
+                                    WHERE
+                                        key_rates.queue = hopped.queue
+                                        AND key_rates.partition_key = hopped.partition_key
+                                ) > limited.blocked_after
+                                    AND (
+                                        SELECT key_rates.full_at
+                                        FROM key_rates
+                                        WHERE
+                                            key_rates.queue = hopped.queue
+                                            AND key_rates.partition_key = hopped.partition_key
+                                    ) <= limited.blocked_until,
+                                0
+                            ) = 0 AS free,
+                        hopped.n AS n
+                    FROM hopped
+                    JOIN limited ON limited.queue = hopped.queue
+                    LEFT OUTER JOIN running ON running.queue = hopped.queue
+                        AND running.partition_key = hopped.partition_key
+                ) AS far
+                WHERE far.free = 1 AND far.is_concurrency = 0 OR far.n = 1000
+            )
+        )
+        OR (
+            EXISTS (
+                SELECT candidate.id
+                FROM (
+                    SELECT
+                        hopped.queue AS queue,
+                        hopped.partition_key AS partition_key,
+                        substr(hopped.partition_key, 1, 12) = 'concurrency:' AS is_concurrency,
+                        coalesce(running.tasks, 0) AS running,
+                        (
+                            SELECT key_rates.full_at
+                            FROM key_rates
+                            WHERE
+                                key_rates.queue = hopped.queue
+                                AND key_rates.partition_key = hopped.partition_key
+                        ) AS full_at,
+                        CASE WHEN (substr(hopped.partition_key, 1, 12) = 'concurrency:') THEN coalesce(
+                            running.tasks,
+                            0
+                        ) < limited.key_concurrency ELSE hopped.available_at <= :now
+                            AND (
+                                :any_topic = 1
+                                    OR (
+                                        EXISTS (
+                                            SELECT topics.topic
+                                            FROM topics
+                                            WHERE
+                                                hopped.topic = topics.topic
+                                                OR substr(topics.topic, length(topics.topic), 1) = '*'
+                                                AND substr(hopped.topic, 1, length(topics.topic) - 1) = substr(
+                                                    topics.topic,
+                                                    1,
+                                                    length(topics.topic) - 1
+                                                )
+                                        )
+                                    )
+                            )
+                            AND (
+                                SELECT claims.queue
+                                FROM partition_claims AS claims
+                                WHERE
+                                    claims.queue = hopped.queue
+                                    AND claims.partition_key = hopped.partition_key
+                            ) IS NULL
+                            END = 1
+                            AND coalesce(
+                                (
+                                    SELECT key_rates.full_at
+                                    FROM key_rates
+                                    WHERE
+                                        key_rates.queue = hopped.queue
+                                        AND key_rates.partition_key = hopped.partition_key
+                                ) > limited.blocked_after
+                                    AND (
+                                        SELECT key_rates.full_at
+                                        FROM key_rates
+                                        WHERE
+                                            key_rates.queue = hopped.queue
+                                            AND key_rates.partition_key = hopped.partition_key
+                                    ) <= limited.blocked_until,
+                                0
+                            ) = 0 AS free,
+                        hopped.n AS n
+                    FROM hopped
+                    JOIN limited ON limited.queue = hopped.queue
+                    LEFT OUTER JOIN running ON running.queue = hopped.queue
+                        AND running.partition_key = hopped.partition_key
+                ) AS far
+                JOIN task_outbox AS candidate ON candidate.id = (
+                    SELECT near_ones.id
+                    FROM (
+                        SELECT
+                            candidate_entry.id AS id,
+                            candidate_entry.task_execution_id AS task_execution_id,
+                            candidate_entry.queue AS queue,
+                            candidate_entry.priority AS priority,
+                            candidate_entry.partition_key AS partition_key,
+                            candidate_entry.position AS position,
+                            candidate_entry.topic AS topic,
+                            candidate_entry.available_at AS available_at,
+                            candidate_entry.expires_at AS expires_at,
+                            candidate_entry.created_at AS created_at
+                        FROM task_outbox AS candidate_entry
+                        WHERE
+                            candidate_entry.queue = far.queue
+                            AND candidate_entry.partition_key = far.partition_key
+                        ORDER BY candidate_entry.priority DESC, candidate_entry.position
+                        LIMIT 1000
+                        OFFSET :param_36
+                    ) AS near_ones
+                    WHERE
+                        near_ones.available_at <= :now
+                        AND (
+                            :any_topic = 1
+                                OR (
+                                    EXISTS (
+                                        SELECT topics.topic
+                                        FROM topics
+                                        WHERE
+                                            near_ones.topic = topics.topic
+                                            OR substr(topics.topic, length(topics.topic), 1) = '*'
+                                            AND substr(near_ones.topic, 1, length(topics.topic) - 1) = substr(
+                                                topics.topic,
+                                                1,
+                                                length(topics.topic) - 1
+                                            )
+                                    )
+                                )
+                        )
+                    ORDER BY near_ones.priority DESC, near_ones.position
+                    LIMIT :param_37
+                    OFFSET :param_38
+                )
+                WHERE far.free = 1 AND far.is_concurrency = 1
+            )
+        ) AS due,
+    (
+        SELECT by_key.queue
+        FROM queue_settings AS by_key
+        WHERE by_key.concurrency_limit = 0
+        LIMIT :param_39
+        OFFSET :param_40
+    ) IS NOT NULL AS by_key

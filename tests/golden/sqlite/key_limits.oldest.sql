@@ -1,0 +1,151 @@
+WITH
+    limited AS (
+        SELECT CAST(:queue AS TEXT) AS queue,
+        CAST(:key_concurrency AS INTEGER) AS key_concurrency,
+        CAST(:blocked_after AS TEXT) AS blocked_after,
+        CAST(:blocked_until AS TEXT) AS blocked_until
+    ),
+    due_entries AS MATERIALIZED (
+        SELECT
+            due.queue AS queue,
+            due.partition_key AS partition_key,
+            due.id AS id,
+            due.priority AS priority,
+            due.available_at AS available_at,
+            due.topic AS topic
+        FROM limited
+        JOIN task_outbox AS due ON due.id IN (
+            SELECT due_entry.id
+            FROM task_outbox AS due_entry
+            WHERE
+                due_entry.queue = limited.queue
+                AND due_entry.partition_key IS NOT NULL
+                AND due_entry.available_at <= :now
+            ORDER BY due_entry.available_at, due_entry.id
+            LIMIT :budget
+            OFFSET :param_1
+        )
+    ),
+    topics AS MATERIALIZED (
+        SELECT topics_rows."key" AS ordinal, topics_rows.value AS topic
+        FROM json_each(:topics) AS topics_rows
+    ),
+    due_keys AS (
+        SELECT DISTINCT due_entries.queue AS queue, due_entries.partition_key AS partition_key
+        FROM due_entries
+        WHERE
+            :any_topic = 1
+            OR (
+                EXISTS (
+                    SELECT topics.topic
+                    FROM topics
+                    WHERE
+                        due_entries.topic = topics.topic
+                        OR substr(topics.topic, length(topics.topic), 1) = '*'
+                        AND substr(due_entries.topic, 1, length(topics.topic) - 1) = substr(
+                            topics.topic,
+                            1,
+                            length(topics.topic) - 1
+                        )
+                )
+            )
+    ),
+    running AS MATERIALIZED (
+        SELECT at_work.queue AS queue, at_work.partition_key AS partition_key, count(*) AS tasks
+        FROM task_executions AS at_work
+        WHERE
+            at_work.id IN (
+                SELECT leased.task_execution_id
+                FROM (
+                    SELECT task_leases.task_execution_id AS task_execution_id
+                    FROM task_leases
+                    JOIN limited ON task_leases.queue = limited.queue
+                ) AS leased
+            )
+            AND substr(at_work.partition_key, 1, 12) = 'concurrency:'
+        GROUP BY at_work.queue, at_work.partition_key
+    )
+SELECT
+    counted.looked_at,
+    open_ones.id AS entry_id,
+    open_ones.available_at,
+    open_ones.partition_key,
+    open_ones.is_concurrency,
+    open_ones.running,
+    open_ones.full_at
+FROM (SELECT count(*) AS looked_at FROM due_entries) AS counted
+LEFT OUTER JOIN (
+    SELECT
+        due_entries.id AS id,
+        due_entries.priority AS priority,
+        due_entries.available_at AS available_at,
+        state.queue AS queue,
+        state.partition_key AS partition_key,
+        state.is_concurrency AS is_concurrency,
+        state.running AS running,
+        state.full_at AS full_at,
+        state.free AS free
+    FROM due_entries
+    JOIN (
+        SELECT
+            due_keys.queue AS queue,
+            due_keys.partition_key AS partition_key,
+            substr(due_keys.partition_key, 1, 12) = 'concurrency:' AS is_concurrency,
+            coalesce(running.tasks, 0) AS running,
+            (
+                SELECT key_rates.full_at
+                FROM key_rates
+                WHERE key_rates.queue = due_keys.queue AND key_rates.partition_key = due_keys.partition_key
+            ) AS full_at,
+            CASE WHEN (substr(due_keys.partition_key, 1, 12) = 'concurrency:') THEN coalesce(running.tasks, 0) < limited.key_concurrency ELSE (
+                SELECT claims.queue
+                FROM partition_claims AS claims
+                WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key
+            ) IS NULL END = 1
+                AND coalesce(
+                    (
+                        SELECT key_rates.full_at
+                        FROM key_rates
+                        WHERE
+                            key_rates.queue = due_keys.queue
+                            AND key_rates.partition_key = due_keys.partition_key
+                    ) > limited.blocked_after
+                        AND (
+                            SELECT key_rates.full_at
+                            FROM key_rates
+                            WHERE
+                                key_rates.queue = due_keys.queue
+                                AND key_rates.partition_key = due_keys.partition_key
+                        ) <= limited.blocked_until,
+                    0
+                ) = 0 AS free
+        FROM due_keys
+        JOIN limited ON due_keys.queue = limited.queue
+        LEFT OUTER JOIN running ON running.queue = due_keys.queue
+            AND running.partition_key = due_keys.partition_key
+    ) AS state ON state.queue = due_entries.queue
+        AND state.partition_key = due_entries.partition_key
+    WHERE
+        state.free = 1
+        AND (
+            :any_topic = 1
+                OR (
+                    EXISTS (
+                        SELECT topics.topic
+                        FROM topics
+                        WHERE
+                            due_entries.topic = topics.topic
+                            OR substr(topics.topic, length(topics.topic), 1) = '*'
+                            AND substr(due_entries.topic, 1, length(topics.topic) - 1) = substr(
+                                topics.topic,
+                                1,
+                                length(topics.topic) - 1
+                            )
+                    )
+                )
+        )
+) AS open_ones ON 1 = 1
+ORDER BY CASE
+    WHEN (open_ones.partition_key > CAST(:after AS TEXT)) THEN 0
+    ELSE 1
+END, open_ones.partition_key, open_ones.priority DESC, open_ones.available_at, open_ones.id

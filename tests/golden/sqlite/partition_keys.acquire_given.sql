@@ -1,0 +1,101 @@
+-- hop
+WITH
+    topics AS MATERIALIZED (
+        SELECT topics_rows."key" AS ordinal, topics_rows.value AS topic
+        FROM json_each(:topics) AS topics_rows
+    ),
+    given AS MATERIALIZED (
+        SELECT
+            given_rows."key" AS ordinal,
+            json_extract(given_rows.value, '$[0]') AS queue,
+            json_extract(given_rows.value, '$[1]') AS partition_key
+        FROM json_each(:given) AS given_rows
+    )
+SELECT
+    due_keys.task_execution_id AS id,
+    due_keys.queue,
+    due_keys.partition_key,
+    due_keys.place,
+    due_keys.n,
+    due_keys.available_at <= :now
+        AND (
+            :any_topic = 1
+                OR (
+                    EXISTS (
+                        SELECT topics.topic
+                        FROM topics
+                        WHERE
+                            due_keys.topic = topics.topic
+                            OR substr(topics.topic, length(topics.topic), 1) = '*'
+                            AND substr(due_keys.topic, 1, length(topics.topic) - 1) = substr(
+                                topics.topic,
+                                1,
+                                length(topics.topic) - 1
+                            )
+                    )
+                )
+        )
+        AND (
+            SELECT claims.queue
+            FROM partition_claims AS claims
+            WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key
+        ) IS NULL AS free
+FROM (
+    SELECT
+        0 AS place,
+        given.queue AS queue,
+        head.task_execution_id AS task_execution_id,
+        head.partition_key AS partition_key,
+        head.available_at AS available_at,
+        head.topic AS topic,
+        given.ordinal AS n
+    FROM given
+    JOIN task_outbox AS head ON head.id = (
+        SELECT head_entry.id
+        FROM task_outbox AS head_entry
+        WHERE head_entry.queue = given.queue AND head_entry.partition_key = given.partition_key
+        ORDER BY head_entry.priority DESC, head_entry.position
+        LIMIT :param_1
+        OFFSET :param_2
+    )
+) AS due_keys;
+
+-- won
+WITH hop AS MATERIALIZED (
+    SELECT
+        hop_rows."key" AS ordinal,
+        json_extract(hop_rows.value, '$[0]') AS id,
+        json_extract(hop_rows.value, '$[1]') AS queue,
+        json_extract(hop_rows.value, '$[2]') AS partition_key,
+        json_extract(hop_rows.value, '$[3]') AS place,
+        json_extract(hop_rows.value, '$[4]') AS n,
+        json_extract(hop_rows.value, '$[5]') AS free
+    FROM json_each(:hop) AS hop_rows
+)
+INSERT INTO partition_claims (queue, partition_key, task_execution_id, held)
+SELECT locked.queue, locked.partition_key, locked.id, 0 AS anon_1
+FROM (
+    SELECT unclaimed.queue AS queue, unclaimed.partition_key AS partition_key, unclaimed.id AS id
+    FROM (
+        SELECT turns.queue AS queue, turns.partition_key AS partition_key, turns.id AS id
+        FROM (
+            SELECT
+                hop.queue AS queue,
+                hop.partition_key AS partition_key,
+                hop.id AS id,
+                hop.place AS place,
+                row_number() OVER (PARTITION BY hop.place ORDER BY hop.n) AS turn
+            FROM hop
+            WHERE hop.free = 1
+        ) AS turns
+        ORDER BY turns.turn, turns.place
+        LIMIT :budget
+        OFFSET :param_1
+    ) AS unclaimed
+    WHERE 1 = 1
+    LIMIT :limit
+    OFFSET :param_2
+) AS locked
+ORDER BY locked.queue, locked.partition_key
+ON CONFLICT DO NOTHING
+RETURNING task_execution_id AS id, held AS won

@@ -1,0 +1,1 @@
+DELETE FROM key_limits WHERE key_limits.queue = :queue
