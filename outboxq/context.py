@@ -82,6 +82,8 @@ class TaskContext:
 
     _headers: Mapping[str, str] | None = None
     """The headers, once they were asked for."""
+    interruption: BaseException | None = None
+    """The error from outside that ended the transaction of a step."""
 
     def __init__(
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None

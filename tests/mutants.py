@@ -68,6 +68,48 @@ MUTANTS = (
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
+        "two transactions that end tasks of two batches lock them in their own orders",
+        "alembic/versions/0007_batches.py",
+        (("DEFERRABLE INITIALLY DEFERRED", "DEFERRABLE INITIALLY IMMEDIATE"),),
+        ("tests/contract/test_batch_races.py",),
+    ),
+    Mutant(
+        "what follows a batch comes with the last end but one",
+        "alembic/versions/0007_batches.py",
+        (("NEW.closed AND NEW.size <= NEW.completed", "NEW.closed AND NEW.size - 1 <= NEW.completed"),),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "a dead letter that is redriven counts as ended",
+        "alembic/versions/0007_batches.py",
+        (
+            (" - (OLD.status = 'Failed')::integer", ""),
+            (" - (OLD.status = 'Failed'),", ","),
+        ),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "a redrive opens a batch again that has completed",
+        "alembic/versions/0007_batches.py",
+        (
+            ("WHERE batch.id = change.batch_id AND batch.completed_at IS NULL;", "WHERE batch.id = change.batch_id;"),
+            ("WHERE id = OLD.pipeline_execution_id AND completed_at IS NULL;", "WHERE id = OLD.pipeline_execution_id;"),
+        ),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "a task joins a batch that is being cancelled",
+        "outboxq/database/statements/batches.py",
+        (("_batch.completed_at.is_(None), takes)", "_batch.completed_at.is_(None))"),),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "the partitions of the history do not count the ends of batches",
+        "outboxq/database/dialects/partitioning.py",
+        (('            execute(trigger["statement"], {})\n', "            pass\n"),),
+        ("tests/dialects/test_partitions.py",),
+    ),
+    Mutant(
         "a progress that the database refuses costs the leases of all tasks",
         "outboxq/worker/leases.py",
         (("if self.store.may_pass(error) or self.store.cannot_write_now(error):\n                raise\n", "raise\n"),),

@@ -48,7 +48,8 @@ def state_at(store: Store, task_id: str, moment: datetime) -> None:
     state = store.log.state_at(found, moment)
     if state is None:
         fail(f"task {found} was not there yet at {short(moment)} UTC", EXIT_NOT_FOUND)
-    rows = [(name.replace("_", " "), value) for name, value in _fields(state).items() if value is not None]
+    values = {**_fields(state), "steps": ", ".join(state.steps) or None}
+    rows = [(name.replace("_", " "), value) for name, value in values.items() if value is not None]
     show(("id", str(found)), rows, records={"id": str(found), "at": moment, **merged(state)})
 
 

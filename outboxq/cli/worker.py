@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
+from ..context import current
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..integration.front_end import FrontEnd
 from ..model.forks import CAN_FORK
@@ -32,6 +33,7 @@ from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
+    from ..model import Claim
     from ..outbox import Outbox
     from ..worker.worker import Worker
 
@@ -344,6 +346,13 @@ def _find(app: str, url: URL | None) -> Outbox:
     return outbox
 
 
+def _running_here(worker: Worker | None) -> list[Claim]:
+    """Return the claims of the handlers that run in this process: the worker's, or the one of a child, whose main thread runs it."""
+    if (context := current.get()) is not None:
+        return [context.claim]
+    return [] if worker is None else worker.running_tasks
+
+
 def _run(
     find: Callable[[], Outbox],
     handler: LiveHandler | None,
@@ -356,7 +365,7 @@ def _run(
     running: Worker | None = None
     with (
         speaking_plainly(upgrade),
-        stacks_on_signal(lambda: [] if running is None else running.running_tasks),
+        stacks_on_signal(lambda: _running_here(running)),
         stop_on_signals(lambda: running is not None and running.has_stopped) as exit_if_stopped,
         Orders(lifeline, interrupt=interrupt_main_thread) as orders,
     ):

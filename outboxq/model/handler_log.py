@@ -35,7 +35,7 @@ class LogLine:
 
     def as_data(self) -> dict[str, str]:
         """Return the line as the data of an event has it."""
-        at = self.at.astimezone(UTC).isoformat(timespec="milliseconds")
+        at = (self.at if self.at.tzinfo is UTC else self.at.astimezone(UTC)).isoformat(timespec="milliseconds")
         return {"at": at, "level": self.level, "logger": self.logger, "text": self.text}
 
 

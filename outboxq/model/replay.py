@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -25,6 +25,8 @@ class TaskState:
     completed_at: datetime | None = None
     """The moment at which it ended; None until then."""
     last_error: str | None = field(default=None, repr=False)
+    steps: tuple[str, ...] = ()
+    """Names of the steps that it has completed and the sleeps that it has begun, in that order."""
 
 
 def replay(events: Iterable[ExecutionEvent]) -> TaskState:
@@ -47,8 +49,8 @@ def _after(before: TaskState | None, event: ExecutionEvent) -> TaskState:
             raise ValueError(f"event {event.sequence_num} is {event.event_type}, but the first must be task_created")
         before = TaskState(status=TaskStatus.READY, attempt=1, recovery_attempts=0, lease_token=0, available_at=None)
     data, status = event.event_data, status_after(event.event_type)
-    if status is None:  # a request changes no status
-        return before
+    if status is None:  # a request or a step changes no status
+        return replace(before, steps=_steps_after(before.steps, event))
     claimed = event.event_type is EventType.CLAIMED
     return TaskState(
         status=status,
@@ -59,4 +61,14 @@ def _after(before: TaskState | None, event: ExecutionEvent) -> TaskState:
         available_at=datetime.fromisoformat(data["available_at"]) if status is TaskStatus.READY else None,
         completed_at=None if status in (TaskStatus.READY, TaskStatus.RUNNING) else event.created_at,
         last_error=data.get("error", before.last_error),
+        steps=before.steps,
     )
+
+
+def _steps_after(before: tuple[str, ...], event: ExecutionEvent) -> tuple[str, ...]:
+    step, number = event.event_data.get("step"), event.event_data.get("number")
+    if event.event_type is EventType.STEP_COMPLETED and isinstance(step, str):
+        return (*before, step)
+    if event.event_type is EventType.REWOUND and isinstance(number, int):
+        return before[: max(0, number - 1)]
+    return before

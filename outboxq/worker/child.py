@@ -182,11 +182,11 @@ class ChildProcess:
                 engine.dispose()
 
     def _runner(self) -> _ChildRunner:
-        settings, store = self._settings, self._store
+        settings, store, own = self._settings, self._store, self._store.reserved(threading.Event())
         leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
         return _ChildRunner(
             store=store,
-            own=store,
+            own=own,
             tasks=self._tasks,
             leases=leases,
             completer=_ChildCompleter(store, leases),

@@ -189,14 +189,15 @@ class Steps:
         self, context: TaskContext, known: HandlerSteps, name: str, call: Call, result: _Result
     ) -> str | None:
         """Call the function inside a transaction that also commits its result."""
-        claim, is_committing, holds = context.claim, False, self.store.dialect.one_writer
-        before = context.deadline
+        claim, holds, before = context.claim, self.store.dialect.one_writer, context.deadline
+        unit: UnitOfWork | None = None
+        is_ours, is_committing = True, False
         try:
             with self._unit_of_work() as unit:
                 if holds:
                     self._hold_lease(context, unit)
                 self.on_failpoint(Failpoint.TRANSACTION_BEGUN)
-                context.unit = unit
+                context.unit, is_ours = unit, False
                 began = time.monotonic()
                 try:
                     text = result.dump(call_step(call, context))
@@ -204,6 +205,7 @@ class Steps:
                 finally:
                     context.unit = None
                 new = NewStep(name=name, number=known.count + 1, result=text, milliseconds=_milliseconds(began))
+                is_ours = True
                 self.on_failpoint(Failpoint.AFTER_STEP)
                 if holds:
                     sent = time.monotonic()
@@ -216,15 +218,25 @@ class Steps:
             self.on_failpoint(Failpoint.AFTER_COMMIT)
         except _NotWritten:
             return self._after_all(context, known, name).result
-        except Exception:
+        except Exception as error:
             # An answer to the COMMIT that did not come: the row says whether it happened.
             if not is_committing or not self._until_answered(context, lambda: self._is_written(claim, name)):
+                if self._was_interrupted(error, unit, is_ours=is_ours):
+                    context.interruption = error
                 raise
         finally:
             if holds:
                 context.deadline = before
         known.count += 1
         return text
+
+    def _was_interrupted(self, error: BaseException, unit: UnitOfWork | None, *, is_ours: bool) -> bool:
+        """Return whether an error from outside ended the transaction, or kept it from beginning.
+
+        `is_ours`: it came from what is done around the function.
+        """
+        passes = self.store.may_pass(error) or self.store.cannot_write_now(error)
+        return (is_ours and passes) or (unit is not None and unit.was_interrupted(error))
 
     def _is_written(self, claim: Claim, name: str) -> bool:
         return self.own.steps.is_written(claim, name)

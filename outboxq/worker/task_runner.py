@@ -146,7 +146,7 @@ class TaskRunner:
                 outcome = (
                     self._run_in_transaction(active, task, limit)
                     if task.transactional
-                    else execute(task, context, limit)
+                    else self._execute(active, task, limit)
                 )
                 has_run = True
                 if outcome is not None and not _was_killed(limit):
@@ -175,6 +175,14 @@ class TaskRunner:
         if self.hooks is not None and (active.state is ClaimState.COMMITTED or not context.was_lost):
             self.hooks.ended(context, outcome, seconds)
         self.ends.write(outcome, context, seconds)
+
+    def _execute(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit | None) -> Outcome:
+        """Run the handler. It has not failed where it passed on the error from outside that ended the transaction of a step."""
+        outcome, context = execute(task, active.context, limit), active.context
+        interruption = context.interruption
+        if interruption is None or context.error is not interruption or outcome.event_type not in _FAILURES:
+            return outcome
+        return outcome_of_interruption(self.own, active.claim, interruption) or outcome
 
     def _call_after_handler(self, active: ActiveClaim, outcome: Outcome) -> None:
         try:

@@ -322,6 +322,15 @@ def test_a_batch_that_a_person_cancels_is_not_followed(database: Database) -> No
         database.frozen.batches.cancel(new_batch_id())
 
 
+def test_a_batch_that_was_never_closed_can_be_cancelled(database: Database) -> None:
+    batch = NewBatch(id=new_batch_id(), then=(new_task("tests.then"),))
+    database.frozen.batches.create(batch)
+    database.add(pipeline_execution_id=batch.id)
+    assert database.frozen.batches.cancel(batch.id) == 1
+    assert database.store.batches.get(batch.id).status is BatchStatus.CANCELLED
+    assert database.store.tasks(task="tests.then") == []
+
+
 def test_the_log_has_the_begin_and_the_end(database: Database) -> None:
     batch = made(database)
     complete(database)

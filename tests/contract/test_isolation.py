@@ -126,6 +126,34 @@ def test_the_handler_learns_what_the_worker_learns(outbox, tmp_path):
     assert outbox.store.history(released.id)[-1].event_type is EventType.SNOOZED
 
 
+def test_a_step_that_was_completed_is_not_called_again_when_its_child_dies(outbox, database, tmp_path):
+    database.run("CREATE TABLE ledger (number INTEGER)")
+
+    def note(name: str) -> str:
+        with (tmp_path / "calls").open("a") as calls:
+            calls.write(name)
+        return name
+
+    def book(ctx: TaskContext, number: int) -> None:
+        ctx.connection.execute(text("INSERT INTO ledger VALUES (:number)"), {"number": number})
+
+    @outbox.task(name="stepped", retry=RetryPolicy(max_attempts=2, wait=0))
+    def stepped(ctx: TaskContext) -> str:
+        first = ctx.step("first", note, "1")
+        ctx.step("book", book, 7, transactional=True)
+        if ctx.attempt == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return first + ctx.step("second", note, "2")
+
+    handle = stepped.using(outbox).enqueue()
+    with working(outbox):
+        task = ended(outbox, handle)
+    assert (task.status, task.attempt, task.result) == (TaskStatus.COMPLETED, 2, '"12"')
+    assert (tmp_path / "calls").read_text() == "12"
+    assert database.rows("SELECT number FROM ledger") == [(7,)]
+    database.run("DROP TABLE ledger")
+
+
 def test_news_that_come_before_the_handler_begins_reach_it(outbox):
     """A thread takes what the worker says while the main thread is still on its way to the handler."""
 

@@ -11,6 +11,7 @@ from outboxq.errors import InvalidArgument, TaskNotFound
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.replay import replay
 from outboxq.model.uuid7 import uuid7
+from outboxq.store import NewStep
 from tests.contract import helpers
 
 SECOND = timedelta(seconds=1)
@@ -56,6 +57,28 @@ def test_the_state_at_every_moment_is_the_row_as_it_stood_then(database):
             assert state.last_error == row.last_error
             assert (state.available_at is not None) == bool(entries)
     assert database.frozen.log.state_at(task_id, moment) == replay(database.frozen.history(task_id))
+
+
+def test_the_steps_at_every_moment_are_those_that_were_stored_then(database):
+    store, clock, at = database.frozen, database.clock, []
+
+    def note(task_id):
+        at.append((clock.now, tuple(step.name for step in store.steps.list(task_id))))
+        clock.advance(1)
+
+    claim = helpers.claimed(database)
+    for number, name in enumerate(("a", "b", "c"), 1):
+        store.steps.complete(claim, NewStep(name=name, number=number))
+        note(claim.id)
+    store.fail(claim, "no")
+    note(claim.id)
+    store.steps.rewind(claim.id, "b")
+    note(claim.id)
+    (claim,) = database.claim()
+    store.steps.complete(claim, NewStep(name="d", number=2))
+    note(claim.id)
+    assert [store.log.state_at(claim.id, moment).steps for moment, _ in at] == [steps for _, steps in at]
+    assert at[-1][1] == ("a", "d")
 
 
 def test_a_moment_belongs_to_what_happened_in_it(database):

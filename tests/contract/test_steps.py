@@ -6,12 +6,14 @@ import functools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from outboxq import (
     Cancel,
@@ -29,8 +31,9 @@ from outboxq import (
 )
 from outboxq.model import Outcome
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import NewStep
-from tests.contract.helpers import claimed, lossy
+from outboxq.store import NewStep, Store
+from outboxq.store.steps import Steps
+from tests.contract.helpers import claimed, lossy, lost_connection, stuck, transaction
 from tests.waiting import until
 
 ONCE = RetryPolicy.never()
@@ -120,6 +123,7 @@ class Charge:
     at: datetime
 
 
+@pytest.mark.in_turn
 def test_a_result_has_the_annotated_type_in_the_run_that_made_it_and_in_later_ones(outbox, run):
     made, seen = Charge(id=uuid7(), at=datetime(2030, 1, 1, tzinfo=UTC)), []
 
@@ -173,6 +177,7 @@ def test_steps_last_whatever_ends_the_claim(database, outbox, run, calls, how):
     assert calls == ["first", how, how]
 
 
+@pytest.mark.in_turn
 def test_a_function_that_raises_is_called_again_and_stores_nothing(outbox, run, calls):
     def charge() -> int:
         calls.append("charge")
@@ -191,6 +196,7 @@ def test_a_function_that_raises_is_called_again_and_stores_nothing(outbox, run, 
     assert len(outbox.store.steps.list(handle.id)) == 1
 
 
+@pytest.mark.in_turn
 def test_a_handler_may_try_a_step_again_that_failed(outbox, run, calls):
     def charge() -> int:
         calls.append("charge")
@@ -208,6 +214,7 @@ def test_a_handler_may_try_a_step_again_that_failed(outbox, run, calls):
     assert outbox.result(handle.id, timeout=0) == 1
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("request_", [Cancel("no"), Snooze(60)], ids=["cancel", "snooze"])
 def test_what_a_step_asks_of_its_task_is_no_result(outbox, run, request_):
     @outbox.task(name="work", retry=ONCE)
@@ -277,6 +284,7 @@ def refused(outbox, run, handler, **options):
     return error(outbox, handle)
 
 
+@pytest.mark.in_turn
 def test_a_step_in_a_transactional_task_is_refused(outbox, run):
     def handler(ctx: TaskContext) -> None:
         ctx.step("one", print)
@@ -284,6 +292,7 @@ def test_a_step_in_a_transactional_task_is_refused(outbox, run):
     assert "work is declared transactional=True" in refused(outbox, run, handler, transactional=True)
 
 
+@pytest.mark.in_turn
 def test_a_sleep_in_a_transactional_task_is_refused(outbox, run):
     def handler(ctx: TaskContext) -> None:
         ctx.sleep("one", 5)
@@ -291,6 +300,7 @@ def test_a_sleep_in_a_transactional_task_is_refused(outbox, run):
     assert "work is declared transactional=True" in refused(outbox, run, handler, transactional=True)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_step_inside_a_step_is_refused(outbox, run, transactional):
     def inner(ctx: TaskContext) -> None:
@@ -302,6 +312,7 @@ def test_a_step_inside_a_step_is_refused(outbox, run, transactional):
     assert "step 'inner' is inside step 'outer'" in refused(outbox, run, handler)
 
 
+@pytest.mark.in_turn
 def test_a_name_twice_in_one_run_is_refused(outbox, run, calls):
     def handler(ctx: TaskContext) -> None:
         for number in range(2):
@@ -311,6 +322,7 @@ def test_a_name_twice_in_one_run_is_refused(outbox, run, calls):
     assert calls == [0]
 
 
+@pytest.mark.in_turn
 def test_a_stored_step_asked_for_twice_is_refused_too(outbox, run, calls):
     def handler(ctx: TaskContext) -> None:
         ctx.step("same", calls.append, 0)
@@ -325,6 +337,7 @@ def test_a_stored_step_asked_for_twice_is_refused_too(outbox, run, calls):
     assert calls == [0]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("value", "what"),
     [
@@ -344,6 +357,7 @@ def test_a_result_that_cannot_be_stored_fails_the_task_at_once(outbox, run, valu
     assert what in said
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "name", ["", "x" * 201, "nul\x00", "\ud800", 7], ids=["empty", "long", "nul", "surrogate", "int"]
 )
@@ -355,6 +369,7 @@ def test_a_bad_name_is_refused_before_the_function_is_called(outbox, run, calls,
     assert calls == []
 
 
+@pytest.mark.in_turn
 def test_async_functions_and_generators_are_refused(outbox, run):
     async def later() -> None: ...
 
@@ -380,6 +395,7 @@ def test_async_functions_and_generators_are_refused(outbox, run):
     assert status(outbox, handle) is TaskStatus.COMPLETED, error(outbox, handle)
 
 
+@pytest.mark.in_turn
 def test_a_step_in_another_thread_is_refused(outbox, run):
     def handler(ctx: TaskContext) -> None:
         with ThreadPoolExecutor(1) as pool:
@@ -388,6 +404,7 @@ def test_a_step_in_another_thread_is_refused(outbox, run):
     assert "was called in another thread than the handler's" in refused(outbox, run, handler)
 
 
+@pytest.mark.in_turn
 def test_a_step_after_the_handler_has_ended_is_refused(outbox, run):
     kept = []
     outbox.task(name="work")(lambda: None)
@@ -402,6 +419,7 @@ def test_a_step_after_the_handler_has_ended_is_refused(outbox, run):
         kept[0].step("late", print)
 
 
+@pytest.mark.in_turn
 def test_there_are_at_most_a_thousand_steps(outbox, run, calls, monkeypatch):
     monkeypatch.setattr("outboxq.worker.steps.MAX_STEPS", 3)
 
@@ -413,6 +431,7 @@ def test_there_are_at_most_a_thousand_steps(outbox, run, calls, monkeypatch):
     assert calls == [0, 1, 2]
 
 
+@pytest.mark.in_turn
 def test_an_annotation_that_results_cannot_be_read_by_is_refused_before_the_call(outbox, run, calls):
     def charge() -> Unknown:  # noqa: F821
         calls.append(1)
@@ -482,6 +501,7 @@ def test_a_sleep_that_is_not_over_goes_on_to_the_same_moment(outbox, run, calls)
     assert outbox.store.get(handle.id).attempt == 1
 
 
+@pytest.mark.in_turn
 def test_a_sleep_of_nothing_goes_on_at_once(outbox, run):
     @outbox.task(name="work", retry=ONCE)
     def work(ctx: TaskContext) -> str:
@@ -493,6 +513,7 @@ def test_a_sleep_of_nothing_goes_on_at_once(outbox, run):
     assert outbox.result(handle.id, timeout=0) == "done"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("seconds", "what"), [(-1, "shorter than nothing"), ("soon", "ctx.sleep")])
 def test_a_sleep_of_no_span_is_refused(outbox, run, seconds, what):
     @outbox.task(name="work", retry=ONCE)
@@ -504,6 +525,7 @@ def test_a_sleep_of_no_span_is_refused(outbox, run, seconds, what):
     assert what in error(outbox, handle)
 
 
+@pytest.mark.in_turn
 def test_a_step_and_a_sleep_do_not_share_a_name(outbox, run, calls):
     @outbox.task(name="work", retry=ONCE)
     def work(ctx: TaskContext) -> None:
@@ -539,6 +561,44 @@ def test_only_the_claim_that_holds_writes_a_step(database):
     assert [(step.name, step.result) for step in steps.of_claim(later)] == [("one", "1")]
     events = [one.event_data["step"] for one in database.frozen.history(claim.id) if one.event_type == "step_completed"]
     assert events == ["one"]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_claim_does_not_end_while_a_step_of_it_is_being_committed(database):
+    claim = claimed(database)
+    with transaction(database) as connection:
+        assert database.frozen.steps.complete(claim, NewStep(name="one", number=1), using=connection)
+        with stuck(database, lambda: database.frozen.cancel(claim.id, force=True)) as cancelling:
+            assert not cancelling.done()
+            connection.commit()
+            assert cancelling.result(60) is TaskStatus.CANCELLED
+    kinds = [one.event_type for one in database.frozen.history(claim.id)]
+    assert kinds == [EventType.CREATED, EventType.CLAIMED, EventType.STEP_COMPLETED, EventType.CANCELLED]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_step_waits_for_the_end_of_its_claim_and_is_then_not_written(database):
+    claim = claimed(database)
+    with transaction(database) as connection:
+        database.frozen.cancel(claim.id, force=True, using=connection)
+        with stuck(database, lambda: database.frozen.steps.complete(claim, NewStep(name="one", number=1))) as writing:
+            assert not writing.done()
+            connection.commit()
+            assert writing.result(60) is None
+    assert database.frozen.steps.list(claim.id) == []
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_task_that_is_being_rewound_is_not_claimed_before_that_is_committed(database):
+    claim = claimed(database)
+    database.frozen.steps.complete(claim, NewStep(name="one", number=1))
+    database.frozen.release(claim)
+    with transaction(database) as connection:
+        assert database.frozen.steps.rewind(claim.id, "one", using=connection) == 1
+        with stuck(database, database.claim) as claiming:
+            connection.commit()
+            claims = claiming.result(60) or database.claim()
+    assert database.frozen.steps.of_claim(claims[0]) == []
 
 
 def test_a_handler_whose_lease_is_lost_stores_nothing(database, outbox, run, calls):
@@ -591,6 +651,110 @@ def test_an_unanswered_commit_of_a_step_is_found_out_by_its_row(database, monkey
     assert store.steps.complete(claim, NewStep(name="one", number=1, result="1")) is not None
     assert [(step.name, step.number) for step in database.store.steps.list(claim.id)] == [("one", 1)]
     assert [one.event_type for one in database.store.history(claim.id)].count(EventType.STEP_COMPLETED) == 1
+
+
+def test_a_row_that_a_late_commit_of_the_same_claim_wrote_is_the_result(outbox, run):
+    """Its answer did not come, and the handler tried the step again."""
+
+    def late(ctx: TaskContext) -> str:
+        outbox.store.steps.complete(ctx.claim, NewStep(name="one", number=1, result='"first"'))
+        return "second"
+
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> list[str]:
+        return [ctx.step("one", late), ctx.step("two", lambda: "third")]
+
+    handle = work.using(outbox).enqueue()
+    run()
+    assert outbox.result(handle.id, timeout=0) == ["first", "third"]
+    assert [step.number for step in outbox.store.steps.list(handle.id)] == [1, 2]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_an_unanswered_commit_of_a_transactional_step_is_found_out_by_its_row(
+    database, outbox, run, monkeypatch, is_committed
+):
+    real, lost = Store.unit, []
+
+    @contextmanager
+    def losing(store, *, using=None):
+        with real(store, using=using) as unit:
+            yield unit
+            if not lost and not is_committed:
+                lost.append(1)
+                raise lost_connection(database)
+        if not lost:
+            lost.append(1)
+            raise lost_connection(database)
+
+    monkeypatch.setattr(Store, "unit", losing)
+
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> str:
+        return ctx.step("book", write, "booked", transactional=True)
+
+    handle = work.using(outbox).enqueue()
+    run()
+    if not is_committed:  # no attempt was used
+        assert types(outbox, handle)[-1] is EventType.RELEASED
+        outbox.store.run_now(handle.id)
+        run()
+    assert status(outbox, handle) is TaskStatus.COMPLETED, error(outbox, handle)
+    assert outbox.store.get(handle.id).attempt == 1
+    assert notes(database) == ["booked"]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_an_error_from_outside_in_a_transactional_step_uses_no_attempt(database, outbox, run, calls, passes_on):
+    def book(ctx: TaskContext) -> None:
+        write(ctx, "booked")
+        calls.append(1)
+        if len(calls) == 1:
+            ctx.connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> None:
+        try:
+            ctx.step("book", book, transactional=True)
+        except DBAPIError as lost:
+            if passes_on:
+                raise
+            raise ValueError("mine") from lost
+
+    handle = work.using(outbox).enqueue()
+    run()
+    if not passes_on:
+        assert status(outbox, handle) is TaskStatus.FAILED
+        return
+    assert types(outbox, handle)[-1] is EventType.RELEASED
+    outbox.store.run_now(handle.id)
+    run()
+    assert status(outbox, handle) is TaskStatus.COMPLETED
+    assert outbox.store.get(handle.id).attempt == 1
+    assert notes(database) == ["booked"]
+
+
+def test_a_result_waits_for_a_database_that_is_away(database, outbox, run, monkeypatch, calls):
+    real, away = Steps.complete, []
+
+    def refusing(steps, claim, step, *, using=None):
+        if len(away) < 2:
+            away.append(1)
+            raise lost_connection(database)
+        return real(steps, claim, step, using=using)
+
+    monkeypatch.setattr("outboxq.worker.steps._RETRY_AFTER", 0.001)
+    monkeypatch.setattr(Steps, "complete", refusing)
+
+    @outbox.task(name="work", retry=ONCE)
+    def work(ctx: TaskContext) -> None:
+        ctx.step("one", calls.append, 1)
+
+    handle = work.using(outbox).enqueue()
+    run()
+    assert status(outbox, handle) is TaskStatus.COMPLETED
+    assert (calls, len(away)) == ([1], 2)
 
 
 # Rewinding
@@ -690,6 +854,7 @@ def test_rewinding_in_a_callers_transaction_is_the_callers(database, outbox):
     assert database.store.get(claim.id).status is TaskStatus.FAILED
 
 
+@pytest.mark.in_turn
 def test_two_outboxes_and_many_threads_keep_their_steps_apart(database, outbox, run):
     seen, lock = {}, threading.Lock()
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import text
 
 from outboxq import EventType, Outbox, RetryPolicy, TaskContext, TaskStatus, migrations
 from outboxq.cli import main
@@ -197,3 +200,45 @@ def test_a_rerun_of_what_does_not_run_again_is_refused_with_its_dry_run_too(data
     database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED)])
     refused = outboxq(database, "task", "rerun", claim.id, "--from", "other", "--dry-run", exit_code=1)
     assert "has no step 'other'; it has 'one'" in refused.stderr
+
+
+# Handlers in child processes
+
+
+def test_steps_of_a_handler_in_a_child_process_outlive_the_child(database, tmp_path):
+    database.run("CREATE TABLE notes (note TEXT)")
+    outbox, journal = Outbox(database.engine), tmp_path / "journal"
+
+    def note(name: str) -> int:
+        with journal.open("a") as lines:
+            lines.write(f"{name}\n")
+        return os.getpid()
+
+    def book(ctx: TaskContext) -> int:
+        ctx.connection.execute(text("INSERT INTO notes VALUES ('booked')"))
+        return note("book")
+
+    def die(ctx: TaskContext) -> None:
+        note("die")
+        if ctx.attempt == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @outbox.task(name="stepped", retry=RetryPolicy(max_attempts=2, wait=0))
+    def stepped(ctx: TaskContext) -> list[int]:
+        found = [ctx.step("plain", note, "plain"), ctx.step("book", book, transactional=True)]
+        ctx.step("die", die)
+        return [*found, os.getpid()]
+
+    handle = stepped.using(outbox).enqueue()
+    worker = outbox.worker(isolation="process", poll=0.01, recover_every=60)
+    worker.start()
+    try:
+        until(lambda: database.store.get(handle.id).completed_at)
+    finally:
+        worker.stop()
+    first, second, last = outbox.result(handle.id, timeout=0)
+    assert first == second != last
+    assert os.getpid() not in {first, last}
+    assert journal.read_text().splitlines() == ["plain", "book", "die", "die"]
+    assert database.rows("SELECT note FROM notes") == [("booked",)]
+    database.run("DROP TABLE notes")

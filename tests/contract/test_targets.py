@@ -24,6 +24,7 @@ from outboxq.database.engine import make_engine
 from outboxq.database.tables import metadata
 from outboxq.errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
 from outboxq.model import NewTask
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.conftest import Database
@@ -402,6 +403,30 @@ def test_the_task_may_come_first_and_be_one_of_many_with_keys(shop: Database, ma
     assert [handle.created for handle in [*handles, again]] == [True, True, False, True, False]
     assert (handles[2].id, again.id) == (new[0].id, new[1].id)
     assert (shop.counts(), orders(shop)) == ((3, 3, 3), [1])
+
+
+@each_target
+def test_a_batch_is_written_with_its_tasks_and_its_ends_are_counted(shop: Database, manner: Manner) -> None:
+    then = task(task_name="tests.then", args='{"share": "100 %s"}')
+    batch = NewBatch(id=new_batch_id(), then=(then,))
+    with manner(shop) as caller:
+        shop.store.batches.create(batch, using=caller.using)
+        members = [task(pipeline_execution_id=batch.id) for _ in range(2)]
+        shop.store.enqueue_many(members, using=caller.using)
+        with suppress(Undo), caller.savepoint():
+            shop.store.enqueue(task(pipeline_execution_id=batch.id), using=caller.using)
+            raise Undo
+        shop.store.batches.close(batch.id, using=caller.using)
+        shop.store.cancel(members[0].id, using=caller.using)
+        caller.commit()
+    record = shop.store.batches.get(batch.id)
+    assert (record.size, record.cancelled, record.completed_at) == (2, 1, None)
+    (claim,) = shop.claim(10, shop.store)
+    with manner(shop) as caller:
+        shop.store.complete(claim, using=caller.using)
+        caller.commit()
+    (claim,) = shop.claim(10, shop.store)
+    assert (claim.id, claim.args) == (then.id, then.args)
 
 
 @each_target

@@ -52,6 +52,15 @@ def worker(database, *words: str, application: str = APPLICATION):
                     os.kill(pid, signal.SIGKILL)
 
 
+def children(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+    return found
+
+
 def printed() -> str:
     return Path("log").read_text()
 
@@ -89,6 +98,25 @@ def test_the_stacks_of_all_threads_and_the_running_tasks_are_printed(database):
         assert running.wait(60) == 0
     task = database.store.get(task_id)
     assert (task.attempt, task.result) == (1, '"undisturbed"')
+
+
+def test_a_child_process_prints_its_own_stacks_and_its_task(database):
+    task_id = database.add(database.store, task_name="tests.wait").id
+    with worker(database, "--isolation", "process") as running:
+        until(Path("begun").exists)
+        [server] = children(running.pid)
+        [child] = children(server)
+
+        def answered() -> bool:
+            os.kill(child, signal.SIGUSR1)
+            return f"process {child}: task {task_id} (tests.wait) is running" in printed()
+
+        until(answered, every=0.5)
+        assert "in wait_for_the_file" in printed()
+        Path("go").touch()
+        until(lambda: status(database, task_id) is TaskStatus.COMPLETED)
+        running.terminate()
+        assert running.wait(60) == 0
 
 
 def test_the_supervisor_passes_the_signal_on_to_each_process(database):

@@ -24,6 +24,7 @@ from outboxq.database.statements import due
 from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
+from outboxq.store import NewStep
 from tests import postgres
 from tests.conftest import Database
 
@@ -31,7 +32,7 @@ ROWS = int(os.environ.get("OUTBOXQ_PLAN_ROWS", "40000"))
 QUEUES = ("mail", "reports", "sync")
 PAIRS = 5 * len(QUEUES) + 1
 LIMIT = 10
-OUR_TABLES = ("task_executions", "task_outbox", "execution_events", "idempotency_keys")
+OUR_TABLES = ("task_executions", "task_outbox", "execution_events", "idempotency_keys", "task_steps")
 NAMED = re.compile(r"\b(task_\w+|execution_events|idempotency_keys|partition_claims) AS (\w+)")
 
 READY = UUID("01900000-0000-7000-8000-000000000007")
@@ -138,9 +139,17 @@ def big_sqlite(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) 
     database.close()
 
 
+FILL_STEPS = (
+    "INSERT INTO task_steps (task_execution_id, name, number, lease_token, created_at) "
+    "SELECT id, 'step ' || n, n, 1, created_at FROM task_executions, (SELECT 1 AS n UNION SELECT 2 UNION SELECT 3) AS numbers "
+    "WHERE status = 'Completed'"
+)
+
+
 def fill(database: Database) -> None:
     if database.name == "postgresql":
         database.run(FILL_POSTGRESQL.replace("%", "%%"))
+        database.run(FILL_STEPS)
         return
     day, now = timedelta(days=1), datetime.now(UTC)
     stamp = now.isoformat(timespec="microseconds")
@@ -179,6 +188,7 @@ def fill(database: Database) -> None:
             events,
         )
         raw.executemany("INSERT INTO idempotency_keys VALUES (?, ?, ?, ?, ?, ?)", keys)
+        raw.execute(FILL_STEPS)
         raw.execute("COMMIT")
 
 
@@ -237,6 +247,10 @@ ENDS = {
     "get": lambda store, big, using: store.get(READY, using=using),
     "history": lambda store, big, using: _some(store.history(DONE, using=using)),
     "recent history": lambda store, big, using: _some(store.recent_history(DONE, 2, using=using)),
+    "complete a step": lambda store, big, using: _some(
+        store.steps.complete(big.held[0], NewStep(name="one", number=1), using=using)
+    ),
+    "steps": lambda store, big, using: _some(store.steps.list(DONE, using=using)),
     "enqueue": lambda store, big, using: store.enqueue(
         NewTask(id=uuid7(), task_name="tests.work", args="{}", idempotency_key="key"), using=using
     ),

@@ -137,7 +137,7 @@ def killed(database, stepped, fork, recovered, completed, effects, tmp_path, *, 
 def test_a_thousand_tasks_of_twenty_steps_under_kills(database, stepped, fork, recovered, completed, effects, tmp_path):
     """Two workers at a time, one of which is killed at random moments, as long as there is something to do."""
     chance, tasks = random.Random(7), [stepped(LONG) for _ in range(1000)]
-    running = [fork(concurrency=4, lease=2.0) for _ in range(2)]
+    running = [fork(concurrency=4) for _ in range(2)]
     while left(database):
         known, before = {one: completed(one) for one in tasks[::50]}, called(tmp_path)
         target = left(database) - chance.randrange(5, 60)
@@ -146,7 +146,7 @@ def test_a_thousand_tasks_of_twenty_steps_under_kills(database, stepped, fork, r
         recovered(running.pop(0))
         for one, names in known.items():
             assert again(before, called(tmp_path), one, names) == set()
-        running.append(fork(concurrency=4, lease=2.0))
+        running.append(fork(concurrency=4))
     for worker in running:
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0, worker.text()

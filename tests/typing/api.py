@@ -27,6 +27,7 @@ from outboxq import (
     Sending,
     Subscription,
     Task,
+    TaskCall,
     TaskContext,
     TaskExecution,
     TaskStatus,
@@ -37,6 +38,19 @@ from outboxq import (
 
 outbox = Outbox()
 session = Session()
+
+
+@outbox.task
+def count_lines(ctx: TaskContext, file: str) -> int:
+    return ctx.batch.size
+
+
+def batches() -> None:
+    assert_type(count_lines.call("may.csv"), TaskCall[int])
+    count_lines.call(7)  # type: ignore[arg-type]
+    with outbox.batch(using=session, then=count_lines.using(priority=5).call("may.csv")) as batch:
+        assert_type(count_lines.using(batch).enqueue("june.csv"), Handle[int])
+    assert_type(outbox.chain(count_lines.call("may.csv")).using(session).enqueue().id, UUID)
 
 
 @outbox.task
@@ -64,7 +78,7 @@ def declared_with_context(ctx: TaskContext, order_id: int) -> UUID:
 def without_arguments() -> None: ...
 
 
-@outbox.task(queue="ledger", transactional=True, timeout=timedelta(minutes=5))
+@outbox.task(queue="ledger", transactional=True, timeout=timedelta(minutes=5), timeout_action="kill")
 def transactional(ctx: TaskContext, order_id: int) -> str:
     assert_type(ctx.connection, Connection)
     assert_type(ctx.session, Session)

@@ -15,6 +15,7 @@ from ...model import ExecutionEvent
 from ...model.handler_log import log_of, omitted_of
 from ...model.history import summed_up
 from ...model.progress import progress_of
+from ...model.steps import Step
 from .admin_texts import local_time, localized, plain
 from .django_outbox import outboxes
 from .models import DeadLetter, LiveWorker, OutboxEntry
@@ -24,7 +25,7 @@ _EVENTS = 200
 _READ = 1_000
 """Number of newest events that are read for those lines: a task that no worker knows has two for each release."""
 
-_NOTES = ("reason", "available_at", "expires_at", "priority", "recovery_attempts", "policy_error")
+_NOTES = ("step", "reason", "available_at", "due_at", "expires_at", "priority", "recovery_attempts", "policy_error")
 """Fields of an event's data that the page shows; the others are for programs."""
 
 
@@ -45,6 +46,17 @@ class Moment:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StepLine:
+    """One completed step of a task, or one sleep."""
+
+    number: int
+    name: str
+    at: str
+    until: str
+    """End of a sleep; empty if it is none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Story:
     """The state of a task besides its row, at one moment."""
 
@@ -57,6 +69,8 @@ class Story:
     """History of the task, oldest first."""
     is_cut: bool
     """True if there are older events, which are not shown."""
+    steps: tuple[StepLine, ...]
+    """Steps that the task has completed, in that order."""
     is_delayed: bool
     """True if the task is Ready and due later, so that it can be made due now."""
 
@@ -73,6 +87,7 @@ def story_of(alias: str, task_id: UUID) -> Story | None:
         dead_letter = DeadLetter.objects.using(alias).filter(pk=task_id).first()
         entries = OutboxEntry.objects.using(alias).filter(task_execution_id=task_id)
         due, now = entries.values_list("available_at", flat=True).first(), store.now(using=alias)
+        completed = store.steps.list(task_id, using=alias)
         shown = list(summed_up(events[-_READ:]))
         seen = {event.worker_id for event, _ in shown[-_EVENTS:]} - {None}
         labels = dict(LiveWorker.objects.using(alias).filter(pk__in=seen).values_list("pk", "label")) if seen else {}
@@ -82,7 +97,17 @@ def story_of(alias: str, task_id: UUID) -> Story | None:
         dead_letter=dead_letter,
         moments=tuple(_moment(event, labels, run) for event, run in shown[-_EVENTS:]),
         is_cut=len(events) > _READ or len(shown) > _EVENTS,
+        steps=tuple(map(_step, completed)),
         is_delayed=due is not None and due > now,
+    )
+
+
+def _step(step: Step) -> StepLine:
+    return StepLine(
+        number=step.number,
+        name=plain(step.name),
+        at=local_time(step.created_at, precisely=True),
+        until="" if step.due_at is None else local_time(step.due_at),
     )
 
 

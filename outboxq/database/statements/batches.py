@@ -19,6 +19,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    true,
     update,
 )
 
@@ -158,11 +159,12 @@ def cancelling(_: Grammar) -> Select[Any]:
 
 
 def request_cancel(g: Grammar) -> Update:
-    """Have a batch cancelled that goes on; nothing follows it unless :runs_then. Returns no row if it has completed."""
+    """Have a batch cancelled that goes on, and close it; nothing follows it unless :runs_then. Returns no row if it has completed."""
     return (
         update(task_batches)
         .where(_batch.id == _batch_id, _batch.completed_at.is_(None))
         .values(
+            closed=true(),
             cancel_requested_at=func.coalesce(_batch.cancel_requested_at, g.now),
             runs_then=_batch.runs_then & _runs_then,
             updated_at=g.now,

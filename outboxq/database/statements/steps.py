@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import BigInteger, Double, Integer, Select, Text, Uuid, bindparam, case, cast, delete, select
 
 from ...model import EventType
-from ..tables import task_executions, task_leases, task_steps
+from ..tables import task_executions, task_leases, task_outbox, task_steps
 from . import task_rows
 from .claim import worker_id
-from .grammar import Grammar, Relations, SqlStatus, Statement, Transition, insert_values, sql_literal
+from .grammar import Grammar, Relations, Statement, Transition, insert_values, sql_literal
 
 _step, _lease, _execution = task_steps.c, task_leases.c, task_executions.c
 _task_id = bindparam("task_id", type_=Uuid, required=True)
@@ -86,9 +86,9 @@ def written(_: Grammar) -> Select[Any]:
 
 
 def lock_waiting(_: Grammar) -> Select[Any]:
-    """Lock a task that waits, so that no worker claims it until the transaction ends; no row unless it is Ready."""
-    mine = (_execution.id == _task_id, _execution.status == SqlStatus.READY)
-    return select(_execution.id).where(*mine).with_for_update()
+    """Lock the entry of a waiting task: claims pass over it until the transaction ends. No row unless the task is Ready."""
+    entry = task_outbox.c.task_execution_id
+    return select(entry.label("id")).where(entry == _task_id).with_for_update()
 
 
 def rewind(g: Grammar) -> Transition:

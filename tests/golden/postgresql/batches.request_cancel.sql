@@ -3,6 +3,7 @@ WITH clock AS MATERIALIZED (
 )
 UPDATE task_batches
 SET
+    closed=true,
     runs_then=(task_batches.runs_then AND %(runs_then)s),
     cancel_requested_at=coalesce(task_batches.cancel_requested_at, (SELECT clock.now FROM clock)),
     updated_at=(SELECT clock.now FROM clock)

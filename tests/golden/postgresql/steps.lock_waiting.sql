@@ -1,4 +1,4 @@
-SELECT task_executions.id
-FROM task_executions
-WHERE task_executions.id = %(task_id)s::UUID AND task_executions.status = 'Ready'
+SELECT task_outbox.task_execution_id AS id
+FROM task_outbox
+WHERE task_outbox.task_execution_id = %(task_id)s::UUID
 FOR UPDATE
