@@ -331,8 +331,7 @@ class _ChildCompleter(Completer):
         """Leave it to the worker."""
 
 
-def _interrupt(thread: int, kind: type[BaseException] | None) -> None:
+def _interrupt(thread: int, kind: type[BaseException]) -> None:
     """Have the main thread raise such an exception, also where it waits in a system call."""
     raise_in_thread(thread, kind)
-    if kind is not None:
-        signal.pthread_kill(thread, signal.SIGURG)
+    signal.pthread_kill(thread, signal.SIGURG)

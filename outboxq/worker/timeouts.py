@@ -24,20 +24,20 @@ R = TypeVar("R")
 
 _AGAIN_EVERY = 1.0
 """Seconds between two exceptions for a handler that goes on."""
+_LINES_UNTIL_RAISED = 1000
+"""Lines of Python within which a thread has raised what is in its own slot: it does so at the next one or two."""
 _NOT_YET = 0.01
 """Seconds until a handler is looked at again that is about to begin."""
 
-RaiseIn = Callable[[int, type[BaseException] | None], None]
-"""A function that has a thread raise an exception of this class at its next line of Python; None: takes back what it has not raised."""
+RaiseIn = Callable[[int, type[BaseException]], None]
+"""A function that has a thread raise an exception of this class at its next line of Python."""
 
 
-def raise_in_thread(thread: int, kind: type[BaseException] | None) -> None:
+def raise_in_thread(thread: int, kind: type[BaseException]) -> None:
     """Have the thread of this ident raise such an exception. It does so once it runs Python again: a call into C ends first."""
     import ctypes  # no worker pays for it without such a task
 
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), ctypes.py_object() if kind is None else ctypes.py_object(kind)
-    )
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
 @dataclass(eq=False, repr=False)
@@ -59,6 +59,8 @@ class TimeLimit:
         self._kill_at = math.inf
         self._may_raise = False
         self._is_raising = False
+        self._has_sent = False
+        """An exception was sent, so one may still wait in the thread's slot."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
         """The one that ended the attempt: the first to write it. `setdefault` may be repeated, and gives the same answer."""
@@ -114,11 +116,25 @@ class TimeLimit:
         return result
 
     def _settle(self) -> None:
-        """Wait for an exception that is being sent, and take it back. It may be raised at any line of this, which is then repeated."""
+        """Wait for an exception that is being sent, and empty the slot. It may be raised at any line of this, which is then repeated."""
         while self._is_raising:
             pass  # it takes microseconds, and anything that waits could be interrupted while it has a lock
-        self.timeouts.raise_in(self._thread, None)
+        if self._has_sent:
+            self._empty_slot()
         self._ended_by.setdefault("by", "handler")
+
+    def _empty_slot(self) -> None:
+        """Put an exception into the slot, in place of any that is there, and catch it.
+
+        To take one back instead leaves Python's sign that there is one (3.11 and 3.12): each thread would look for it again and again,
+        and a profiler or debugger of 3.11 would never return.
+        """
+        try:
+            self.timeouts.raise_in(self._thread, TaskTimeout)
+            for _ in range(_LINES_UNTIL_RAISED):
+                pass
+        except TaskTimeout:
+            pass
 
     def act(self) -> float:
         """Do what is due. Returns when there is something to do again (`time.monotonic()`). Called by one thread only."""
@@ -135,6 +151,7 @@ class TimeLimit:
         try:
             if not self._may_raise:
                 return now + _NOT_YET
+            self._has_sent = True
             self.timeouts.raise_in(self._thread, TaskTimeout)
         finally:
             self._is_raising = False
