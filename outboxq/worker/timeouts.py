@@ -12,7 +12,8 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import ParamSpec, TypeVar
@@ -59,6 +60,10 @@ class TimeLimit:
         self._kill_at = math.inf
         self._may_raise = False
         self._is_raising = False
+        self._is_held_back = False
+        """The worker's own code runs in the handler's thread, and no exception may come in the midst of it."""
+        self._is_owed = False
+        """An exception was due meanwhile, and is raised at the end of that code."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
         """The one that ended the attempt: the first to write it. `setdefault` may be repeated, and gives the same answer."""
@@ -118,7 +123,47 @@ class TimeLimit:
         while self._is_raising:
             pass  # it takes microseconds, and anything that waits could be interrupted while it has a lock
         self.timeouts.raise_in(self._thread, None)
-        self._ended_by.setdefault("by", "handler")
+        if not self._may_raise:
+            self._ended_by.setdefault("by", "handler")
+
+    @contextmanager
+    def holding_back(self) -> Iterator[None]:
+        """Keep TaskTimeout out of the block, which is the worker's own code. One that came due is raised at its end.
+
+        It would tear a connection of the worker's, or part a function that has returned from its stored result.
+        """
+        self._hold_back()
+        try:
+            yield
+        finally:
+            self._is_held_back = False
+        self._raise_what_is_owed()
+
+    @contextmanager
+    def letting_through(self) -> Iterator[None]:
+        """Let TaskTimeout be raised in the block, which is inside of one of `holding_back`, and is the handler's code."""
+        self._is_held_back = False
+        try:
+            self._raise_what_is_owed()
+            yield
+        finally:
+            self._hold_back()
+
+    def _hold_back(self) -> None:
+        self._is_held_back = True
+        try:
+            self._settle()
+        except TaskTimeout:
+            self._is_owed = True
+            try:
+                self._settle()
+            except TaskTimeout:
+                self._settle()
+
+    def _raise_what_is_owed(self) -> None:
+        if self._is_owed:
+            self._is_owed = False
+            raise TaskTimeout
 
     def act(self) -> float:
         """Do what is due. Returns when there is something to do again (`time.monotonic()`). Called by one thread only."""
@@ -135,7 +180,10 @@ class TimeLimit:
         try:
             if not self._may_raise:
                 return now + _NOT_YET
-            self.timeouts.raise_in(self._thread, TaskTimeout)
+            if self._is_held_back:
+                self._is_owed = True
+            else:
+                self.timeouts.raise_in(self._thread, TaskTimeout)
         finally:
             self._is_raising = False
         self.due = now + _AGAIN_EVERY
