@@ -84,6 +84,8 @@ class TaskContext:
     """The headers, once they were asked for."""
     interruption: BaseException | None = None
     """The error from outside that ended the transaction of a step."""
+    limit: Any = None
+    """The enforced timeout of this attempt; None: the handler is only asked."""
 
     def __init__(
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None

@@ -179,8 +179,34 @@ MUTANTS = (
     Mutant(
         "a transactional handler that does not end keeps its own attempt from being ended",
         "outboxq/worker/task_runner.py",
-        (("            context.unit.abandon()\n", "            pass\n"),),
+        (("            unit.abandon()\n", "            pass\n"),),
         ("tests/contract/test_timeouts.py::test_a_handler_that_does_not_end_is_ended_without_it",),
+    ),
+    Mutant(
+        "what a killed handler writes later is committed, by itself",
+        "outboxq/database/dialects/sqlite.py",
+        (
+            (
+                '            raw.execute("PRAGMA query_only = ON")  # or the handler\'s next write would be a transaction of its own\n',
+                "",
+            ),
+        ),
+        (
+            "tests/contract/test_timeouts.py::test_a_handler_that_does_not_end_is_ended_without_it",
+            "tests/contract/test_timeouts.py::test_what_a_killed_handler_writes_later_in_a_step_is_rolled_back",
+        ),
+    ),
+    Mutant(
+        "the connection of a killed handler refuses the writes of the next one",
+        "outboxq/store/units_of_work.py",
+        (("            self.connection.invalidate()\n        for", "            pass\n        for"),),
+        ("tests/contract/test_timeouts.py::test_a_handler_that_does_not_end_is_ended_without_it",),
+    ),
+    Mutant(
+        "an exception parts a step's function that has returned from its result",
+        "outboxq/worker/timeouts.py",
+        (("            if self._is_held_back:\n", "            if False:\n"),),
+        ("tests/contract/test_timeouts.py::test_an_exception_waits_until_a_result_of_a_step_is_stored",),
     ),
     Mutant(
         "what a handler has started outlives it",

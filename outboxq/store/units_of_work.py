@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlalchemy.exc import DBAPIError
 
+from ..database.abandonment import Abandonment
 from ..database.dialects import Begin
 from ..database.engine_events import listen
 from ..database.target import SqlalchemyTarget
@@ -32,6 +33,7 @@ class Unit:
         self._is_marked = begun and target.dialect.mark(self._raw, target.execute)
         self._sessions: list[Session] = []
         self._ends = False
+        self._abandonment = Abandonment(target.dialect, self._raw)
         self._failures: list[BaseException] = []
         """Errors after which a savepoint of an aborted transaction was rolled back: they are this connection's."""
         listen(target.connection, "commit", self._refuse)
@@ -83,13 +85,15 @@ class Unit:
 
     def abandon(self) -> None:
         """Roll back in another thread, where the claim could not be ended otherwise: SQLite has one writer, which is this."""
-        self._target.dialect.abandon(self._raw)
+        self._abandonment.abandon()
 
     def end(self) -> None:
         """From now on it may be committed."""
         self._ends = True
 
     def close(self) -> None:
+        if self._abandonment.end():
+            self.connection.invalidate()
         for session in self._sessions:
             session.close()
 

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
@@ -64,7 +64,19 @@ class Steps:
     on_failpoint: OnFailpoint
 
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
-        """Return the result of a step: the stored one, or else what its function returns now, once that is stored."""
+        """Return the result of a step: the stored one, or else what its function returns now, once that is stored.
+
+        The handler's TaskTimeout may come in the function, and else not before the step has ended.
+        """
+        with self._holding_back(context):
+            return self._run(context, name, call, transactional=transactional)
+
+    def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
+        """Return if the sleep of this name is over. Otherwise begin it, if that was not done before, and raise Asleep."""
+        with self._holding_back(context):
+            self._sleep(context, name, delay)
+
+    def _run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
         known = self._begin(context, name)
         result = _Result(call[0], what=f"{context.task_name}: step {name!r}")
         found = known.stored.get(name)
@@ -85,8 +97,7 @@ class Steps:
         self.on_failpoint(Failpoint.STEP_WRITTEN)
         return result.load(text)
 
-    def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
-        """Return if the sleep of this name is over. Otherwise begin it, if that was not done before, and raise Asleep."""
+    def _sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
         span = duration(delay, "ctx.sleep()")
         known = self._begin(context, name)
         if span < timedelta(0):
@@ -105,6 +116,12 @@ class Steps:
         if until is not None and until > self._until_answered(context, self.own.now):
             raise Asleep(name, until)
         known.used.add(name)
+
+    def _holding_back(self, context: TaskContext) -> AbstractContextManager[None]:
+        """Around what the handler's TaskTimeout must not tear. In a foreign thread, which is refused, it holds nothing back."""
+        if context.limit is None or threading.get_ident() != context.thread:
+            return nullcontext()
+        return context.limit.holding_back()  # type: ignore[no-any-return]
 
     def _begin(self, context: TaskContext, name: str) -> HandlerSteps:
         """Return what is known of the handler's steps, once it may have one of this name. Raises StepRefused."""
@@ -173,7 +190,8 @@ class Steps:
     def _plain(self, context: TaskContext, known: HandlerSteps, name: str, call: Call, result: _Result) -> str | None:
         """Call the function, then store its result in a transaction of its own."""
         began = time.monotonic()
-        text = result.dump(call_step(call, context))
+        with _letting_through(context):
+            text = result.dump(call_step(call, context))
         new = NewStep(name=name, number=known.count + 1, result=text, milliseconds=_milliseconds(began))
         self.on_failpoint(Failpoint.AFTER_STEP)
         try:
@@ -200,8 +218,9 @@ class Steps:
                 context.unit, is_ours = unit, False
                 began = time.monotonic()
                 try:
-                    text = result.dump(call_step(call, context))
-                    unit.flush()
+                    with _letting_through(context):
+                        text = result.dump(call_step(call, context))
+                        unit.flush()
                 finally:
                     context.unit = None
                 new = NewStep(name=name, number=known.count + 1, result=text, milliseconds=_milliseconds(began))
@@ -292,6 +311,11 @@ class Steps:
                     text = "%s: a step waits for the database: %s"
                     log.warning(text, context.claim, sentence(error), extra=fields_of(context.claim))
                 self.own.gone.wait(_RETRY_AFTER)
+
+
+def _letting_through(context: TaskContext) -> AbstractContextManager[None]:
+    """Around the code of the handler's inside of a step."""
+    return nullcontext() if context.limit is None else context.limit.letting_through()
 
 
 class _NotWritten(Exception):

@@ -199,6 +199,7 @@ class TaskRunner:
         grace = self.grace.total_seconds() if self.grace is not None and action is TimeoutAction.KILL else math.inf
         active.is_limited = True
         limit = TimeLimit(seconds, grace, lambda: self._kill(active, task, limit), self.timeouts)
+        active.context.limit = limit
         return limit
 
     def _kill(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit) -> None:
@@ -206,8 +207,8 @@ class TaskRunner:
         context = active.context
         context.ended = time.monotonic()
         seconds = context.ended - (context.began or context.ended)
-        if context.unit is not None:
-            context.unit.abandon()
+        if (unit := context.unit) is not None:
+            unit.abandon()
         outcome = with_notes(failed(task, context, limit.overrun()), context)
         self.completer.put(outcome, active)
         self.ends.write(outcome, context, seconds)

@@ -12,7 +12,8 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import ParamSpec, TypeVar
@@ -61,6 +62,10 @@ class TimeLimit:
         self._is_raising = False
         self._has_sent = False
         """An exception was sent, so one may still wait in the thread's slot."""
+        self._is_held_back = False
+        """The worker's own code runs in the handler's thread, and no exception may come in the midst of it."""
+        self._is_owed = False
+        """An exception was due meanwhile, and is raised at the end of that code."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
         """The one that ended the attempt: the first to write it. `setdefault` may be repeated, and gives the same answer."""
@@ -121,7 +126,48 @@ class TimeLimit:
             pass  # it takes microseconds, and anything that waits could be interrupted while it has a lock
         if self._has_sent:
             self._empty_slot()
-        self._ended_by.setdefault("by", "handler")
+            self._has_sent = False
+        if not self._may_raise:
+            self._ended_by.setdefault("by", "handler")
+
+    @contextmanager
+    def holding_back(self) -> Iterator[None]:
+        """Keep TaskTimeout out of the block, which is the worker's own code. One that came due is raised at its end.
+
+        It would tear a connection of the worker's, or part a function that has returned from its stored result.
+        """
+        self._hold_back()
+        try:
+            yield
+        finally:
+            self._is_held_back = False
+        self._raise_what_is_owed()
+
+    @contextmanager
+    def letting_through(self) -> Iterator[None]:
+        """Let TaskTimeout be raised in the block, which is inside of one of `holding_back`, and is the handler's code."""
+        self._is_held_back = False
+        try:
+            self._raise_what_is_owed()
+            yield
+        finally:
+            self._hold_back()
+
+    def _hold_back(self) -> None:
+        self._is_held_back = True
+        try:
+            self._settle()
+        except TaskTimeout:
+            self._is_owed = True
+            try:
+                self._settle()
+            except TaskTimeout:
+                self._settle()
+
+    def _raise_what_is_owed(self) -> None:
+        if self._is_owed:
+            self._is_owed = False
+            raise TaskTimeout
 
     def _empty_slot(self) -> None:
         """Put an exception into the slot, in place of any that is there, and catch it.
@@ -151,8 +197,11 @@ class TimeLimit:
         try:
             if not self._may_raise:
                 return now + _NOT_YET
-            self._has_sent = True
-            self.timeouts.raise_in(self._thread, TaskTimeout)
+            if self._is_held_back:
+                self._is_owed = True
+            else:
+                self._has_sent = True
+                self.timeouts.raise_in(self._thread, TaskTimeout)
         finally:
             self._is_raising = False
         self.due = now + _AGAIN_EVERY

@@ -470,7 +470,7 @@ def test_a_sleep_is_slept_once(outbox, run, calls):
     @outbox.task(name="work", retry=AT_ONCE)
     def work(ctx: TaskContext) -> str:
         calls.append(ctx.attempt)
-        ctx.sleep("nap", timedelta(milliseconds=50))
+        ctx.sleep("nap", timedelta(seconds=1))
         if len(calls) == 2:
             raise OSError
         return "done"

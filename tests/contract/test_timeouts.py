@@ -19,6 +19,7 @@ from outboxq import (
     TaskTimeout,
     TimeoutAction,
 )
+from outboxq.worker.failpoints import Failpoint
 from tests.waiting import until
 
 NEVER = RetryPolicy.never()
@@ -112,7 +113,7 @@ def test_its_transaction_is_rolled_back(outbox, database, work):
 
 
 def test_what_it_returns_when_it_has_cleaned_up_counts(outbox, work):
-    @outbox.task(name="partial", timeout=0.05, timeout_action="raise")
+    @outbox.task(name="partial", timeout=0.5, timeout_action="raise")
     def partial() -> int:
         done = 0
         try:
@@ -149,7 +150,7 @@ def test_a_task_that_only_asks_is_left_alone(outbox, work, caplog):
 def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work, caplog, transactional):
     """In a host's process, which lives on: the worker is no longer healthy, and claims nothing more."""
     database.run("CREATE TABLE ledger (number INTEGER)")
-    gate, ends = threading.Event(), []
+    gate, ends, late = threading.Event(), [], []
 
     class Watching(Hook):
         def ended(self, context, outcome, seconds):
@@ -163,7 +164,12 @@ def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work,
     def deaf(ctx: TaskContext) -> str:
         if ctx.is_transactional:
             ctx.connection.execute(text("INSERT INTO ledger VALUES (1)"))
-        gate.wait(60)  # in C: what is sent meanwhile is raised when it ends
+        try:
+            gate.wait(60)  # in C: what is sent meanwhile is raised when it ends
+        except TaskTimeout:
+            if ctx.is_transactional:
+                late.append("written")
+                ctx.connection.execute(text("INSERT INTO ledger VALUES (2)"))
         return "too late"
 
     @outbox.task(name="neighbour")
@@ -194,7 +200,10 @@ def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work,
     assert outbox.store.get(lost.id).status is TaskStatus.FAILED
     assert [event.event_type for event in outbox.store.history(lost.id)][2:] == [EventType.FAILED]
     assert ends == [(EventType.FAILED, TaskTimeout), (EventType.COMPLETED, type(None))]
+    assert late == ["written"] * transactional
     assert database.rows("SELECT number FROM ledger") == []
+    with database.engine.begin() as connection:  # none that is left in the pool refuses writes
+        connection.execute(text("INSERT INTO ledger VALUES (3)"))
     database.run("DROP TABLE ledger")
 
 
@@ -203,3 +212,77 @@ def test_an_action_without_a_timeout_is_refused(outbox):
         outbox.task(name="late", timeout_action="kill")(busy)
     with pytest.raises(InvalidArgument, match="timeout_action must be one of 'ask', 'raise', 'kill', not 'stop'"):
         outbox.task(name="late", timeout=1, timeout_action="stop")(busy)
+
+
+def test_what_a_killed_handler_writes_later_in_a_step_is_rolled_back(outbox, database):
+    """On SQLite its transaction has been ended by then, and a write would be a transaction of its own."""
+    database.run("CREATE TABLE ledger (number INTEGER)")
+    gate, seen = threading.Event(), []
+
+    def write(ctx: TaskContext) -> None:
+        ctx.connection.execute(text("INSERT INTO ledger VALUES (1)"))
+        try:
+            gate.wait(60)
+        except TaskTimeout:
+            seen.append("late")
+        ctx.connection.execute(text("INSERT INTO ledger VALUES (2)"))
+
+    @outbox.task(name="deaf", timeout=1, timeout_action="kill", retry=NEVER)
+    def deaf(ctx: TaskContext) -> None:
+        ctx.step("write", write, transactional=True)
+
+    handle = deaf.using(outbox).enqueue()
+    worker = outbox.worker(poll=0.01, drain_timeout=20, timeout_grace=0.1)
+    worker.start()
+    try:
+        assert ended(outbox, handle).status is TaskStatus.FAILED
+    finally:
+        gate.set()
+        worker.stop()
+    until(lambda: seen and worker._pool.busy == 0)
+    assert database.rows("SELECT number FROM ledger") == []
+    assert outbox.store.steps.list(handle.id) == []
+    database.run("DROP TABLE ledger")
+
+
+def test_an_exception_waits_until_a_result_of_a_step_is_stored(outbox, work):
+    """The function has returned and is not called again, and no connection of the worker's is torn."""
+    calls = []
+
+    def while_it_is_stored(point):
+        if point is Failpoint.AFTER_STEP:
+            end = time.monotonic() + 20
+            [active] = worker._leases.held()
+            while not active.context.limit._is_owed and time.monotonic() < end:
+                time.sleep(0.005)
+
+    @outbox.task(name="late", timeout=0.5, timeout_action="raise", retry=NEVER)
+    def late(ctx: TaskContext) -> None:
+        ctx.step("call", lambda: 7)
+        calls.append("next")
+
+    handle = late.using(outbox).enqueue()
+    worker = work(concurrency=1, on_failpoint=while_it_is_stored)
+    assert ended(outbox, handle).last_error == "TaskTimeout: the handler ran for longer than its timeout of 0.5 s"
+    assert [(step.name, step.result) for step in outbox.store.steps.list(handle.id)] == [("call", "7")]
+    assert calls == []  # it was raised at the end of the step
+
+
+def test_an_exception_that_is_due_before_a_function_is_called_keeps_it_from_being_called(outbox, work):
+    calls = []
+
+    def before_it(point):
+        if point is Failpoint.BEFORE_STEP:
+            end = time.monotonic() + 20
+            [active] = worker._leases.held()
+            while not active.context.limit._is_owed and time.monotonic() < end:
+                time.sleep(0.005)
+
+    @outbox.task(name="late", timeout=0.05, timeout_action="raise", retry=NEVER)
+    def late(ctx: TaskContext) -> None:
+        ctx.step("call", calls.append, 1)
+
+    handle = late.using(outbox).enqueue()
+    worker = work(concurrency=1, on_failpoint=before_it)
+    assert ended(outbox, handle).last_error == "TaskTimeout: the handler ran for longer than its timeout of 0.05 s"
+    assert calls == []

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, reset_queries, transaction
 
 from ...context import TaskContext
+from ...database.abandonment import Abandonment
 from ...database.target import DjangoTarget, target_of
 from ...errors import InvalidTarget
 from ...integration.base import Integration
@@ -77,13 +78,17 @@ class DjangoIntegration(Integration):
                 yield DjangoUnitOfWork(connection)
             return
         committed: list[bool] = []
+        was_abandoned = False
         is_nested = connection.in_atomic_block  # in a TestCase, which Django takes for durable
         try:
             with _autocommit(connection), _atomic(connection, durable=True):
                 transaction.on_commit(lambda: committed.append(True), using=self.alias)
                 unit = DjangoUnitOfWork(connection)
-                with connection.execute_wrapper(unit.watch):
-                    yield unit
+                try:
+                    with connection.execute_wrapper(unit.watch):
+                        yield unit
+                finally:
+                    was_abandoned = unit.was_abandoned()
         except BaseException as error:  # SystemExit too: a callback must not end the worker's thread
             if not committed:
                 raise
@@ -91,6 +96,9 @@ class DjangoIntegration(Integration):
             context = _handled.get()
             fields = {} if context is None else fields_of(context.claim, exception=exception_field(error))
             log.exception(text, extra=fields)
+        finally:
+            if was_abandoned:
+                _drop(connection)
         if not committed and not is_nested:  # Django reports no error then
             _drop(connection)
             raise InvalidTarget(
@@ -129,6 +137,7 @@ class DjangoUnitOfWork:
     def __init__(self, connection: Any) -> None:
         self.target = connection
         self._raw = connection.connection
+        self._abandonment = Abandonment(DjangoTarget(connection, None).dialect, self._raw)
         self._failures: list[BaseException] = []
 
     def watch(self, execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
@@ -146,7 +155,11 @@ class DjangoUnitOfWork:
 
     def abandon(self) -> None:
         """Roll back in another thread, where the claim could not be ended otherwise."""
-        DjangoTarget(self.target, None).dialect.abandon(self._raw)
+        self._abandonment.abandon()
+
+    def was_abandoned(self) -> bool:
+        """Return whether that was done, so that the connection must not be used again. Afterwards it is not done any more."""
+        return self._abandonment.end()
 
     @property
     def connection(self) -> NoReturn:

@@ -212,7 +212,10 @@ class Dialect(ABC):
 
     @abstractmethod
     def abandon(self, raw: Any) -> None:
-        """Roll back the transaction of another thread that does not end it, where it keeps all others from writing."""
+        """Roll back the transaction of another thread that does not end it, where it keeps all others from writing.
+
+        The connection refuses writes from then on; the thread has to close it.
+        """
 
     @abstractmethod
     def is_open(self, raw: Any) -> bool:

@@ -1,6 +1,7 @@
 """Run by `manage.py test`: the default database is a file or on the server, so that workers may run; `other` is in memory."""
 # ruff: noqa: PT027 - unittest runs it
 
+import threading
 from datetime import UTC, datetime, timedelta
 from unittest import mock
 
@@ -9,7 +10,7 @@ from django.apps import apps
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import TestCase, TransactionTestCase, override_settings
 from django.test.utils import CaptureQueriesContext
@@ -238,6 +239,17 @@ class Committed(TransactionTestCase):
         found = dict(TaskExecution.objects.filter(task_name="shop.tasks.book").values_list("args", "status"))
         assert sorted(found.values()) == ["Cancelled", "Completed", "Completed", "Failed"]
         assert outbox.store.verify() == []
+
+    def test_nothing_is_kept_of_a_transaction_that_another_thread_has_given_up(self):
+        with self.assertRaises(DatabaseError), outbox.integration.unit_of_work(outbox.store) as unit:
+            Booking.objects.create(order=1)
+            another = threading.Thread(target=unit.abandon)
+            another.start()
+            another.join()
+            Booking.objects.create(order=2)  # on SQLite it would be a transaction of its own
+            raise DatabaseError
+        Booking.objects.create(order=3)
+        assert list(Booking.objects.values_list("order", flat=True)) == [3]
 
     def test_a_transactional_step_is_committed_with_what_it_wrote(self):
         tasks.fulfil.enqueue(7)

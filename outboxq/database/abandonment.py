@@ -1,0 +1,31 @@
+"""The end of a transaction from another thread, when its handler does not end it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from .dialects import Dialect
+
+
+class Abandonment:
+    """Rolls the transaction of one handler back from another thread, once at most, and never after its end."""
+
+    def __init__(self, dialect: Dialect, raw: Any) -> None:
+        """`raw`: the driver's connection."""
+        self._dialect, self._raw = dialect, raw
+        self._lock = threading.Lock()
+        self._is_over = self._was_abandoned = False
+
+    def abandon(self) -> None:
+        """Roll back where the transaction keeps all others from writing. The connection then refuses whatever its handler writes."""
+        with self._lock:
+            if not self._is_over and self._dialect.one_writer:
+                self._was_abandoned = True
+                self._dialect.abandon(self._raw)
+
+    def end(self) -> bool:
+        """Let nothing be rolled back from now on. Returns whether it was, so that the connection must not be used again."""
+        with self._lock:
+            self._is_over = True
+        return self._was_abandoned
