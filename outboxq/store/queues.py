@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.privileges import Role
 from ..database.revisions import UPGRADE
 from ..database.statements import key_limits, queues, samples, tasks
 from ..database.statements import overview as statements
@@ -174,10 +175,15 @@ class Queues:
         concurrency = own.pop("concurrency", ...)
         row = self._write(target, queue, own)
         stored: Row | None = None
-        if can_read(self._store, target, KEY_LIMITS):
+        if can_read(self._store, target, KEY_LIMITS, Role.OPERATOR):
             stored = next(iter(target.run(key_limits.of_queue, {"queue": queue})), None)
-        elif any(value is not None for value in per_key.values()):
-            raise SchemaOutOfDate("the schema of this database has no limits per key yet", remedy=UPGRADE)
+        elif (wanted := any(value is not None for value in per_key.values())) or row["concurrency_limit"] == 0:
+            if target.run(key_limits.is_there) and (
+                lacking := self._store.rights.lacking_for(KEY_LIMITS, Role.OPERATOR, target)
+            ):
+                raise lacking
+            if wanted:
+                raise SchemaOutOfDate("the schema of this database has no limits per key yet", remedy=UPGRADE)
         # A row beside another limit than 0: an older release has set that since, and so ended the limits per key.
         old: Row = stored if stored is not None and row["concurrency_limit"] == 0 else {}
         old_rate = (old.get("key_rate_limit"), old.get("key_rate_seconds"))

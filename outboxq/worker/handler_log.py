@@ -55,23 +55,32 @@ class LogKeeper(logging.Handler):
             self.handleError(record)
 
 
+class _OwnKeeper(LogKeeper):
+    """The keeper that a worker adds by itself."""
+
+
 class KeeperPlace:
     """The place of one worker's keeper on the root logger."""
 
     def __init__(self) -> None:
-        self._keeper = LogKeeper()
+        self._keeper = _OwnKeeper()
         self._lock = threading.Lock()
 
     def take(self) -> None:
-        """Add the keeper to the root logger if logging is configured and has none; take it away where it is the only handler."""
+        """Add the keeper to the root logger if logging is configured and has none.
+
+        Take it away where it is the only handler, or where the application has added one, whose filter the lines need.
+        """
         root = logging.getLogger()
         handlers = root.handlers
         keepers = [one for one in handlers if isinstance(one, LogKeeper)]
+        own = [one for one in keepers if isinstance(one, _OwnKeeper)]
         if not keepers and handlers:
             with self._lock:
                 root.addHandler(self._keeper)
-        elif self._keeper in keepers and len(handlers) == len(keepers):
-            self.leave()
+        elif own and (len(own) < len(keepers) or len(keepers) == len(handlers)):
+            for one in own:
+                root.removeHandler(one)
 
     def leave(self) -> None:
         """Take the keeper away."""

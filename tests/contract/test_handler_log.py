@@ -259,6 +259,25 @@ def test_a_keeper_with_a_filter_takes_the_place_of_the_workers_own(outbox):
     assert texts(outbox, handle) == ["pin ****"]
 
 
+def test_a_keeper_that_is_added_after_the_workers_own_takes_its_place_too(outbox):
+    @outbox.task(name="late.charge")
+    def charge() -> None:
+        log.info("charging 4000")
+
+    own, worker = LogKeeper(), outbox.worker(poll=0.01)
+    own.addFilter(lambda record: "4000" not in record.getMessage())
+    worker.start()
+    try:
+        charge.using(outbox).enqueue().result(timeout=60)
+        logging.getLogger().addHandler(own)
+        later = charge.using(outbox).enqueue()
+        later.result(timeout=60)
+    finally:
+        worker.stop()
+        logging.getLogger().removeHandler(own)
+    assert texts(outbox, later) == []
+
+
 def test_a_worker_takes_its_keeper_along(outbox):
     running, going_on = threading.Event(), threading.Event()
 

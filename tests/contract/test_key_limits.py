@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 from outboxq import Outbox, TaskContext, migrations
 from outboxq.cli import main
+from outboxq.database.statements.key_limits import HORIZON
+from outboxq.database.tables import key_rates
 from outboxq.errors import InvalidArgument, SchemaOutOfDate
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
@@ -64,6 +66,23 @@ def test_no_more_of_a_key_start_in_a_time_than_its_rate(database):
     database.clock.advance(600)
     assert keys(database.claim(10)) == {"a": 2}  # only "a" has two left
     assert database.rows("SELECT count(*) FROM key_rates")[0][0] == 1  # full buckets are no rows
+
+
+def test_keys_that_have_used_their_rate_and_do_not_wait_are_not_all_read(database):
+    database.store.queues.limit("default", rate_per_key=(1, timedelta(days=1)))
+    add(database, "z")
+    now = database.clock()
+    spent = {"queue": "default", "partition_key": "concurrency:z", "full_at": now + timedelta(hours=20)}
+    others = [
+        {"queue": "default", "partition_key": f"k{n}", "full_at": now + timedelta(seconds=n)}
+        for n in range(1, HORIZON + 1)
+    ]
+    with database.engine.begin() as connection:
+        connection.execute(key_rates.insert(), [spent, *others[:-1]])
+    assert database.frozen.look_ahead() == Look(due=False, seconds=20 * 3600.0)
+    with database.engine.begin() as connection:
+        connection.execute(key_rates.insert(), others[-1:])
+    assert database.frozen.look_ahead() == Look(due=False, seconds=float(HORIZON))  # to look again then
 
 
 def test_a_partition_key_keeps_its_order_and_has_the_rate(database):

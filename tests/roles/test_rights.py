@@ -170,6 +170,17 @@ def test_a_worker_that_was_granted_its_rights_before_the_upgrade_leaves_queues_t
     assert "outboxq grants --role worker" in caplog.text
 
 
+def test_an_operator_that_was_granted_its_rights_before_the_upgrade_ends_no_limits_per_key(stage, role, owner):
+    for right in needed(Role.OPERATOR):
+        owner.execute(grant(right, "public", role))
+    limits = stage.owner.queues.limit("mail", concurrency=9, concurrency_per_key=2)
+    for given in ({"concurrency": 5}, {"concurrency_per_key": None}, {"rate_per_key": (1, 60)}):
+        with pytest.raises(NotPermitted, match="outboxq grants --role operator"):
+            stage.store.queues.limit("mail", **given)
+    assert stage.owner.queues.settings() == [limits]
+    assert stage.store.queues.limit("other", concurrency=5).concurrency == 5
+
+
 def test_a_right_is_asked_for_again_once_the_tables_are_there(cluster, role):
     """Of tables that are not there, no right is lacking; an error of the database would abort the caller's transaction."""
     url = cluster.create_database()

@@ -238,24 +238,35 @@ def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
 
 
 def next_start(g: Grammar, queues: FromClause) -> Select[Any]:
-    """Select for each of these `open_queues` the next time at which a waiting key has a start of its rate again."""
+    """Select for each of these `open_queues` the next time at which a waiting key has a start of its rate again.
+
+    It reads the `HORIZON` keys that have one first. If none of them waits, it is the time of the last one: to look again then.
+    """
     entry = task_outbox.alias("entry_of_key")
+    spent = (
+        select(_rate.queue, _rate.partition_key, _rate.full_at)
+        .where(_rate.queue == queues.c.queue, _blocked(_rate.full_at, queues))
+        .order_by(_rate.full_at)
+        .correlate(queues)
+    )
+    near = spent.limit(_HORIZON).subquery("spent")
     waits = (
         select(entry.c.id)
-        .where(entry.c.queue == _rate.queue, entry.c.partition_key == _rate.partition_key)
+        .where(entry.c.queue == near.c.queue, entry.c.partition_key == near.c.partition_key)
         .limit(_one)
-        .correlate(key_rates)
+        .correlate(near)
         .scalar_subquery()
     )
     first = (
-        select(_rate.full_at)
-        .where(_rate.queue == queues.c.queue, _blocked(_rate.full_at, queues), waits.is_not(None))
-        .order_by(_rate.full_at)
+        select(near.c.full_at)
+        .where(waits.is_not(None))
+        .order_by(near.c.full_at)
         .limit(_one)
         .correlate(queues)
         .scalar_subquery()
     )
-    return select(g.later(first, -queues.c.room).label("available_at")).select_from(queues)
+    last = spent.with_only_columns(_rate.full_at).limit(_one).offset(literal_column(str(HORIZON - 1))).scalar_subquery()
+    return select(g.later(func.coalesce(first, last), -queues.c.room).label("available_at")).select_from(queues)
 
 
 _STATE = ("partition_key", "is_concurrency", "running", "full_at")

@@ -68,7 +68,7 @@ WITH RECURSIVE
             strftime(
                 :strftime_7,
                 (
-                    CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_21 + CAST(
+                    CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_25 + CAST(
                         substr(:now, :substr_11, :substr_12) AS INTEGER
                     ) + CAST(
                         round(
@@ -76,7 +76,7 @@ WITH RECURSIVE
                                 key_limits.key_rate_seconds - key_limits.key_rate_seconds / (
                                     key_limits.key_rate_limit + 0.0
                                 )
-                            ) * :param_22
+                            ) * :param_26
                         ) AS INTEGER
                     )
                 ) / 1000000,
@@ -84,7 +84,7 @@ WITH RECURSIVE
             ) || printf(
                 :printf_3,
                 (
-                    CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_21 + CAST(
+                    CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_25 + CAST(
                         substr(:now, :substr_11, :substr_12) AS INTEGER
                     ) + CAST(
                         round(
@@ -92,7 +92,7 @@ WITH RECURSIVE
                                 key_limits.key_rate_seconds - key_limits.key_rate_seconds / (
                                     key_limits.key_rate_limit + 0.0
                                 )
-                            ) * :param_22
+                            ) * :param_26
                         ) AS INTEGER
                     )
                 ) % 1000000
@@ -100,17 +100,17 @@ WITH RECURSIVE
             strftime(
                 :strftime_10,
                 (
-                    CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_23 + CAST(
+                    CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_27 + CAST(
                         substr(:now, :substr_15, :substr_16) AS INTEGER
-                    ) + CAST(round(key_limits.key_rate_seconds * 2 * :param_24) AS INTEGER)
+                    ) + CAST(round(key_limits.key_rate_seconds * 2 * :param_28) AS INTEGER)
                 ) / 1000000,
                 :strftime_12
             ) || printf(
                 :printf_4,
                 (
-                    CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_23 + CAST(
+                    CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_27 + CAST(
                         substr(:now, :substr_15, :substr_16) AS INTEGER
-                    ) + CAST(round(key_limits.key_rate_seconds * 2 * :param_24) AS INTEGER)
+                    ) + CAST(round(key_limits.key_rate_seconds * 2 * :param_28) AS INTEGER)
                 ) % 1000000
             ) AS blocked_until,
             key_limits.key_rate_seconds - key_limits.key_rate_seconds / (key_limits.key_rate_limit + 0.0) AS room
@@ -137,7 +137,7 @@ WITH RECURSIVE
                                     :strftime_14,
                                     substr(queue_settings.rate_full_at, :substr_17, :substr_18)
                                 ) AS INTEGER
-                            ) * :param_25 + CAST(
+                            ) * :param_29 + CAST(
                                 substr(queue_settings.rate_full_at, :substr_19, :substr_20) AS INTEGER
                             ) + CAST(
                                 round(
@@ -147,7 +147,7 @@ WITH RECURSIVE
                                                 queue_settings.rate_limit + 0.0
                                             )
                                         )
-                                    ) * :param_26
+                                    ) * :param_30
                                 ) AS INTEGER
                             )
                         ) / 1000000,
@@ -160,7 +160,7 @@ WITH RECURSIVE
                                     :strftime_14,
                                     substr(queue_settings.rate_full_at, :substr_17, :substr_18)
                                 ) AS INTEGER
-                            ) * :param_25 + CAST(
+                            ) * :param_29 + CAST(
                                 substr(queue_settings.rate_full_at, :substr_19, :substr_20) AS INTEGER
                             ) + CAST(
                                 round(
@@ -170,7 +170,7 @@ WITH RECURSIVE
                                                 queue_settings.rate_limit + 0.0
                                             )
                                         )
-                                    ) * :param_26
+                                    ) * :param_30
                                 ) AS INTEGER
                             )
                         ) % 1000000
@@ -185,7 +185,7 @@ WITH RECURSIVE
                                         :strftime_14,
                                         substr(queue_settings.rate_full_at, :substr_17, :substr_18)
                                     ) AS INTEGER
-                                ) * :param_25 + CAST(
+                                ) * :param_29 + CAST(
                                     substr(queue_settings.rate_full_at, :substr_19, :substr_20) AS INTEGER
                                 ) + CAST(
                                     round(
@@ -195,7 +195,7 @@ WITH RECURSIVE
                                                     queue_settings.rate_limit + 0.0
                                                 )
                                             )
-                                        ) * :param_26
+                                        ) * :param_30
                                     ) AS INTEGER
                                 )
                             ) / 1000000,
@@ -208,7 +208,7 @@ WITH RECURSIVE
                                         :strftime_14,
                                         substr(queue_settings.rate_full_at, :substr_17, :substr_18)
                                     ) AS INTEGER
-                                ) * :param_25 + CAST(
+                                ) * :param_29 + CAST(
                                     substr(queue_settings.rate_full_at, :substr_19, :substr_20) AS INTEGER
                                 ) + CAST(
                                     round(
@@ -218,7 +218,7 @@ WITH RECURSIVE
                                                     queue_settings.rate_limit + 0.0
                                                 )
                                             )
-                                        ) * :param_26
+                                        ) * :param_30
                                     ) AS INTEGER
                                 )
                             ) % 1000000
@@ -358,6 +358,84 @@ FROM (
                 strftime(
                     :strftime_5,
                     substr(
+                        coalesce(
+                            (
+                                SELECT spent.full_at
+                                FROM (
+                                    SELECT
+                                        key_rates.queue AS queue,
+                                        key_rates.partition_key AS partition_key,
+                                        key_rates.full_at AS full_at
+                                    FROM key_rates
+                                    WHERE
+                                        key_rates.queue = limited.queue
+                                        AND key_rates.full_at > limited.blocked_after
+                                        AND key_rates.full_at <= limited.blocked_until
+                                    ORDER BY key_rates.full_at
+                                    LIMIT 1000
+                                    OFFSET :param_11
+                                ) AS spent
+                                WHERE (
+                                    SELECT entry_of_key.id
+                                    FROM task_outbox AS entry_of_key
+                                    WHERE
+                                        entry_of_key.queue = spent.queue
+                                        AND entry_of_key.partition_key = spent.partition_key
+                                    LIMIT 1
+                                    OFFSET :param_12
+                                ) IS NOT NULL
+                                ORDER BY spent.full_at
+                                LIMIT 1
+                                OFFSET :param_13
+                            ),
+                            (
+                                SELECT key_rates.full_at
+                                FROM key_rates
+                                WHERE
+                                    key_rates.queue = limited.queue
+                                    AND key_rates.full_at > limited.blocked_after
+                                    AND key_rates.full_at <= limited.blocked_until
+                                ORDER BY key_rates.full_at
+                                LIMIT 1
+                                OFFSET 999
+                            )
+                        ),
+                        :substr_5,
+                        :substr_6
+                    )
+                ) AS INTEGER
+            ) * :param_14 + CAST(
+                substr(
+                    coalesce(
+                        (
+                            SELECT spent.full_at
+                            FROM (
+                                SELECT
+                                    key_rates.queue AS queue,
+                                    key_rates.partition_key AS partition_key,
+                                    key_rates.full_at AS full_at
+                                FROM key_rates
+                                WHERE
+                                    key_rates.queue = limited.queue
+                                    AND key_rates.full_at > limited.blocked_after
+                                    AND key_rates.full_at <= limited.blocked_until
+                                ORDER BY key_rates.full_at
+                                LIMIT 1000
+                                OFFSET :param_15
+                            ) AS spent
+                            WHERE (
+                                SELECT entry_of_key.id
+                                FROM task_outbox AS entry_of_key
+                                WHERE
+                                    entry_of_key.queue = spent.queue
+                                    AND entry_of_key.partition_key = spent.partition_key
+                                LIMIT 1
+                                OFFSET :param_16
+                            ) IS NOT NULL
+                            ORDER BY spent.full_at
+                            LIMIT 1
+                            OFFSET :param_17
+                        ),
                         (
                             SELECT key_rates.full_at
                             FROM key_rates
@@ -365,49 +443,15 @@ FROM (
                                 key_rates.queue = limited.queue
                                 AND key_rates.full_at > limited.blocked_after
                                 AND key_rates.full_at <= limited.blocked_until
-                                AND (
-                                    SELECT entry_of_key.id
-                                    FROM task_outbox AS entry_of_key
-                                    WHERE
-                                        entry_of_key.queue = key_rates.queue
-                                        AND entry_of_key.partition_key = key_rates.partition_key
-                                    LIMIT 1
-                                    OFFSET :param_11
-                                ) IS NOT NULL
                             ORDER BY key_rates.full_at
                             LIMIT 1
-                            OFFSET :param_12
-                        ),
-                        :substr_5,
-                        :substr_6
-                    )
-                ) AS INTEGER
-            ) * :param_13 + CAST(
-                substr(
-                    (
-                        SELECT key_rates.full_at
-                        FROM key_rates
-                        WHERE
-                            key_rates.queue = limited.queue
-                            AND key_rates.full_at > limited.blocked_after
-                            AND key_rates.full_at <= limited.blocked_until
-                            AND (
-                                SELECT entry_of_key.id
-                                FROM task_outbox AS entry_of_key
-                                WHERE
-                                    entry_of_key.queue = key_rates.queue
-                                    AND entry_of_key.partition_key = key_rates.partition_key
-                                LIMIT 1
-                                OFFSET :param_14
-                            ) IS NOT NULL
-                        ORDER BY key_rates.full_at
-                        LIMIT 1
-                        OFFSET :param_15
+                            OFFSET 999
+                        )
                     ),
                     :substr_7,
                     :substr_8
                 ) AS INTEGER
-            ) + CAST(round((-limited.room) * :param_16) AS INTEGER)
+            ) + CAST(round((-limited.room) * :param_18) AS INTEGER)
         ) / 1000000,
         :strftime_6
     ) || printf(
@@ -417,6 +461,84 @@ FROM (
                 strftime(
                     :strftime_5,
                     substr(
+                        coalesce(
+                            (
+                                SELECT spent.full_at
+                                FROM (
+                                    SELECT
+                                        key_rates.queue AS queue,
+                                        key_rates.partition_key AS partition_key,
+                                        key_rates.full_at AS full_at
+                                    FROM key_rates
+                                    WHERE
+                                        key_rates.queue = limited.queue
+                                        AND key_rates.full_at > limited.blocked_after
+                                        AND key_rates.full_at <= limited.blocked_until
+                                    ORDER BY key_rates.full_at
+                                    LIMIT 1000
+                                    OFFSET :param_19
+                                ) AS spent
+                                WHERE (
+                                    SELECT entry_of_key.id
+                                    FROM task_outbox AS entry_of_key
+                                    WHERE
+                                        entry_of_key.queue = spent.queue
+                                        AND entry_of_key.partition_key = spent.partition_key
+                                    LIMIT 1
+                                    OFFSET :param_20
+                                ) IS NOT NULL
+                                ORDER BY spent.full_at
+                                LIMIT 1
+                                OFFSET :param_21
+                            ),
+                            (
+                                SELECT key_rates.full_at
+                                FROM key_rates
+                                WHERE
+                                    key_rates.queue = limited.queue
+                                    AND key_rates.full_at > limited.blocked_after
+                                    AND key_rates.full_at <= limited.blocked_until
+                                ORDER BY key_rates.full_at
+                                LIMIT 1
+                                OFFSET 999
+                            )
+                        ),
+                        :substr_5,
+                        :substr_6
+                    )
+                ) AS INTEGER
+            ) * :param_14 + CAST(
+                substr(
+                    coalesce(
+                        (
+                            SELECT spent.full_at
+                            FROM (
+                                SELECT
+                                    key_rates.queue AS queue,
+                                    key_rates.partition_key AS partition_key,
+                                    key_rates.full_at AS full_at
+                                FROM key_rates
+                                WHERE
+                                    key_rates.queue = limited.queue
+                                    AND key_rates.full_at > limited.blocked_after
+                                    AND key_rates.full_at <= limited.blocked_until
+                                ORDER BY key_rates.full_at
+                                LIMIT 1000
+                                OFFSET :param_22
+                            ) AS spent
+                            WHERE (
+                                SELECT entry_of_key.id
+                                FROM task_outbox AS entry_of_key
+                                WHERE
+                                    entry_of_key.queue = spent.queue
+                                    AND entry_of_key.partition_key = spent.partition_key
+                                LIMIT 1
+                                OFFSET :param_23
+                            ) IS NOT NULL
+                            ORDER BY spent.full_at
+                            LIMIT 1
+                            OFFSET :param_24
+                        ),
                         (
                             SELECT key_rates.full_at
                             FROM key_rates
@@ -424,49 +546,15 @@ FROM (
                                 key_rates.queue = limited.queue
                                 AND key_rates.full_at > limited.blocked_after
                                 AND key_rates.full_at <= limited.blocked_until
-                                AND (
-                                    SELECT entry_of_key.id
-                                    FROM task_outbox AS entry_of_key
-                                    WHERE
-                                        entry_of_key.queue = key_rates.queue
-                                        AND entry_of_key.partition_key = key_rates.partition_key
-                                    LIMIT 1
-                                    OFFSET :param_17
-                                ) IS NOT NULL
                             ORDER BY key_rates.full_at
                             LIMIT 1
-                            OFFSET :param_18
-                        ),
-                        :substr_5,
-                        :substr_6
-                    )
-                ) AS INTEGER
-            ) * :param_13 + CAST(
-                substr(
-                    (
-                        SELECT key_rates.full_at
-                        FROM key_rates
-                        WHERE
-                            key_rates.queue = limited.queue
-                            AND key_rates.full_at > limited.blocked_after
-                            AND key_rates.full_at <= limited.blocked_until
-                            AND (
-                                SELECT entry_of_key.id
-                                FROM task_outbox AS entry_of_key
-                                WHERE
-                                    entry_of_key.queue = key_rates.queue
-                                    AND entry_of_key.partition_key = key_rates.partition_key
-                                LIMIT 1
-                                OFFSET :param_19
-                            ) IS NOT NULL
-                        ORDER BY key_rates.full_at
-                        LIMIT 1
-                        OFFSET :param_20
+                            OFFSET 999
+                        )
                     ),
                     :substr_7,
                     :substr_8
                 ) AS INTEGER
-            ) + CAST(round((-limited.room) * :param_16) AS INTEGER)
+            ) + CAST(round((-limited.room) * :param_18) AS INTEGER)
         ) % 1000000
     ) AS available_at
     FROM limited
