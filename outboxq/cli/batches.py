@@ -49,7 +49,7 @@ def list_(store: Store, only_open: bool, limit: int) -> None:
 @click.argument("batch_id", type=click.UUID)
 @database_options
 def show_(store: Store, batch_id: UUID) -> None:
-    """Show the counts of a batch, what follows it, and its tasks that have not completed."""
+    """Show the counts of a batch, and its tasks that have not completed."""
     found = store.batches.get(batch_id)
     statuses = {str(status): number for status, number in store.batches.statuses(batch_id).items()}
     if wants_json():
