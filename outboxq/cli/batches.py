@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
 
+from ..model import TaskStatus
+from ..model.batches import BatchKind
 from .confirmation import Exactly, changed, confirmation_options, confirmed
-from .console import plain
+from .console import in_utc, table
 from .database import database_options
 from .groups import Group
 from .output import show, tell, wants_json, write_json
@@ -16,8 +20,12 @@ from .output import show, tell, wants_json, write_json
 if TYPE_CHECKING:
     from ..model.batches import Batch
     from ..store import Store
+    from ..store.batches import Member
 
-_HEAD = ("BATCH", "KIND", "NAME", "STATUS", "SIZE", "PENDING", "COMPLETED", "FAILED", "CANCELLED", "CREATED")
+_HEAD = ("batch", "kind", "name", "status", "tasks", "not ended", "completed", "failed", "cancelled", "created")
+_SHOWN = 20
+"""The number of tasks that `batch show` lists. As in the dashboard, failed ones come first."""
+_LISTED = (TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.RUNNING, TaskStatus.READY)
 
 
 @click.group(cls=Group)
@@ -41,28 +49,45 @@ def list_(store: Store, only_open: bool, limit: int) -> None:
 @click.argument("batch_id", type=click.UUID)
 @database_options
 def show_(store: Store, batch_id: UUID) -> None:
-    """Show the counts of a batch, and what follows it."""
+    """Show the counts of a batch, and its tasks that have not completed."""
     found = store.batches.get(batch_id)
     statuses = {str(status): number for status, number in store.batches.statuses(batch_id).items()}
     if wants_json():
         write_json({**_record(found), "statuses": statuses})
         return
-    lines = [
+    table(("id", str(found.id)), [line for line in _lines(found) if line[1] is not None])
+    if not any(statuses.get(status) for status in _LISTED):
+        return
+    click.echo()
+    listed = [one for status in _LISTED if statuses.get(status) for one in _some(store, batch_id, status)][:_SHOWN]
+    table(
+        ("not completed", "task", "status", "error"), [(one.id, one.task_name, one.status, one.error) for one in listed]
+    )
+    if (left := sum(statuses.get(status, 0) for status in _LISTED) - len(listed)) > 0:
+        click.echo(f"{left} more", err=True)
+
+
+def _some(store: Store, batch_id: UUID, status: TaskStatus) -> Iterator[Member]:
+    return islice(store.batches.members(batch_id, (status,)), _SHOWN)
+
+
+def _lines(found: Batch) -> list[tuple[str, object]]:
+    # the last task of a chain follows the others, and is not among them
+    before = " before the last" if found.kind is BatchKind.CHAIN else ""
+    return [
         ("kind", found.kind),
-        ("name", found.name or "-"),
+        ("name", found.name),
         ("status", found.status),
-        ("tasks", f"{found.size}, of which {found.pending} have not ended"),
+        ("tasks", f"{found.size}{before}, of which {found.pending} have not ended"),
         ("counts", f"{found.completed} completed, {found.failed} failed, {found.cancelled} cancelled"),
         ("on failed", found.on_failed),
-        ("created", f"{found.created_at:%Y-%m-%d %H:%M:%S}"),
-        ("completed", "-" if found.completed_at is None else f"{found.completed_at:%Y-%m-%d %H:%M:%S}"),
+        ("created", in_utc(found.created_at)),
+        ("ended", in_utc(found.completed_at)),
+        *(
+            ("then", f"{name} {task_id}{'' if place < found.stage else ' (not enqueued)'}")
+            for place, (task_id, name) in enumerate(zip(found.then_ids, found.then_names, strict=True))
+        ),
     ]
-    for place, (task_id, name) in enumerate(zip(found.then_ids, found.then_names, strict=True)):
-        lines.append(("then", f"{name} {task_id}{'' if place < found.stage else ' (not enqueued)'}"))
-    if statuses:
-        lines.append(("now", ", ".join(f"{number} {status}" for status, number in sorted(statuses.items()))))
-    for label, value in lines:
-        click.echo(f"{label:<11}{plain(str(value))}")
 
 
 @batch.command()
@@ -81,13 +106,12 @@ def cancel(store: Store, batch_id: UUID, *, reason: str, force: bool, yes: bool,
     if not confirmed(Exactly(number=found.pending), what, yes=yes, dry_run=dry_run, done="cancelled"):
         return
     number = store.batches.cancel(batch_id, reason=reason, force=force)
-    tell(f"cancelled {number} tasks", changed("cancelled", number))
+    tell(f"cancelled {number} {'task' if number == 1 else 'tasks'}", changed("cancelled", number))
 
 
 def _cells(one: Batch) -> tuple[object, ...]:
-    created = f"{one.created_at:%Y-%m-%d %H:%M:%S}"
     counts = (one.size, one.pending, one.completed, one.failed, one.cancelled)
-    return (one.id, one.kind, one.name or "-", one.status, *counts, created)
+    return (one.id, one.kind, one.name, one.status, *counts, one.created_at)
 
 
 def _record(one: Batch) -> dict[str, Any]:

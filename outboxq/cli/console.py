@@ -181,6 +181,11 @@ def short(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
+def in_utc(moment: datetime | None) -> datetime | str | None:
+    """Return the time as the tables write it on a terminal."""
+    return f"{short(moment)} UTC" if moment is not None and sys.stdout.isatty() else moment
+
+
 def brief(span: timedelta) -> str:
     """Write a duration in about seven characters at most: 12ms, 1.5s, 5m, 2h, 3d."""
     seconds = span.total_seconds()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ from ..model.rules import check_rule, describe, parse_rule, rule_of, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.upcoming import next_tick, next_ticks, sentence_of
 from .confirmation import Change, Exactly, confirmed, yes_option
-from .console import plain, short, span, speaking_plainly, table
+from .console import in_utc, plain, span, speaking_plainly, table
 from .database import database_options, present_outbox
 from .groups import Group
 from .output import json_option, merged, show, tell, wants_json, write_json
@@ -380,15 +379,10 @@ def _lines(found: Schedule) -> dict[str, object]:
         "catch-up": f"{found.catch_up}{limit}",
         "grace": found.grace,
         "jitter": found.jitter,
-        "starts": _moment(found.starts_at),
-        "ends": _moment(found.ends_at),
+        "starts": in_utc(found.starts_at),
+        "ends": in_utc(found.ends_at),
         "stored by": by,
-        "planted until": _moment(found.planted_until),
-        "paused since": _moment(found.paused_at),
+        "planted until": in_utc(found.planted_until),
+        "paused since": in_utc(found.paused_at),
         "paused because": found.pause_reason,
     }
-
-
-def _moment(moment: datetime | None) -> datetime | str | None:
-    """Return the time as the tables write it on a terminal."""
-    return f"{short(moment)} UTC" if moment is not None and sys.stdout.isatty() else moment

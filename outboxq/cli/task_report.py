@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -12,7 +10,7 @@ import click
 
 from ..model import TERMINAL, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from ..model.batches import is_batch
-from .console import short, table
+from .console import in_utc, table
 from .database import front_end
 from .events import HANDLER_LOG, HEAD, PAYLOAD, SPARE, brief, lines, record_of, wait_of
 from .output import merged, wants_json, write_json
@@ -98,16 +96,16 @@ def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEv
         ("batch" if is_batch(found.pipeline_execution_id) else "pipeline"): (
             None if is_alone else str(found.pipeline_execution_id)
         ),
-        "created": _moment(found.created_at),
-        "due": _moment(now.due_at),
+        "created": in_utc(found.created_at),
+        "due": in_utc(now.due_at),
         "due because": due_because(found, history),
-        "expires": _moment(found.expires_at),
+        "expires": in_utc(found.expires_at),
         "worker": str(found.worker_id) if is_running and found.worker_id else None,
-        "started": _moment(found.started_at) if is_running else None,
-        "lease ends": _moment(found.lease_expires_at) if is_running else None,
+        "started": in_utc(found.started_at) if is_running else None,
+        "lease ends": in_utc(found.lease_expires_at) if is_running else None,
         "progress": now.progress,
-        "cancel requested": _moment(found.cancel_requested_at),
-        "ended": _moment(found.completed_at),
+        "cancel requested": in_utc(found.cancel_requested_at),
+        "ended": in_utc(found.completed_at),
         "headers": found.headers,
         "last error": found.last_error,
     }
@@ -123,7 +121,7 @@ def due_because(found: TaskExecution, history: Iterable[ExecutionEvent]) -> str 
     if wait is None or clause is None:
         return None
     if (sleep := causes[-1].event_data.get("step")) is not None:
-        return f"it sleeps for {brief(wait)}, in {sleep}"
+        return f"it sleeps for {brief(wait)}, by its step {sleep!r}"
     return clause.format(wait=brief(wait), attempt=causes[-1].event_data.get("attempt"))
 
 
@@ -163,8 +161,3 @@ def _print_log(attempt: Attempt, *, whole: bool) -> None:
             for part in f"{line.at:%H:%M:%S} {line.level} {line.logger} {line.text}".splitlines()
         ],
     )
-
-
-def _moment(moment: datetime | None) -> datetime | str | None:
-    """Return the time as the tables write it on a terminal."""
-    return f"{short(moment)} UTC" if moment is not None and sys.stdout.isatty() else moment

@@ -326,6 +326,12 @@ class TaskRegistry:
     def __contains__(self, name: str) -> bool:
         return name in self._tasks or name in self.built_in
 
+    def snapshot(self) -> TaskRegistry:
+        """Return a registry of the tasks that are declared so far."""
+        copy = TaskRegistry()
+        vars(copy).update(vars(self), _tasks=dict(self._tasks))
+        return copy
+
     def __iter__(self) -> Iterator[Task[..., Any]]:
         return iter(self._tasks.values())
 

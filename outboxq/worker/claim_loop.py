@@ -23,7 +23,7 @@ from .failpoints import Failpoint
 from .handback import releasing
 from .leases import ActiveClaim, Leases
 from .meter import Meter
-from .options import WorkerSettings
+from .options import Isolation, WorkerSettings
 from .thread_pool import HandlerPool
 from .unknown_tasks import UnknownTasks
 
@@ -193,6 +193,11 @@ class ClaimLoop(threading.Thread):
         elif now - self._handled_seen_at >= _STUCK_AFTER:
             self.pool.reset_pace(_STUCK_AFTER)
             self._give_back(self.pool.cancel_queued(), "the handlers before it are slow")
+
+    def keep_tasks(self) -> None:
+        """Know from now on no task that is declared later, if child processes are about to be forked: they would not know it."""
+        if self.settings.isolation is Isolation.PROCESS:
+            self.tasks = self.tasks.snapshot()
 
     def _dispatch(self, claims: Sequence[Claim], sent: float) -> None:
         """Hold the claims, and pass them to the handlers: suspects one at a time, and unknown tasks not at all."""

@@ -269,11 +269,11 @@ class Worker:
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
 
-        Raises SchemaOutOfDate, NotPermitted, and ConfigurationError if it is started twice, in another process than it was made
-        in, or on a standby server.
+        Raises SchemaOutOfDate, NotPermitted, and ConfigurationError for a second start, another process, or a standby server.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
+        self._claim_loop.keep_tasks()
         with self._handlers.forking(lambda: self._has_begun), self._metrics.opening(lambda: self._has_begun):
             self._start(burst=burst)
 

@@ -46,6 +46,34 @@ def test_batches_are_listed_and_shown(database: Database, batch: NewBatch) -> No
     assert (record["pending"], record["status"], record["statuses"]) == (2, "Running", {"Completed": 1, "Ready": 2})
 
 
+def test_the_tasks_that_have_not_completed_are_listed_the_failed_ones_first(
+    database: Database, batch: NewBatch
+) -> None:
+    (claim,) = database.claim(store=database.store)
+    database.store.fail(claim, "line 7 has no price")
+    *_, first, second = said(database, "show", str(batch.id)).stdout.splitlines()
+    assert first.split("\t")[0] == str(claim.id)
+    assert first.split("\t")[2:] == ["Failed", "line 7 has no price"]
+    assert second.split("\t")[2] == "Ready"
+    assert said(database, "cancel", str(batch.id), "--yes").stdout == "cancelled 1 task\n"
+
+
+def test_only_some_of_many_tasks_are_listed(database: Database) -> None:
+    batch = NewBatch(id=new_batch_id())
+    database.store.batches.create(batch)
+    for _ in range(22):
+        database.add(database.store, pipeline_execution_id=batch.id)
+    shown = said(database, "show", str(batch.id))
+    assert shown.stdout.count("\tReady\t") == 20
+    assert shown.stderr == "2 more\n"
+
+
+def test_a_chain_says_that_its_last_task_is_not_counted(database: Database) -> None:
+    chain = NewBatch(id=new_batch_id(), kind=BatchKind.CHAIN, then=(new_task("tests.then"),))
+    database.store.batches.create(chain)
+    assert "0 before the last, of which 0 have not ended" in said(database, "show", str(chain.id)).stdout
+
+
 def test_a_batch_is_cancelled_after_a_question(database: Database, batch: NewBatch) -> None:
     refused = said(database, "cancel", str(batch.id))
     assert refused.exit_code == 2

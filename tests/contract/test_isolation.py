@@ -293,6 +293,20 @@ def test_hooks_and_log_fields_are_the_childs(database, tmp_path, caplog):
     ]
 
 
+def test_a_task_that_is_declared_after_the_start_is_given_back(outbox, caplog):
+    with working(outbox):
+
+        @outbox.task(name="late", retry=NEVER)
+        def late() -> None: ...
+
+        handle = late.using(outbox).enqueue()
+        events = until(lambda: (found := outbox.store.history(handle.id))[2:] and found)
+        assert events[-1].event_type == "task_released"
+    assert "does not know the task 'late'" in caplog.text
+    found = outbox.store.get(handle.id)
+    assert (found.status, found.last_error) == ("Ready", None)  # no attempt has failed
+
+
 def test_children_are_replaced_after_their_share_of_tasks(outbox):
     @outbox.task(name="pid")
     def pid() -> int:

@@ -72,3 +72,19 @@ def test_what_follows_runs_where_the_test_commits(outbox, work, seen):
             work(session)
         harness.drain(raises=False)
     assert sorted(map(str, seen)) == ["(3, 1)", "8"]
+
+
+def test_what_follows_an_inline_batch_is_run_by_drain(database, outbox, work, seen):
+    with database.host.connect() as connection:
+        transaction = connection.begin()
+        with Harness(outbox, using=connection) as harness:
+            with harness.inline(), pytest.raises(ValueError, match="three"):
+                work(connection)
+            with harness.inline():
+                outbox.chain(outbox.tasks.get("add").call(4), outbox.tasks.get("keep").call()).using(
+                    connection
+                ).enqueue()
+            assert seen == []
+            harness.drain(raises=False)
+        assert 4 in seen
+        transaction.rollback()
