@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from .keys import stored_key
 from .records import NewTask
 from .uuid7 import uuid7
 
@@ -141,6 +142,6 @@ def _link(task: NewTask) -> dict[str, Any]:
         "timeout_seconds": None if task.timeout is None else task.timeout.total_seconds(),
         "delay_seconds": task.delay.total_seconds(),
         "expires_seconds": None if task.expires_in is None else task.expires_in.total_seconds(),
-        "partition_key": task.partition_key,
+        "partition_key": stored_key(task.partition_key, task.concurrency_key),
         "on_dead_letter": task.on_dead_letter.value,
     }

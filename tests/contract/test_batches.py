@@ -90,6 +90,13 @@ def test_what_follows_has_its_options_and_its_event(database: Database) -> None:
     assert follows(database, batch)
 
 
+def test_what_follows_has_its_concurrency_key(database: Database) -> None:
+    then = new_task("tests.then", concurrency_key="k")
+    made(database, then=(then,))
+    complete(database)
+    assert database.store.get(then.id).concurrency_key == "k"
+
+
 def test_an_empty_batch_is_followed_at_once(database: Database) -> None:
     batch = made(database, 0)
     assert state(database, batch) == (0, 0, 0, 0, True)
