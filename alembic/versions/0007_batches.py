@@ -140,6 +140,9 @@ POSTGRESQL = (
     DECLARE
         change record;
     BEGIN
+        IF NOT EXISTS (SELECT FROM %1$I.task_batch_changes AS noted WHERE noted.id = NEW.id) THEN
+            RETURN NULL; -- counted with an earlier one: to look for others would read all that are deleted, once for each
+        END IF;
         FOR change IN
             WITH mine AS (
                 DELETE FROM %1$I.task_batch_changes AS noted WHERE noted.xact_id = pg_current_xact_id() RETURNING noted.*
