@@ -139,6 +139,18 @@ def test_a_batch_waits_for_its_dead_letter(database: Database, cure: str) -> Non
     assert follows(database, batch)
 
 
+@pytest.mark.parametrize("kind", [BatchKind.BATCH, BatchKind.CHAIN])
+def test_a_batch_waits_no_longer_for_a_dead_letter_that_was_pruned(database: Database, kind: BatchKind) -> None:
+    batch = made(database, 1, on_failed=OnFailed.WAIT, kind=kind)
+    failing(database)
+    database.clock.advance(timedelta(days=40))
+    assert database.frozen.prune(timedelta(days=30)) == 0
+    assert state(database, batch) == (1, 0, 1, 0, False)
+    assert database.frozen.prune(timedelta(days=30), statuses=[TaskStatus.FAILED]) == 1
+    assert state(database, batch) == (1, 0, 0, 1, True)
+    assert follows(database, batch) is (kind is BatchKind.BATCH)
+
+
 def test_a_redriven_dead_letter_counts_again_before_the_batch_completes(database: Database) -> None:
     batch = made(database, 2)
     task_id = failing(database)
