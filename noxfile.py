@@ -1,6 +1,6 @@
 """`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `browser`,
 `examples`, `mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`, `bench_dashboard`,
-`bench_results`, `bench_steps`) are asked for by name."""
+`bench_results`, `bench_steps`, `bench_batches`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -221,6 +221,13 @@ def bench_results(session: nox.Session) -> None:
     """The delay of results, and the cost of a thousand callers that wait: `nox -s bench_results -- --on sqlite`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.awaited", *session.posargs)
+
+
+@nox.session
+def bench_batches(session: nox.Session) -> None:
+    """The cost of an end in a batch, on PostgreSQL: `nox -s bench_batches`."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.batches", *session.posargs)
 
 
 @nox.session

@@ -28,6 +28,46 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a key that runs as many tasks as it may starts one more",
+        "outboxq/database/statements/key_limits.py",
+        (("tasks < queues.c.key_concurrency", "tasks <= queues.c.key_concurrency"),),
+        ("tests/contract/test_key_limits.py",),
+    ),
+    Mutant(
+        "what a key has used of its rate is not written",
+        "outboxq/store/key_limits.py",
+        (("            if place.key in starts\n", "            if False\n"),),
+        ("tests/contract/test_key_limits.py",),
+    ),
+    Mutant(
+        "an older release claims from a queue that limits its keys",
+        "outboxq/store/queues.py",
+        (
+            (
+                '{"concurrency": 0 if is_limited else limits["concurrency_limit"]}',
+                '{"concurrency": limits["concurrency_limit"]}',
+            ),
+        ),
+        ("tests/contract/test_key_limits.py",),
+    ),
+    Mutant(
+        "the longest due tasks of a key at its limit hide the keys behind them",
+        "outboxq/store/key_limits.py",
+        (("            if self._rotate(budget) or self.found:\n", "            if True:\n"),),
+        ("tests/contract/test_key_limits.py",),
+    ),
+    Mutant(
+        "a worker is not woken when a key may start again",
+        "outboxq/database/statements/due.py",
+        (
+            (
+                "return next_moment(g, *all_queues(), key_limits.next_start(g, key_limits.open_queues(g, None)))",
+                "return next_moment(g, *all_queues())",
+            ),
+        ),
+        ("tests/contract/test_key_limits.py",),
+    ),
+    Mutant(
         "two transactions that end tasks of two batches lock them in their own orders",
         "alembic/versions/0007_batches.py",
         (("DEFERRABLE INITIALLY DEFERRED", "DEFERRABLE INITIALLY IMMEDIATE"),),
@@ -68,46 +108,6 @@ MUTANTS = (
         "outboxq/database/dialects/partitioning.py",
         (('            execute(trigger["statement"], {})\n', "            pass\n"),),
         ("tests/dialects/test_partitions.py",),
-    ),
-    Mutant(
-        "a key that runs as many tasks as it may starts one more",
-        "outboxq/database/statements/key_limits.py",
-        (("tasks < queues.c.key_concurrency", "tasks <= queues.c.key_concurrency"),),
-        ("tests/contract/test_key_limits.py",),
-    ),
-    Mutant(
-        "what a key has used of its rate is not written",
-        "outboxq/store/key_limits.py",
-        (("            if place.key in starts\n", "            if False\n"),),
-        ("tests/contract/test_key_limits.py",),
-    ),
-    Mutant(
-        "an older release claims from a queue that limits its keys",
-        "outboxq/store/queues.py",
-        (
-            (
-                '{"concurrency": 0 if is_limited else limits["concurrency_limit"]}',
-                '{"concurrency": limits["concurrency_limit"]}',
-            ),
-        ),
-        ("tests/contract/test_key_limits.py",),
-    ),
-    Mutant(
-        "the longest due tasks of a key at its limit hide the keys behind them",
-        "outboxq/store/key_limits.py",
-        (("            if self._rotate(budget) or self.found:\n", "            if True:\n"),),
-        ("tests/contract/test_key_limits.py",),
-    ),
-    Mutant(
-        "a worker is not woken when a key may start again",
-        "outboxq/database/statements/due.py",
-        (
-            (
-                "return next_moment(g, *all_queues(), key_limits.next_start(g, key_limits.open_queues(g, None)))",
-                "return next_moment(g, *all_queues())",
-            ),
-        ),
-        ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
         "a progress that the database refuses costs the leases of all tasks",

@@ -39,6 +39,7 @@ _FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
 _IDS, _RESULTS, _CANCELLED_AT_ONCE = 50_000, 200, 500
 _CREATES = frozenset({Feature.BATCHES})
 _PRUNED_AT_ONCE = 500
+_NOTHING = Counter[UUID]()
 _MAY_DELETE = tuple(
     Right(name="task_batches", privilege=privilege)
     for privilege in (Privilege.SELECT, Privilege.UPDATE, Privilege.DELETE)
@@ -302,7 +303,10 @@ def require(store: Transactions, target: Target) -> None:
 
 def added_to(tasks: Iterable[NewTask]) -> Counter[UUID]:
     """Count the tasks for each batch that they are to be added to."""
-    return Counter(one for task in tasks if (one := task.pipeline_execution_id) is not None and is_batch(one))
+    ids = [
+        one for task in tasks if (one := task.pipeline_execution_id) is not None and one.int >> 127 and is_batch(one)
+    ]
+    return Counter(ids) if ids else _NOTHING
 
 
 def join(store: Transactions, target: Target, added: Counter[UUID]) -> None:

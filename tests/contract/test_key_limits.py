@@ -412,3 +412,15 @@ def test_delayed_tasks_of_a_key_do_not_hide_those_that_are_due(database):
     due = add(database, "a")
     assert [claim.id for claim in database.claim(2)] == [due.id]
     assert database.frozen.look_ahead() == Look(due=False, seconds=60.0)
+
+
+def test_a_link_of_a_chain_keeps_its_key(database):
+    outbox = Outbox(database.engine)
+
+    @outbox.task(name="tests.work")
+    def work() -> None: ...
+
+    limited = work.using(concurrency_key="ada").call()
+    outbox.chain(work.call(), limited).using(outbox).enqueue()
+    assert outbox.worker(concurrency=1).run(burst=True) == 0
+    assert [task.concurrency_key for task in outbox.store.tasks()] == ["ada", None]

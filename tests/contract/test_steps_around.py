@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
 
-from outboxq import EventType, Outbox, RetryPolicy, TaskContext, TaskStatus, migrations
+from outboxq import EventType, Outbox, RetryPolicy, StepsUnavailable, TaskContext, TaskStatus, migrations
 from outboxq.cli import main
 from outboxq.database.privileges import Role
 from outboxq.model import NewTask, Outcome
@@ -63,24 +63,18 @@ def test_on_an_older_schema_a_task_of_steps_waits_for_the_upgrade_and_others_run
     assert calls == ["plain", "stepped"]
 
 
-def test_a_schema_that_is_taken_back_under_a_worker_has_tasks_wait_too(database):
-    calls: list[str] = []
-    outbox, stepped, _ = outbox_of(database.host_engine(), calls)
-    worker = outbox.worker(notifications=False, poll=0.01, recover_every=60)
-    worker.start()
-    try:
-        first = stepped.using(outbox).enqueue()
-        until(lambda: database.store.get(first.id).status is TaskStatus.COMPLETED)
-        migrations.downgrade(database.engine, "0005")
-        second = stepped.using(outbox).enqueue()
-        until(lambda: released(database.store, second.id))
-        assert database.store.get(second.id).status is TaskStatus.READY
-        migrations.upgrade(database.engine)
-        database.run(
-            "DELETE FROM execution_events WHERE event_type = 'step_completed'"
-        )  # whose rows went with the table
-    finally:
-        worker.stop()
+def test_a_schema_that_is_taken_back_while_a_process_runs_is_noticed(database):
+    store, claims = database.frozen, [helpers.claimed(database) for _ in range(2)]
+    store.steps.ensure_usable()
+    migrations.downgrade(database.engine, "0005")
+    for call in (lambda: store.steps.complete(claims[0], NewStep(name="one", number=1)), store.steps.ensure_usable):
+        with pytest.raises(StepsUnavailable, match="run: outboxq upgrade"):
+            call()
+    with pytest.raises(StepsUnavailable):
+        store.steps.of_claim(claims[0])
+    migrations.upgrade(database.engine)
+    assert store.steps.complete(claims[1], NewStep(name="one", number=1))
+    assert len(store.steps.of_claim(claims[1])) == 1
 
 
 def test_a_worker_from_before_the_upgrade_waits_for_its_rights(granted_before):  # noqa: F811

@@ -20,6 +20,7 @@ from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Kind, Right, Role, needed, rights
 from outboxq.errors import NotPermitted, SchemaOutOfDate
 from outboxq.model import NewTask
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.roles.acts import ACTS, Stage, waits_for_results
@@ -196,6 +197,23 @@ def test_who_may_not_read_results_hears_which_command_grants_it(stage, role, tim
         NotPermitted, match=f"lacks SELECT on .*: outboxq grants --role producer --with results {role} --apply"
     ):
         Outbox(stage.engine).result(done.id, timeout=timeout)
+
+
+def test_a_worker_that_was_granted_its_rights_before_there_were_batches_ends_their_tasks(stage, role, owner):
+    for one in needed(Role.WORKER):
+        owner.execute(grant(one, "public", role))
+    batch = NewBatch(id=new_batch_id(), then=(NewTask(id=uuid7(), task_name="then", args="{}"),))
+    stage.owner.batches.create(batch)
+    for _ in range(2):
+        stage.owner.enqueue(NewTask(id=uuid7(), task_name="work", args="{}", pipeline_execution_id=batch.id))
+    stage.owner.batches.close(batch.id)
+    first, second = stage.store.claim_ready_task(2, worker_id=uuid4())
+    stage.store.complete(first)
+    stage.store.fail(second, "no")
+    (follows,) = stage.store.claim_ready_task(2, worker_id=uuid4())
+    assert follows.id == batch.then[0].id
+    with pytest.raises(NotPermitted, match="outboxq grants"):
+        stage.store.batches.get(batch.id)
 
 
 @pytest.mark.parametrize("kind", [Role.VIEWER, Role.WORKER, Role.OPERATOR])

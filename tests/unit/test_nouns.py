@@ -29,7 +29,16 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
     nouns = {name: one.func for name, one in vars(Store).items() if isinstance(one, cached_property)}
     assert {name: [verb for verb in vars(noun) if not verb.startswith("_")] for name, noun in nouns.items()} == {
         "batches": [
-            *("create", "close", "get", "list", "statuses", "members", "named", "cancel", "cancel_requested", "prune"),
+            "create",
+            "close",
+            "get",
+            "list",
+            "statuses",
+            "members",
+            "named",
+            "cancel",
+            "cancel_requested",
+            "prune",
         ],
         "dead_letters": ["list", "oldest", "groups", "count", "redrive_all", "discard_all"],
         "log": ["tail", "tail_from_now", "tail_since", "tail_last", "state_at"],
