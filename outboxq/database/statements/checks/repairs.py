@@ -284,4 +284,4 @@ REPAIRS = _repairs()
 """The repairs by the names of their checks. Each returns the repaired ids, and the queue if work became claimable."""
 
 LOCKS: Mapping[str, Callable[[Grammar], Select[Any]]] = {"batch_counts_differ": batches.wrong}
-"""What is to be locked, by the names of the checks, before the repair counts rows that other sessions write meanwhile."""
+"""The rows to lock, by the names of the checks, before the repair counts others that sessions write meanwhile."""
