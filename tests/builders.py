@@ -11,7 +11,7 @@ from typing import Any
 from outboxq.database import statements
 from outboxq.database.dialects import granting
 from outboxq.database.statements import metrics, overview, statistics, task_pages, time_partitions, trends
-from outboxq.database.statements.checks import CHECKS, REPAIRS
+from outboxq.database.statements.checks import CHECKS, LOCKS, REPAIRS
 from outboxq.database.statements.grammar import Builder
 
 MODULES = {
@@ -46,6 +46,7 @@ def all_builders() -> Mapping[str, Builder]:
         "time_partitions.forget": time_partitions.FORGET,
         "checks": {name: check.broken for name, check in CHECKS.items()},
         "repairs": REPAIRS,
+        "locks": LOCKS,
     }
     return found | {f"{group}.{name}": one for group, several in groups.items() for name, one in several.items()}
 

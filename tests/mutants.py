@@ -28,6 +28,18 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a repair counts the ends of a batch that it does not see yet",
+        "outboxq/database/statements/checks/repairs.py",
+        (('{"batch_counts_differ": batches.wrong}', "{}"),),
+        ("tests/contract/test_batch_races.py",),
+    ),
+    Mutant(
+        "a batch waits for a dead letter that is not there any more",
+        "outboxq/store/batches.py",
+        (('missing_letters, {"limit": _PRUNED_AT_ONCE}', 'missing_letters, {"limit": 0}'),),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
         "a key that runs as many tasks as it may starts one more",
         "outboxq/database/statements/key_limits.py",
         (("tasks < queues.c.key_concurrency", "tasks <= queues.c.key_concurrency"),),
@@ -106,7 +118,7 @@ MUTANTS = (
     Mutant(
         "the partitions of the history do not count the ends of batches",
         "outboxq/database/dialects/partitioning.py",
-        (('            execute(trigger["statement"], {})\n', "            pass\n"),),
+        (('            execute(trigger["statement"].replace("%", "%%"), {})', "            pass"),),
         ("tests/dialects/test_partitions.py",),
     ),
     Mutant(

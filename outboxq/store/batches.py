@@ -257,7 +257,10 @@ class Batches:
         return self._store.run(work, done=lambda target: sum(was_done(target, row[0], request) for row in rows) or None)
 
     def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
-        """Delete the batches that completed before that moment and have no tasks any more."""
+        """Delete the batches that completed before that moment and have no tasks any more.
+
+        A batch that waits for a dead letter that was pruned waits no longer: it counts as discarded.
+        """
 
         def work(target: Target) -> int:
             if not is_there(self._store, target):
@@ -269,7 +272,11 @@ class Batches:
                 log.warning(text, lacking[0]["role"])
                 return 0
             with target.atomic():
-                return len(target.run(statements.prune, {"older": before, "limit": _PRUNED_AT_ONCE}))
+                if found := target.run(statements.missing_letters, {"limit": _PRUNED_AT_ONCE}):
+                    # A statement of its own: it sees all that has ended until the batches were locked.
+                    target.run(statements.forget_letters, self._store.values(target), [(row["id"],) for row in found])
+                gone = target.run(statements.prune, {"older": before, "limit": _PRUNED_AT_ONCE})
+            return max(len(found), len(gone))
 
         while not stop() and self._store.run(work, using=using) == _PRUNED_AT_ONCE:
             pass

@@ -9,7 +9,7 @@ from functools import partial
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements.checks import CHECKS, REPAIRS
+from ..database.statements.checks import CHECKS, LOCKS, REPAIRS
 from ..database.target import Target
 from .transactions import Transactions
 
@@ -94,6 +94,8 @@ def _repair(store: Transactions, violation: Violation, using: object) -> Violati
 
     def work(target: Target) -> list[Row]:
         with target.atomic():
+            if lock := LOCKS.get(violation.name):
+                target.run(lock, store.values(target))
             rows = target.run(repair, store.values(target))
         store.wake(target, {row["queue"] for row in rows if "queue" in row})
         return rows

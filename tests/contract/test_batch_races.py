@@ -9,10 +9,10 @@ from functools import partial
 from sqlalchemy import Engine
 
 from outboxq.model import Claim, Outcome
-from outboxq.model.batches import OnFailed
+from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
 from outboxq.model.records import EventType
 from tests.conftest import Database
-from tests.contract.helpers import at_once, transaction
+from tests.contract.helpers import at_once, stuck, transaction
 from tests.contract.test_batches import follows, made, new_task, state
 
 _ROUNDS = 8
@@ -131,3 +131,39 @@ def test_many_batches_end_in_many_sessions(database: Database) -> None:
 
     assert at_once(*(partial(end, which) for which in range(4))) == [None] * 4
     assert [state(database, batch) for batch in batches] == [(12, 12, 0, 0, True)] * 5
+
+
+def test_a_transaction_with_many_changes_reads_each_of_them_once(postgresql: Database) -> None:
+    """The trigger that counts runs once for each change, and the first time deletes all: later ones are not to read those again."""
+    number = 100
+    with transaction(postgresql) as connection:
+        batch = NewBatch(id=new_batch_id())
+        postgresql.store.batches.create(batch, using=connection)
+        for _ in range(number):
+            postgresql.store.enqueue(new_task(pipeline_execution_id=batch.id), using=connection)
+        postgresql.store.batches.close(batch.id, using=connection)
+        connection.exec_driver_sql("SET CONSTRAINTS task_batch_changes_count IMMEDIATE")
+        read = connection.exec_driver_sql(
+            "SELECT pg_stat_get_xact_tuples_returned('ix_task_batch_changes_xact_id'::regclass)"
+        ).scalar_one()
+        assert read <= 2 * number
+        assert postgresql.store.batches.get(batch.id, using=connection).size == number
+        connection.rollback()
+
+
+def test_a_repair_counts_what_ends_while_it_waits(postgresql: Database) -> None:
+    """It waits for the row of the batch, and then counts the end that was committed meanwhile."""
+    batch = made(postgresql, 3, then=())
+    first, second, third = postgresql.claim(3)
+    postgresql.frozen.complete(first)
+    postgresql.run("UPDATE task_batches SET completed = 0")
+    with transaction(postgresql) as connection:
+        postgresql.frozen.complete(second, using=connection)
+        connection.exec_driver_sql("SET CONSTRAINTS task_batch_changes_count IMMEDIATE")
+        with stuck(postgresql, partial(postgresql.own_store().verify, repair=True)) as repair:
+            assert not repair.done()
+            connection.commit()
+        assert [one.repaired for one in repair.result()] == [1]
+    assert state(postgresql, batch) == (3, 2, 0, 0, False)
+    postgresql.frozen.complete(third)
+    assert state(postgresql, batch) == (3, 3, 0, 0, True)

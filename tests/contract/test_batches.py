@@ -90,6 +90,13 @@ def test_what_follows_has_its_options_and_its_event(database: Database) -> None:
     assert follows(database, batch)
 
 
+def test_what_follows_has_its_concurrency_key(database: Database) -> None:
+    then = new_task("tests.then", concurrency_key="k")
+    made(database, then=(then,))
+    complete(database)
+    assert database.store.get(then.id).concurrency_key == "k"
+
+
 def test_an_empty_batch_is_followed_at_once(database: Database) -> None:
     batch = made(database, 0)
     assert state(database, batch) == (0, 0, 0, 0, True)
@@ -130,6 +137,18 @@ def test_a_batch_waits_for_its_dead_letter(database: Database, cure: str) -> Non
         complete(database)
     assert state(database, batch)[2:] == (0, int(cure == "discard"), True)
     assert follows(database, batch)
+
+
+@pytest.mark.parametrize("kind", [BatchKind.BATCH, BatchKind.CHAIN])
+def test_a_batch_waits_no_longer_for_a_dead_letter_that_was_pruned(database: Database, kind: BatchKind) -> None:
+    batch = made(database, 1, on_failed=OnFailed.WAIT, kind=kind)
+    failing(database)
+    database.clock.advance(timedelta(days=40))
+    assert database.frozen.prune(timedelta(days=30)) == 0
+    assert state(database, batch) == (1, 0, 1, 0, False)
+    assert database.frozen.prune(timedelta(days=30), statuses=[TaskStatus.FAILED]) == 1
+    assert state(database, batch) == (1, 0, 0, 1, True)
+    assert follows(database, batch) is (kind is BatchKind.BATCH)
 
 
 def test_a_redriven_dead_letter_counts_again_before_the_batch_completes(database: Database) -> None:

@@ -804,3 +804,29 @@ def test_threads_may_upgrade_at_once(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(migrations.upgrade, urls))
     assert [migrations.current(url) for url in urls] == [REVISION] * 4
+
+
+def test_functions_of_batches_have_the_rights_of_the_owner_of_the_tasks(cluster) -> None:
+    """An administrator may upgrade for them: what the functions insert runs triggers that the owner of the tables makes."""
+    url, owner = cluster.create_database(), f"Owner {uuid4().hex[:8]}"
+    engine = create_engine(url)
+    try:
+        with engine.connect() as connection, connection.begin():
+            connection.exec_driver_sql(f'CREATE ROLE "{owner}"')
+            connection.exec_driver_sql(f'GRANT ALL ON SCHEMA public TO "{owner}"')
+        with engine.connect() as connection, connection.begin():
+            connection.exec_driver_sql(f'SET LOCAL ROLE "{owner}"')
+            migrations.upgrade(connection, revision="0006")
+        migrations.upgrade(url)
+        with engine.connect() as connection:
+            owners = connection.exec_driver_sql(
+                "SELECT pg_get_userbyid(proowner), prosecdef FROM pg_proc WHERE proname IN "
+                "('outboxq_note_end', 'outboxq_count_ends', 'outboxq_advance_batch') UNION ALL "
+                "SELECT pg_get_userbyid(relowner), true FROM pg_class WHERE relname IN ('task_batches', 'task_batch_changes')"
+            ).all()
+        assert [tuple(one) for one in owners] == [(owner, True)] * 5
+    finally:
+        engine.dispose()
+        cluster.drop_database(url)
+        with psycopg.connect(make_url(cluster.url).set(drivername="postgresql").render_as_string(False)) as connection:
+            connection.execute(f'DROP ROLE "{owner}"')

@@ -306,6 +306,21 @@ def test_the_ends_of_batches_are_counted_in_each_partition(partitioned):
     assert [claim.id for claim in partitioned.claim()] == [batch.then[0].id]
 
 
+def test_a_trigger_of_the_application_is_carried_over(postgresql):
+    postgresql.run("CREATE FUNCTION seen() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    postgresql.run(
+        "CREATE TRIGGER seen AFTER UPDATE ON task_executions FOR EACH ROW WHEN (NEW.task_name LIKE 'shop.%%') "
+        "EXECUTE FUNCTION seen()"
+    )
+    migrations.partition(postgresql.url)
+    found = (
+        "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'seen' AND tgrelid = 'task_executions'::regclass"
+    )
+    ((statement,),) = postgresql.rows(found)
+    assert "'shop.%'" in str(statement)
+    postgresql.run("DROP FUNCTION seen() CASCADE")
+
+
 def test_an_id_and_the_claims_and_ends_of_a_token_are_unique_still(partitioned):
     task_id = completed(partitioned, id=made_in(layout(partitioned)[2]))
     with pytest.raises(IntegrityError, match="task_executions"):

@@ -233,7 +233,7 @@ class Partitioning:
             execute(str(create), {})
         self._attach(execute, table, schema, owner, periods)
         for trigger in triggers:
-            execute(trigger["statement"], {})
+            execute(trigger["statement"].replace("%", "%%"), {})  # a condition may have LIKE
         self._do(execute, "ALTER TABLE ", parent, " OWNER TO ", _Name(None, owner))
         for grant in granted:
             self._grant(execute, grant["privilege_type"], "TABLE ", parent, grant)

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import (
     Boolean,
+    ColumnElement,
     Insert,
     Integer,
     Select,
@@ -23,7 +24,8 @@ from sqlalchemy import (
     update,
 )
 
-from ...model import EventType
+from ...model import EventType, TaskStatus
+from ...model.batches import OnFailed
 from ..column_types import Instant
 from ..tables import execution_events, task_batch_changes, task_batches, task_executions
 from .claim import limit
@@ -170,6 +172,45 @@ def request_cancel(g: Grammar) -> Update:
             updated_at=g.now,
         )
         .returning(_batch.id)
+    )
+
+
+def missing_letters(_: Grammar) -> Select[Any]:
+    """Lock up to :limit batches that wait for a dead letter that is not there any more."""
+    waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
+    found = select(_batch.id).where(
+        _batch.completed_at.is_(None), waits, _batch.failed > _zero, _batch.failed > _dead()
+    )
+    return found.order_by(_batch.id).limit(limit).with_for_update()
+
+
+def forget_letters(g: Grammar) -> Transition:
+    """Count the dead letters of these batches that are not there any more as cancelled. To be run once the batches are locked."""
+
+    def counted(r: Relations) -> Statement:
+        dead = _dead()
+        return (
+            update(task_batches)
+            .where(g.among(_batch.id, r["given"].c.id), _batch.completed_at.is_(None), _batch.failed > dead)
+            .values(failed=dead, cancelled=_batch.cancelled + _batch.failed - dead, updated_at=g.now)
+            .returning(_batch.id)
+        )
+
+    return Transition(given={"id": Uuid()}, steps={"counted": counted}, returns="counted")
+
+
+def _dead() -> ColumnElement[int]:
+    """Return the number of the batch's dead letters."""
+    return (
+        select(func.count())
+        .select_from(task_executions)
+        .where(
+            _execution.pipeline_execution_id == _batch.id,
+            _execution.pipeline_execution_id != _execution.id,
+            _execution.status == sql_literal(TaskStatus.FAILED),
+        )
+        .correlate(task_batches)
+        .scalar_subquery()
     )
 
 

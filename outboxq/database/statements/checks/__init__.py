@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from . import batches, fold, keys, limits, log, parts, rows, steps, ticks, unique
 from .check import Check
-from .repairs import REPAIRS
+from .repairs import LOCKS, REPAIRS
 
-__all__ = ["CHECKS", "REPAIRS", "Check"]
+__all__ = ["CHECKS", "LOCKS", "REPAIRS", "Check"]
 
 CHECKS: Mapping[str, Check] = {
     name: check

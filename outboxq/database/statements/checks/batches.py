@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, case, func, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, Integer, Select, case, func, literal_column, or_, select, update
 
 from ....model import TaskStatus
 from ....model.batches import OnFailed
@@ -30,6 +30,11 @@ def checks() -> Mapping[str, Check]:
             needs=is_there,
         ),
     }
+
+
+def wrong(_: Grammar) -> Select[Any]:
+    """Lock the batches whose counts are wrong. The repair, a statement of its own, sees all that has ended until then."""
+    return select(_batch.id).where(*_OPEN, _is_wrong()).order_by(_batch.id).with_for_update()
 
 
 def recount(g: Grammar) -> Transition:

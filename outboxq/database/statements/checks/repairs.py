@@ -282,3 +282,6 @@ def _entries_again(g: Grammar, tasks: FromClause, gone: FromClause, due: ColumnE
 
 REPAIRS = _repairs()
 """The repairs by the names of their checks. Each returns the repaired ids, and the queue if work became claimable."""
+
+LOCKS: Mapping[str, Callable[[Grammar], Select[Any]]] = {"batch_counts_differ": batches.wrong}
+"""The rows to lock, by the names of the checks, before the repair counts others that sessions write meanwhile."""
