@@ -23,6 +23,7 @@ from .admin_links import has_pages, page_of, short_id
 from .admin_list import BEFORE, BatchFilter, StatusFilter, as_uuid
 from .admin_texts import local_time, plain
 from .django_outbox import outboxes
+from .integration import present_transaction
 from .models import TaskExecution
 
 _PAGE = 100
@@ -98,11 +99,12 @@ class BatchAdmin(admin.ModelAdmin):
             return self._back(request, f"{plain(before)} is not the id of a batch.")
         context: dict[str, Any] = {"title": self.opts.verbose_name_plural.capitalize(), "zone": zone()}
         try:
-            self.batches.ensure_current(using=self.alias)
+            with present_transaction(self.alias, mode="DEFERRED") as using:
+                self.batches.ensure_current(using=using)
+                found = self.batches.list(limit=_PAGE + 1, before=below, only_open=only_open, using=using)
         except SchemaOutOfDate as error:
             missing = str(error.mended_by(outboxes[self.alias].store.upgrade_command))
             return self._shown(request, self.list_template, {**context, "missing": plain(missing)}, extra_context)
-        found = self.batches.list(limit=_PAGE + 1, before=below, only_open=only_open, using=self.alias)
         state = {"state": _OPEN} if only_open else {}
         more = {BEFORE: found[_PAGE - 1].id, **state} if len(found) > _PAGE else None
         context |= {
@@ -159,8 +161,11 @@ class BatchAdmin(admin.ModelAdmin):
         self.message_user(request, text, messages.SUCCESS)
 
     def _find(self, batch_id: UUID | None) -> Found | None:
+        if batch_id is None:
+            return None
         try:
-            return None if batch_id is None else self.batches.get(batch_id, using=self.alias)
+            with present_transaction(self.alias, mode="DEFERRED") as using:
+                return self.batches.get(batch_id, using=using)
         except (BatchNotFound, SchemaOutOfDate):
             return None
 

@@ -7,10 +7,12 @@ from unittest import mock
 from admin_cases import HOSTILE, LIST, Case, page_of
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.db import connection
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.test import TransactionTestCase
 from django.test.utils import CaptureQueriesContext
 
-from outboxq.contrib.django import admin_batches
+from outboxq.contrib.django import admin_batches, outboxes
 from outboxq.contrib.django.admin_list import TaskList
 from outboxq.contrib.django.models import Batch, TaskExecution
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
@@ -264,3 +266,29 @@ class BatchCancelling(BatchCase):
         site = admin.AdminSite(name="other_site")
         model_admin = admin_batches.BatchAdmin(Batch, site)
         assert not admin_batches.has_pages(site, TaskExecution, model_admin.alias, None)
+
+
+class OutsideATransaction(TransactionTestCase):
+    """Django's requests have no transaction, unless ATOMIC_REQUESTS is set; those of a TestCase do."""
+
+    def test_each_page_reads_and_the_cancelling_is_committed(self):
+        self.client.force_login(User.objects.create_superuser("root"))
+        store = outboxes["default"].store
+        batch = NewBatch(id=new_batch_id())
+        with transaction.atomic():
+            store.batches.create(batch, using="default")
+            task = NewTask(id=uuid7(), task_name="shop.work", args="{}", pipeline_execution_id=batch.id)
+            store.enqueue(task, using="default")
+            store.batches.close(batch.id, using="default")
+        failures, cancel = f"{LIST}failures/", f"{BATCHES}{batch.id}/cancel/"
+        for address in (BATCHES, batch_page(batch.id), f"{LIST}?batch={batch.id}", page_of(task.id), failures):
+            assert self.client.get(address).status_code == 200, address
+        assert self.client.post(f"{failures}{'0' * 12}/redrive/").status_code in {302, 404}
+        assert self.client.post(cancel).status_code == 200
+        full = mock.patch.object(admin_batches.BatchAdmin, "log_change", side_effect=RuntimeError("the log is full"))
+        with full, self.assertRaisesMessage(RuntimeError, "the log is full"):
+            self.client.post(cancel, {"confirmed": "yes"})
+        assert TaskExecution.objects.get(pk=task.id).status == "Ready"
+        assert self.client.post(cancel, {"confirmed": "yes"}).status_code == 302
+        assert TaskExecution.objects.get(pk=task.id).status == "Cancelled"
+        assert "Cancelled" in self.client.get(batch_page(batch.id)).content.decode()
