@@ -116,6 +116,24 @@ MUTANTS = (
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
+        "a request that cancels a batch cancels all of its tasks, however many",
+        "outboxq/contrib/django/admin_batches.py",
+        ((", limit=_AT_ONCE, using=transaction)", ", using=transaction)"),),
+        ("tests/integrations/django_admin/test_django_admin.py",),
+    ),
+    Mutant(
+        "a user who may not cancel tasks cancels a batch in the admin",
+        "outboxq/contrib/django/admin_batches.py",
+        (("return may and bool(self.has_view_permission(request))", "return bool(self.has_view_permission(request))"),),
+        ("tests/integrations/django_admin/test_django_admin.py",),
+    ),
+    Mutant(
+        "a worker says that a task failed where a person cancelled the batch",
+        "outboxq/store/batches.py",
+        (('if row["runs_then"] else "its batch was cancelled"', 'if row["id"] else "its batch was cancelled"'),),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
         "the partitions of the history do not count the ends of batches",
         "outboxq/database/dialects/partitioning.py",
         (('            execute(trigger["statement"].replace("%", "%%"), {})', "            pass"),),

@@ -103,6 +103,10 @@ class Batches:
 
         self._store.run(work, using=using)
 
+    def ensure_current(self, *, using: object = None) -> None:
+        """Raise SchemaOutOfDate unless the schema has batches."""
+        self._store.run(lambda target: require(self._store, target), using=using, begin=Begin.READ)
+
     def get(self, batch_id: UUID, *, using: object = None) -> Batch:
         """Return the batch. Raises BatchNotFound."""
 
@@ -193,24 +197,28 @@ class Batches:
         reason: str = "",
         force: bool = False,
         runs_then: bool = False,
+        limit: int | None = None,
         on_progress: Callable[[int], None] | None = None,
+        using: object = None,
     ) -> int:
         """Cancel the tasks of a batch that have not ended; returns how many. What follows the batch is not enqueued.
 
         A running task is asked to stop, or with `force` Cancelled at once. `runs_then`: what follows is enqueued once all have
-        ended. From now on the batch takes no more tasks. Each 500 tasks are a transaction of their own. Raises BatchNotFound.
+        ended. From now on the batch takes no more tasks. With `limit` this call cancels so many at most, and workers cancel the
+        others. Each 500 tasks are a transaction of their own (with `using`, all are the caller's). Raises BatchNotFound.
         """
+        most = None if limit is None else positive(limit)
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
 
         def request(target: Target) -> builtins.list[Row]:
             require(self._store, target)
             return target.run(statements.request_cancel, self._store.values(target, **values))
 
-        if not self._store.run(request):
-            batch = self.get(batch_id)
+        if not self._store.run(request, using=using):
+            batch = self.get(batch_id, using=using)
             if batch.completed_at is not None:
                 return 0
-        return self._cancel_members(batch_id, reason, force=force, on_progress=on_progress)
+        return self._cancel_members(batch_id, reason, force=force, limit=most, on_progress=on_progress, using=using)
 
     def cancel_requested(self, *, limit: int = 100) -> int:
         """Cancel the tasks of the batches that are being cancelled; returns how many. Every worker does so now and then."""
@@ -221,25 +229,34 @@ class Batches:
             return target.run(statements.cancelling, self._store.values(target, limit=positive(limit)))
 
         found = self._store.run(look, begin=Begin.READ)
-        return sum(self._cancel_members(row["id"], "a task of its batch failed") for row in found)
+        return sum(self._cancel_members(row["id"], _reason(row)) for row in found)
 
     def _cancel_members(
-        self, batch_id: UUID, reason: str, *, force: bool = False, on_progress: Callable[[int], None] | None = None
+        self,
+        batch_id: UUID,
+        reason: str,
+        *,
+        force: bool = False,
+        limit: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+        using: object = None,
     ) -> int:
         cancelled, after = 0, _FIRST
         unended = {TaskStatus.READY, TaskStatus.RUNNING}
         while True:
-            rows = self._ids(batch_id, after, None)
+            rows = self._ids(batch_id, after, using)
             ids = [row["id"] for row in rows if TaskStatus(row["status"]) in unended]
-            for start in range(0, len(ids), _CANCELLED_AT_ONCE):
-                cancelled += self._cancel(ids[start : start + _CANCELLED_AT_ONCE], reason, force=force)
+            while ids and cancelled != limit:
+                most = _CANCELLED_AT_ONCE if limit is None else min(_CANCELLED_AT_ONCE, limit - cancelled)
+                cancelled += self._cancel(ids[:most], reason, force=force, using=using)
+                del ids[:most]
                 if on_progress is not None:
                     on_progress(cancelled)
-            if len(rows) < _IDS:
+            if len(rows) < _IDS or cancelled == limit:
                 return cancelled
             after = rows[-1]["id"]
 
-    def _cancel(self, ids: Sequence[UUID], reason: str, *, force: bool) -> int:
+    def _cancel(self, ids: Sequence[UUID], reason: str, *, force: bool, using: object) -> int:
         request, kind = str(uuid7()), EventType.CANCELLED
         data = event_data({"reason": reason} if reason else {})
         rows = [marked((task_id, kind.value, STATUS_AFTER[kind].value, None, None, data), request) for task_id in ids]
@@ -254,7 +271,10 @@ class Batches:
             self._store.wake(target, freed(moved))
             return len(moved) + len(asked)
 
-        return self._store.run(work, done=lambda target: sum(was_done(target, row[0], request) for row in rows) or None)
+        def done(target: Target) -> int | None:
+            return sum(was_done(target, row[0], request) for row in rows) or None
+
+        return self._store.run(work, using=using, done=done)
 
     def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
         """Delete the batches that completed before that moment and have no tasks any more.
@@ -332,6 +352,11 @@ def _check(batch: NewBatch) -> None:
     storable(batch.name, "name")
     if type(batch.on_failed) is not OnFailed or type(batch.kind) is not BatchKind:
         raise InvalidArgument("on_failed of a batch must be an OnFailed, and its kind a BatchKind")
+
+
+def _reason(row: Row) -> str:
+    """Return the reason of a worker that cancels the tasks of a batch, stored with each."""
+    return "a task of its batch failed" if row["runs_then"] else "its batch was cancelled"
 
 
 def _batch_of(row: Row) -> Batch:

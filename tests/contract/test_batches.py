@@ -14,7 +14,7 @@ from outboxq.model import EventType, NewTask, OnConflict, Outcome, TaskStatus
 from outboxq.model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
-from tests.contract.helpers import recovered, types
+from tests.contract.helpers import recovered, transaction, types
 
 
 def new_task(name: str = "tests.work", **fields: object) -> NewTask:
@@ -339,6 +339,27 @@ def test_a_batch_that_a_person_cancels_is_not_followed(database: Database) -> No
     assert database.frozen.batches.cancel(batch.id) == 0
     with pytest.raises(BatchNotFound):
         database.frozen.batches.cancel(new_batch_id())
+
+
+def test_workers_cancel_what_one_call_leaves(database: Database) -> None:
+    batch = made(database, 4)
+    tasks = [one.id for one in database.store.batches.members(batch.id)]
+    with transaction(database) as connection:
+        assert database.frozen.batches.cancel(batch.id, limit=3, reason="not wanted", using=connection) == 3
+        connection.commit()
+    assert state(database, batch) == (4, 0, 0, 3, False)
+    assert database.frozen.batches.cancel_requested() == 1
+    reasons = [database.store.history(one)[-1].event_data["reason"] for one in tasks]
+    assert reasons == ["not wanted"] * 3 + ["its batch was cancelled"]
+    assert not follows(database, batch)
+
+
+def test_cancelling_in_a_transaction_of_the_caller_is_undone_with_it(database: Database) -> None:
+    batch = made(database, 2)
+    with transaction(database) as connection:
+        assert database.frozen.batches.cancel(batch.id, using=connection) == 2
+    assert state(database, batch) == (2, 0, 0, 0, False)
+    assert database.store.batches.get(batch.id).status is BatchStatus.RUNNING
 
 
 def test_a_batch_that_was_never_closed_can_be_cancelled(database: Database) -> None:

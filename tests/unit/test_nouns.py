@@ -31,6 +31,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
         "batches": [
             "create",
             "close",
+            "ensure_current",
             "get",
             "list",
             "statuses",

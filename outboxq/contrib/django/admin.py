@@ -10,14 +10,17 @@ from django.utils.html import format_html
 from django.utils.timezone import get_current_timezone_name as zone
 
 from ...model import TaskStatus
+from ...model.batches import is_batch
 from ...model.redaction import HIDDEN, redacted
+from .admin_batches import BatchAdmin
 from .admin_detail import story_of
 from .admin_failures import FailuresAdmin
-from .admin_list import CreatedFilter, QueueFilter, StatusFilter, TaskFilter, TaskList, as_uuid
+from .admin_links import has_pages, page_of, short_id
+from .admin_list import BatchFilter, CreatedFilter, QueueFilter, StatusFilter, TaskFilter, TaskList, as_uuid
 from .admin_queues import QueueSettingsAdmin
 from .admin_schedules import TaskScheduleAdmin
 from .admin_texts import local_time, plain
-from .models import QueueSettings, TaskExecution, TaskSchedule
+from .models import Batch, QueueSettings, TaskExecution, TaskSchedule
 
 _LINE = 60
 """Number of characters of an error in the list. The tooltip shows more."""
@@ -75,9 +78,21 @@ class TaskExecutionAdmin(FailuresAdmin):
     Messages of exceptions are shown unchanged.
     """
 
-    list_display = ("short_id", "state", "name", "queue", "now", "failure", "tries", "due", "created", "completed")
+    list_display = (
+        "short_id",
+        "state",
+        "name",
+        "queue",
+        "now",
+        "failure",
+        "tries",
+        "due",
+        "created",
+        "completed",
+        "batch",
+    )
     list_display_links = ("short_id", "name")
-    list_filter = (StatusFilter, QueueFilter, TaskFilter, CreatedFilter)
+    list_filter = (BatchFilter, StatusFilter, QueueFilter, TaskFilter, CreatedFilter)
     search_fields = ("task_name",)
     search_help_text = "A task's id, or the beginning of a task name."
     ordering = ("-id",)
@@ -107,8 +122,7 @@ class TaskExecutionAdmin(FailuresAdmin):
     @admin.display(description="id")
     def short_id(self, task: Any) -> Any:
         """Return the beginning of the id (its time) and its end (random digits), with the whole id as tooltip."""
-        text = str(task.pk)
-        return format_html('<span class="outboxq-id" title="{}">{}…{}</span>', text, text[:8], text[-4:])
+        return short_id(task.pk)
 
     @admin.display(description="id")
     def whole_id(self, task: Any) -> Any:
@@ -130,6 +144,13 @@ class TaskExecutionAdmin(FailuresAdmin):
         shown = line if len(line) <= _LINE else f"{line[:_LINE]}…"
         return format_html('<span class="outboxq-error" title="{}">{}</span>', text, shown) if text else ""
 
+    @admin.display(description="batch")
+    def batch(self, task: Any) -> Any:
+        """Return a link to the task's batch or chain. The list has this column for users who may view batches."""
+        if not is_batch(batch_id := task.pipeline_execution_id):
+            return ""
+        return short_id(batch_id, page_of(self.admin_site, Batch, "change", batch_id))
+
     @admin.display(description="last error")
     def error(self, task: Any) -> str:
         return plain(task.last_error or "")
@@ -137,6 +158,11 @@ class TaskExecutionAdmin(FailuresAdmin):
     def get_queryset(self, request: Any) -> Any:  # noqa: ARG002
         """Return the tasks of the database `alias`, whatever the routers say."""
         return self.model._default_manager.using(self.alias)  # noqa: SLF001 - Django's own name for it
+
+    def get_list_display(self, request: Any) -> Any:
+        """Return the columns: that of batches only if the user may view them here."""
+        found = super().get_list_display(request)
+        return found if self._has_batches(request) else [column for column in found if column != "batch"]
 
     def get_fieldsets(self, request: Any, obj: Any = None) -> Any:
         """Return the fieldsets, with the time zone in the title of the times."""
@@ -176,14 +202,20 @@ class TaskExecutionAdmin(FailuresAdmin):
             offered = self.offered(request, obj, is_delayed=story is None or story.is_delayed)
             context |= {"offered": offered, "subtitle": plain(str(obj)), "zone": zone()}
             context |= {"failed_at": local_time(story.dead_letter.failed_at) if story and story.dead_letter else ""}
+            if is_batch(obj.pipeline_execution_id) and self._has_batches(request):
+                context |= {"batch_address": page_of(self.admin_site, Batch, "change", obj.pipeline_execution_id)}
             if self.show_arguments:
                 context |= {"arguments": self._payload(obj.args), "result": self._payload(obj.result)}
         return super().render_change_form(request, context, *args, obj=obj, **options)
+
+    def _has_batches(self, request: Any) -> bool:
+        return has_pages(self.admin_site, Batch, self.alias, request)
 
     def _payload(self, text: str | None) -> str:
         return plain(redacted(text, self.hidden))
 
 
 admin.site.register(TaskExecution, TaskExecutionAdmin)
+admin.site.register(Batch, BatchAdmin)
 admin.site.register(QueueSettings, QueueSettingsAdmin)
 admin.site.register(TaskSchedule, TaskScheduleAdmin)

@@ -17,6 +17,7 @@ from ...store import DeadLetterGroup
 from .admin_actions import ActingAdmin
 from .admin_texts import local_time, plain
 from .django_outbox import outboxes
+from .integration import present_transaction
 
 _AT_ONCE = 1_000
 """Maximum number of dead letters that one request changes."""
@@ -44,7 +45,8 @@ class FailuresAdmin(ActingAdmin):
         """Show the groups of the newest dead letters, the largest first."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        found = outboxes[self.alias].store.dead_letters.groups(using=self.alias)
+        with present_transaction(self.alias, mode="DEFERRED") as using:
+            found = outboxes[self.alias].store.dead_letters.groups(using=using)
         context = {
             "title": "Failures",
             "groups": [_row(one) for one in found.groups],
@@ -61,7 +63,9 @@ class FailuresAdmin(ActingAdmin):
             raise PermissionDenied
         outbox = outboxes[self.alias]
         try:
-            found = outbox.store.dead_letters.groups(limit=1, group=group, using=self.alias).groups
+            with present_transaction(self.alias, mode="DEFERRED") as using:
+                found = outbox.store.dead_letters.groups(limit=1, group=group, using=using).groups
+                now = outbox.store.now(using=using)
             before = datetime.fromisoformat(request.POST["before"]) if "before" in request.POST else None
         except (InvalidArgument, ValueError) as error:
             raise Http404(str(error)) from None
@@ -69,7 +73,6 @@ class FailuresAdmin(ActingAdmin):
             self.message_user(request, "There is no dead letter of this group any more.", messages.WARNING)
             return self._back()
         if before is None or before.tzinfo is None:
-            now = outbox.store.now(using=self.alias)
             title = f"{action.capitalize()} {found[0].count} dead letters?"
             context = {"title": title, "group": _row(found[0]), "action": action, "before": now.isoformat()}
             return self._shown(request, self.confirm_template, {**context, "at_once": _AT_ONCE})

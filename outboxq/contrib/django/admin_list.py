@@ -16,6 +16,7 @@ from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.db import transaction
+from django.db.models import F, Lookup, Q
 from django.db.models.functions import Left
 from django.utils import timezone
 from django.utils.timezone import get_current_timezone_name as zone
@@ -98,6 +99,8 @@ class TaskList(ChangeList):
     def _where_they_are(self, chosen: dict[str, str | None]) -> tuple[Any, str]:
         """Return the rows that select the tasks, and the name of their column with the task's id."""
         database = self.root_queryset.db
+        if (batch_id := chosen.get(BatchFilter.parameter_name)) is not None:
+            return TaskExecution.objects.using(database).filter(*_in_batch(batch_id)), "id"
         small = _KEPT_APART.get(chosen.get(StatusFilter.parameter_name))
         if small is None:
             return TaskExecution.objects.using(database), "id"
@@ -134,6 +137,20 @@ class KnownFilter(SimpleListFilter):
 
     def queryset(self, _request: Any, queryset: Any) -> Any:
         return queryset if self.value() is None else queryset.filter(**{self.parameter_name: self.value()})
+
+
+class BatchFilter(SimpleListFilter):
+    """A filter by a batch. The page of a batch links to it; without a batch the list does not offer it."""
+
+    title = "batch"
+    parameter_name = "batch"
+
+    def lookups(self, _request: Any, _model_admin: Any) -> list[tuple[str, str]]:
+        chosen = self.value()
+        return [] if chosen is None else [(chosen, str(_batch_id(chosen)))]
+
+    def queryset(self, _request: Any, queryset: Any) -> Any:
+        return queryset if self.value() is None else queryset.filter(*_in_batch(self.value()))
 
 
 class QueueFilter(KnownFilter):
@@ -199,6 +216,29 @@ def known(request: Any, alias: str) -> dict[str, list[str]]:
 
 def _bounds(column: str, within: dict[str, UUID]) -> dict[str, UUID]:
     return {f"{column}__{operator}": value for operator, value in within.items()}
+
+
+class Differs(Lookup):
+    """The comparison `<>`: as `~Q(…)` writes it, SQLite does not use a partial index."""
+
+    lookup_name = "differs"
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+        left, of_left = self.process_lhs(compiler, connection)
+        right, of_right = self.process_rhs(compiler, connection)
+        return f"{left} <> {right}", [*of_left, *of_right]
+
+
+def _in_batch(batch_id: str | None) -> tuple[Any, ...]:
+    """Return the conditions of the tasks of a batch, as the index of tasks that were made together has them."""
+    ours = Q(pipeline_execution_id=_batch_id(batch_id))
+    return ours, Differs(F("pipeline_execution_id"), F("id"))
+
+
+def _batch_id(text: str | None) -> UUID:
+    if text is None or (found := as_uuid(text)) is None:
+        raise IncorrectLookupParameters(f"{text!r} is no id of a batch")
+    return found
 
 
 def _one_of(choices: Iterable[str], value: str | None) -> str:

@@ -214,8 +214,8 @@ _FIELDS: dict[type, Any] = {
 }
 
 
-def _derived(name: str, source: Table, *permissions: str, deferred: Sequence[str] = ()) -> Any:
-    """Return a model with the columns of this table. `deferred`: those that an older schema lacks."""
+def _derived(name: str, source: Table, *permissions: str, deferred: Sequence[str] = (), **options: Any) -> Any:
+    """Return a model with the columns of this table. `deferred`: those that an older schema lacks. `options`: of its Meta."""
     key = [column.name for column in source.primary_key]
     unique = [one.columns.keys() for one in source.constraints if isinstance(one, UniqueConstraint)]
     fields: dict[str, Any] = {"pk": models.CompositePrimaryKey(*key)} if len(key) > 1 else {}
@@ -225,7 +225,7 @@ def _derived(name: str, source: Table, *permissions: str, deferred: Sequence[str
         )
     if deferred:
         fields["objects"] = DeferringManager(*deferred)
-    words = {"__module__": __name__, "__str__": _key_of, "Meta": _meta(source.name, *permissions)}
+    words = {"__module__": __name__, "__str__": _key_of, "Meta": _meta(source.name, *permissions, **options)}
     return type(name, (ReadOnlyModel,), {**words, **fields})
 
 
@@ -248,7 +248,7 @@ class BatchChange(ReadOnlyModel):
     Meta = _meta("task_batch_changes")
 
 
-Batch = _derived("Batch", tables.task_batches, "view")
+Batch = _derived("Batch", tables.task_batches, "view", verbose_name_plural="batches")
 IdempotencyKey = _derived("IdempotencyKey", tables.idempotency_keys)
 KeyLimit = _derived("KeyLimit", tables.key_limits)
 KeyRate = _derived("KeyRate", tables.key_rates)

@@ -151,9 +151,9 @@ def statuses(_: Grammar) -> Select[Any]:
 
 
 def cancelling(_: Grammar) -> Select[Any]:
-    """Select up to :limit batches whose tasks are to be cancelled."""
+    """Select up to :limit batches whose tasks are to be cancelled, and whether something follows them all the same."""
     return (
-        select(_batch.id)
+        select(_batch.id, _batch.runs_then)
         .where(_batch.completed_at.is_(None), _batch.cancel_requested_at.is_not(None))
         .order_by(_batch.id)
         .limit(limit)

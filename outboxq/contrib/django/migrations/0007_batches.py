@@ -28,7 +28,7 @@ MODELS = [
             ("updated_at", InstantField()),
             ("completed_at", InstantField(null=True)),
         ],
-        options={"db_table": table("task_batches"), "default_permissions": ("view",)},
+        options={"db_table": table("task_batches"), "default_permissions": ("view",), "verbose_name_plural": "batches"},
     ),
     migrations.CreateModel(
         name="BatchChange",
