@@ -84,6 +84,8 @@ class TaskContext:
     """The headers, once they were asked for."""
     interruption: BaseException | None = None
     """The error from outside that ended the transaction of a step."""
+    keeps_log = False
+    """The worker keeps what the handler logs."""
     limit: Any = None
     """The enforced timeout of this attempt; None: the handler is only asked."""
 
@@ -100,7 +102,8 @@ class TaskContext:
         """The queue in which the task waited."""
         self.topic: Final[str | None] = claim.topic
         """The topic of the emitted event that this task handles; None: it was enqueued by itself."""
-        self.partition_key: Final[str | None] = claim.partition_key if claim.concurrency_key is None else None
+        stored = claim.partition_key
+        self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
         """The key whose tasks run one at a time, in their order; None: the task waits for no other."""
         self.attempt: Final[int] = claim.attempt
         """The number of this attempt, from 1; only retries raise it."""
@@ -133,7 +136,7 @@ class TaskContext:
         self.reported: Progress | None = None
         """The progress that the handler reported last."""
         self.handler_log: HandlerLog | None = None
-        """The lines that the handler logged; None: they are not kept."""
+        """The lines that the handler logged; None: there is none, or they are not kept."""
         self.thread: int | None = None
         """The thread in which the handler runs."""
         self.step_runner: StepRunner | None = None

@@ -159,11 +159,9 @@ class Completer(threading.Thread):
         try:
             lost, locked = self._write_until_answered(outcomes, skip_locked=skip_locked)
             self.notify_unblocked(outcome.claim for outcome in outcomes)
-            if any(
-                one.event_type is EventType.FAILED and is_batch(one.claim.pipeline_execution_id) for one in outcomes
-            ):
-                self.on_member_failed()
             for outcome in outcomes:
+                if outcome.event_type is EventType.FAILED and is_batch(outcome.claim.pipeline_execution_id):
+                    self.on_member_failed()
                 if outcome.claim.id in lost:
                     text = "%s: its lease was lost, so its outcome %s is discarded"
                     log.warning(text, outcome.claim, outcome.event_type, extra=fields_of(outcome.claim, outcome=LOST))

@@ -13,7 +13,6 @@ from typing import Any
 from ..context import Asleep, Leave, TaskContext, current
 from ..errors import ConfigurationError, PayloadError, StepRefused, StepsUnavailable, UnreadableArguments
 from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskTimeout
-from ..model.handler_log import HandlerLog
 from ..payload.parameters import dump_result, sanitize
 from ..task import Task, takes_context
 from .timeouts import TimeLimit
@@ -37,7 +36,7 @@ def context_of(
     bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
     context = TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
     if keeps_log:
-        context.handler_log = HandlerLog()
+        context.keeps_log = True
     return context
 
 
@@ -52,7 +51,9 @@ def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None 
     context.thread = threading.get_ident()
     token = current.set(context)
     try:
-        return with_notes(_run(task, context, limit), context)
+        outcome = _run(task, context, limit)
+        # Spared for a handler that notes nothing: with it, the calls of a task were 1 % more.
+        return outcome if context.handler_log is None and context.reported is None else with_notes(outcome, context)
     except BaseException as error:  # noqa: BLE001 - an exception of the user's that cannot even be looked at
         return _failed_for_good(context, error)
     finally:
@@ -118,6 +119,8 @@ def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **da
 
 def with_notes(outcome: Outcome, context: TaskContext) -> Outcome:
     """Return the outcome with what its event also tells of the attempt: the progress that was reported, and the handler log."""
+    if context.handler_log is None and context.reported is None:
+        return outcome
     notes: dict[str, object] = {} if context.handler_log is None else context.handler_log.as_data()
     if context.reported is not None:
         notes["progress"] = context.reported.as_data()

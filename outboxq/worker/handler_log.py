@@ -18,10 +18,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..context import current
-from ..model.handler_log import MOST_LINE_BYTES, LogLine
+from ..model.handler_log import MOST_LINE_BYTES, HandlerLog, LogLine
 from ..payload.parameters import sanitize
 
 _LONGEST_NAME = 200
+
+
+_making = threading.Lock()
 
 
 class LogKeeper(logging.Handler):
@@ -47,10 +50,16 @@ class LogKeeper(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record. Never raises: a record that cannot be written must not end the task that logged it."""
         context = current.get()
-        if context is None or context.has_ended or (log := context.handler_log) is None:
+        if context is None or context.has_ended:
             return
+        if context.handler_log is None:
+            if not context.keeps_log:
+                return
+            with _making:  # two threads of one handler may log at the same time
+                if context.handler_log is None:
+                    context.handler_log = HandlerLog()
         try:
-            log.add(record, _line_of)
+            context.handler_log.add(record, _line_of)
         except Exception:  # noqa: BLE001 - as every handler of Python's does
             self.handleError(record)
 
@@ -64,6 +73,9 @@ class KeeperPlace:
 
     def __init__(self) -> None:
         self._keeper = _OwnKeeper()
+        self._root = logging.getLogger()
+        self._seen: list[logging.Handler] | None = None
+        """The handlers of the root logger when they were looked at last."""
         self._lock = threading.Lock()
 
     def take(self) -> None:
@@ -71,8 +83,9 @@ class KeeperPlace:
 
         Take it away where it is the only handler, or where the application has added one, whose filter the lines need.
         """
-        root = logging.getLogger()
-        handlers = root.handlers
+        root, handlers = self._root, self._root.handlers
+        if handlers == self._seen:  # this is asked for each task
+            return
         keepers = [one for one in handlers if isinstance(one, LogKeeper)]
         own = [one for one in keepers if isinstance(one, _OwnKeeper)]
         if not keepers and handlers:
@@ -81,11 +94,13 @@ class KeeperPlace:
         elif own and (len(own) < len(keepers) or len(keepers) == len(handlers)):
             for one in own:
                 root.removeHandler(one)
+        self._seen = list(handlers)
 
     def leave(self) -> None:
         """Take the keeper away."""
         with self._lock:
-            logging.getLogger().removeHandler(self._keeper)
+            self._root.removeHandler(self._keeper)
+            self._seen = None
 
 
 @contextmanager

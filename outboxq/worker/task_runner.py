@@ -140,23 +140,19 @@ class TaskRunner:
         context.step_runner = self.steps
         if self.keeper is not None:
             self.keeper.take()  # each time, because logging may have been configured since
-        limit = self._limit(active, task)
+        limit = None if task.timeout_action is TimeoutAction.ASK else self._limit(active, task)
         try:
             with self.integration.around_handler(context):
-                outcome = (
-                    self._run_in_transaction(active, task, limit)
-                    if task.transactional
-                    else self._execute(active, task, limit)
-                )
+                outcome = self._run(active, task, limit)
                 has_run = True
-                if outcome is not None and not _was_killed(limit):
+                if outcome is not None and (limit is None or not limit.was_killed):
                     self._call_after_handler(active, outcome)
         except Exception as error:  # noqa: BLE001 - logged below
             if has_run:
                 late_error = error
             else:
                 outcome = failed(task, context, error)
-        if _was_killed(limit):
+        if limit is not None and limit.was_killed:
             log.warning("%s: its handler has ended after all; it counts as failed", claim, extra=fields_of(claim))
             return
         self.on_failpoint(Failpoint.AFTER_HANDLER)
@@ -176,11 +172,16 @@ class TaskRunner:
             self.hooks.ended(context, outcome, seconds)
         self.ends.write(outcome, context, seconds)
 
-    def _execute(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit | None) -> Outcome:
-        """Run the handler. It has not failed where it passed on the error from outside that ended the transaction of a step."""
-        outcome, context = execute(task, active.context, limit), active.context
-        interruption = context.interruption
-        if interruption is None or context.error is not interruption or outcome.event_type not in _FAILURES:
+    def _run(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit | None) -> Outcome | None:
+        """Run the handler; None: its lease is lost. It has not failed where it passed on the error from outside that ended the
+        transaction of a step.
+        """
+        if task.transactional:
+            return self._run_in_transaction(active, task, limit)
+        outcome = execute(task, active.context, limit)
+        if (interruption := active.context.interruption) is None:
+            return outcome
+        if active.context.error is not interruption or outcome.event_type not in _FAILURES:
             return outcome
         return outcome_of_interruption(self.own, active.claim, interruption) or outcome
 
@@ -194,7 +195,7 @@ class TaskRunner:
     def _limit(self, active: ActiveClaim, task: Task[..., Any]) -> TimeLimit | None:
         """Return what enforces the timeout of this attempt; None: the handler is only asked."""
         seconds, action = active.claim.timeout_seconds, task.timeout_action
-        if action is TimeoutAction.ASK or seconds is None or self.timeouts is None:
+        if seconds is None or self.timeouts is None:
             return None
         grace = self.grace.total_seconds() if self.grace is not None and action is TimeoutAction.KILL else math.inf
         active.is_limited = True
@@ -232,7 +233,7 @@ class TaskRunner:
                 self.on_failpoint(Failpoint.TRANSACTION_BEGUN)
                 ours = False
                 outcome = execute(task, active.context, limit)
-                if outcome.event_type is not EventType.COMPLETED or _was_killed(limit):
+                if outcome.event_type is not EventType.COMPLETED or (limit is not None and limit.was_killed):
                     rolled_back, interruption = outcome, _interruption(active, outcome, unit)
                     raise _RolledBack
                 unit.flush()
@@ -302,10 +303,6 @@ class TaskRunner:
         if context.lost and not self.store.heartbeat([claim], using=unit.target):
             raise LeaseLost(_LOST_BEFORE % claim)
         self._holding(active)
-
-
-def _was_killed(limit: TimeLimit | None) -> bool:
-    return limit is not None and limit.was_killed
 
 
 class _RolledBack(Exception):
