@@ -123,7 +123,7 @@ def new_batch_id() -> UUID:
 
 def is_batch(pipeline_execution_id: UUID | None) -> bool:
     """Return whether this is the id of a batch or a chain."""
-    if pipeline_execution_id is None:
+    if not isinstance(pipeline_execution_id, UUID):  # SQLite may also have stored what is no id
         return False
     number = pipeline_execution_id.int
     return number >= _FIRST_BIT and number & _VERSION == _VERSION_8

@@ -34,10 +34,10 @@ from tests.waiting import until
 
 DOWN = "postgresql+psycopg://me@127.0.0.1:1/shop"
 USING = (
-    "its options are delay, run_after, queue, priority, max_attempts, partition_key, expires, idempotency_key, unique_for, "
+    "its options are delay, run_after, queue, priority, max_attempts, partition_key, concurrency_key, expires, idempotency_key, unique_for, "
     "unique_until_finished, on_conflict, headers"
 )
-TASK = "its options are name, queue, priority, retry, lease, timeout, transactional, subscribe, on_dead_letter, check_types"
+TASK = "its options are name, queue, priority, retry, lease, timeout, timeout_action, transactional, subscribe, on_dead_letter, check_types"
 TRANSACTION = "write using(session) with the session or connection whose transaction it is, or using(outbox) for a transaction of its own"
 
 

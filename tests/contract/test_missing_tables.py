@@ -165,6 +165,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "batches.cancel_requested": ((), {}),
     "batches.close": ((BATCH.id,), {}),
     "batches.create": ((BATCH,), {}),
+    "batches.ensure_current": ((), {}),
     "batches.get": ((BATCH.id,), {}),
     "batches.list": ((), {}),
     "batches.members": ((BATCH.id,), {}),

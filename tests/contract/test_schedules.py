@@ -239,7 +239,7 @@ def test_a_pruned_task_takes_its_tick_with_it(database):
 
 
 def test_a_prune_takes_ticks_along_whose_tasks_an_older_release_has_pruned(database, monkeypatch):
-    monkeypatch.setattr(retention, "_MOST_TICKS", 1)
+    monkeypatch.setattr(retention, "_MOST_FURTHER", 1)
     schedules = database.frozen.schedules
     schedules.put(new())
     database.run("DELETE FROM task_outbox")

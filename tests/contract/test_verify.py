@@ -100,12 +100,12 @@ CORRUPTIONS = [
     (
         "lease_without_running",
         completed,
-        [f"INSERT INTO task_leases VALUES ('{{id}}', 'default', 1, '{{id}}', '{NOW}', NULL)"],
+        [f"INSERT INTO task_leases VALUES ('{{id}}', 'default', 1, '{{id}}', '{NOW}', NULL, NULL, NULL)"],
     ),
     (
         "lease_without_running",
         None,
-        [f"INSERT INTO task_leases VALUES ('{{id}}', 'default', 1, '{{id}}', '{NOW}', NULL)"],
+        [f"INSERT INTO task_leases VALUES ('{{id}}', 'default', 1, '{{id}}', '{NOW}', NULL, NULL, NULL)"],
     ),
     ("running_without_lease+lease_without_running", running, ["UPDATE task_leases SET worker_id = '{id}'"]),
     ("running_without_lease+lease_without_running", running, ["UPDATE task_leases SET lease_token = 2"]),

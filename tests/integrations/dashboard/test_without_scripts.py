@@ -69,7 +69,7 @@ def test_each_action_is_taken_here():
     of_queues = {"queue_pause", "queue_resume", "queue_limit", "queue_order"}
     of_schedules = {"schedule_pause", "schedule_resume", "schedule_trigger"}
     of_tasks = {"task_run_now", "task_priority", "task_cancel", "task_cancel_now", "task_redrive", "task_discard"}
-    assert actions("") == of_queues | of_schedules | of_tasks | {"bulk_start"}
+    assert actions("") == of_queues | of_schedules | of_tasks | {"bulk_start", "batch_cancel"}
 
 
 def test_actions_on_queues(open_tab, person, filling):
@@ -93,6 +93,13 @@ def test_actions_on_schedules(open_tab, person, filling):
     person.sends("/schedule/resume").sends("/schedule/trigger")
     assert not schedules.get("shop.sweep").paused_at
     assert person.page.locator("#notices a, main").count()
+
+
+def test_a_batch_is_cancelled(open_tab, person, filling):
+    batch_id = filling.batches["wait"]
+    person.goes_to(f"/batches/{batch_id}").sends("/cancel", reason="the file was wrong")
+    assert filling.outbox.store.batches.get(batch_id).cancel_requested_at
+    assert not person.tab.problems
 
 
 def test_actions_on_tasks(open_tab, person, filling):
