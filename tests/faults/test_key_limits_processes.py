@@ -17,7 +17,7 @@ import pytest
 from outboxq.model import ENDS_CLAIM, EventType, NewTask
 from outboxq.model.uuid7 import uuid7
 from tests.faults.helpers import left
-from tests.faults.test_keys_processes import busy, events
+from tests.faults.test_keys_processes import events
 from tests.waiting import until
 
 pytestmark = pytest.mark.in_turn
@@ -45,33 +45,38 @@ def excess(starts: list[datetime]) -> float:
     )
 
 
+def new(name: str, key: int, **args: object) -> NewTask:
+    lease, key_of = timedelta(seconds=1), f"key-{key}"
+    return NewTask(
+        id=uuid7(), task_name=name, queue="faults", args=json.dumps(args), concurrency_key=key_of, lease=lease
+    )
+
+
+def holder(database, crowd, task_id):
+    """The process that runs the task now; None: none does."""
+    worker_id = database.store.get(task_id).worker_id
+    return next((one for one in crowd if worker_id is not None and f"({worker_id}) started" in one.text()), None)
+
+
 def test_no_more_of_a_key_run_or_start_than_may_in_processes_that_are_killed(database, fork):
     database.store.queues.limit("faults", concurrency_per_key=AT_ONCE, rate_per_key=(STARTS, SECONDS))
     chance = random.Random(7)
     crowd = [fork(concurrency=3, heartbeat=None) for _ in range(3)]
     until(lambda: all(worker.is_up() for worker in crowd))
+    slow = new("faults.slow", 0, seconds=2)  # so that the death of its worker leaves something to recover
+    database.store.enqueue(slow)
     for _ in range(4):
-        database.store.enqueue_many(
-            [
-                NewTask(
-                    id=uuid7(),
-                    task_name="faults.turn",
-                    queue="faults",
-                    args=json.dumps({"number": chance.randrange(10**6)}),
-                    concurrency_key=f"key-{chance.randrange(KEYS)}",
-                    lease=timedelta(seconds=1),
-                )
-                for _ in range(TASKS // 4)
-            ]
-        )
-    until(lambda: crowd[0].pid in busy(database, crowd), seconds=60)
-    crowd[0].send(signal.SIGKILL)
-    assert crowd[0].wait() == -9
+        tasks = [new("faults.turn", chance.randrange(KEYS), number=chance.randrange(10**6)) for _ in range(TASKS // 4)]
+        database.store.enqueue_many(tasks)
+    victim = until(lambda: holder(database, crowd, slow.id))
+    victim.send(signal.SIGKILL)
+    assert victim.wait() == -9
     until(lambda: left(database) == 0, seconds=120, every=0.05)
-    for worker in crowd[1:]:
+    survivors = [worker for worker in crowd if worker is not victim]
+    for worker in survivors:
         worker.send(signal.SIGTERM)
-    assert [worker.wait(60) for worker in crowd[1:]] == [0, 0]
-    assert database.rows("SELECT status, count(*) FROM task_executions GROUP BY status") == [("Completed", TASKS)]
+    assert [worker.wait(60) for worker in survivors] == [0, 0]
+    assert database.rows("SELECT status, count(*) FROM task_executions GROUP BY status") == [("Completed", TASKS + 1)]
     found = events(database)
     assert len(found) == KEYS
     assert {most_at_once(seen) for seen in found.values()} == {AT_ONCE}
