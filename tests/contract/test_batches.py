@@ -47,7 +47,7 @@ def state(database: Database, batch: Batch) -> tuple[int, int, int, int, bool]:
 
 
 def follows(database: Database, batch: Batch) -> bool:
-    """Whether the task that follows is there, Ready, once."""
+    """Return whether the task that follows is there, Ready, once."""
     found = database.rows("SELECT id FROM task_executions WHERE task_name = 'tests.then'")
     assert len(found) <= 1
     if found:

@@ -359,7 +359,7 @@ def test_its_options_are_checked(outbox):
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that is dead but not waited for does not."""
+    """Return whether the process runs; one that is dead but not waited for does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):

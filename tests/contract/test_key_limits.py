@@ -206,7 +206,7 @@ def test_two_claims_at_once_do_not_pass_the_limits_of_a_key_together(database):
 
 
 def test_no_other_kind_of_claim_takes_from_a_queue_that_limits_its_keys(database):
-    """What an older release sees is a queue with a concurrency limit of 0."""
+    """An older release sees a queue with a concurrency limit of 0."""
     database.store.queues.limit("default", concurrency=7, concurrency_per_key=2)
     assert database.rows("SELECT concurrency_limit FROM queue_settings") == [(0,)]
     assert database.rows("SELECT concurrency_limit, key_concurrency FROM key_limits") == [(7, 2)]

@@ -148,7 +148,7 @@ def test_a_task_that_only_asks_is_left_alone(outbox, work, caplog):
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["own", "transactional"])
 def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work, caplog, transactional):
-    """In a host's process, which lives on: the worker is no longer healthy, and claims nothing more."""
+    """The worker is no longer healthy and claims nothing more, in a host's process, which lives on."""
     database.run("CREATE TABLE ledger (number INTEGER)")
     gate, ends, late = threading.Event(), [], []
 

@@ -11,7 +11,7 @@ from tests.waiting import until
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_statement_of_the_handler_may_be_interrupted(postgresql, isolation):
-    """In a child at once; in a thread when the driver has its answer, since it waits in C."""
+    """The exception comes at once in a child; in a thread when the driver has its answer, since it waits in C."""
     outbox = Outbox(postgresql.engine)
     postgresql.run("CREATE TABLE ledger (number INTEGER)")
 

@@ -47,7 +47,7 @@ def completed(database):
 
 
 def called(tmp_path):
-    """How often the function of each plain step was called."""
+    """Count the calls of the function of each plain step."""
     return Counter(name for _, what, name in journal(tmp_path) if what == "step")
 
 

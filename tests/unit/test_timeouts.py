@@ -23,7 +23,7 @@ def nothing() -> None: ...
 
 @pytest.fixture
 def failures():
-    """What ended the thread of the timeouts: nothing, in any of these tests."""
+    """Collect the errors that end the thread of the timeouts: none does, in any of these tests."""
     found: list[BaseException] = []
     yield found
     assert found == []
