@@ -5,6 +5,7 @@ A later release has one more revision, one more type of event, and Django's migr
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import shutil
@@ -253,6 +254,7 @@ def make(directory: Path) -> tuple[Release, Release, Release]:
     with zipfile.ZipFile(build(directory / "dist")) as archive:
         archive.extractall(today.directory)
     (today.directory / "app.py").write_text(_APP)
+    compileall.compile_dir(today.directory, quiet=1)  # once; a copy takes it along
     following = today.next(known=REVISION, revision=NEXT, script=_EXPAND)
     return today, following, following.next(known=NEXT, revision=LAST, script=_CONTRACT)
 

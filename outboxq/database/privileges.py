@@ -75,7 +75,9 @@ def rights(role: Role, features: Collection[Feature] = (), *, revision: str = RE
     given = set(features) | ({Feature.IDEMPOTENCY} if Feature.REPLACE in features else set())
     added = (right for since in sorted(_ADDED) if since <= revision for right in added_by(since, role))
     named: dict[tuple[Kind, str, Privilege], list[tuple[str, ...]]] = {}
-    for right in (*_ROLES[role], *added, *(right for one in sorted(given) for right in _FEATURES[one])):
+    of_features = [right for one in sorted(given) for right in _FEATURES[one]]
+    of_several = [right for several, some in _TOGETHER.items() if several <= given for right in some]
+    for right in (*_ROLES[role], *added, *of_features, *of_several):
         named.setdefault((right.kind, right.name, right.privilege), []).append(right.columns)
     return (
         *_ON_SCHEMA[role],
@@ -208,6 +210,18 @@ _FEATURES = {
         *_on("task_batch_changes", "INSERT; SELECT (batch_id)"),
     ),
 }
+_TOGETHER = {
+    frozenset(
+        {Feature.RESULTS, Feature.BATCHES}
+    ): (  # to wait for what follows a batch; its arguments are not among them
+        *_on(
+            "task_batches",
+            "SELECT (cancelled, closed, completed, failed, kind, on_failed, runs_then, size, stage)",
+        ),
+        *_on("task_executions", "SELECT (pipeline_execution_id)"),
+    ),
+}
+"""The privileges that a producer needs only for features that it uses together."""
 _SCHEDULES = ("schedule_ticks", "task_schedules")
 _STATISTICS = ("queue_samples", "task_metrics")
 _KEY_LIMITS = ("key_limits", "key_rates")

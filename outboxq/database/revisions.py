@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..errors import SchemaOutOfDate
 
-REVISION = "0009"
+REVISION = "0010"
 """The newest schema that this code knows; `outboxq upgrade` creates it."""
 
 OLDEST_SCHEMA = "0001"

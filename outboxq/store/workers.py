@@ -19,7 +19,7 @@ from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
 from .arguments import identifier, positive, storable
-from .availability import PROCESSES, can_read
+from .availability import ISOLATION, PROCESSES, can_read
 from .sleeping_workers import SleepingWorkers
 from .transactions import Transactions
 
@@ -54,6 +54,10 @@ class LiveWorker:
     """Version of outboxq."""
     busy: int | None = None
     """Number of its threads that ran a handler when it was last seen."""
+    isolation: str | None = None
+    """Isolation of its handlers: ``thread``, or ``process``, in as many child processes as it has threads; None: the worker or
+    the schema is older than revision 0010.
+    """
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -123,6 +127,7 @@ class Workers:
         version: str | None = None,
         release: str | None = None,
         busy: int | None = None,
+        isolation: str | None = None,
         using: object = None,
     ) -> bool:
         """Write down the process of a registered worker; the fields are those of LiveWorker.
@@ -136,13 +141,17 @@ class Workers:
             "version": storable(version, "version"),
             "release": storable(release, "release"),
             "busy": busy,
+            "isolation": storable(isolation, "isolation"),
         }
-        if not self._store.run(lambda target: can_read(self._store, target, PROCESSES), using=using, begin=Begin.READ):
+        builder = self._store.run(lambda target: _described_by(self._store, target), using=using, begin=Begin.READ)
+        if builder is None:
             return False
         try:
-            return bool(self._tell(statements.describe, values, using))
+            return bool(self._tell(builder, values, using))
         except Exception:
-            self._store.rights.usable.discard((PROCESSES, Role.VIEWER))  # the schema may have been taken back
+            self._store.rights.usable -= {
+                (one, Role.VIEWER) for one in (PROCESSES, ISOLATION)
+            }  # the schema may be older again
             raise
 
     def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
@@ -164,8 +173,7 @@ class Workers:
 
         def work(target: Target) -> Presence:
             now = target.run(tasks.now, self._store.values(target))[0]["now"]
-            described = can_read(self._store, target, PROCESSES)
-            return Presence(at=now, workers=live_workers(target, now, span, described=described))
+            return Presence(at=now, workers=live_workers(target, now, span, look=whole_look(self._store, target)))
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
@@ -177,15 +185,29 @@ class Workers:
         )
 
 
+def whole_look(store: Transactions, target: Target) -> Builder:
+    """Return the statement that reads all of workers that the schema has."""
+    if can_read(store, target, ISOLATION):
+        return statements.live_isolated
+    return statements.live_described if can_read(store, target, PROCESSES) else statements.live
+
+
+def _described_by(store: Transactions, target: Target) -> Builder | None:
+    """Return the statement that writes all of a worker's process that the schema has; None if it has nothing of it."""
+    if can_read(store, target, ISOLATION):
+        return statements.describe_isolated
+    return statements.describe if can_read(store, target, PROCESSES) else None
+
+
 def live_workers(
-    target: Target, now: datetime, within: timedelta = LIVE_WITHIN, *, described: bool = False
+    target: Target, now: datetime, within: timedelta = LIVE_WITHIN, *, look: Builder = statements.live
 ) -> list[LiveWorker]:
-    """Return the workers that were seen within this time, the oldest first; with `described` also what their processes are."""
+    """Return the workers that were seen within this time, the oldest first; with `whole_look` also what their processes are."""
     try:
         since = now - within
     except OverflowError:
         raise InvalidArgument(f"live_within={within!r} reaches back to before the first year") from None
-    rows = target.run(statements.live_described if described else statements.live, {"live_since": since})
+    rows = target.run(look, {"live_since": since})
     return [_worker(row) for row in rows]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import time
 
+import pytest
 from sqlalchemy import text
 
 from outboxq import RetryPolicy, TaskContext, TaskStatus
@@ -85,4 +87,35 @@ def test_a_completed_step_is_not_called_again_though_its_child_was_killed(outbox
     assert outbox.result(handle.id) == 7
     assert len(list(tmp_path.glob("charged-*"))) == 1
     assert database.rows("SELECT number FROM ledger") == [(7,)]
+    database.run("DROP TABLE ledger")
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_step_that_holds_the_only_lock_for_longer_than_the_lease_is_not_called_unreachable(
+    outbox,  # noqa: F811
+    database,
+    caplog,
+    monkeypatch,
+    isolation,
+):
+    """No heartbeat can be written meanwhile, and no other worker can take the task: `ctx.lost` would be wrong."""
+    monkeypatch.setattr("outboxq.store.transactions._PATIENCE", 0.5)  # a heartbeat waits so long for the lock
+    database.run("CREATE TABLE ledger (number INTEGER)")
+
+    def book(ctx: TaskContext) -> bool:
+        ctx.connection.execute(text("INSERT INTO ledger VALUES (1)"))
+        time.sleep(2)  # twice the lease
+        return ctx.lost
+
+    @outbox.task(name="fulfil", lease=1, retry=RetryPolicy.never())
+    def fulfil(ctx: TaskContext) -> list[bool]:
+        return [ctx.step("book", book, transactional=True), ctx.lost]
+
+    handle = fulfil.using(outbox).enqueue()
+    with working(outbox, isolation=isolation):
+        assert ended(outbox, handle).status is TaskStatus.COMPLETED
+    assert outbox.result(handle.id) == [False, False]
+    assert "heartbeat for 1 task failed" in caplog.text
+    assert "ended before the database could be reached" not in caplog.text
     database.run("DROP TABLE ledger")

@@ -193,8 +193,9 @@ class LiveWorker(ReadOnlyModel):
     version = models.TextField(null=True)
     release = models.TextField(null=True)
     busy = models.IntegerField(null=True)
+    isolation = models.TextField(null=True)
 
-    objects = DeferringManager("host", "pid", "version", "release", "busy")
+    objects = DeferringManager("host", "pid", "version", "release", "busy", "isolation")
 
     Meta = _meta("workers", "view")
 

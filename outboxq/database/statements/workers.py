@@ -27,7 +27,9 @@ _described = {
     "busy": bindparam("busy", type_=Integer, required=True),
 }
 """The columns of revision 0005: only statements that run where `has_description` finds them may name them."""
-_registered = [column for column in workers.c if column.name not in _described]
+_isolated = {**_described, "isolation": bindparam("isolation", type_=Text, required=True)}
+"""The same with that of revision 0010, where `has_isolation` finds it."""
+_registered = [column for column in workers.c if column.name not in _isolated]
 _a_day_ago = bindparam("a_day_ago", -86400.0, type_=Double)
 _live_since = bindparam("live_since", type_=Instant, required=True)
 
@@ -71,6 +73,16 @@ def describe(_: Grammar) -> Update:
     return update(workers).where(workers.c.id == worker_id).values(_described).returning(workers.c.id)
 
 
+def has_isolation(g: Grammar) -> Select[Any]:
+    """Select one row if the schema has the further column that `describe_isolated` writes."""
+    return g.find_column(workers.name, workers.c.isolation.name)
+
+
+def describe_isolated(_: Grammar) -> Update:
+    """Record what `describe` records, and where the worker runs its handlers."""
+    return update(workers).where(workers.c.id == worker_id).values(_isolated).returning(workers.c.id)
+
+
 def live(_: Grammar) -> Select[Any]:
     """Select the workers seen since :live_since, oldest first, on any schema."""
     return _live(select(*_registered))
@@ -78,6 +90,11 @@ def live(_: Grammar) -> Select[Any]:
 
 def live_described(_: Grammar) -> Select[Any]:
     """Select as `live` does, with what `describe` wrote."""
+    return _live(select(*_registered, *(workers.c[name] for name in _described)))
+
+
+def live_isolated(_: Grammar) -> Select[Any]:
+    """Select as `live` does, with what `describe_isolated` wrote."""
     return _live(select(workers))
 
 

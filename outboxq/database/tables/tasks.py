@@ -294,6 +294,8 @@ class WorkersColumns(TypedColumns):
     version = Column(Text)  # of the application's code, as it says it itself
     release = Column(Text)  # of outboxq
     busy = Column(Integer)  # threads that ran a handler when it was last seen
+    # The next one came with revision 0010. NULL: an older release wrote the row.
+    isolation = Column(Text)  # 'thread', or 'process': each thread passes its handlers on to a child process
 
 
 workers = typed_table("workers", metadata, WorkersColumns)

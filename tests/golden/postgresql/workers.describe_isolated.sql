@@ -1,0 +1,10 @@
+UPDATE workers
+SET
+    host=%(host)s::VARCHAR,
+    pid=%(pid)s::INTEGER,
+    version=%(version)s::VARCHAR,
+    release=%(release)s::VARCHAR,
+    busy=%(busy)s::INTEGER,
+    isolation=%(isolation)s::VARCHAR
+WHERE workers.id = %(worker_id)s::UUID
+RETURNING workers.id
