@@ -122,6 +122,7 @@ SET_BACK = {
     "sqlite": ["UPDATE sqlite_sequence SET seq = 1 WHERE name = 'task_outbox';"],
     "postgresql": ["ALTER SEQUENCE task_position RESTART"],
 }
+OF_OTHER_SCHEMA = "DO $$ BEGIN EXECUTE replace(pg_get_functiondef('outboxq_count_ends'::regproc), ' public.task_', ' tasks.task_'); END $$"
 NO_COUNTER = {"sqlite": ["DELETE FROM sqlite_sequence WHERE name = 'task_outbox';"]}
 OF_A_LETTER = (
     "queue = 'other'",
@@ -292,6 +293,7 @@ CASES = [
         ("uq_task_outbox_task_execution_id",),
         repaired=False,
     ),
+    Case("function_of_other_schema", ready, {"postgresql": [OF_OTHER_SCHEMA]}, ("outboxq_count_ends",), repaired=False),
     Case("status_differs_from_events", completed, change("status = 'Cancelled'"), repaired=False),
 ]
 ON_BOTH = [

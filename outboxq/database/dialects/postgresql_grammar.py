@@ -234,6 +234,9 @@ class PostgresGrammar(Grammar):
     def missing_parts(self) -> Select[Any]:
         return parts.missing_from_postgresql(self.oid)
 
+    def misplaced_functions(self) -> Select[Any]:
+        return parts.misplaced_in_postgresql(self.oid)
+
     def set_back(self) -> Select[Any]:
         return parts.set_back_in_postgresql(self.oid)
 

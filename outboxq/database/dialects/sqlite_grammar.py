@@ -204,6 +204,9 @@ class SqliteGrammar(Grammar):
     def missing_parts(self) -> Select[Any]:
         return parts.missing_from_sqlite()
 
+    def misplaced_functions(self) -> Select[Any]:
+        return parts.misplaced_in_sqlite()
+
     def set_back(self) -> Select[Any]:
         return parts.set_back_in_sqlite()
 

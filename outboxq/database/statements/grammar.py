@@ -212,6 +212,10 @@ class Grammar(ABC):
         """Select the names of our indexes and triggers that are missing, invalid or switched off, as the column `id`."""
 
     @abstractmethod
+    def misplaced_functions(self) -> Select[Any]:
+        """Select the names of our functions that name another schema than that of our tables, as the column `id`."""
+
+    @abstractmethod
     def set_back(self) -> Select[Any]:
         """Select one row, `id`, if the counter of positions is below the largest position of a task."""
 

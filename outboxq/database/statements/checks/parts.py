@@ -21,8 +21,10 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
     case,
     column,
+    false,
     func,
     insert,
     literal_column,
@@ -55,14 +57,20 @@ OF_BATCHES = {
     task_batches.name: "task_batches_advance",
 }
 """The triggers that count the ends of batches, by their tables. An older schema has none of them."""
+FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
+"""The functions that users call."""
+_NAMED = (task_outbox.name, task_batches.name, task_batch_changes.name)
+"""Tables of which each function names one, with its schema."""
 
 _COUNTER = text_literal(task_outbox.name)
 """The name under which SQLite counts positions."""
 _sequence = table("sqlite_sequence", column("name", Text), column("seq", Integer))
 _schema = table("sqlite_master", *map(column, ("type", "name", "tbl_name")))
 _index = table("pg_index", *map(column, ("indexrelid", "indrelid", "indisvalid", "indisunique")), schema="pg_catalog")
-_class = table("pg_class", *map(column, ("oid", "relname")), schema="pg_catalog")
-_trigger = table("pg_trigger", *map(column, ("tgrelid", "tgname", "tgenabled")), schema="pg_catalog")
+_class = table("pg_class", *map(column, ("oid", "relname", "relnamespace")), schema="pg_catalog")
+_trigger = table("pg_trigger", *map(column, ("tgrelid", "tgname", "tgenabled", "tgfoid")), schema="pg_catalog")
+_function = table("pg_proc", *map(column, ("oid", "proname", "pronamespace", "prosrc")), schema="pg_catalog")
+_namespace = table("pg_namespace", column("oid"), column("nspname", Text), schema="pg_catalog")
 
 
 def checks() -> Mapping[str, Check]:
@@ -75,6 +83,11 @@ def checks() -> Mapping[str, Check]:
             meaning="an index or trigger that `outboxq upgrade` makes is missing, invalid or switched off; make it again "
             "as `outboxq upgrade --sql` prints it",
             broken=lambda g: g.missing_parts(),
+        ),
+        "function_of_other_schema": Check(
+            meaning="a function that `outboxq upgrade` makes names another schema than that of the tables, which was renamed, so ends "
+            "of tasks in batches or enqueues in SQL fail; docs/upgrading.md, 'A renamed schema', has the statement that mends it",
+            broken=lambda g: g.misplaced_functions(),
         ),
     }
 
@@ -131,6 +144,42 @@ def missing_from_postgresql(oid: Oid) -> Select[Any]:
         ),
     )
     return select(missing.subquery("missing"))
+
+
+def misplaced_in_sqlite() -> Select[Any]:
+    """Select nothing: a trigger of SQLite belongs to the file of its table."""
+    return select(_schema.c.name.label("id")).where(false())
+
+
+def misplaced_in_postgresql(oid: Oid) -> Select[Any]:
+    """Select the functions of our triggers, and those beside our tables, that do not name the schema of the tables.
+
+    `outboxq_notify` is not among them: it looks up where its table is.
+    """
+    ours = (
+        select(
+            _class.c.relnamespace, func.concat(text_literal(" "), func.quote_ident(_namespace.c.nspname)).label("name")
+        )
+        .join_from(_class, _namespace, _namespace.c.oid == _class.c.relnamespace)
+        .where(_class.c.oid == oid(task_executions.name))
+        .subquery("ours")
+    )
+    tables = union_all(
+        *(select(oid(one).label("oid"), text_literal(name).label("name")) for one, name in OF_BATCHES.items())
+    )
+    triggers = tables.subquery("triggers")
+    fired = select(_trigger.c.tgfoid).where(_trigger.c.tgrelid == triggers.c.oid, _trigger.c.tgname == triggers.c.name)
+    beside = and_(
+        _function.c.pronamespace == ours.c.relnamespace,
+        _function.c.proname.in_([text_literal(name) for name in FUNCTIONS]),
+    )
+    names = [func.strpos(_function.c.prosrc, ours.c.name.concat(text_literal(f".{one}"))) for one in _NAMED]
+    return (
+        select(_function.c.proname.label("id"))
+        .join_from(_function, ours, or_(beside, _function.c.oid.in_(fired)))
+        .where(func.greatest(*names) == literal_column("0"))
+        .distinct()
+    )
 
 
 def fires(of_table: ColumnElement[Any], name: str = NOTIFY) -> Select[Any]:
