@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     )
     from .model.batches import (
         Batch as Batch,  # returned by Store.batches.get()
+        BatchCounts as BatchCounts,  # returned by OpenBatch.result() where nothing follows
         BatchStatus as BatchStatus,  # to compare with Batch.status
         OnFailed as OnFailed,  # for on_failed=, if a string is not enough
     )
@@ -90,6 +91,10 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         Violation as Violation,  # returned by Store.verify()
     )
     from .task import Task as Task
+    from .task.batches import (
+        ChainHandle as ChainHandle,  # returned by Outbox.chain(…).enqueue(), for annotations
+        OpenBatch as OpenBatch,  # given by `with Outbox.batch(…)`, likewise
+    )
     from .task.calls import TaskCall as TaskCall  # returned by Task.call(), for annotations
     from .worker.distributor import (
         PostgresDistributor as PostgresDistributor,
@@ -118,9 +123,10 @@ _NAMES = {
     "outbox": "Outbox",
     "retry": "RetryPolicy",
     "store": "Attempt DeadLetter Explanation LiveWorker QueueSettings Reason Statistics Store TailCursor Violation",
-    "model.batches": "Batch BatchStatus OnFailed",
+    "model.batches": "Batch BatchCounts BatchStatus OnFailed",
     "model.subscriptions": "Emitted Subscription",
     "task": "Task",
+    "task.batches": "ChainHandle OpenBatch",
     "task.calls": "TaskCall",
     "worker.worker": "Worker",
 }

@@ -157,7 +157,7 @@ class DuplicateTask(OutboxqError):
 
 
 class InvalidTransition(OutboxqError):
-    """The status of the task execution does not allow the operation, e.g. to cancel a completed task."""
+    """The status of the task execution or batch does not allow the operation, e.g. to cancel a completed task."""
 
 
 class ReadOnly(OutboxqError):

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from .keys import stored_key
 from .records import NewTask
-from .uuid7 import uuid7
+from .uuid7 import FAMILY, family
 
 _FIRST_BIT, _VERSION, _VERSION_8 = 1 << 127, 0xF << 76, 8 << 76
 
@@ -58,7 +58,7 @@ class NewBatch:
     """A name for people; None: it has none."""
     on_failed: OnFailed = OnFailed.CONTINUE
     then: Sequence[NewTask] = ()
-    """The tasks that follow, one after the other."""
+    """The tasks that follow, one after the other. Their ids are those of their places (`Place.task_id`)."""
     size: int = 0
     """The tasks that are written with it."""
     closed: bool = False
@@ -106,6 +106,11 @@ class Batch:
         return 0 if self.completed_at is not None else max(0, self.size - ended)
 
     @property
+    def awaited(self) -> int:
+        """The number of dead letters that it waits for."""
+        return self.failed if self.on_failed is OnFailed.WAIT and self.completed_at is None else 0
+
+    @property
     def status(self) -> BatchStatus:
         """The status of the batch."""
         if self.completed_at is None:
@@ -113,12 +118,54 @@ class Batch:
         return BatchStatus.COMPLETED if self.stage == len(self.then_ids) and self.runs_then else BatchStatus.CANCELLED
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchCounts:
+    """The tasks of a batch that has ended, counted."""
+
+    size: int
+    completed: int
+    failed: int
+    """Its dead letters."""
+    cancelled: int
+    """Its tasks that were cancelled, expired or were discarded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """The place of a task behind its batch or in its chain."""
+
+    batch_id: UUID
+    number: int
+    """1 for the first task that follows the others; 0 for the batch itself."""
+
+    @property
+    def task_id(self) -> UUID:
+        """The id that the task at this place has."""
+        return UUID(int=self.batch_id.int - _FIRST_BIT | self.number)
+
+
+LONGEST_CHAIN = FAMILY + 1
+"""The maximum number of calls of a chain."""
+
+
 def new_batch_id() -> UUID:
     """Return a new id of a batch: a version 8 UUID (RFC 9562) that begins with a one, and then is as a uuid7.
 
-    Ids made from the time begin with a zero until the year 6429. So one comparison tells the tasks of batches from others.
+    Ids made from the time begin with a zero until the year 6429. So one comparison tells the tasks of batches from others. Its last
+    16 bits are zero: those that follow have their places there (`Place.task_id`), and begin with a zero. So the id of a task that
+    does not exist yet says which batch it follows.
     """
-    return UUID(int=uuid7().int & ~_VERSION | _VERSION_8 | _FIRST_BIT)
+    return UUID(int=family().int & ~_VERSION | _VERSION_8 | _FIRST_BIT)
+
+
+def place_of(id: UUID) -> Place | None:
+    """Return the place that an id says; None: the id is of a task that follows no others, or of nothing."""
+    if id.int & _VERSION != _VERSION_8:
+        return None
+    if id.int & _FIRST_BIT:
+        return Place(batch_id=id, number=0)
+    number = id.int & FAMILY
+    return Place(batch_id=UUID(int=id.int - number | _FIRST_BIT), number=number) if number else None
 
 
 def is_batch(pipeline_execution_id: UUID | None) -> bool:

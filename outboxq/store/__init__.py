@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from . import (
+    batch_standings,
     cancelling,
     checks,
     due,
@@ -31,6 +32,7 @@ from . import (
     unknown_tasks,
 )
 from .arguments import queue_names
+from .batch_standings import BatchStanding, BatchTask
 from .batches import Batches, Member
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
@@ -50,7 +52,8 @@ from .overview import Overview
 from .queues import HeldKey, Queues, QueueSettings
 from .reasons import Cure, Explanation, Reason
 from .recovery import Lease, LeaseLook, Recovered
-from .results import ResultReader, Standing
+from .result_reader import ResultReader
+from .results import Standing
 from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
@@ -68,6 +71,8 @@ from .workers import LiveWorker, Presence, Workers
 
 __all__ = [
     "Attempt",
+    "BatchStanding",
+    "BatchTask",
     "ClaimCursor",
     "Count",
     "Cure",
@@ -184,6 +189,8 @@ class Store(Claiming):
     task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
     standings = results.standings
+    first_of_batch = batch_standings.first_of_batch
+    batch_standings = batch_standings.batch_standings
     stats = statistics.stats
     health = overview.health
     change_mark = overview.change_mark

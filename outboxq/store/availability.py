@@ -5,22 +5,25 @@ restart.
 from __future__ import annotations
 
 from ..database.privileges import Role
-from ..database.statements import key_limits, metrics, progress, schedules, steps, workers
+from ..database.statements import batches, key_limits, metrics, progress, schedules, steps, workers
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from .transactions import Transactions
 
-SCHEDULES, STATISTICS, PROCESSES, STEPS, PROGRESS, KEY_LIMITS = "0002", "0003", "0005", "0006", "0008", "0009"
+SCHEDULES, STATISTICS, PROCESSES, STEPS = "0002", "0003", "0005", "0006"
+BATCHES, PROGRESS, KEY_LIMITS, ISOLATION = "0007", "0008", "0009", "0010"
 """The revisions that brought the tables of schedules, those of statistics, the columns for a worker's process, the table of steps,
-the columns for the progress of a task, and the tables of limits per key.
+that of batches, the columns for the progress of a task, the tables of limits per key, and the column for a worker's isolation.
 """
 _PROBES: dict[str, Builder] = {
     SCHEDULES: schedules.has_table,
     STATISTICS: metrics.is_there,
     PROCESSES: workers.has_description,
     STEPS: steps.has_table,
+    BATCHES: batches.is_there,
     PROGRESS: progress.has_columns,
     KEY_LIMITS: key_limits.is_there,
+    ISOLATION: workers.has_isolation,
 }
 
 

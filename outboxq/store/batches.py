@@ -20,9 +20,9 @@ from ..database.statements import operations
 from ..database.statements.results import TASKS
 from ..database.statements.results import ended as ended_tasks
 from ..database.target import Target
-from ..errors import BatchClosed, BatchNotFound, InvalidArgument, SchemaOutOfDate
+from ..errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTransition, SchemaOutOfDate
 from ..model import STATUS_AFTER, EventType, NewTask, TaskStatus
-from ..model.batches import Batch, BatchKind, NewBatch, OnFailed, is_batch
+from ..model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch
 from ..model.options import bad_name, is_name
 from ..model.uuid7 import uuid7
 from .arguments import identifier, positive, storable
@@ -117,7 +117,7 @@ class Batches:
         rows = self._store.run(work, using=using, begin=Begin.READ)
         if not rows:
             raise BatchNotFound(f"there is no batch {batch_id}")
-        return _batch_of(rows[0])
+        return batch_of(rows[0])
 
     def list(
         self, *, limit: int = 100, before: UUID | None = None, only_open: bool = False, using: object = None
@@ -134,7 +134,7 @@ class Batches:
             found = statements.newest_open if only_open else statements.newest
             return target.run(found, self._store.values(target, **asked))
 
-        return [_batch_of(row) for row in self._store.run(work, using=using, begin=Begin.READ)]
+        return [batch_of(row) for row in self._store.run(work, using=using, begin=Begin.READ)]
 
     def statuses(self, batch_id: UUID, *, using: object = None) -> dict[TaskStatus, int]:
         """Count the tasks of a batch by status, those that follow it too. It reads all of them."""
@@ -205,7 +205,8 @@ class Batches:
 
         A running task is asked to stop, or with `force` Cancelled at once. `runs_then`: what follows is enqueued once all have
         ended. From now on the batch takes no more tasks. With `limit` this call cancels so many at most, and workers cancel the
-        others. Each 500 tasks are a transaction of their own (with `using`, all are the caller's). Raises BatchNotFound.
+        others. Each 500 tasks are a transaction of their own (with `using`, all are the caller's). Raises BatchNotFound;
+        InvalidTransition for a batch that has ended.
         """
         most = None if limit is None else positive(limit)
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
@@ -214,10 +215,12 @@ class Batches:
             require(self._store, target)
             return target.run(statements.request_cancel, self._store.values(target, **values))
 
-        if not self._store.run(request, using=using):
-            batch = self.get(batch_id, using=using)
-            if batch.completed_at is not None:
-                return 0
+        def asked(target: Target) -> builtins.list[Row] | None:
+            rows = target.run(statements.get, {"batch_id": identifier(batch_id)})
+            return rows if rows and rows[0]["cancel_requested_at"] is not None else None
+
+        if not self._store.run(request, using=using, done=asked):
+            raise ended(self.get(batch_id, using=using))
         return self._cancel_members(batch_id, reason, force=force, limit=most, on_progress=on_progress, using=using)
 
     def cancel_requested(self, *, limit: int = 100) -> int:
@@ -321,6 +324,15 @@ def require(store: Transactions, target: Target) -> None:
         )
 
 
+def ended(batch: Batch) -> InvalidTransition:
+    """Return the error of a cancel that came after the end of the batch. It names the task that follows, which has an end of its own."""
+    how = "completed" if batch.status is BatchStatus.COMPLETED else "ended as Cancelled"
+    at = "" if batch.completed_at is None else f" at {batch.completed_at:%Y-%m-%d %H:%M:%S} UTC"
+    last = batch.then_ids[batch.stage - 1 : batch.stage] if batch.stage else ()
+    follows = "".join(f"; cancel what follows it by its own id: {task_id}" for task_id in last)
+    return InvalidTransition(f"the {batch.kind} {batch.id} {how}{at}, so nothing was cancelled{follows}")
+
+
 def added_to(tasks: Iterable[NewTask]) -> Counter[UUID]:
     """Count the tasks for each batch that they are to be added to."""
     ids = [
@@ -359,7 +371,8 @@ def _reason(row: Row) -> str:
     return "a task of its batch failed" if row["runs_then"] else "its batch was cancelled"
 
 
-def _batch_of(row: Row) -> Batch:
+def batch_of(row: Row) -> Batch:
+    """Return the batch of a row of `task_batches`."""
     links: builtins.list[Any] = json.loads(row["then_tasks"] or "[]")
     fields = {name: value for name, value in row.items() if name != "then_tasks"}
     return Batch(

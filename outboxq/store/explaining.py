@@ -15,15 +15,14 @@ from ..database.dialects import Begin
 from ..database.statements import explaining, limits, tasks
 from ..database.statements.explaining import MOST
 from ..database.target import Target
-from ..errors import TaskNotFound
 from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from ..model.progress import Progress
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
 from .key_limits import KeyState, states_of
 from .progress import read_progress
-from .reasons import Cure, Explanation, Reason, span_of
-from .tasks import event_of, execution_of
+from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
+from .tasks import event_of, execution_of, no_task
 from .transactions import Transactions
 from .unknown_tasks import releases_as_unknown
 from .workers import LiveWorker, live_workers, worker
@@ -37,6 +36,7 @@ _PRESENCE_DUE = timedelta(seconds=45)
 def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
     """Return why the task does not run, or what it does; of several reasons, the one to be dealt with first.
 
+    A task that follows a batch or another task of a chain, and is not enqueued yet, is explained too.
     All is as of one moment, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
     """
     values = {"task_id": identifier(task_id)}
@@ -45,7 +45,11 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
         now = target.run(tasks.now, store.values(target))[0]["now"]
         found = target.run(tasks.get, values)
         if not found:
-            raise TaskNotFound(f"there is no task {task_id}")
+            from .links import explanation_of_link  # imported when there is no task: few commands need it
+
+            if (link := explanation_of_link(store, target, task_id)) is not None:
+                return link
+            raise no_task(task_id)
         task = execution_of(found[0])
         return explanation_of(store, target, task, now, running_progress(store, target, task))
 
@@ -74,6 +78,8 @@ def _state(
         return _running(target, task, now, progress)
     history = target.run(tasks.history, {"task_id": task.id})
     moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
+    if task.status is TaskStatus.FAILED:
+        return _failed(store, target, task)
     return _ended(task, moves[-1] if moves else None)
 
 
@@ -86,22 +92,29 @@ def origin_of(headers: str | None) -> str | None:
         schedule = found[SCHEDULE_HEADER]
         if (by := found.get(TRIGGER_HEADER)) is not None:
             return f"it was triggered from the schedule {schedule!r}{f' by {by}' if by else ''}"
-        return f"it is the tick of the schedule {schedule!r} for {_at(datetime.fromisoformat(found[TICK_HEADER]))}"
+        return f"it is the tick of the schedule {schedule!r} for {written(datetime.fromisoformat(found[TICK_HEADER]))}"
     except (ValueError, TypeError, LookupError, AttributeError):
         return None  # no schedule wrote these
 
 
+def _failed(store: Transactions, target: Target, task: TaskExecution) -> Explanation:
+    from .links import advice, batch_that_waits
+
+    waits = batch_that_waits(store, target, task)
+    why = f": {task.last_error}" if task.last_error else ""
+    waiting = "" if waits is None else f"the {waits.kind} {waits.id} waits for it; "
+    do = "redrive or discard it" if waits is None else advice(waits, "it")
+    sentence = f"it failed at {written(task.completed_at)} in attempt {task.attempt}{why}; {waiting}{do}"
+    return Explanation(Reason.FAILED, sentence, of_dead_letter(task.id, "it"))
+
+
 def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
-    at = _at(task.completed_at)
+    at = written(task.completed_at)
     if task.status is TaskStatus.COMPLETED:
         return Explanation(Reason.COMPLETED, f"it completed at {at}")
-    if task.status is TaskStatus.FAILED:
-        why = f": {task.last_error}" if task.last_error else ""
-        sentence = f"it failed at {at} in attempt {task.attempt}{why}; redrive or discard it"
-        return Explanation(Reason.FAILED, sentence, of_dead_letter(task.id, "it"))
     kind, data = (last.event_type, last.event_data) if last else (None, {})
     if kind is EventType.EXPIRED:
-        return Explanation(Reason.CANCELLED, f"it expired: it was not to be started after {_at(task.expires_at)}")
+        return Explanation(Reason.CANCELLED, f"it expired: it was not to be started after {written(task.expires_at)}")
     verb = "discarded as a dead letter" if kind is EventType.DISCARDED else "cancelled"
     why = f": {data['reason']}" if data.get("reason") else ""
     return Explanation(Reason.CANCELLED, f"it was {verb} at {at}{why}")
@@ -110,9 +123,9 @@ def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
 def _running(target: Target, task: TaskExecution, now: datetime, progress: Progress | None) -> Explanation:
     ends, worker_id = task.lease_expires_at, task.worker_id
     if ends is None or worker_id is None:
-        return _inconsistent("it is Running without a lease")
+        return inconsistent("it is Running without a lease")
     if is_impossible_lease(task):
-        return _inconsistent(f"its lease of {task.lease_seconds} seconds ends at {ends}")
+        return inconsistent(f"its lease of {task.lease_seconds} seconds ends at {ends}")
     found = worker(target, worker_id)
     name = f"worker {found.label if found else worker_id}"
     if ends < now:
@@ -123,8 +136,8 @@ def _running(target: Target, task: TaskExecution, now: datetime, progress: Progr
         return Explanation(Reason.LEASE_ENDED, sentence, _another_worker(task.queue))
     left = f"its lease ends in {span_of(ends - now)}"
     if task.cancel_requested_at is not None:
-        asked = f"it was asked to stop at {_at(task.cancel_requested_at)}"
-        cures = _cure("not wait for it", "task", "cancel", task.id, "--force")
+        asked = f"it was asked to stop at {written(task.cancel_requested_at)}"
+        cures = cure_of("not wait for it", "task", "cancel", task.id, "--force")
         return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not answered yet; {left}", cures)
     if found is None:
         return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {left} and it is then taken back")
@@ -132,8 +145,8 @@ def _running(target: Target, task: TaskExecution, now: datetime, progress: Progr
         overdue = f"its {name} has not extended its lease for {span_of(silent)}, as it should have"
         return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back")
     done = "" if progress is None else f"; its handler reported {progress}"
-    sentence = f"{name} runs it since {_at(task.started_at)}{done}; {left} unless that extends it"
-    return Explanation(Reason.RUNNING, sentence, _cure("ask it to stop", "task", "cancel", task.id))
+    sentence = f"{name} runs it since {written(task.started_at)}{done}; {left} unless that extends it"
+    return Explanation(Reason.RUNNING, sentence, cure_of("ask it to stop", "task", "cancel", task.id))
 
 
 def is_impossible_lease(task: TaskExecution) -> bool:
@@ -151,7 +164,7 @@ def _waiting(store: Transactions, target: Target, task: TaskExecution, now: date
     """Try the rules in their order; the first that speaks is the reason."""
     values = {"now": now, "task_id": task.id, "queue": task.queue, "partition_key": task.partition_key}
     if not (entry := target.run(explaining.entry, values)):
-        return _inconsistent("it is Ready, but not in the outbox")
+        return inconsistent("it is Ready, but not in the outbox")
     settings = next(iter(target.run(explaining.settings, values)), {})
     state = None
     if settings.get("concurrency_limit") == 0:
@@ -180,7 +193,7 @@ def _waiting(store: Transactions, target: Target, task: TaskExecution, now: date
 def expired(task: TaskExecution, now: datetime) -> Explanation | None:
     if task.expires_at is None or task.expires_at > now:
         return None
-    sentence = f"it expired at {_at(task.expires_at)}; that is recorded as soon as a worker comes by it"
+    sentence = f"it expired at {written(task.expires_at)}; that is recorded as soon as a worker comes by it"
     return Explanation(Reason.EXPIRED, sentence)
 
 
@@ -190,15 +203,15 @@ def _given_back(target: Target, task: TaskExecution, due: datetime, now: datetim
         return None
     if (missing := unmanned(task, live_workers(target, now))) is None:
         return None
-    (times, since), when = found[task.id], f"it is tried again in {span_of(due - now)}, at {_at(due)}"
-    known = f"given back as unknown since {_at(since)}, {times} times" if times > 1 else "given back as unknown"
+    (times, since), when = found[task.id], f"it is tried again in {span_of(due - now)}, at {written(due)}"
+    known = f"given back as unknown since {written(since)}, {times} times" if times > 1 else "given back as unknown"
     return replace(missing, sentence=f"{missing.sentence}; {known}; {when}")
 
 
 def not_yet(task: TaskExecution, due: datetime, now: datetime) -> Explanation | None:
     if due <= now:
         return None
-    when, cures = f"in {span_of(due - now)}, at {_at(due)}", _cure("run it now", "task", "run-now", task.id)
+    when, cures = f"in {span_of(due - now)}, at {written(due)}", cure_of("run it now", "task", "run-now", task.id)
     if task.retry_at is None:
         return Explanation(Reason.DELAYED, f"it is due {when}", cures)
     why = f" ({task.last_error})" if task.last_error else ""
@@ -208,8 +221,8 @@ def not_yet(task: TaskExecution, due: datetime, now: datetime) -> Explanation | 
 def closed(queue: str, settings: Mapping[str, Any], now: datetime) -> Explanation | None:
     if (since := settings.get("paused_at")) is None:
         return None
-    sentence = f"its queue is paused since {_at(since)}, for {span_of(now - since)}; resume it"
-    return Explanation(Reason.QUEUE_PAUSED, sentence, _cure("resume it", "queue", "resume", queue))
+    sentence = f"its queue is paused since {written(since)}, for {span_of(now - since)}; resume it"
+    return Explanation(Reason.QUEUE_PAUSED, sentence, cure_of("resume it", "queue", "resume", queue))
 
 
 def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> Explanation | None:
@@ -223,11 +236,11 @@ def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> E
             sentence = f"{key} is held by the dead letter {other}; redrive or discard that"
             return Explanation(Reason.KEY_HELD, sentence, of_dead_letter(other, "the dead letter"), other)
         sentence = f"task {other} of {key} is running, and one of a key runs at a time"
-        return Explanation(Reason.KEY_RUNNING, sentence, _of_other(other), other)
+        return Explanation(Reason.KEY_RUNNING, sentence, of_other(other), other)
     head = target.run(explaining.head, values)
     if head and (other := head[0]["task_execution_id"]) != task.id:
-        sentence = f"task {other} of {key} comes first; that is due at {_at(head[0]['available_at'])}"
-        return Explanation(Reason.KEY_WAITING, sentence, _of_other(other), other)
+        sentence = f"task {other} of {key} comes first; that is due at {written(head[0]['available_at'])}"
+        return Explanation(Reason.KEY_WAITING, sentence, of_other(other), other)
     return None
 
 
@@ -246,7 +259,7 @@ def limited_key(task: TaskExecution, state: KeyState | None, now: datetime) -> E
     """Return the reason if the task's key may start nothing now. `state` is that of the key; None: it is not limited."""
     if state is None or task.partition_key is None:
         return None
-    lift = partial(_cure, "raise the limit", "queue", "limit", task.queue)
+    lift = partial(cure_of, "raise the limit", "queue", "limit", task.queue)
     most, rate = state.limits.key_concurrency, state.limits.key_rate
     if task.concurrency_key is not None and state.running >= most:
         sentence = f"{_name_of_key(task)} may run {most} at a time, and runs {state.running}"
@@ -266,7 +279,7 @@ def with_own_limit(settings: Mapping[str, Any], state: KeyState | None) -> Mappi
 
 def limited(queue: str, settings: Mapping[str, Any], now: datetime, running: Callable[[], int]) -> Explanation | None:
     """Return the reason if the queue starts no task now; `running` counts those that run there."""
-    lift = partial(_cure, "lift the limit", "queue", "limit", queue)
+    lift = partial(cure_of, "lift the limit", "queue", "limit", queue)
     if (most := settings.get("concurrency_limit")) is not None and (number := running()) >= most:
         sentence = f"its queue may run {most} at a time, and runs {number}"
         return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
@@ -294,7 +307,7 @@ def unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | No
     if any(task.task_name in one.task_names for one in taking):
         return None
     known = f"no live worker that would take it knows the task {task.task_name!r}"
-    cure = _cure("start a worker that knows it", "worker", "-q", task.queue)
+    cure = cure_of("start a worker that knows it", "worker", "-q", task.queue)
     return Explanation(Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", cure)
 
 
@@ -309,28 +322,5 @@ def _next(target: Target, task: TaskExecution, values: Mapping[str, Any], worker
     return Explanation(Reason.DUE, f"it is due and free{place}")
 
 
-def _inconsistent(what: str) -> Explanation:
-    sentence = f"{what}; verify and repair the tables"
-    return Explanation(Reason.INCONSISTENT, sentence, _cure("put it right", "verify", "--repair"))
-
-
-def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
-    """Return the two commands that end a dead letter, which the first calls `which`."""
-    redrive = _cure(f"redrive {which}", "failed", "redrive", task_id)
-    return redrive + _cure(f"discard {which}", "failed", "discard", task_id)
-
-
-def _of_other(task_id: UUID) -> tuple[Cure, ...]:
-    return _cure("see why that does not end", "task", "explain", task_id)
-
-
 def _another_worker(queue: str) -> tuple[Cure, ...]:
-    return _cure("start a worker", "worker", "-q", queue)
-
-
-def _cure(purpose: str, *words: object) -> tuple[Cure, ...]:
-    return (Cure(purpose, tuple(str(word) for word in words)),)
-
-
-def _at(moment: datetime | None) -> str:
-    return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    return cure_of("start a worker", "worker", "-q", queue)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import OutboxqError
+from ..model.plurals import plural
 
 SAY_EVERY = 60.0
 """Seconds between two lines about the same failure."""
@@ -68,7 +69,7 @@ class FailureLog:
                 self._unsaid.update(self._unsaid_now)
             self._unsaid_now.clear()
         if failures and is_known:
-            times = "once" if failures == 1 else f"{failures} times"
+            times = plural(failures, "once", f"{failures} times")
             self._log.warning("%s; it had failed %s in %.1f s", what, times, lasted)
 
 

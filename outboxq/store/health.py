@@ -9,8 +9,8 @@ from enum import StrEnum
 from uuid import UUID
 
 from ..errors import InvalidArgument
-from .explaining import of_dead_letter
-from .reasons import Cure, span_of
+from ..model.plurals import plural
+from .reasons import Cure, of_dead_letter, span_of
 from .statistics import Statistics
 
 
@@ -116,7 +116,7 @@ def _of_queues(signs: Signs, limits: HealthLimits) -> Iterator[Problem]:
         if limits.unknown_task and one.unknown:
             unknown = ", ".join(repr(each.task_name) for each in one.unknown[:3])
             more = f" and {len(one.unknown) - 3} more" if len(one.unknown) > 3 else ""
-            modules = "its module" if len(one.unknown) == 1 else "their modules"
+            modules = plural(len(one.unknown), "its module", "their modules")
             sentence = f"no live worker of {name} knows {unknown}{more}; import {modules} where the worker starts"
             yield _of(Rule.UNKNOWN_TASK, one, sentence)
         if limits.key_held and (held := signs.held.get(one.queue)):
@@ -174,8 +174,8 @@ def _resume(queue: str) -> Cure:
 
 
 def _number(number: int, noun: str, *, at_least: bool = False) -> str:
-    return f"{'more than ' if at_least else ''}{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{'more than ' if at_least else ''}{number:,} {plural(number, noun)}"
 
 
 def _is(number: int) -> str:
-    return "is" if number == 1 else "are"
+    return plural(number, "is", "are")

@@ -11,14 +11,14 @@ from uuid import UUID
 from ..database.dialects import Row
 from ..database.statements import operations, tasks
 from ..database.target import Target
-from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
+from ..errors import InvalidArgument, InvalidTransition
 from ..model import EARLIEST, LATEST, MAX_ATTEMPT, STATUS_AFTER, EventType, TaskStatus
 from ..model.uuid7 import uuid7
 from ..payload.parameters import sanitize
 from .arguments import aware, identifier
 from .idempotency import regain_keys
 from .rows import event_data
-from .tasks import data_of, get
+from .tasks import data_of, get, no_task
 from .transactions import Transactions
 
 _LOOKS = 10
@@ -262,7 +262,7 @@ def _status_if_done(target: Target, task_id: UUID, request: str) -> TaskStatus |
 def _task(target: Target, task_id: UUID) -> Row:
     if found := target.run(tasks.get, {"task_id": task_id}):
         return found[0]
-    raise TaskNotFound(f"there is no task {task_id}")
+    raise no_task(task_id)
 
 
 def _refused(task_id: UUID, status: TaskStatus, event_type: EventType) -> InvalidTransition:

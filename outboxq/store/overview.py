@@ -12,14 +12,14 @@ from ..database.dialects import Begin, Row
 from ..database.statements import depths
 from ..database.statements import overview as statements
 from ..database.target import Target
-from .availability import PROCESSES, can_read, variant
+from .availability import variant
 from .counts import Count
 from .health import HealthLimits, Problem, Signs, problems
 from .queues import QueueSettings, settings_from
 from .samples import BOUND, QueueSample, counted
 from .statistics import Statistics, unknown_names
 from .transactions import Transactions
-from .workers import LIVE_WITHIN, LiveWorker, live_workers
+from .workers import LIVE_WITHIN, LiveWorker, live_workers, whole_look
 
 _STATES = ("ready", "delayed", "running", "failed")
 
@@ -93,7 +93,7 @@ def _read(store: Transactions, target: Target, *, limits: HealthLimits) -> Overv
         signals.setdefault(row["kind"], []).append(row)
     now = signals["now"][0]["at"]
     waiting = counted(target.run(depths.waiting, values))
-    workers = live_workers(target, now, described=can_read(store, target, PROCESSES))
+    workers = live_workers(target, now, look=whole_look(store, target))
     settings = settings_from(store, target, [_setting(row) for row in signals.get("settings", ())])
     queues = _queues(signals, waiting, workers, settings, now)
     overdue_schedules = signals.get("schedule", ()) if limits.schedule_overdue is not None else ()

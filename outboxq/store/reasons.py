@@ -25,6 +25,8 @@ class Reason(StrEnum):
     WORKER_SILENT = "worker_silent"
     """The worker may be dead; the lease is not over yet."""
     RUNNING = "running"
+    NOT_ENQUEUED = "not_enqueued"
+    """There is no task yet, or never: it follows a batch or another task of a chain."""
     EXPIRED = "expired"
     RETRY_LATER = "retry_later"
     DELAYED = "delayed"
@@ -58,6 +60,7 @@ _REASON_WORDS: Final[Mapping[Reason, str]] = {
     Reason.CANCEL_REQUESTED: "asked to stop",
     Reason.LEASE_ENDED: "its lease ended",
     Reason.WORKER_SILENT: "its worker is silent",
+    Reason.NOT_ENQUEUED: "not enqueued",
     Reason.RETRY_LATER: "waits for its retry",
     Reason.QUEUE_PAUSED: "queue paused",
     Reason.KEY_HELD: "a dead letter holds its key",
@@ -111,3 +114,30 @@ def span_of(span: timedelta) -> str:
         if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2])
+
+
+def inconsistent(what: str) -> Explanation:
+    """Return the explanation where the tables contradict each other; `what` says how."""
+    sentence = f"{what}; verify and repair the tables"
+    return Explanation(Reason.INCONSISTENT, sentence, cure_of("put it right", "verify", "--repair"))
+
+
+def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
+    """Return the two commands that end a dead letter, which the first calls `which`."""
+    redrive = cure_of(f"redrive {which}", "failed", "redrive", task_id)
+    return redrive + cure_of(f"discard {which}", "failed", "discard", task_id)
+
+
+def of_other(task_id: UUID) -> tuple[Cure, ...]:
+    """Return the command that explains the task that comes first."""
+    return cure_of("see why that does not end", "task", "explain", task_id)
+
+
+def cure_of(purpose: str, *words: object) -> tuple[Cure, ...]:
+    """Return one command that helps, alone."""
+    return (Cure(purpose, tuple(str(word) for word in words)),)
+
+
+def written(moment: datetime | None) -> str:
+    """Return a moment as sentences have it, to the second."""
+    return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

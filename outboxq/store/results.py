@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.engine import close, detached
 from ..database.privileges import Feature
 from ..database.statements import results, tasks
 from ..database.statements.results import TASKS
 from ..database.target import Target
-from ..errors import ConfigurationError
 from ..model import TERMINAL, ExecutionEvent, TaskStatus, status_after
 from .tasks import event_of
 from .transactions import Transactions
@@ -56,13 +51,14 @@ def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bo
         with store.transaction(Begin.READ) as target:
             values = target.dialect.pack("tasks", TASKS, [(task_id,) for task_id in task_ids])
             rows = target.run(results.ended, {**values, "everything": everything})
-            return {row["id"]: _standing(target, row) for row in rows}
+            return {row["id"]: standing_of(target, row) for row in rows}
     except Exception as error:
         store.rights.explain(error, Begin.READ, _READS)
         raise
 
 
-def _standing(target: Target, row: Row) -> Standing:
+def standing_of(target: Target, row: Row) -> Standing:
+    """Return the standing of the task of a row of `results.ended`."""
     status, end = TaskStatus(row["status"]), None
     if status in {TaskStatus.FAILED, TaskStatus.CANCELLED}:
         newest = target.run(tasks.recent_history, {"task_id": row["id"], "limit": _NEWEST})
@@ -77,43 +73,3 @@ def _standing(target: Target, row: Row) -> Standing:
         error=row["last_error"],
         end=end,
     )
-
-
-class ResultReader:
-    """A store's results, read on connections that nothing else uses. It is for one thread.
-
-    Callers that wait may have every connection of the application's engine.
-    """
-
-    def __init__(self, store: Transactions) -> None:
-        """Prepare the reader; it connects at its first look."""
-        self._own: Any = None
-        try:
-            self._store = store.reserved(threading.Event())
-            self._own = self._store.engine
-        except ConfigurationError:  # one connection for all threads: there is no other
-            self._store = store
-        self._watched: Any = None
-        self._version: int | None = None
-
-    def standings(self, task_ids: Collection[UUID], *, everything: bool) -> Mapping[UUID, Standing]:
-        return standings(self._store, task_ids, everything=everything)
-
-    def has_changed(self) -> bool:
-        """Return whether anything may have been committed since the last call. A server is not asked: the answer is yes."""
-        if self._own is None or not self._store.dialect.one_writer:
-            return True
-        if self._watched is None:
-            self._watched = detached(self._own)
-        version = self._store.dialect.version(self._watched)
-        before, self._version = self._version, version
-        return version is None or version != before
-
-    def close(self) -> None:
-        """Close the connections."""
-        watched, self._watched = self._watched, None
-        if watched is not None:
-            with suppress(Exception):
-                watched.close()
-        if self._own is not None:
-            close(self._own)

@@ -15,7 +15,7 @@ from ..database.statements import operations as hand_statements
 from ..database.statements import steps as statements
 from ..database.statements import tasks
 from ..database.target import Target
-from ..errors import InvalidArgument, InvalidTransition, StepsUnavailable, TaskNotFound
+from ..errors import InvalidArgument, InvalidTransition, StepsUnavailable
 from ..model import Claim, EventType, TaskStatus
 from ..model.steps import Step
 from ..model.uuid7 import uuid7
@@ -23,7 +23,7 @@ from .arguments import identifier
 from .availability import STEPS, can_read
 from .operations import freed, marked, moving
 from .rows import event_data
-from .tasks import data_of
+from .tasks import data_of, no_task
 from .transactions import Transactions
 
 _LOOKS = 10
@@ -251,7 +251,7 @@ def _listed(found: Sequence[Step]) -> str:
 def _status(target: Target, task_id: UUID) -> TaskStatus:
     if rows := target.run(tasks.get, {"task_id": task_id}):
         return TaskStatus(rows[0]["status"])
-    raise TaskNotFound(f"there is no task {task_id}")
+    raise no_task(task_id)
 
 
 def _refused(task_id: UUID, status: TaskStatus) -> InvalidTransition:

@@ -13,12 +13,11 @@ from ..database.statements import explaining, limits, tasks, workers
 from ..database.statements import task_detail as statements
 from ..database.statements.grammar import Builder
 from ..database.target import Rows, Target
-from ..errors import TaskNotFound
 from ..model import ExecutionEvent, TaskExecution
 from .arguments import identifier, positive
 from .explaining import explanation_of, running_progress
 from .reasons import Explanation
-from .tasks import event_of, execution_of
+from .tasks import event_of, execution_of, no_task
 from .transactions import Transactions
 
 _EVENTS = 100
@@ -57,7 +56,7 @@ def task_detail(store: Transactions, task_id: UUID, *, events: int = _EVENTS, us
     def work(target: Target) -> TaskDetail:
         found = target.run(statements.one, store.values(target, **values))
         if not found:
-            raise TaskNotFound(f"there is no task {task_id}")
+            raise no_task(task_id)
         row = found[0]
         task = execution_of({name: row[name] for name in _COLUMNS})
         newest = target.run(tasks.recent_history, values)

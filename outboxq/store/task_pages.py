@@ -14,6 +14,7 @@ from ..database.statements import task_pages as statements
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TaskExecution, TaskStatus
+from ..model.batches import is_batch
 from ..model.periods import first_id
 from .arguments import aware, identifier, positive, storable
 from .tasks import execution_of
@@ -55,6 +56,7 @@ def tasks(
     since: datetime | None = None,
     until: datetime | None = None,
     worker: UUID | None = None,
+    batch: UUID | None = None,
     before: UUID | None = None,
     after: UUID | None = None,
     limit: int = 100,
@@ -63,14 +65,16 @@ def tasks(
     """Up to `limit` tasks of this status, queue, task name, partition key and topic, newest first; None: any.
 
     `since` and `until`, which are aware, are about the enqueue as the task's id has it, to the millisecond; `until` is the first
-    moment that is too late. `worker` has claimed the task, or with RUNNING runs it. With `before` the newest of the tasks with
+    moment that is too late. `worker` has claimed the task, or with RUNNING runs it. `batch` is the batch or chain of the task, or the
+    one that it follows. With `before` the newest of the tasks with
     smaller ids are returned, with `after` the oldest of those with larger ids.
 
     For people: it looks at a bounded number of rows, whatever the size of the tables. Running and Failed tasks are found
     all; of the finished ones, and without a status, the next 10 000 tasks are looked at; of the Ready ones, the next
-    10 000 entries, or so many of the queue. `task_page` says where the look ended. Raises InvalidArgument.
+    10 000 entries, or so many of the queue. Of a batch, all tasks are looked at. `task_page` says where the look ended.
+    Raises InvalidArgument.
     """
-    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until, worker=worker)
+    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until, worker=worker, batch=batch)
     look = partial(_page, store, status=status, values=values, limit=positive(limit))
     page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
     found = page.tasks
@@ -92,6 +96,7 @@ def task_page(
     since: datetime | None = None,
     until: datetime | None = None,
     worker: UUID | None = None,
+    batch: UUID | None = None,
     before: UUID | None = None,
     after: UUID | None = None,
     limit: int = 100,
@@ -102,7 +107,7 @@ def task_page(
     From page to page by `older`, no task is missed and none is listed twice, as long as the tables stay as they are. Raises
     InvalidArgument.
     """
-    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until, worker=worker)
+    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until, worker=worker, batch=batch)
     look = partial(_page, store, status=status, values=values, limit=positive(limit), before=before, after=after)
     return store.run(look, using=using, begin=Begin.READ)
 
@@ -116,6 +121,7 @@ def wanted(
     since: datetime | None,
     until: datetime | None,
     worker: UUID | None = None,
+    batch: UUID | None = None,
 ) -> dict[str, Any]:
     """Return the values of the filters. Raises InvalidArgument."""
     return {
@@ -126,11 +132,20 @@ def wanted(
         "from_id": FIRST if since is None else first_id(aware(since, "since")),
         "to_id": LAST if until is None else first_id(aware(until, "until")),
         "worker": None if worker is None else identifier(worker),
+        "batch": None if batch is None else _batch(batch),
     }
 
 
+def _batch(batch_id: UUID) -> UUID:
+    if not is_batch(identifier(batch_id)):
+        raise InvalidArgument(f"{batch_id} is not the id of a batch or a chain")
+    return batch_id
+
+
 def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, Any]) -> str:
-    """Return what is looked through for tasks of this status: the entries of the queue alone, if they are few."""
+    """Return what is looked through for tasks of this status: the tasks of the batch, or the entries of the queue, if they are few."""
+    if values["batch"] is not None:
+        return "batch"
     source = "executions" if status is None else _SOURCES.get(status, "executions")
     if source == "entries" and values["queue"] is not None:
         few = not target.run(statements.queue_is_longer, {"queue": values["queue"], "scan": values["scan"]})
@@ -143,7 +158,7 @@ def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> U
 
     What is written or deleted after this makes the look longer or shorter, but it ends at the same id.
     """
-    if source == "queue":
+    if source in {"queue", "batch"}:
         return None
     end = target.run(statements.END[f"{source}_{'up' if up else 'down'}"], given)
     if not end[1:]:

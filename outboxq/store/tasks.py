@@ -13,6 +13,7 @@ from uuid import UUID
 from ..database.statements import tasks as statements
 from ..errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
+from ..model.batches import place_of
 from ..model.handler_log import LogLine, log_of, omitted_of
 from ..model.progress import Progress, progress_of
 from .arguments import identifier, positive
@@ -58,7 +59,7 @@ def get(store: Transactions, task_id: UUID, *, using: object = None) -> TaskExec
     """One task execution. Raises TaskNotFound."""
     rows = store.read(statements.get, task_id=identifier(task_id), using=using)
     if not rows:
-        raise TaskNotFound(f"there is no task {task_id}")
+        raise no_task(task_id)
     return execution_of(rows[0])
 
 
@@ -112,6 +113,16 @@ def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
     return list(found.values())
 
 
+def no_task(task_id: UUID) -> TaskNotFound:
+    """Return the error of a task that is not there; with the batch, where the id says that the task follows one."""
+    hint, place = "", place_of(task_id)
+    if place is not None and place.number == 0:
+        hint = f"; this is the id of a batch or a chain: outboxq batch show {task_id}"
+    elif place is not None:
+        hint = f"; it may not be enqueued yet: outboxq batch show {place.batch_id}"
+    return TaskNotFound(f"there is no task {task_id}{hint}")
+
+
 def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
     """Return the id of the one task whose id begins so: at least six hex digits, with or without dashes; case does not matter.
 
@@ -147,7 +158,7 @@ def digits_of(text: str) -> str:
 def events_of(store: Transactions, task_id: UUID, using: object) -> list[ExecutionEvent]:
     """Return the task's history. Raises TaskNotFound."""
     if not (events := history(store, task_id, using=using)):
-        raise TaskNotFound(f"there is no task {task_id}")
+        raise no_task(task_id)
     return events
 
 

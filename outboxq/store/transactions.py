@@ -62,6 +62,8 @@ class Transactions:
 
     runs_alone = False
     """True if no worker runs the tasks but this thread, in a test: to wait for one would be in vain."""
+    on_retry: Callable[[], object] | None = None
+    """Called when a transaction failed and is to be run again: the connection may have been lost."""
 
     def __init__(
         self,
@@ -306,9 +308,14 @@ class Transactions:
             wait=_SOON if self._hurried else _GROWING,
             stop=tenacity.stop_after_delay(_PATIENCE if own is None else own) | tenacity.stop_when_event_set(self.gone),
             sleep=tenacity.sleep_using_event(self.gone),
-            before_sleep=None if self._hurried else _log_retry,
+            before_sleep=None if self._hurried else self._note_retry,
             reraise=True,
         )
+
+    def _note_retry(self, state: tenacity.RetryCallState) -> None:
+        if self.on_retry is not None:
+            self.on_retry()
+        _log_retry(state)
 
     def may_pass(self, error: BaseException) -> bool:
         """Return whether the same may well succeed a little later: the database is away, busy, or has no connection left."""

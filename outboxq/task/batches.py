@@ -1,36 +1,37 @@
-"""The part of an Outbox that makes batches and chains, and what a handler sees of its own."""
+"""The part of an Outbox that makes batches and chains."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from uuid import UUID
 
 from ..context import TaskContext
-from ..errors import InvalidArgument, InvalidCall, InvalidTarget
-from ..integration.ambient import CURRENT, resolve_target
+from ..errors import InvalidArgument, InvalidCall, InvalidTarget, WaitRefused
+from ..integration.ambient import CURRENT, OutboxRef, resolve_target
 from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls
-from ..model import TaskStatus
-from ..model.batches import Batch, BatchKind, NewBatch, OnFailed, new_batch_id
+from ..model.batches import LONGEST_CHAIN, BatchCounts, BatchKind, NewBatch, OnFailed, Place, new_batch_id
 from ..model.options import choice
-from ..payload.parameters import parsed_result
-from ..store import Member, Store
-from .calls import TaskCall
-from .task import TaskRegistry
+from ..store import Store
+from .calls import TaskCall, batch_in
+from .origin import Origin
+from .registry import TaskRegistry
+from .running_batch import FOLLOWED, RunningBatch, value_of
 
-_FOLLOWED = frozenset({TaskStatus.COMPLETED})
-_NOT_COMPLETED = frozenset({TaskStatus.FAILED, TaskStatus.CANCELLED})
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class OpenBatch:
+class OpenBatch(Generic[R_co]):
     """A batch that is being made: ``task.using(batch)`` adds tasks to it until the `with` block ends."""
 
-    def __init__(self, batch: NewBatch, outbox: object, target: object) -> None:
+    def __init__(self, batch: NewBatch, outbox: OutboxRef, target: object) -> None:
         """`target`: the transaction in which it is made."""
         self.id = batch.id
         """The id of the batch, which its tasks have as their `pipeline_execution_id`."""
@@ -38,6 +39,7 @@ class OpenBatch:
         self.then_id = batch.then[0].id if batch.then else None
         """The id that the task that follows will have; None: none follows."""
         self._target = target
+        self._origin = Origin(outbox, target)
         self._is_open = True
 
     def __repr__(self) -> str:
@@ -56,117 +58,81 @@ class OpenBatch:
         """Return whether tasks can be added."""
         return self._is_open
 
+    def result(self, timeout: timedelta | float | None = None) -> R_co:
+        """Wait until the batch, and the task that follows it, have ended; return what that task's function returned.
+
+        Without a task that follows, it is the BatchCounts, once the batch has ended. A dead letter that the batch waits for raises
+        TaskFailed at once, a batch that is cancelled TaskCancelled; otherwise it is as `Handle.result`. In another process:
+        ``outbox.result(batch.then_id)``.
+
+        Raises WaitRefused inside the `with` block, and while its transaction is open.
+        """
+        if self._is_open and timeout not in (0, timedelta(0)):
+            raise WaitRefused(
+                f"batch {self.id} is being made, so no worker can see its tasks; wait for its result after the `with` block, once "
+                "its transaction is committed"
+            )
+        found: R_co = (
+            self._origin.batch_result(self.id, timeout)
+            if self.then_id is None
+            else self._origin.result(self.then_id, timeout)
+        )
+        return found
+
     def end(self) -> None:
         """Take no more tasks."""
         self._is_open = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchResult:
-    """The result of one task of a batch."""
+class BatchBlock(AbstractContextManager[OpenBatch[R_co]]):
+    """The `with` block in which a batch is made: `Outbox.batch` returns one, and entering it gives the OpenBatch."""
 
-    task_id: UUID
-    task_name: str
-    value: Any
-    """The value that its function returned, read by the return annotation."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchFailure:
-    """A task of a batch that Failed or was Cancelled."""
-
-    task_id: UUID
-    task_name: str
-    status: TaskStatus
-    error: str | None
-    """The last error in one line; None: there was none."""
-
-
-class RunningBatch:
-    """The batch or chain of a handler's task: `ctx.batch`. Its counts are read when the first of them is asked for."""
-
-    def __init__(self, outbox: Any, context: TaskContext) -> None:
-        self.id: UUID = context.pipeline_execution_id
-        """The id of the batch."""
+    def __init__(self, outbox: OutboxRef, block: AbstractContextManager[OpenBatch[R_co]]) -> None:
         self.outbox = outbox
-        self._context = context
+        self._block = block
+        self._made: OpenBatch[R_co] | None = None
 
-    def __repr__(self) -> str:
-        return f"<RunningBatch {self.id}>"
+    def __enter__(self) -> OpenBatch[R_co]:
+        if self._made is not None:
+            raise InvalidTarget(
+                f"batch {self._made.id} is made already: write `with outbox.batch(…)` again for another one"
+            )
+        self._made = self._block.__enter__()
+        return self._made
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> bool | None:
+        return self._block.__exit__(kind, error, traceback)
 
     @property
     def target(self) -> object:
-        """The transaction in which ``using(ctx.batch)`` enqueues: the transactional task's, or one of its own."""
-        return self.outbox if self._within is None else self._within
+        """Raises InvalidTarget: tasks can be added to what the block gives."""
+        raise InvalidTarget(f"the batch {_NOT_MADE}")
 
     def takes_tasks(self) -> bool:
-        """Return whether the batch goes on, by what was read of it."""
-        return self.record.completed_at is None
+        """Return False: the batch is not made yet."""
+        return False
 
-    @cached_property
-    def record(self) -> Batch:
-        """The row of the batch. Raises BatchNotFound if it was pruned."""
-        found: Batch = self.outbox.store.batches.get(self.id, using=self._within)
-        return found
+    if not TYPE_CHECKING:
 
-    @property
-    def name(self) -> str | None:
-        """The name that the batch was given."""
-        return self.record.name
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(f"the batch has no {name!r} yet: it {_NOT_MADE}", name=name, obj=self)
 
-    @property
-    def size(self) -> int:
-        """The number of its tasks, without those that follow."""
-        return self.record.size
 
-    @property
-    def completed(self) -> int:
-        """The number of its tasks that completed."""
-        return self.record.completed
+_NOT_MADE = "is made by a `with` block: write `with outbox.batch(…) as batch:`, and in it task.using(batch)"
 
-    @property
-    def failed(self) -> int:
-        """The number of its dead letters."""
-        return self.record.failed
 
-    @property
-    def cancelled(self) -> int:
-        """The number of its tasks that were cancelled, expired or discarded."""
-        return self.record.cancelled
+class _Sourced(Generic[R_co]):
+    """The part of a ChainHandle that is neither compared nor pickled."""
 
-    @property
-    def pending(self) -> int:
-        """The number of its tasks that have not ended."""
-        return self.record.pending
+    __slots__ = ("_source",)
 
-    def results(self) -> Iterator[BatchResult]:
-        """Yield the result of each task that completed, in the order of their ids. Pages of 200 are read as they are asked for.
-
-        Of a batch, those that follow it are left out. Raises PayloadError for a result that does not fit its annotation.
-        """
-        for member in self._members(_FOLLOWED):
-            yield BatchResult(task_id=member.id, task_name=member.task_name, value=_value(self.outbox.tasks, member))
-
-    def failures(self) -> Iterator[BatchFailure]:
-        """Yield each task that Failed or was Cancelled, in the order of their ids."""
-        for member in self._members(_NOT_COMPLETED):
-            yield BatchFailure(task_id=member.id, task_name=member.task_name, status=member.status, error=member.error)
-
-    def _members(self, statuses: frozenset[TaskStatus]) -> Iterator[Member]:
-        record = self.record
-        hidden = set(record.then_ids) if record.kind is BatchKind.BATCH else set()
-        for member in self.outbox.store.batches.members(self.id, statuses, using=self._within):
-            if member.id not in hidden:
-                yield member
-
-    @property
-    def _within(self) -> object:
-        """The transaction of the handler; None: it has none."""
-        return None if self._context.inside is None else self._context
+    _source: Origin
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChainHandle:
+class ChainHandle(_Sourced[R_co]):
     """The ids of a chain that was enqueued."""
 
     id: UUID
@@ -174,9 +140,34 @@ class ChainHandle:
     task_ids: tuple[UUID, ...]
     """The ids that its tasks have, in their order. Only the first exists yet."""
 
+    def result(self, timeout: timedelta | float | None = None) -> R_co:
+        """Wait until the chain has ended, and return what its last function returned, read by the return annotation.
+
+        A task that stops the chain ends the wait at once, with the TaskFailed or TaskCancelled of that task; a dead letter stops
+        it until it is redriven. Otherwise it is as `Handle.result`, which see for `timeout`.
+
+        Raises InvalidCall for a handle that was pickled or copied: write ``outbox.result(handle.task_ids[-1])``.
+        """
+        source: Origin | None = getattr(self, "_source", None)
+        if source is None:
+            raise InvalidCall(
+                f"the handle of chain {self.id} does not know its outbox, for it was pickled or copied; write "
+                "outbox.result(handle.task_ids[-1])"
+            )
+        found: R_co = source.result(self.task_ids[-1], timeout)
+        return found
+
+    def asking(self, source: Origin) -> ChainHandle[R_co]:
+        """Return this handle, which now asks `source` for the result. For a handle that only the caller has yet."""
+        object.__setattr__(self, "_source", source)
+        return self
+
+
+_OF_HANDLE = frozenset({"id", "result", "task_ids"})
+
 
 @dataclass(frozen=True, kw_only=True)
-class Chain:
+class Chain(Generic[R_co]):
     """Calls that run one after the other: `Outbox.chain()` makes one, `enqueue()` writes it."""
 
     outbox: Any = field(repr=False)
@@ -185,22 +176,35 @@ class Chain:
     name: str | None = None
     target: object = CURRENT
 
-    def using(self, target: object) -> Chain:
+    def using(self, target: object) -> Chain[R_co]:
         """Return the chain with the transaction in which it is enqueued, as for `Task.using`."""
-        return Chain(outbox=self.outbox, calls=self.calls, on_failed=self.on_failed, name=self.name, target=target)
+        return replace(self, target=target)
 
-    def enqueue(self) -> ChainHandle:
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            hint = f"the chain has no {name!r} yet: it is enqueued by outbox.chain(…).using(session).enqueue(), whose handle has it"
+            text = hint if name in _OF_HANDLE else f"a chain has no {name!r}"
+            raise AttributeError(text, name=name, obj=self)
+
+    def enqueue(self) -> ChainHandle[R_co]:
         """Enqueue the first call. Each of the others is enqueued by the transaction in which the one before it completes.
 
-        Raises InvalidTarget if there is no transaction to write in, SchemaOutOfDate if the tables are older than chains.
+        Each call of this method enqueues another chain. Raises InvalidTarget if there is no transaction to write in,
+        SchemaOutOfDate if the tables are older than chains.
         """
-        first, *others = (call.as_new() for call in self.calls)
-        batch = NewBatch(
-            id=new_batch_id(), kind=BatchKind.CHAIN, name=self.name, on_failed=self.on_failed, then=tuple(others)
+        batch_id = new_batch_id()
+        first = self.calls[0].as_new()
+        others = tuple(
+            call.as_new(Place(batch_id=batch_id, number=number).task_id)
+            for number, call in enumerate(self.calls[1:], start=1)
         )
-        with _making(self.outbox, batch, self.target, "a chain") as target:
+        batch = NewBatch(id=batch_id, kind=BatchKind.CHAIN, name=self.name, on_failed=self.on_failed, then=others)
+        with self.outbox.making(batch, self.target, "a chain") as target:
             self.outbox.store.enqueue(replace(first, pipeline_execution_id=batch.id), using=target)
-        return ChainHandle(id=batch.id, task_ids=(first.id, *(task.id for task in others)))
+            source = Origin(self.outbox, target)
+        handle: ChainHandle[R_co] = ChainHandle(id=batch.id, task_ids=(first.id, *(task.id for task in others)))
+        return handle.asking(source)
 
 
 class BatchedTasks(ABC):
@@ -219,7 +223,33 @@ class BatchedTasks(ABC):
     def hooks(self) -> HookCalls | None:
         """The hooks; None if there are none."""
 
-    @contextmanager
+    @abstractmethod
+    def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Any) -> Any:
+        """Return the result of a task."""
+
+    @abstractmethod
+    def wait_for_batch(self, batch_id: UUID, timeout: timedelta | float | None, origin: Any) -> BatchCounts:
+        """Return the counts of a batch that has ended."""
+
+    @overload
+    def batch(
+        self,
+        *,
+        then: TaskCall[R],
+        using: object = ...,
+        on_failed: OnFailed | str = ...,
+        name: str | None = ...,
+    ) -> BatchBlock[R]: ...
+    @overload
+    def batch(
+        self,
+        *,
+        then: None = None,
+        using: object = ...,
+        on_failed: OnFailed | str = ...,
+        name: str | None = ...,
+    ) -> BatchBlock[BatchCounts]: ...
+
     def batch(
         self,
         *,
@@ -227,7 +257,7 @@ class BatchedTasks(ABC):
         then: TaskCall[Any] | None = None,
         on_failed: OnFailed | str = OnFailed.CONTINUE,
         name: str | None = None,
-    ) -> Iterator[OpenBatch]:
+    ) -> BatchBlock[Any]:
         """Make a batch: ``with outbox.batch(using=session, then=report.call()) as batch:``, and in it ``task.using(batch)``.
 
         The batch and its tasks are committed with the transaction of `using`. Once all of its tasks have ended, `then` is
@@ -245,16 +275,51 @@ class BatchedTasks(ABC):
         Raises InvalidTarget if there is no transaction to write in, SchemaOutOfDate if the tables are older than batches,
         InvalidArgument for an option out of its range.
         """
-        follow = () if then is None else (_ours(self, then, "then=").as_new(),)
-        batch = NewBatch(id=new_batch_id(), name=name, on_failed=choice(OnFailed, on_failed, "on_failed"), then=follow)
-        with _making(self, batch, using, "a batch") as target:
-            made = OpenBatch(batch, self, target)
+        batch_id, policy = new_batch_id(), choice(OnFailed, on_failed, "on_failed")
+        place = Place(batch_id=batch_id, number=1)
+        follow = () if then is None else (_ours(self, then, "then=").as_new(place.task_id),)
+        batch = NewBatch(id=batch_id, name=name, on_failed=policy, then=follow)
+        return BatchBlock(self, self._block(batch, using))
+
+    @contextmanager
+    def _block(self, batch: NewBatch, using: object) -> Iterator[OpenBatch[Any]]:
+        with self.making(batch, using, "a batch") as target:
+            made: OpenBatch[Any] = OpenBatch(batch, self, target)
             try:
                 yield made
             finally:
                 made.end()
 
-    def chain(self, *calls: TaskCall[Any], on_failed: OnFailed | str = OnFailed.WAIT, name: str | None = None) -> Chain:
+    @contextmanager
+    def making(self, batch: NewBatch, using: object, what: str) -> Iterator[object]:
+        """Write the batch, run the block, and close the batch, in one transaction. Yields its owner."""
+        if (outer := batch_in(using)) is not None:
+            raise InvalidTarget(
+                f"{what} cannot be part of {outer!r}, which takes single tasks; make it beside that one, using=session, or let a "
+                "task of the batch add the next one at its end: task.using(ctx.batch)"
+            )
+        store = self.store
+        with resolve_target(self, using, what, is_option=True) as known:
+            unit = store.unit() if known is None else nullcontext()
+            with unit as own:
+                target = known if own is None else own.connection
+                store.batches.create(batch, using=target)
+                yield target
+                store.batches.close(batch.id, using=target)
+
+    @overload
+    def chain(
+        self,
+        *calls: *tuple[*tuple[TaskCall[Any], ...], TaskCall[R]],
+        on_failed: OnFailed | str = ...,
+        name: str | None = ...,
+    ) -> Chain[R]: ...
+    @overload
+    def chain(self, *calls: TaskCall[R], on_failed: OnFailed | str = ..., name: str | None = ...) -> Chain[R]: ...
+
+    def chain(  # type: ignore[misc]  # mypy takes the last call of the first signature for one more than these
+        self, *calls: TaskCall[Any], on_failed: OnFailed | str = OnFailed.WAIT, name: str | None = None
+    ) -> Chain[Any]:
         """Return a chain of these calls: ``outbox.chain(a.call(1), b.call()).using(session).enqueue()``.
 
         Each call is enqueued by the transaction in which the one before it completes; `ctx.previous` is what that one returned. A
@@ -275,6 +340,10 @@ class BatchedTasks(ABC):
             )
         if not calls:
             raise InvalidArgument("a chain has at least one call: outbox.chain(a.call(1), b.call())")
+        if len(calls) > LONGEST_CHAIN:
+            raise InvalidArgument(
+                f"a chain has at most {LONGEST_CHAIN} calls, and this one has {len(calls)}; let its last task enqueue the next chain"
+            )
         return Chain(
             outbox=self, calls=tuple(_ours(self, call, "chain()") for call in calls), on_failed=policy, name=name
         )
@@ -301,40 +370,27 @@ class BatchedTasks(ABC):
         if place:
             return self._result(record.then_ids[place - 1], within)
         hidden = set(record.then_ids)
-        for member in self.store.batches.members(batch.id, _FOLLOWED, using=within):
+        for member in self.store.batches.members(batch.id, FOLLOWED, using=within):
             if member.id not in hidden:
-                return _value(self.tasks, member)
+                return value_of(self.tasks, member)
         raise InvalidCall(f"the first task of chain {batch.id} was pruned, so what it returned is not known any more")
 
     def _result(self, task_id: UUID, within: object) -> Any:
         for member in self.store.batches.named([task_id], using=within):
-            return _value(self.tasks, member)
+            return value_of(self.tasks, member)
         raise InvalidCall(f"task {task_id} was pruned, so what it returned is not known any more")
-
-
-@contextmanager
-def _making(outbox: Any, batch: NewBatch, using: object, what: str) -> Iterator[object]:
-    """Write the batch, run the block, and close the batch, in one transaction. Yields its owner."""
-    store: Store = outbox.store
-    with resolve_target(outbox, using, what, is_option=True) as known:
-        unit = store.unit() if known is None else nullcontext()
-        with unit as own:
-            target = known if own is None else own.connection
-            store.batches.create(batch, using=target)
-            yield target
-            store.batches.close(batch.id, using=target)
 
 
 def _ours(outbox: object, call: object, where: str) -> TaskCall[Any]:
     if not isinstance(call, TaskCall):
         hint = "write task.call(…), with the arguments of the function"
+        if isinstance(call, Chain | BatchBlock) or batch_in(call) is not None:
+            hint = (
+                "let a task of the chain add tasks to it, using(ctx.batch): the next call waits for those too"
+                if where == "chain()"
+                else "let the task that follows make the next batch or chain"
+            )
         raise InvalidCall(f"{where} takes calls of tasks, not {type(call).__name__}; {hint}")
     if call.outbox is not outbox:
         raise InvalidCall(f"{where} was given a call of {call.task.task_name}, which belongs to another outbox")
     return call
-
-
-def _value(tasks: TaskRegistry, member: Member) -> Any:
-    if member.task_name in tasks:
-        return tasks.get(member.task_name).returned.load(member.result)
-    return parsed_result(member.result, name=member.task_name)

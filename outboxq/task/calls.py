@@ -26,9 +26,9 @@ class TaskCall(Generic[R_co]):
     task: NewTask
     """The task to enqueue, but for its id."""
 
-    def as_new(self) -> NewTask:
-        """Return a task of this call with an id of its own, and the headers that hooks add."""
-        task = replace(self.task, id=uuid7())
+    def as_new(self, task_id: UUID | None = None) -> NewTask:
+        """Return a task of this call with the headers that hooks add, and with this id; None: one of its own."""
+        task = replace(self.task, id=task_id or uuid7())
         if self.outbox.hooks is None:
             return task
         sent: list[NewTask] = []

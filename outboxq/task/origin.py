@@ -28,6 +28,9 @@ class Origin:
     def result(self, task_id: UUID, timeout: timedelta | float | None) -> Any:
         return self._outbox.wait_for_result(task_id, timeout, None if self._target is None else self)
 
+    def batch_result(self, batch_id: UUID, timeout: timedelta | float | None) -> Any:
+        return self._outbox.wait_for_batch(batch_id, timeout, self)
+
     @property
     def is_this_threads(self) -> bool:
         """Return whether this thread has enqueued."""

@@ -12,12 +12,14 @@ from ..errors import ConfigurationError
 from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls
 from ..model import duration
+from ..model.batches import BatchCounts
 from ..model.rules import check_rule, rule_of
 from ..model.schedules import CatchUp, Overlap
 from ..model.unknown_options import OF_A_SCHEDULE, naming_options
 from ..store import Store
+from .registry import TaskRegistry
 from .schedules import Schedules, declare_schedules, schedule_for
-from .task import Task, TaskRegistry
+from .task import Task
 
 T = TypeVar("T")
 
@@ -41,6 +43,10 @@ class PeriodicTasks(ABC):
     @abstractmethod
     def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Any) -> Any:
         """Return the result of a task."""
+
+    @abstractmethod
+    def wait_for_batch(self, batch_id: UUID, timeout: timedelta | float | None, origin: Any) -> BatchCounts:
+        """Return the counts of a batch that has ended."""
 
     @naming_options("@outbox.periodic()", OF_A_SCHEDULE)
     def periodic(

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from ..context import current
-from ..errors import InvalidArgument, TaskCancelled, TaskFailed, TaskNotFound, WaitRefused
-from ..model import EventType, TaskStatus, duration
+from ..errors import InvalidArgument, WaitRefused
+from ..model import TaskStatus, duration
+from ..model.batches import BatchCounts, is_batch
 from ..payload.parameters import parsed_result
-from ..store import Standing, Store
+from ..store import Store
 from ..store.failure_log import sentence
+from .looks import Look
 from .origin import Origin
-from .task import TaskRegistry
-from .waiting import ResultWaiter, Wait, WaiterOfProcess, uncommitted
+from .registry import TaskRegistry
+from .wait import Wait, uncommitted
+from .wait_errors import ended_otherwise, gone_no_further, not_come
+from .waiting import ResultWaiter, WaiterOfProcess
 
 
 class AwaitedResults(ABC):
@@ -36,6 +39,9 @@ class AwaitedResults(ABC):
         If this process does not know the task, the value is plain JSON. `timeout` is a timedelta or seconds. None waits without
         end; 0 asks once. One thread looks for all callers of the process that wait. It ends with them.
 
+        The task that follows a batch, and each of a chain, is waited for from the first task on: `OpenBatch.then_id`,
+        `ChainHandle.task_ids`. A task that stops a chain ends the wait at once.
+
         Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled, expired or discarded, the builtin
         TimeoutError when the time is over, with the reason why the task has not ended. Raises TaskNotFound for a task that does
         not exist or was pruned, WaitRefused inside a handler unless the timeout is 0, PayloadError for a result that does not fit
@@ -45,88 +51,92 @@ class AwaitedResults(ABC):
 
     def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Origin | None) -> Any:
         """Return the result of a task that was enqueued there; None: in a transaction that is committed."""
-        task_id, seconds = _identifier(task_id), _seconds(timeout)
-        store = self.store
-        if seconds != 0:
-            _refuse_inside_a_handler(task_id)
-        if seconds == 0 or store.runs_alone:
-            return self._value(_ask_once(store, task_id, origin))
-        wait = Wait(task_id=task_id, transaction=origin, is_own=origin is not None and origin.is_this_threads)
-        waiter = self._waiters.of(store)
-        waiter.wait(wait, seconds)
-        if wait.error is not None:
-            raise wait.error
-        if wait.standing is not None and wait.standing.has_ended:
-            return self._value(wait.standing)
-        raise TimeoutError(f"task {task_id} has not ended within {seconds:g} s: {_why(waiter, wait)}") from wait.trouble
-
-    def _value(self, standing: Standing) -> Any:
+        task_id = _identifier(task_id)
+        if is_batch(task_id):
+            raise InvalidArgument(
+                f"{task_id} is the id of a batch or a chain, not of a task; write batch.result() or chain.result(), or in another "
+                "process outbox.result(then_id) of a batch and outbox.result(task_ids[-1]) of a chain"
+            )
+        standing = self._waited(task_id, timeout, origin).standing
+        assert standing is not None
         if standing.status is not TaskStatus.COMPLETED:
             raise ended_otherwise(standing)
         if standing.task_name in self.tasks:
             return self.tasks.get(standing.task_name).returned.load(standing.result)
         return parsed_result(standing.result, name=standing.task_name)
 
+    def wait_for_batch(self, batch_id: UUID, timeout: timedelta | float | None, origin: Origin | None) -> BatchCounts:
+        """Return the counts of a batch that nothing follows, once its tasks have ended."""
+        standing = self._waited(batch_id, timeout, origin).batch
+        assert standing is not None
+        return standing.counts
 
-def ended_otherwise(standing: Standing) -> TaskFailed | TaskCancelled:
-    """Return the error that stands for the end of a task that did not complete."""
-    what, end = f"task {standing.id} ({standing.task_name})", standing.end
-    data = {} if end is None else end.event_data
-    if standing.status is TaskStatus.FAILED:
-        error = standing.error or ""
-        return TaskFailed(
-            f"{what} failed in attempt {standing.attempt}{f': {error}' if error else ''}",
-            task_id=standing.id,
-            error=error,
-            exception=data.get("exception"),
-            attempt=standing.attempt,
+    def _waited(self, task_id: UUID, timeout: timedelta | float | None, origin: Origin | None) -> Wait:
+        """Return a wait for a task or a batch that is over, since that has ended."""
+        seconds, store = _seconds(timeout), self.store
+        if seconds == 0 or store.runs_alone:
+            if seconds != 0:
+                _refuse_inside_a_handler(Wait(task_id=task_id))
+            wait = _ask_once(store, task_id, origin)
+        else:
+            wait = Wait(task_id=task_id, transaction=origin, is_own=origin is not None and origin.is_this_threads)
+            _refuse_inside_a_handler(wait)
+            waiter = self._waiters.of(store)
+            waiter.wait(wait, seconds)
+            if wait.error is None and not wait.done.is_set():
+                raise TimeoutError(
+                    f"{wait.what} has not ended within {seconds:g} s: {_why(waiter, wait)}"
+                ) from wait.trouble
+        if wait.error is not None:
+            raise wait.error
+        if wait.is_blocked:
+            assert wait.batch is not None
+            raise gone_no_further(wait.batch)
+        return wait
+
+
+def _ask_once(store: Store, task_id: UUID, origin: Origin | None) -> Wait:
+    """Return the wait for what has ended. Raises TimeoutError for what has not."""
+    may_come, wait = origin is not None and origin.is_open, Wait(task_id=task_id, transaction=origin)
+    Look(store, may_pass=store.may_pass).at([wait], everything=True)
+    if wait.done.is_set():
+        return wait
+    if wait.trouble is not None:
+        text = f"it is not known whether {wait.what} has ended: {sentence(wait.trouble)}"
+        raise TimeoutError(text) from wait.trouble
+    if not wait.is_found and may_come:
+        raise TimeoutError(uncommitted(wait.what))
+    if not wait.is_found:
+        raise wait.not_found(f"there is no {wait.what}")
+    runs = "; in a test nothing runs it but drain() and inline()" if store.runs_alone else ""
+    if wait.standing is not None:
+        raise TimeoutError(
+            f"task {task_id} ({wait.standing.task_name}) has not ended: it is {wait.standing.status}{runs}"
         )
-    given, kind = str(data.get("reason") or ""), None if end is None else end.event_type
-    short, text = _ENDS.get(kind, ("", "was cancelled"))
-    return TaskCancelled(f"{what} {text}{f': {given}' if given else ''}", task_id=standing.id, reason=given or short)
-
-
-_ENDS: Mapping[str | None, tuple[str, str]] = {
-    EventType.EXPIRED: ("expired", "expired before it was started"),
-    EventType.DISCARDED: ("discarded", "failed and was discarded"),
-}
-"""The reason and the words for ends that are no cancellation."""
-
-
-def _ask_once(store: Store, task_id: UUID, origin: Origin | None) -> Standing:
-    """Return the end of a task that has ended. Raises TimeoutError for one that has not."""
-    may_come = origin is not None and origin.is_open
-    try:
-        standing = store.standings([task_id]).get(task_id)
-    except Exception as error:
-        if not store.may_pass(error):
-            raise
-        raise TimeoutError(f"it is not known whether task {task_id} has ended: {sentence(error)}") from error
-    if standing is None and may_come:
-        raise TimeoutError(uncommitted(task_id))
-    if standing is None:
-        raise TaskNotFound(f"there is no task {task_id}")
-    if not standing.has_ended:
-        runs = "; in a test nothing runs it but drain() and inline()" if store.runs_alone else ""
-        raise TimeoutError(f"task {task_id} ({standing.task_name}) has not ended: it is {standing.status}{runs}")
-    return standing
+    raise TimeoutError(f"{wait.what} has not ended: {not_come(store, wait)}{runs}")
 
 
 def _why(waiter: ResultWaiter, wait: Wait) -> str:
-    """Return why the task has not ended, as a clause."""
+    """Return why it has not ended, as a clause."""
     if wait.trouble is not None:
         return f"the database does not answer: {sentence(wait.trouble)}"
-    if wait.standing is None:
+    if not wait.is_found:
         return "it is not committed, or the database has not answered; is the transaction that enqueued it still open?"
-    return waiter.explained(wait.task_id) or f"it was {wait.standing.status}; outboxq task explain {wait.task_id}"
+    if wait.is_ahead and wait.batch is not None:
+        where = f"{wait.batch.kind} {wait.batch.place.batch_id}"
+        found = waiter.explained(lambda: not_come(waiter.store, wait, explains=True))
+        return found or f"{where} goes on; outboxq batch show {wait.batch.place.batch_id}"
+    standing = "" if wait.standing is None else f"it was {wait.standing.status}; "
+    found = waiter.explained(lambda: waiter.store.explain(wait.task_id).sentence)
+    return found or f"{standing}outboxq task explain {wait.task_id}"
 
 
-def _refuse_inside_a_handler(task_id: UUID) -> None:
+def _refuse_inside_a_handler(wait: Wait) -> None:
     running = current.get()
     if running is None or running.has_ended:
         return
     raise WaitRefused(
-        f"inside the handler of {running.task_name} the result of task {task_id} cannot be waited for: once all handlers of a "
+        f"inside the handler of {running.task_name} the result of {wait.what} cannot be waited for: once all handlers of a "
         "worker wait, none is left to run what they wait for; enqueue the rest as a task of its own, which that task "
         "enqueues at its end, or ask with timeout=0 and raise Snooze to look again later"
     )

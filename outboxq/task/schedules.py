@@ -19,7 +19,8 @@ from ..model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick, is_
 from ..store import Store, check_schedule
 from ..store.arguments import aware, positive
 from .origin import Origin
-from .task import Task, TaskRegistry, call_of
+from .registry import TaskRegistry
+from .task import Task, call_of
 
 log = logging.getLogger("outboxq.worker")
 

@@ -5,97 +5,26 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from typing import Protocol
-from uuid import UUID
 
-from ..errors import TaskNotFound, WaitRefused
-from ..store import ResultReader, Standing, Store
+from ..store import ResultReader, Store
+from .looks import Look
+from .wait import Wait
 
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.005, 1.02, 0.25
 """Seconds between two looks: at first, how much longer each next one is, and at most.
 
 So an end is seen 5 ms later, or a fiftieth of the time waited, whichever is more, and at most 250 ms.
 """
-SHARE, BURST = 0.035, 0.05
+SHARE, BURST = 0.035, 0.1
 """The share of a core that looks may take, and the seconds of processor time that they may take beyond it in a row:
 `python -m benchmarks.awaited`.
-"""
-RECHECK, CHECKED_AT_ONCE = 0.5, 100
-"""Seconds after which a look also asks whether tasks are still there, and the number of them. That reads a row of each: of a thousand
-at once, it took the time of ten looks.
 """
 EXPLAINED_WITHIN, EXPLAINED_AT_ONCE = 0.04, 4
 """Seconds that the reason for a timeout may take to be found, and the number of reasons that are looked for at once."""
 IDLE = 5.0
 """Seconds without a caller that waits after which the thread ends."""
-
-
-class Openness(Protocol):
-    """The transaction in which a task was enqueued."""
-
-    @property
-    def is_open(self) -> bool: ...
-
-
-@dataclass(eq=False, kw_only=True)
-class Wait:
-    """One caller that waits for one task."""
-
-    task_id: UUID
-    transaction: Openness | None = None
-    """The transaction that the task was enqueued in; None: it is committed already."""
-    is_own: bool = False
-    """True if that transaction is of the thread that waits, which cannot end it meanwhile."""
-    standing: Standing | None = None
-    """The standing of the task at the last look that told it; its end once that is seen."""
-    error: BaseException | None = None
-    """The reason why the wait is over without an end."""
-    trouble: Exception | None = None
-    """The error of the last look, if it failed for a reason that may pass."""
-    done: threading.Event = field(default_factory=threading.Event)
-    is_new: bool = True
-    """True until the first look."""
-    _was_over: bool = False
-
-    def take(self, standing: Standing) -> bool:
-        """Take over what a look has found. Returns whether the task has ended."""
-        self.standing, self.trouble = standing, None
-        if standing.has_ended:
-            self.done.set()
-        return standing.has_ended
-
-    def miss(self) -> None:
-        """Take over that a look did not find the task. Ends the wait unless the task may still be committed.
-
-        A commit may have come between the look and this call, so after the end of the transaction there is one more look.
-        """
-        self.trouble = None
-        if self.standing is not None:
-            self.fail(TaskNotFound(f"task {self.task_id} was pruned while its result was waited for"))
-        elif self.transaction is None:
-            self.fail(TaskNotFound(f"there is no task {self.task_id}"))
-        elif self.transaction.is_open:
-            if self.is_own:
-                self.fail(WaitRefused(f"{uncommitted(self.task_id)}; commit first, then wait for the result"))
-        elif self._was_over:
-            self.fail(
-                TaskNotFound(f"there is no task {self.task_id}: the transaction that enqueued it was rolled back")
-            )
-        else:
-            self._was_over = True
-
-    def fail(self, error: BaseException) -> None:
-        """End the wait with this error."""
-        self.error = error
-        self.done.set()
-
-
-def uncommitted(task_id: UUID) -> str:
-    """Return the sentence about a task that no worker can see yet."""
-    return f"task {task_id} is not committed: the transaction that enqueued it is still open, so no worker can see the task"
 
 
 class Pace:
@@ -168,8 +97,8 @@ class ResultWaiter:
             with self._lock:
                 self._waits.pop(wait, None)
 
-    def explained(self, task_id: UUID) -> str | None:
-        """Return the sentence of `explain`; None if it is not found soon: the caller's time is over."""
+    def explained(self, find: Callable[[], str]) -> str | None:
+        """Return the reason that this finds; None if it is not found soon: the caller's time is over."""
         if not self._explaining.acquire(blocking=False):  # many time out at once
             return None
         found: list[str] = []
@@ -177,7 +106,7 @@ class ResultWaiter:
         def explain() -> None:
             try:
                 with suppress(Exception):  # the role may not read what it takes, or the task is pruned
-                    found.append(self.store.explain(task_id).sentence)
+                    found.append(find())
             finally:
                 self._explaining.release()
 
@@ -199,7 +128,7 @@ class ResultWaiter:
 
     def _look_again_and_again(self, reader: ResultReader) -> None:
         pace, looked = Pace(), time.monotonic()
-        look = Look(reader, may_pass=self.store.may_pass)
+        look = Look(reader, may_pass=self.store.may_pass, has_changed=reader.has_changed)
         while self._stays():
             began = time.thread_time()
             if new := self._take_new():
@@ -242,103 +171,6 @@ class ResultWaiter:
         """Return the callers but those whose tasks were `seen` just now, and those that have come since."""
         with self._lock:
             return [wait for wait in self._waits if not wait.is_new and wait not in seen]
-
-
-class Look:
-    """The looks of the thread at the tasks of its callers."""
-
-    def __init__(
-        self,
-        reader: ResultReader,
-        *,
-        may_pass: Callable[[BaseException], bool],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`may_pass` says of an error whether a later look may succeed; any other is raised."""
-        self.count = 0
-        """The number of times that the tables were read."""
-        self._reader = reader
-        self._may_pass = may_pass
-        self._clock = clock
-        self._checked, self._unchecked = clock(), False
-        self._to_check: list[Wait] = []
-        """Callers whose tasks are still to be asked for, of all those that there were when that began."""
-
-    def again(self, waits: Collection[Wait]) -> bool:
-        """Look whether the tasks have ended, if anything was committed since. Returns whether one has.
-
-        Now and then it also asks whether those that have not ended are still there. A task that no look has found yet is asked
-        for until it is committed.
-        """
-        if not waits or not self._may_find(waits):
-            return False
-        checked = self._take_to_check(waits)
-        missing = [wait for wait in waits if wait.standing is None or wait in checked]
-        others = [wait for wait in waits if wait.standing is not None and wait not in checked]
-        found = self.at(missing, everything=True)
-        return self.at(others, everything=False) or found
-
-    def _take_to_check(self, waits: Collection[Wait]) -> set[Wait]:
-        """Return those that may be gone and are to be asked for now: a part of all, for a row of each is read."""
-        if not self._is_to_be_checked:
-            return set()
-        if not self._to_check:
-            self._to_check, self._unchecked = list(waits), False
-        part, self._to_check = self._to_check[:CHECKED_AT_ONCE], self._to_check[CHECKED_AT_ONCE:]
-        self._checked = self._clock()
-        return set(part)
-
-    @property
-    def _is_to_be_checked(self) -> bool:
-        """Return whether it is time to ask for tasks that may be gone: something was committed since that was last asked."""
-        return (self._unchecked or bool(self._to_check)) and self._clock() >= self._checked + RECHECK
-
-    def at(self, waits: Iterable[Wait], *, everything: bool) -> bool:
-        """Look at the tasks of these callers. Returns whether one has ended; `everything`: those that are missing are noticed."""
-        by_id: dict[UUID, list[Wait]] = {}
-        for wait in waits:
-            by_id.setdefault(wait.task_id, []).append(wait)
-        if not by_id:
-            return False
-        self.count += 1
-        try:
-            found = self._reader.standings(by_id, everything=everything)
-        except Exception as error:  # noqa: BLE001 - raised again unless it may pass
-            self._pass_over(error, [wait for several in by_id.values() for wait in several])
-            return False
-        has_ended = False
-        for task_id, several in by_id.items():
-            standing = found.get(task_id)
-            for wait in several:
-                if standing is not None:
-                    has_ended |= wait.take(standing)
-                elif everything:
-                    wait.miss()
-                else:
-                    wait.trouble = None
-        return has_ended
-
-    def _may_find(self, waits: Collection[Wait]) -> bool:
-        """Return whether a look may find anything new. Where it cannot, tasks that were missing still are."""
-        try:
-            has_changed = self._reader.has_changed()
-        except Exception as error:  # noqa: BLE001
-            self._pass_over(error, waits)
-            return False
-        self._unchecked |= has_changed
-        if has_changed or self._is_to_be_checked or any(wait.trouble is not None for wait in waits):
-            return True
-        for wait in waits:
-            if wait.standing is None:
-                wait.miss()
-        return False
-
-    def _pass_over(self, error: Exception, waits: Iterable[Wait]) -> None:
-        """Keep the error for the callers, or raise it if no later look can succeed."""
-        if not self._may_pass(error):
-            raise error
-        for wait in waits:
-            wait.trouble = error
 
 
 class WaiterOfProcess:

@@ -13,7 +13,9 @@ from uuid import UUID, uuid4
 from sqlalchemy.orm import Session, scoped_session
 
 from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
-from ..model import Claim, duration
+from ..model import Claim, EventType, duration
+from ..model.batches import NewBatch
+from ..model.plurals import plural
 from ..model.rules import parse_rule
 from ..model.schedules import NewSchedule, Schedule
 from ..model.subscriptions import Emitted
@@ -200,7 +202,8 @@ class Harness:
     def inline(self) -> Iterator[None]:
         """Make `enqueue()` and `emit()` run the due tasks before they return, as `drain()` does; they raise the tasks' errors.
 
-        The tasks run in the test's transaction. Raises ConfigurationError if the harness has none.
+        The tasks of a batch run at the end of its `with` block, and then what follows them, as the tasks of a chain do. All run in
+        the test's transaction. Raises ConfigurationError if the harness has none.
         """
         if self._transaction is None:
             raise ConfigurationError(
@@ -255,6 +258,8 @@ class Harness:
                     store.release(claims[0])
                     raise EndlessDrain(_endless([*before, *ran], claims[0]))
                 ran.append(self._runner().run(claims[0]))
+                if ran[-1].outcome is EventType.FAILED:
+                    store.batches.cancel_requested()
         finally:
             self._is_running = was_running
         if self._transaction is not None:
@@ -270,6 +275,17 @@ class Harness:
             if isinstance(using, Session | scoped_session):
                 using.flush()
             self.drain()
+
+    @contextmanager
+    def _making(self, made: AbstractContextManager[object]) -> Iterator[object]:
+        """Make a batch or a chain; if the harness is inline, run its tasks once it is whole, as workers do."""
+        before, self._is_inline = self._is_inline, False
+        try:
+            with made as target:
+                yield target
+        finally:
+            self._is_inline = before
+        self._written(target)
 
     def _subscribe(self) -> None:
         """Store the subscriptions, as a worker does when it starts."""
@@ -327,7 +343,7 @@ class Harness:
             store = TransactionBoundStore(self._transaction, schema=schema, clock=self.clock)
         store.before_emit, store.written = self._subscribe, self._written
         store.schedules.horizon = timedelta(0)
-        self.app.__class__ = _with_store(kind, store)
+        self.app.__class__ = _with_store(kind, store, self._making)
         try:
             yield store
         finally:
@@ -346,9 +362,16 @@ class EndlessDrain(AssertionError):
     """`drain()` ran `Harness.max_runs` tasks, and others were still due."""
 
 
-def _with_store(kind: type[O], store: Store) -> type[O]:
-    """Return a subclass whose `store` is the test's, whatever the class itself has as `store`."""
-    return type(kind.__name__, (kind,), {"store": property(lambda _: store), "__module__": kind.__module__})
+def _with_store(
+    kind: type[O], store: Store, making: Callable[[AbstractContextManager[object]], AbstractContextManager[object]]
+) -> type[O]:
+    """Return a subclass whose `store` is the test's, whatever the class itself has as `store`; `making` is around its batches."""
+
+    def around(outbox: O, batch: NewBatch, using: object, what: str) -> AbstractContextManager[object]:
+        return making(kind.making(outbox, batch, using, what))
+
+    fields = {"store": property(lambda _: store), "making": around, "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), fields)
 
 
 def _raise(failures: list[BaseException]) -> None:
@@ -364,7 +387,7 @@ def _endless(ran: Sequence[TaskRun], claim: Claim) -> str:
     most = Counter(one.task_name for one in ran).most_common(5)
     often = ", ".join(f"{name} ({_times(count)})" for name, count in most)
     return (
-        f"drain() ran {len(ran)} tasks, and {claim.task_name} is still due. It ran: {often}. A task that enqueues itself never "
+        f"drain() ran {len(ran)} {plural(len(ran), 'task')}, and {claim.task_name} is still due. It ran: {often}. A task that enqueues itself never "
         "ends: give drain() a limit=, or raise Harness.max_runs if the test needs so many"
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -16,8 +16,9 @@ from ..database.privileges import Feature
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidTarget
 from ..model import Handle, NewTask, Outcome
+from ..model.batches import Place
 from ..model.subscriptions import Emitted, NewEvent
-from ..store import Store
+from ..store import BatchStanding, Store
 from ..store.units_of_work import Unit
 from .clock import Clock
 from .transaction import TestTransaction
@@ -81,6 +82,12 @@ class TransactionBoundStore(ObservingStore):
     def unit(self, *, using: object = None) -> Iterator[Unit]:
         with super().unit(using=self._within.within if using is None else using) as unit:
             yield unit
+
+    def batch_standings(self, places: Collection[Place], *, everything: bool = True) -> Mapping[Place, BatchStanding]:
+        with self.transaction(
+            Begin.WRITE
+        ):  # its tasks are counted at a commit, or by a savepoint of the test's transaction
+            return super().batch_standings(places, everything=everything)
 
     def may_pass(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return False: a test sees the error at once."""

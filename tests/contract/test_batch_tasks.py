@@ -20,9 +20,11 @@ from outboxq import (
     RetryPolicy,
     SchemaOutOfDate,
     TaskContext,
+    TaskNotFound,
     TaskStatus,
     migrations,
 )
+from outboxq.model.batches import Place, new_batch_id
 from outboxq.task.batches import OpenBatch
 from tests.conftest import Database
 from tests.waiting import until
@@ -264,6 +266,8 @@ def test_an_older_schema_refuses_before_anything_is_written(outbox: Outbox, data
     with pytest.raises(SchemaOutOfDate, match="outboxq upgrade"):
         outbox.chain(leaf.call()).using(outbox).enqueue()
     assert outbox.store.batches.list() == []
+    with pytest.raises(TaskNotFound):
+        outbox.result(Place(batch_id=new_batch_id(), number=1).task_id, timeout=0)
     assert database.counts() == (0, 0, 0)
     leaf.using(outbox).enqueue()
     outbox.worker(notifications=False).run(burst=True)

@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from outboxq.errors import BatchClosed, BatchNotFound, InvalidArgument
+from outboxq.errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTransition
 from outboxq.model import EventType, NewTask, OnConflict, Outcome, TaskStatus
-from outboxq.model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch, new_batch_id
+from outboxq.model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, Place, is_batch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
 from tests.contract.helpers import recovered, transaction, types
@@ -19,6 +19,11 @@ from tests.contract.helpers import recovered, transaction, types
 
 def new_task(name: str = "tests.work", **fields: object) -> NewTask:
     return NewTask(**{"id": uuid7(), "task_name": name, "args": "{}", **fields})  # type: ignore[arg-type]
+
+
+def following(batch_id: UUID, name: str = "tests.then", number: int = 1) -> NewTask:
+    """A task with the id of its place behind a batch."""
+    return new_task(name, id=Place(batch_id=batch_id, number=number).task_id)
 
 
 def made(
@@ -31,8 +36,9 @@ def made(
     **fields: object,
 ) -> Batch:
     """A batch of so many tasks, which is closed and followed by one task."""
-    follow = (new_task("tests.then"),) if then is None else then
-    batch = NewBatch(id=new_batch_id(), on_failed=on_failed, then=follow, kind=kind)
+    batch_id = new_batch_id()
+    follow = (following(batch_id),) if then is None else then
+    batch = NewBatch(id=batch_id, on_failed=on_failed, then=follow, kind=kind)
     database.frozen.batches.create(batch)
     for _ in range(members):
         database.add(pipeline_execution_id=batch.id, **fields)
@@ -336,7 +342,10 @@ def test_a_batch_that_a_person_cancels_is_not_followed(database: Database) -> No
     assert state(database, batch) == (2, 0, 0, 2, True)
     assert not follows(database, batch)
     assert database.store.batches.get(batch.id).status is BatchStatus.CANCELLED
-    assert database.frozen.batches.cancel(batch.id) == 0
+    with pytest.raises(
+        InvalidTransition, match=rf"the batch {batch.id} ended as Cancelled at .* UTC, so nothing was cancelled$"
+    ):
+        database.frozen.batches.cancel(batch.id)
     with pytest.raises(BatchNotFound):
         database.frozen.batches.cancel(new_batch_id())
 

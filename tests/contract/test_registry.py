@@ -137,7 +137,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(database, wro
 
 # The process of a worker, which a schema before revision 0005 has no place for
 
-PROCESS = {"host": "ant", "pid": 7, "version": "1.2", "release": "9.9", "busy": 3}
+PROCESS = {"host": "ant", "pid": 7, "version": "1.2", "release": "9.9", "busy": 3, "isolation": "process"}
 NOTHING = dict.fromkeys(PROCESS)
 
 
@@ -168,6 +168,22 @@ def test_the_process_is_left_out_on_an_older_schema_and_begins_with_the_upgrade(
     assert [process_of(worker) for worker in store.workers.list()] == [PROCESS]
 
 
+def test_the_isolation_is_left_out_on_a_schema_before_it(database):
+    migrations.downgrade(database.url, "0009")
+    worker_id = register(database)
+    store = Store(database.engine, clock=database.clock)
+    assert store.workers.describe(worker_id, **PROCESS)
+    assert [process_of(worker) for worker in store.workers.list()] == [PROCESS | {"isolation": None}]
+    assert store.overview().live_workers == 1
+    migrations.upgrade(database.url)
+    assert store.workers.describe(worker_id, **PROCESS)
+    assert [process_of(worker) for worker in store.workers.list()] == [PROCESS]
+    migrations.downgrade(database.url, "0009")
+    with pytest.raises(Exception, match="isolation"):
+        store.workers.describe(worker_id, **PROCESS)
+    assert store.workers.describe(worker_id, **PROCESS)
+
+
 def test_a_schema_that_is_taken_back_costs_one_failure(database):
     worker_id = register(database)
     store = Store(database.engine, clock=database.clock)
@@ -196,6 +212,7 @@ def test_a_worker_describes_its_own_process(database):
         (found,) = outbox.store.workers.list()
         assert (found.host, found.pid, found.version) == (socket.gethostname(), os.getpid(), "2.1")
         assert found.release is not None
+        assert found.isolation == "thread"
         worker._services.registration.run_early()
         (found,) = outbox.store.workers.list()
         assert found.busy == 1

@@ -42,9 +42,12 @@ from outboxq import (
 )
 from outboxq.database.engine import make_engine
 from outboxq.model.uuid7 import uuid7
-from outboxq.store.results import ResultReader, Standing
-from outboxq.task import waiting
+from outboxq.store import ResultReader, Standing
+from outboxq.task import looks, waiting
+from outboxq.task.looks import Look
+from outboxq.task.wait import Wait
 from outboxq.task.waiting import Pace, ResultWaiter
+from tests.contract.helpers import wait_until_found
 from tests.proxy import Proxy
 from tests.waiting import PATIENCE, until
 
@@ -237,6 +240,7 @@ def test_a_cancelled_task_raises_its_reason(tasks, how, reason, words):
 
 def test_the_time_is_over_and_the_error_says_why(tasks, monkeypatch):
     monkeypatch.setattr(waiting, "EXPLAINED_WITHIN", PATIENCE)  # however slow the machine is
+    wait_until_found(monkeypatch)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     began = time.monotonic()
     with pytest.raises(TimeoutError, match=r"has not ended within 0.15 s: no live worker works on its queue"):
@@ -248,6 +252,7 @@ def test_the_time_is_over_and_the_error_says_why(tasks, monkeypatch):
 
 def test_a_reason_that_takes_long_is_not_waited_for(tasks, monkeypatch):
     """The timeout is exact: what explains it may be as slow as the database."""
+    wait_until_found(monkeypatch)
     handle, goes_on = tasks.double.using(tasks.outbox).enqueue(1), threading.Event()
     monkeypatch.setattr(type(tasks.outbox.store), "explain", lambda *_: goes_on.wait(PATIENCE))
     with pytest.raises(TimeoutError, match="it was Ready; outboxq task explain"):
@@ -277,7 +282,7 @@ def test_there_is_no_such_task(tasks, timeout):
 
 def test_a_task_that_is_pruned_while_it_is_waited_for_is_not_found(tasks, monkeypatch):
     """The looks see neither its end nor, for a while, that it is gone."""
-    monkeypatch.setattr(waiting, "RECHECK", 0.05)
+    monkeypatch.setattr(looks, "RECHECK", 0.05)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     with in_threads() as pool:
         waited = pool.submit(handle.result, PATIENCE)
@@ -455,7 +460,7 @@ def test_without_a_caller_there_is_no_thread_and_no_statement(tasks):
 
 
 def test_an_idle_wait_on_sqlite_reads_nothing_until_the_file_changes(sqlite, monkeypatch):
-    monkeypatch.setattr(waiting, "RECHECK", 0.0)
+    monkeypatch.setattr(looks, "RECHECK", 0.0)
     tasks = Tasks(sqlite)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     versions = []
@@ -464,9 +469,9 @@ def test_an_idle_wait_on_sqlite_reads_nothing_until_the_file_changes(sqlite, mon
     with in_threads() as pool:
         waited = pool.submit(handle.result, PATIENCE)
         until(lambda: len(versions) > 3)
-        looks = tasks.waiter.looks
+        before = tasks.waiter.looks
         until(lambda: len(versions) > 10)
-        assert tasks.waiter.looks == looks <= 3
+        assert tasks.waiter.looks == before <= 3
         tasks.end(handle)
         assert waited.result(PATIENCE) == 42
 
@@ -527,9 +532,9 @@ def test_a_caller_that_comes_during_a_look_is_not_taken_for_one_whose_task_is_mi
     tasks = Tasks(sqlite)
     handle, waiter = tasks.double.using(tasks.outbox).enqueue(1), tasks.waiter
     with closing(ResultReader(tasks.outbox.store)) as reader:
-        look = waiting.Look(reader, may_pass=tasks.outbox.store.may_pass)
+        look = Look(reader, has_changed=reader.has_changed, may_pass=tasks.outbox.store.may_pass)
         for _ in range(2):
-            wait = waiting.Wait(task_id=handle.id)
+            wait = Wait(task_id=handle.id)
             with waiter._lock:
                 waiter._waits[wait] = None
                 waiter._new.append(wait)
@@ -557,15 +562,15 @@ class FakeReader:
 
 def test_a_deletion_is_noticed_though_the_file_changes_no_more():
     """The one change is looked at at once, when tasks that are gone are not asked for."""
-    now, reader, wait = [0.0], FakeReader(uuid7()), waiting.Wait(task_id=uuid7())
+    now, reader, wait = [0.0], FakeReader(uuid7()), Wait(task_id=uuid7())
     reader.standing = replace(reader.standing, id=wait.task_id)
-    look = waiting.Look(reader, may_pass=lambda _: False, clock=lambda: now[0])
+    look = Look(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
     look.at([wait], everything=True)
     for moment, has_changed, is_there, asked in (
-        (waiting.RECHECK, True, True, [True]),
-        (waiting.RECHECK + 0.1, True, False, [False]),
-        (waiting.RECHECK + 0.2, False, False, []),
-        (2 * waiting.RECHECK, False, False, [True]),
+        (looks.RECHECK, True, True, [True]),
+        (looks.RECHECK + 0.1, True, False, [False]),
+        (looks.RECHECK + 0.2, False, False, []),
+        (2 * looks.RECHECK, False, False, [True]),
     ):
         now[0], reader.has_changed_now, reader.is_there, reader.asked = moment, has_changed, is_there, []
         assert wait.error is None
@@ -575,13 +580,13 @@ def test_a_deletion_is_noticed_though_the_file_changes_no_more():
 
 
 def test_tasks_that_may_be_gone_are_asked_for_in_parts(monkeypatch):
-    monkeypatch.setattr(waiting, "CHECKED_AT_ONCE", 2)
+    monkeypatch.setattr(looks, "CHECKED_AT_ONCE", 2)
     now, reader = [0.0], FakeReader(uuid7())
-    waits = [waiting.Wait(task_id=uuid7(), standing=reader.standing) for _ in range(5)]
-    look = waiting.Look(reader, may_pass=lambda _: False, clock=lambda: now[0])
+    waits = [Wait(task_id=uuid7(), standing=reader.standing) for _ in range(5)]
+    look = Look(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
     left = []
     for _ in range(4):
-        now[0] += waiting.RECHECK
+        now[0] += looks.RECHECK
         look.again([wait for wait in waits if wait.error is None])
         reader.has_changed_now = False
         left.append(sum(wait.error is None for wait in waits))
@@ -589,9 +594,9 @@ def test_tasks_that_may_be_gone_are_asked_for_in_parts(monkeypatch):
 
 
 def test_a_file_that_does_not_change_is_not_read():
-    now, reader, wait = [0.0], FakeReader(uuid7()), waiting.Wait(task_id=uuid7())
+    now, reader, wait = [0.0], FakeReader(uuid7()), Wait(task_id=uuid7())
     reader.standing = replace(reader.standing, id=wait.task_id)
-    look = waiting.Look(reader, may_pass=lambda _: False, clock=lambda: now[0])
+    look = Look(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
     look.at([wait], everything=True)
     reader.has_changed_now, reader.asked = False, []
     for now[0] in range(100):
@@ -623,7 +628,7 @@ def test_pauses_are_a_fiftieth_of_the_time_waited_up_to_a_quarter_of_a_second():
 def test_looks_that_cost_much_are_kept_to_a_share_of_a_core():
     now = [0.0]
     pace, spent = Pace(clock=lambda: now[0]), 0.0
-    for _ in range(500):
+    for _ in range(2000):
         pace.quicken()
         pace.spend(0.004)
         spent += 0.004
@@ -634,7 +639,7 @@ def test_looks_that_cost_much_are_kept_to_a_share_of_a_core():
 def test_a_few_looks_in_a_row_need_no_rest():
     pace = Pace(clock=lambda: 0.0)
     for _ in range(10):
-        pace.spend(0.004)
-    assert pace.rest == 0.0
-    pace.spend(0.02)
+        pace.spend(waiting.BURST / 10)
+    assert pace.rest == pytest.approx(0.0)
+    pace.spend(0.01)
     assert pace.rest == pytest.approx(0.01 / waiting.SHARE)

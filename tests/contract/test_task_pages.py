@@ -10,12 +10,14 @@ import pytest
 
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import TaskPage, task_pages
 from tests.conftest import NOON
 
 READY, RUNNING, FAILED = TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED
 OTHER = uuid4()
+BATCH = new_batch_id()
 
 
 def id_at(seconds: float) -> UUID:
@@ -29,11 +31,13 @@ def filled(database):
     """Tasks of each status, of two queues, names and keys, enqueued in another order than that of their ids."""
     seconds = list(range(60))
     random.Random(7).shuffle(seconds)
+    database.frozen.batches.create(NewBatch(id=BATCH))
     for number in seconds:
         key = f"k{number % 3}" if number % 4 == 0 else None
         topic = "order.paid" if number % 5 == 0 else None
         fields = {"id": id_at(number), "queue": ("mail", "rare")[number % 7 == 0], "task_name": f"t{number % 2}"}
-        database.add(**fields, partition_key=key, topic=topic)
+        batch = {"pipeline_execution_id": BATCH} if number % 6 == 0 else {}
+        database.add(**fields, partition_key=key, topic=topic, **batch)
     for worker in (database.worker, OTHER):
         for number, claim in enumerate(database.frozen.claim_ready_task(15, worker_id=worker)):
             if number % 3 == 0:
@@ -63,6 +67,7 @@ def every(tasks, **wanted):
         "key": lambda task, value: task.partition_key == value,
         "topic": lambda task, value: task.topic == value,
         "worker": lambda task, value: (task.id, value) in runs,
+        "batch": lambda task, value: task.pipeline_execution_id == value,
         "since": lambda task, value: task.id.int >> 80 >= int(value.timestamp() * 1000),
         "until": lambda task, value: task.id.int >> 80 < int(value.timestamp() * 1000),
     }
@@ -87,6 +92,11 @@ FILTERS = [
     {"status": READY, "since": NOON + timedelta(seconds=10), "until": NOON + timedelta(seconds=40, milliseconds=500)},
     {"status": FAILED, "until": NOON + timedelta(seconds=30)},
     {"status": TaskStatus.CANCELLED},
+    {"batch": BATCH},
+    {"batch": BATCH, "status": READY, "queue": "mail"},
+    {"batch": BATCH, "status": FAILED},
+    {"batch": BATCH, "worker": OTHER, "until": NOON + timedelta(seconds=40)},
+    {"batch": BATCH, "task": "t0", "key": "k0", "topic": "order.paid"},
 ]
 
 
@@ -165,3 +175,10 @@ def test_what_is_no_filter_is_refused(database):
     for one in wrong:
         with pytest.raises(InvalidArgument):
             database.frozen.task_page(**one)
+
+
+def test_an_id_that_is_of_no_batch_is_refused(database):
+    task_id = database.add().id
+    with pytest.raises(InvalidArgument, match="is not the id of a batch or a chain"):
+        database.frozen.tasks(batch=task_id)
+    assert database.frozen.tasks(batch=new_batch_id()) == []

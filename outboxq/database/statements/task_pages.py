@@ -2,7 +2,7 @@
 
 Each look begins at one id, goes up or down in the order of the ids by a unique index, and ends after :scan rows: where a filter may
 leave out most of them, the last of these rows is found first, and bounds the look. So a page costs the same whatever the size of the
-tables, and the next page begins where the look ended.
+tables, and the next page begins where the look ended. Of a batch, all tasks are read for each page.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _scan = bindparam("scan", type_=BigInteger, required=True)
 _from_id, _to_id = (bindparam(name, type_=Uuid, required=True) for name in ("from_id", "to_id"))
 """The least id, and the least one that is too large."""
 _worker = bindparam("worker", type_=Uuid, required=True)
+_batch = bindparam("batch", type_=Uuid, required=True)
 _SAME = {
     name: bindparam(name, type_=Text, required=True)
     for name in ("status", "queue", "task_name", "partition_key", "topic")
@@ -67,11 +68,24 @@ def _entries(*, keyed: bool) -> Select[Any]:
     return select(*columns).where(_entry.queue == _SAME["queue"], has_key)
 
 
+def _members() -> Select[Any]:
+    """Select the tasks of :batch by their index. They are all read: that index has no order of ids, and the primary key would be read
+    through until so many of them are found.
+    """
+    columns = (_execution[name] for name in ("id", *_SAME))
+    return select(*columns).where(
+        _execution.pipeline_execution_id == _batch, _execution.pipeline_execution_id != _execution.id
+    )
+
+
 def _source(name: str) -> tuple[FromClause, Any, ColumnElement[bool]]:
     """Return what is looked through, its column of ids, and the condition that counts before the bound.
 
     Leases are few, so of them only those that are wanted count.
     """
+    if name == "batch":
+        mine = _members().cte("mine").prefix_with("MATERIALIZED")
+        return mine, mine.c.id, true()
     if name == "queue":
         mine = _entries(keyed=False).union_all(_entries(keyed=True)).cte("mine").prefix_with("MATERIALIZED")
         return mine, mine.c.id, true()
@@ -100,7 +114,7 @@ def _ids(source: str, *, up: bool) -> Select[Any]:
         .scalar_subquery()
     )
     same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
-    if source == "executions":
+    if source in {"executions", "batch"}:
         same.append(_same(looked.c.status, _SAME["status"]))
     if source != "leases":
         same.append(or_(_worker.is_(None), worked.is_not(None)))
@@ -191,7 +205,7 @@ def _named(builder: Any, sources: Iterator[str] | tuple[str, ...]) -> Mapping[st
     return {f"{source}_{way}": partial(builder, source=source, up=up) for source in sources for way, up in ways}
 
 
-PAGE: Mapping[str, Builder] = _named(_page, (*_TABLES, "queue"))
+PAGE: Mapping[str, Builder] = _named(_page, (*_TABLES, "queue", "batch"))
 """The statements that select a page, by what is looked through, and in which direction."""
 END: Mapping[str, Builder] = _named(_end, tuple(_TABLES))
 """The statements that find where a look ended."""

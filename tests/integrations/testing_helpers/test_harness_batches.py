@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from sqlalchemy.orm import Session
 
-from outboxq import Outbox, RetryPolicy, TaskContext
+from outboxq import Outbox, RetryPolicy, TaskContext, TaskFailed
 from outboxq.testing import Harness
 
 
@@ -37,6 +39,10 @@ def work(outbox, seen):
     def double(ctx: TaskContext) -> int:
         add.using(ctx.batch).enqueue(5)
         return 2 * ctx.previous
+
+    @outbox.task(name="half")
+    def half(ctx: TaskContext) -> int:
+        return ctx.previous // 2  # type: ignore[no-any-return]
 
     @outbox.task(name="keep")
     def keep(ctx: TaskContext) -> None:
@@ -74,17 +80,77 @@ def test_what_follows_runs_where_the_test_commits(outbox, work, seen):
     assert sorted(map(str, seen)) == ["(3, 1)", "8"]
 
 
-def test_what_follows_an_inline_batch_is_run_by_drain(database, outbox, work, seen):
-    with database.host.connect() as connection:
-        transaction = connection.begin()
-        with Harness(outbox, using=connection) as harness:
-            with harness.inline(), pytest.raises(ValueError, match="three"):
-                work(connection)
-            with harness.inline():
-                outbox.chain(outbox.tasks.get("add").call(4), outbox.tasks.get("keep").call()).using(
-                    connection
-                ).enqueue()
-            assert seen == []
-            harness.drain(raises=False)
-        assert 4 in seen
-        transaction.rollback()
+@pytest.fixture
+def within(database, outbox):
+    """A harness in a transaction that is rolled back, and its connection."""
+    with database.host.connect() as connection, Harness(outbox, using=connection) as harness:
+        yield harness, connection
+    assert database.counts() == (0, 0, 0)
+
+
+def test_inline_runs_what_follows(outbox, work, seen, within):
+    """The tasks of a batch run when its block has ended, so the error of one leaves no batch that nothing follows."""
+    harness, connection = within
+    with harness.inline(), pytest.raises(ValueError, match="three"):
+        work(connection)
+    assert seen == [(3, 1)]
+    add, double, keep = map(outbox.tasks.get, ("add", "double", "keep"))
+    with harness.inline():
+        chain = outbox.chain(add.call(4), double.call(), keep.call()).using(outbox).enqueue()
+        assert seen[1:] == [8]
+        assert outbox.result(chain.task_ids[1], timeout=60) == 8
+        with outbox.batch(using=connection, then=outbox.tasks.get("report").call()) as batch:
+            add.using(batch).enqueue(1)
+            with pytest.raises(TimeoutError, match="has not ended: 1 of 1 task of"):
+                batch.result(timeout=0)
+        with pytest.raises(ZeroDivisionError), outbox.batch(using=outbox) as gone:
+            add.using(gone).enqueue(1)
+            _ = 1 // 0
+        assert add.using(connection).enqueue(7).result() == 7
+    before = len(harness.enqueued())
+    add.using(connection).enqueue(8)
+    assert harness.enqueued(add, 8, status="Ready"), "not inline any more"
+    assert len(harness.enqueued()) == before + 1
+
+
+@pytest.mark.parametrize("is_inline", [False, True], ids=["drain", "inline"])
+def test_a_test_of_a_chain_and_a_batch_is_written_alike(outbox, work, within, is_inline):
+    harness, connection = within
+    add, half = outbox.tasks.get("add"), outbox.tasks.get("half")
+    report = outbox.task(name="count")(_count)
+    with harness.inline() if is_inline else nullcontext():
+        chain = outbox.chain(add.call(4), half.call()).using(connection).enqueue()
+        with outbox.batch(using=connection, then=report.call()) as batch:
+            add.using(batch).enqueue_many([(1,), (2,)])
+        with outbox.batch(using=connection) as alone:
+            add.using(alone).enqueue(1)
+    if not is_inline:
+        with pytest.raises(TimeoutError, match=r"waits for task .* \(add\), which is Ready; in a test nothing runs it"):
+            chain.result(timeout=60)
+        with pytest.raises(TimeoutError, match=r"2 of 2 tasks .*; in a test nothing runs it but drain\(\) and inline"):
+            batch.result()
+        harness.drain()
+    assert (chain.result(timeout=60), batch.result(), alone.result().completed) == (2, 2, 1)
+
+
+def test_a_failure_has_the_others_cancelled_by_policy(outbox, work, within):
+    harness, connection = within
+    add, report = outbox.tasks.get("add"), outbox.task(name="count")(_count)
+    with outbox.batch(using=connection, then=report.call(), on_failed="cancel") as batch:
+        add.using(batch).enqueue_many([(1,), (3,), (2,)])
+    harness.drain(raises=False)
+    assert [one.status for one in harness.enqueued(add)] == ["Completed", "Failed", "Cancelled"]
+    assert batch.result() == 3
+
+
+def test_a_chain_that_stops_says_so(outbox, work, within):
+    harness, connection = within
+    add, half = outbox.tasks.get("add"), outbox.tasks.get("half")
+    chain = outbox.chain(add.call(3), half.call()).using(connection).enqueue()
+    harness.drain(raises=False)
+    with pytest.raises(TaskFailed, match="waits for a dead letter: task .* three"):
+        chain.result()
+
+
+def _count(ctx: TaskContext) -> int:
+    return ctx.batch.size

@@ -1,0 +1,93 @@
+"""The tasks of an outbox by name, and the schedules that its code declares for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from inspect import isfunction
+from typing import Any
+
+from ..errors import ConfigurationError, UnknownTask
+from ..model.schedules import NewSchedule
+from .task import Task
+
+
+class TaskRegistry:
+    """The tasks of one outbox by name. Names are stored for ever, so one name stands for one task."""
+
+    def __init__(self) -> None:
+        self.version = ""
+        """The version of the code that declares the tasks; "": it has none."""
+        self.built_in: dict[str, Task[..., Any]] = {}
+        """The tasks of outboxq itself, by name: every worker knows them."""
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._schedules: dict[str, tuple[object, NewSchedule]] = {}
+
+    def add(self, task: Task[..., Any]) -> None:
+        """Add a task. Raises ConfigurationError for a name that is taken.
+
+        A module that runs again, after an import that failed half-way or for a reload, replaces its own tasks.
+        """
+        if task.name in self.built_in:
+            raise ConfigurationError(
+                f"the name {task.name!r} is that of a task of outboxq itself; choose another name="
+            )
+        known = self._tasks.get(task.name)
+        if known is not None and not _is_again(known.function, task.function):
+            raise ConfigurationError(
+                f"two tasks are called {task.name!r}: {_where(known.function)} and {_where(task.function)}; give one of them "
+                "another name="
+            )
+        self._tasks[task.name] = task
+        self._schedules = {name: one for name, one in self._schedules.items() if one[1].task_name != task.name}
+
+    def add_schedule(self, schedule: NewSchedule, declarer: object) -> None:
+        """Add a schedule that `declarer`, a task, has in code. Raises ConfigurationError for a name that is taken.
+
+        A module that runs again replaces its own schedules.
+        """
+        before, known = self._schedules.get(schedule.name, (declarer, None))
+        if known is not None and (known.task_name != schedule.task_name or before is declarer):
+            raise ConfigurationError(
+                f"two schedules are called {schedule.name!r}, of the tasks {known.task_name} and {schedule.task_name}; give "
+                "one of them another name="
+            )
+        self._schedules[schedule.name] = declarer, schedule
+
+    @property
+    def schedules(self) -> list[NewSchedule]:
+        """The schedules that are declared so far."""
+        return [schedule for _, schedule in self._schedules.values()]
+
+    def get(self, name: str) -> Task[..., Any]:
+        """Return the task of this name. Raises UnknownTask if this process has not declared it."""
+        try:
+            return self._tasks.get(name) or self.built_in[name]
+        except KeyError:
+            raise UnknownTask(
+                f"task {name!r} is not registered in this process; import the module that declares it"
+            ) from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tasks or name in self.built_in
+
+    def snapshot(self) -> TaskRegistry:
+        """Return a registry of the tasks that are declared so far."""
+        copy = TaskRegistry()
+        vars(copy).update(vars(self), _tasks=dict(self._tasks))
+        return copy
+
+    def __iter__(self) -> Iterator[Task[..., Any]]:
+        return iter(self._tasks.values())
+
+
+def _is_again(before: Callable[..., object], now: Callable[..., object]) -> bool:
+    """Return whether both are one function, from two runs of its module. Within one run, a namesake has another line."""
+    if not (isfunction(before) and isfunction(now)) or "<" in before.__qualname__:
+        return False
+    same = (before.__module__, before.__qualname__) == (now.__module__, now.__qualname__)
+    again = before.__globals__ is not now.__globals__ or before.__code__.co_firstlineno == now.__code__.co_firstlineno
+    return same and again and before is not now
+
+
+def _where(function: Callable[..., object]) -> str:
+    return f"{function.__module__}.{getattr(function, '__qualname__', function)}"

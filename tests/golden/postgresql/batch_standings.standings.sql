@@ -1,0 +1,37 @@
+WITH places AS (
+    SELECT batch.batch_id AS batch_id, batch.number AS number, batch.ordinal AS ordinal
+    FROM unnest(%(places_batch_id)s::UUID[], %(places_number)s::INTEGER[]) WITH ORDINALITY AS batch(
+        batch_id,
+        number,
+        ordinal
+    )
+)
+SELECT
+    places.number,
+    task_batches.id,
+    task_batches.kind,
+    task_batches.on_failed,
+    task_batches.size,
+    task_batches.completed,
+    task_batches.failed,
+    task_batches.cancelled,
+    task_batches.closed,
+    task_batches.stage,
+    task_batches.runs_then,
+    task_batches.cancel_requested_at,
+    task_batches.completed_at
+FROM task_batches
+JOIN places ON task_batches.id = places.batch_id
+WHERE
+    task_batches.id = any(array((SELECT places.batch_id FROM places)))
+    AND (
+        %(everything)s
+            OR places.number > 0
+            AND task_batches.stage >= places.number
+            OR task_batches.on_failed = 'wait'
+            AND task_batches.failed > 0
+            OR task_batches.kind = 'chain'
+            AND task_batches.failed + task_batches.cancelled > 0
+            OR task_batches.completed_at IS NOT NULL
+            OR NOT task_batches.runs_then
+    )

@@ -1,0 +1,83 @@
+WITH
+    mine AS MATERIALIZED (
+        SELECT
+            task_executions.id AS id,
+            task_executions.status AS status,
+            task_executions.queue AS queue,
+            task_executions.task_name AS task_name,
+            task_executions.partition_key AS partition_key,
+            task_executions.topic AS topic
+        FROM task_executions
+        WHERE
+            task_executions.pipeline_execution_id = %(batch)s::UUID
+            AND task_executions.pipeline_execution_id != task_executions.id
+    ),
+    page AS MATERIALIZED (
+        SELECT looked.id AS id
+        FROM (
+            SELECT
+                mine.id AS id,
+                mine.status AS status,
+                mine.queue AS queue,
+                mine.task_name AS task_name,
+                mine.partition_key AS partition_key,
+                mine.topic AS topic
+            FROM mine
+            WHERE mine.id >= %(from_id)s::UUID AND mine.id < %(to_id)s::UUID
+        ) AS looked
+        WHERE
+            (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)
+            AND (%(task_name)s::VARCHAR IS NULL OR looked.task_name = %(task_name)s::VARCHAR)
+            AND (%(partition_key)s::VARCHAR IS NULL OR looked.partition_key = %(partition_key)s::VARCHAR)
+            AND (%(topic)s::VARCHAR IS NULL OR looked.topic = %(topic)s::VARCHAR)
+            AND (%(status)s::VARCHAR IS NULL OR looked.status = %(status)s::VARCHAR)
+            AND (
+                %(worker)s::UUID IS NULL
+                    OR (
+                        SELECT execution_events.sequence_num
+                        FROM execution_events
+                        WHERE
+                            execution_events.task_execution_id = looked.id
+                            AND execution_events.event_type = 'task_claimed'
+                            AND execution_events.worker_id = %(worker)s::UUID
+                        LIMIT 1
+                    ) IS NOT NULL
+            )
+        ORDER BY looked.id
+        LIMIT %(limit)s::BIGINT
+    )
+SELECT
+    task_executions.id,
+    task_executions.pipeline_execution_id,
+    task_executions.task_name,
+    task_executions.queue,
+    task_executions.topic,
+    task_executions.partition_key,
+    task_executions.position,
+    task_executions.priority,
+    task_executions.args,
+    task_executions.headers,
+    task_executions.status,
+    task_executions.attempt,
+    task_executions.max_attempts,
+    task_executions.recovery_attempts,
+    task_executions.lease_seconds,
+    task_executions.timeout_seconds,
+    task_executions.lease_token,
+    task_executions.worker_id,
+    task_executions.cancel_requested_at,
+    task_executions.on_dead_letter,
+    task_executions.expires_at,
+    task_executions.retry_at,
+    task_executions.first_started_at,
+    task_executions.started_at,
+    task_executions.completed_at,
+    task_executions.created_at,
+    task_executions.updated_at,
+    task_executions.last_error,
+    task_executions.result,
+    task_leases.lease_expires_at
+FROM task_executions
+LEFT OUTER JOIN task_leases ON task_leases.task_execution_id = task_executions.id
+WHERE task_executions.id = any(array((SELECT page.id FROM page)))
+ORDER BY task_executions.id DESC
