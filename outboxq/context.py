@@ -20,42 +20,16 @@ from .model.headers import NO_HEADERS, headers_of_json
 from .model.log_fields import fields_of
 from .model.progress import MAX_NOTE, Progress, fraction_of
 from .model.schedules import SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER, tick_of
+from .model.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
 
-    from .task.batches import RunningBatch
+    from .task.running_batch import RunningBatch
 
 log = logging.getLogger("outboxq.worker")
 R = TypeVar("R")
-
-
-class UnitOfWork(Protocol):
-    """The transaction of a transactional task."""
-
-    @property
-    def target(self) -> object:
-        """The transaction as `using()` takes it."""
-
-    @property
-    def connection(self) -> Connection: ...
-
-    @property
-    def session(self) -> Session: ...
-
-    @property
-    def database(self) -> str | None:
-        """The name or the file of the database; None if it is not known."""
-
-    def flush(self) -> None:
-        """Write what the session still holds back, before the completion is written."""
-
-    def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether an error from outside ended this transaction, to judge by `error`: then the attempt is not counted."""
-
-    def abandon(self) -> None:
-        """Free what its end must not wait for. Called in another thread, when the handler runs on and its attempt was ended."""
 
 
 class StepRunner(Protocol):
@@ -71,6 +45,8 @@ class StepRunner(Protocol):
     ) -> Any: ...
 
     def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None: ...
+
+    def time_asleep(self, context: TaskContext) -> timedelta: ...
 
 
 class TaskContext:
@@ -88,6 +64,8 @@ class TaskContext:
     """The worker keeps what the handler logs."""
     limit: Any = None
     """The enforced timeout of this attempt; None: the handler is only asked."""
+    has_died = False
+    """The child process of the handler has died, or was killed."""
 
     def __init__(
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
@@ -235,6 +213,13 @@ class TaskContext:
         """Return whether the handler has run for longer than the task's `timeout`. Unless its `timeout_action` says more, it has to look."""
         limit = self.claim.timeout_seconds
         return limit is not None and self.began is not None and time.monotonic() > self.began + limit
+
+    @property
+    def was_killed(self) -> bool:
+        """Return whether the worker has ended the attempt without its handler: that ran on past the grace of its timeout, or its
+        child process died. It is for hooks.
+        """
+        return self.has_died or (self.limit is not None and self.limit.was_killed)
 
     @property
     def is_stopping(self) -> bool:

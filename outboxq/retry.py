@@ -32,7 +32,8 @@ class RetryPolicy:
 
     ``max_attempts`` counts the first attempt. None: ``stop`` decides, and without ``stop`` there is no end.
     ``wait`` is seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that returns one of the first two.
-    ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the start of the first attempt.
+    ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the start of the first attempt, without the
+    time that the task sleeps by ``ctx.sleep``.
     ``retry`` names the errors that get another attempt; None: all. ``tenacity.TryAgain`` always gets one, within the bounds.
     The policy is asked about errors only: a returned value is the task's result, so ``retry_if_result`` alone never retries.
 
@@ -85,13 +86,19 @@ class RetryPolicy:
         """Return the policy of one attempt: the first error is final."""
         return cls(max_attempts=1)
 
+    @property
+    def has_stop(self) -> bool:
+        """Return whether something other than the number of attempts may end them."""
+        return self.stop is not tenacity.stop_never
+
     def next_delay(
         self, *, attempt: int, error: BaseException, max_attempts: int | None, elapsed: timedelta
     ) -> timedelta | None:
         """Return the time to wait before the next attempt; None: there is no other attempt.
 
         ``attempt`` is the number of the attempt that just failed, from 1. ``max_attempts`` is the row's own bound, which
-        replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started, in any process.
+        replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started, in any process, without
+        that of ``ctx.sleep``.
         Raises ConfigurationError if an object of the policy raises, or its wait is not a finite number or timedelta.
         """
         bound = self.max_attempts if max_attempts is None else max_attempts

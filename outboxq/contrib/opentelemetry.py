@@ -126,42 +126,70 @@ class OpenTelemetryHook(Hook):
 
     @contextmanager
     def handling(self, context: TaskContext) -> Iterator[None]:
-        base = trace.set_span_in_context(INVALID_SPAN)  # a task has no parent but its enqueue
-        parent = propagate.extract(context.headers, context=base)
-        origin = trace.get_current_span(parent).get_span_context()
-        links = [Link(origin)] if origin.is_valid else []
-        if self._begins_trace(context):
-            parent = trace.set_span_in_context(INVALID_SPAN, parent)
-        common = _common("process", context.queue)
+        parent, links = self._origin(context)
         token = contexts.attach(parent)
         try:
-            span = self._tracer.start_span(
-                f"process {context.queue}", kind=SpanKind.CONSUMER, attributes=common | self._of(context), links=links
-            )
-            of_task = common | {"messaging.outboxq.task": context.task_name}
+            span = self._begin(context, parent, links)
+            of_task = _of_task(context)
             self._consumed.add(1, _without_type(of_task))
             self._attempts[id(context)] = attempt = _Attempt(span)
-            with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+            with trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 try:
                     yield
                 finally:
-                    del self._attempts[id(context)]
-                    if not attempt.has_ended:  # what it would have written is discarded
-                        attempt.failure = {"error.type": _LOST}
-                        span.set_attribute("error.type", _LOST)
-                        span.set_status(Status(StatusCode.ERROR, "the lease was lost"))
-                    self._process_seconds.record(time.perf_counter() - attempt.began, of_task | attempt.failure)
+                    self._attempts.pop(id(context), None)
+                    if not context.was_killed:  # else `ended` ends the span, since the handler may never come here
+                        self._end(attempt, of_task)
         finally:
             contexts.detach(token)
 
-    def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:  # noqa: ARG002 - the span has its own clock
+    def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         attempt = self._attempts.get(id(context))
+        if context.was_killed:
+            if attempt is None:  # it ran in a child process
+                since = time.time_ns() - round(seconds * 1e9)
+                attempt = _Attempt(self._begin(context, *self._origin(context), since=since))
+            attempt.began = time.perf_counter() - seconds
         if attempt is None:  # its `handling` failed
             return
         attempt.has_ended = True
         attempt.span.set_attribute("messaging.outboxq.outcome", OUTCOMES[outcome.event_type])
         if (error := error_of(context, outcome)) is not None:
             attempt.failure = _record(attempt.span, error)
+        if context.was_killed:
+            self._attempts.pop(id(context), None)
+            self._end(attempt, _of_task(context))
+
+    def _origin(self, context: TaskContext) -> tuple[contexts.Context, list[Link]]:
+        """Return the context that the attempt's span is begun in, and the link to its enqueue."""
+        base = trace.set_span_in_context(INVALID_SPAN)  # a task has no parent but its enqueue
+        parent = propagate.extract(context.headers, context=base)
+        origin = trace.get_current_span(parent).get_span_context()
+        if self._begins_trace(context):
+            parent = trace.set_span_in_context(INVALID_SPAN, parent)
+        return parent, [Link(origin)] if origin.is_valid else []
+
+    def _begin(
+        self, context: TaskContext, parent: contexts.Context, links: list[Link], *, since: int | None = None
+    ) -> Span:
+        """Begin the span of an attempt, now or at `since` in nanoseconds."""
+        return self._tracer.start_span(
+            f"process {context.queue}",
+            context=parent,
+            kind=SpanKind.CONSUMER,
+            attributes=_common("process", context.queue) | self._of(context),
+            links=links,
+            start_time=since,
+        )
+
+    def _end(self, attempt: _Attempt, of_task: Mapping[str, str]) -> None:
+        span = attempt.span
+        if not attempt.has_ended:  # what it would have written is discarded
+            attempt.failure = {"error.type": _LOST}
+            span.set_attribute("error.type", _LOST)
+            span.set_status(Status(StatusCode.ERROR, "the lease was lost"))
+        self._process_seconds.record(time.perf_counter() - attempt.began, {**of_task, **attempt.failure})
+        span.end()
 
     def _begins_trace(self, context: TaskContext) -> bool:
         """Return whether the attempt is far from the enqueue: a backend may have closed that trace, or a person looks at another."""
@@ -203,6 +231,11 @@ def _common(operation: str, destination: str) -> dict[str, str]:
         "messaging.operation.type": operation,
         "messaging.destination.name": destination,
     }
+
+
+def _of_task(context: TaskContext) -> dict[str, str]:
+    """Return the attributes of an attempt that its span and the metrics share."""
+    return _common("process", context.queue) | {"messaging.outboxq.task": context.task_name}
 
 
 def _without_type(attributes: Mapping[str, str]) -> dict[str, str]:

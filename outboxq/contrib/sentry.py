@@ -90,30 +90,30 @@ class SentryHook(Hook):
         if not sentry_sdk.get_client().is_active():
             yield
             return
-        data = _data(context)
-        sampling = {"task": context.task_name, "queue": context.queue, "attempt": context.attempt}
-        with ExitStack() as stack:
-            scope = stack.enter_context(sentry_sdk.isolation_scope())
-            _describe(scope, context)
-            segment = stack.enter_context(spans.transaction(context.task_name, context.headers, data, sampling))
-            process = stack.enter_context(spans.span(spans.OP_PROCESS, context.task_name, data))
-
-            check_in = CheckIn.of(context, self._margin) if self._monitors else None
-            if check_in is not None:
-                check_in.begin()
-            self._running[id(context)] = attempt = _Attempt(spans=(segment, process), check_in=check_in)
+        with self._attempt(context) as attempt:
+            if attempt.check_in is not None:
+                attempt.check_in.begin()
+            self._running[id(context)] = attempt
             attempt.end_as("aborted")  # unless it ends: its outcome is discarded if its lease was lost
             try:
                 # `ended` has set the status: a Retry, for instance, is no failure.
                 with suppress(Exception):
                     yield
             finally:
-                del self._running[id(context)]
+                self._running.pop(id(context), None)
 
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         attempt = self._running.get(id(context))
-        if attempt is None:  # Sentry is not set up
-            return
+        if context.was_killed and sentry_sdk.get_client().is_active():
+            # Its own spans are in a child process that is gone, or in a thread that does not end.
+            self._running.pop(id(context), None)
+            with self._attempt(context) as late:
+                self._note(late, context, outcome, seconds)
+                late.end_after(seconds)
+        elif attempt is not None:  # else Sentry is not set up
+            self._note(attempt, context, outcome, seconds)
+
+    def _note(self, attempt: _Attempt, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         error = error_of(context, outcome)
         attempt.end_as(_STATUSES.get(outcome.event_type, "ok") if error is None else "internal_error")
         if attempt.check_in is not None:
@@ -121,6 +121,19 @@ class SentryHook(Hook):
         is_final = outcome.event_type is EventType.FAILED
         if error is not None and (is_final or self._every_attempt):
             _capture(error, is_final=is_final)
+
+    @contextmanager
+    def _attempt(self, context: TaskContext) -> Iterator[_Attempt]:
+        """Open the scope and the spans of an attempt."""
+        data = _data(context)
+        sampling = {"task": context.task_name, "queue": context.queue, "attempt": context.attempt}
+        with ExitStack() as stack:
+            scope = stack.enter_context(sentry_sdk.isolation_scope())
+            _describe(scope, context)
+            segment = stack.enter_context(spans.transaction(context.task_name, context.headers, data, sampling))
+            process = stack.enter_context(spans.span(spans.OP_PROCESS, context.task_name, data))
+            check_in = CheckIn.of(context, self._margin) if self._monitors else None
+            yield _Attempt(spans=(segment, process), check_in=check_in)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +146,11 @@ class _Attempt:
     def end_as(self, status: str) -> None:
         for span in self.spans:
             span.end_as(status)
+
+    def end_after(self, seconds: float) -> None:
+        """End the spans now, as if they had begun so many seconds ago."""
+        for span in reversed(self.spans):
+            span.end_after(seconds)
 
 
 def _data(context: TaskContext) -> dict[str, object]:

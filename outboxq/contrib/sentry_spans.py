@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
 import sentry_sdk
@@ -23,6 +24,9 @@ class AnySpan(Protocol):
 
     def end_as(self, status: str) -> None:
         """Set its status: ok, cancelled, aborted or internal_error."""
+
+    def end_after(self, seconds: float) -> None:
+        """End it now, as if it had begun so many seconds ago. One that is streamed keeps its own begin."""
 
     def headers(self) -> dict[str, str]:
         """Return the headers that continue its trace: `sentry-trace` and `baggage`."""
@@ -92,6 +96,11 @@ class _Legacy:
     def end_as(self, status: str) -> None:
         self._span.set_status(status)
 
+    def end_after(self, seconds: float) -> None:
+        now = datetime.now(UTC)
+        self._span.start_timestamp = now - timedelta(seconds=seconds)
+        self._span.finish(end_timestamp=now)
+
     def headers(self) -> dict[str, str]:
         return _headers(self._span)
 
@@ -105,6 +114,9 @@ class _Streamed:
 
     def end_as(self, status: str) -> None:
         self._span.status = "ok" if status in _NO_ERRORS else "error"
+
+    def end_after(self, seconds: float) -> None:
+        """Leave the times to the SDK, which takes none for the begin."""
 
     def headers(self) -> dict[str, str]:
         return _headers(self._span)

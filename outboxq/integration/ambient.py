@@ -32,6 +32,8 @@ class OutboxRef(Protocol):
 
     def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Any) -> Any: ...
 
+    def wait_for_batch(self, batch_id: UUID, timeout: timedelta | float | None, origin: Any) -> Any: ...
+
 
 def resolve_target(
     outbox: OutboxRef, target: object, what: str, *, is_option: bool = False
@@ -42,6 +44,8 @@ def resolve_target(
     """
     if target is outbox:
         return nullcontext()
+    if getattr(type(target), "takes_tasks", None) is not None:
+        raise no_transaction(what, f"{target!r} takes tasks only, by task.using(batch)", is_option=is_option)
     if target is None:
         raise no_transaction(what, "using=None names no transaction", is_option=is_option)
     return _present(outbox, what, is_option=is_option) if target is CURRENT else nullcontext(target)

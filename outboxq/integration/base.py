@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from .front_end import FrontEnd
 
 if TYPE_CHECKING:  # SQLAlchemy would cost `outboxq --help` half a second
-    from ..context import TaskContext, UnitOfWork
+    from ..context import TaskContext
     from ..model import Outcome
+    from ..model.unit_of_work import UnitOfWork
     from ..store import Store
 
 

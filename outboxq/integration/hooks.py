@@ -83,6 +83,8 @@ class Hook:
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         """Take note of an outcome, inside `handling`, after an attempt of so many seconds. `context.error` is its exception.
 
+        With `context.was_killed` it is not inside `handling`: the handler does not end, or its child process has died.
+
         The completion of a transactional task is committed by then; any other outcome is on its way to the database. It is not
         called if the lease was lost, since the outcome is then discarded.
         """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 MAX_STEPS = 1000
@@ -27,3 +28,13 @@ class Step:
     due_at: datetime | None
     """The end of a sleep; None: it is no sleep."""
     created_at: datetime
+
+
+def time_asleep(steps: Iterable[Step], *, since: datetime, until: datetime) -> timedelta:
+    """Return for how long the task has slept between two moments. Time in two sleeps at once counts once."""
+    total = timedelta(0)
+    for begun, due in sorted((step.created_at, step.due_at) for step in steps if step.due_at is not None):
+        begun, due = max(begun, since), min(due, until)  # noqa: PLW2901 - the part that counts
+        if begun < due:
+            total, since = total + (due - begun), due
+    return total

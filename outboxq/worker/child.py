@@ -35,6 +35,7 @@ from .handler_log import KeeperPlace
 from .leases import ActiveClaim, ClaimState, Leases
 from .log_lines import EndLog
 from .options import WorkerSettings
+from .stacks import print_in_child
 from .task_runner import TaskRunner
 from .timeouts import Timeouts, raise_in_thread
 
@@ -87,7 +88,10 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
-    """The child has the only lock of the database, so no other worker can take the task."""
+    """The child has the only lock of the database, so no other worker can take the task; or it has that no longer."""
+
+    deadline: float
+    """The end of the lease by `time.monotonic()`; infinity: it holds as long as the lock."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,6 +163,7 @@ class ChildProcess:
     def serve(self, channel: socket.socket) -> None:
         """Run the jobs that come by the socket, until that ends."""
         ignore_stop_signals()
+        print_in_child()
         signal.signal(signal.SIGURG, lambda *_: None)  # ends the waiting of a system call; see `_interrupt`
         if (engine := self._store.engine) is not None:
             engine.dispose(close=False)  # its connections are the parent's
@@ -272,10 +277,10 @@ class ChildProcess:
             self._connection.send(Ending())
         self._is_known.wait(_ANSWER_TIMEOUT)
 
-    def holding(self) -> None:
-        """Tell the worker that no other one can take the task until its transaction ends."""
+    def holding(self, deadline: float) -> None:
+        """Tell the worker until when the lease holds, as its heartbeats cannot."""
         with self._sending:
-            self._connection.send(Holding())
+            self._connection.send(Holding(deadline=deadline))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -310,9 +315,12 @@ class _ChildRunner(TaskRunner):
         super()._ending(active)
         self.child.ending()
 
-    def _holding(self, active: ActiveClaim) -> None:
-        super()._holding(active)
-        self.child.holding()
+    def _is_void(self, context: TaskContext) -> bool:
+        return context.was_lost  # only the worker knows of its connections
+
+    def _hold_until(self, context: TaskContext, deadline: float) -> None:
+        super()._hold_until(context, deadline)
+        self.child.holding(deadline)
 
 
 class _ChildCompleter(Completer):

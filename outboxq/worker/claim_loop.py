@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -13,6 +14,7 @@ from uuid import UUID
 
 from ..errors import NotPermitted
 from ..model import SUSPECT, Claim
+from ..model.log_fields import fields_of
 from ..store import ClaimCursor, Store
 from ..store.failure_log import FailureLog, say
 from ..task import TaskRegistry
@@ -134,6 +136,8 @@ class ClaimLoop(threading.Thread):
         sent = time.monotonic()
         claims = self._claim(limit, sent)
         self._on_failpoint(Failpoint.AFTER_CLAIM)
+        if self.leases.broke_at > -math.inf:
+            claims = self._not_held(claims, sent)
         if self.stopping.is_set():  # the threads may be gone already
             self._release(claims)
             return False
@@ -228,6 +232,14 @@ class ClaimLoop(threading.Thread):
         self._give_back(too_many, "its worker died before, so it does not wait for a busy handler")
         if suspects:
             self._start_suspect(suspects)
+
+    def _not_held(self, claims: Sequence[Claim], sent: float) -> list[Claim]:
+        """Return the claims without those that a handler of this process has already: the server crashed, and took them back."""
+        held = [claim for claim in claims if self.leases.hold_on(claim, sent=sent)]
+        for claim in held:
+            text = "%s: the server had lost its claim, and this worker, which still has the task, has claimed it again"
+            log.warning(text, claim, extra=fields_of(claim))
+        return [claim for claim in claims if claim not in held]
 
     def _start_suspect(self, suspects: Sequence[ActiveClaim]) -> None:
         """Start one suspect, unless one runs in this process already, and give the others back.

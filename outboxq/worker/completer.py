@@ -81,6 +81,10 @@ class Completer(threading.Thread):
         """Write the outcome with the next statement. Until then, heartbeats keep the claim that it ends."""
         if active is not None:
             active.state = ClaimState.HANDED_OVER
+            if outcome.event_type is not EventType.RELEASED and self.leases.is_void(active.context):
+                text = "%s: its lease was lost, so its outcome %s is discarded"
+                log.warning(text, outcome.claim, outcome.event_type, extra=fields_of(outcome.claim, outcome=LOST))
+                outcome = released(outcome.claim, "its lease was lost while it ran")
         self._outcomes.put(outcome)
 
     def give_back(self, claims: Iterable[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
@@ -155,6 +159,7 @@ class Completer(threading.Thread):
 
     def _write(self, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> None:
         self.on_failpoint(Failpoint.BEFORE_FINISH)
+        asked = time.monotonic()
         locked: frozenset[UUID] = frozenset()
         try:
             lost, locked = self._write_until_answered(outcomes, skip_locked=skip_locked)
@@ -163,9 +168,11 @@ class Completer(threading.Thread):
                 if outcome.event_type is EventType.FAILED and is_batch(outcome.claim.pipeline_execution_id):
                     self.on_member_failed()
                 if outcome.claim.id in lost:
+                    if not self.leases.drop_lost(outcome.claim, asked=asked):
+                        locked |= {outcome.claim.id}  # so it is tried again
+                        continue
                     text = "%s: its lease was lost, so its outcome %s is discarded"
                     log.warning(text, outcome.claim, outcome.event_type, extra=fields_of(outcome.claim, outcome=LOST))
-                    self.leases.mark_lost(outcome.claim)
         finally:
             self.leases.drop(*(outcome.claim for outcome in outcomes if outcome.claim.id not in locked))
         if locked:

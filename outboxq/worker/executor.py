@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from ..context import Asleep, Leave, TaskContext, current
@@ -94,9 +95,11 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
             seconds = 0.0 if context.began is None else time.monotonic() - context.began
             cause = TimeoutError(str(error)) if isinstance(error, TaskTimeout) else error
             elapsed = claim.started_at - claim.first_started_at + timedelta(seconds=seconds)
-            delay = task.retry.next_delay(
-                attempt=claim.attempt, error=cause, max_attempts=claim.max_attempts, elapsed=elapsed
-            )
+            decide = partial(task.retry.next_delay, attempt=claim.attempt, error=cause, max_attempts=claim.max_attempts)
+            delay = decide(elapsed=elapsed)
+            if delay is None and task.retry.has_stop and context.step_runner is not None:
+                # Asked only now, since sleeps may have to be read.
+                delay = decide(elapsed=elapsed - context.step_runner.time_asleep(context))
     except ConfigurationError as broken:  # the policy itself: the task's own error must not be lost over it
         return _failed_for_good(context, error, policy_error=sanitize(str(broken), limit=_ERROR_BYTES))
     if delay is None:

@@ -24,10 +24,11 @@ from contextlib import suppress
 from typing import Any
 
 from .signals import STOP_SIGNALS
+from .stacks import SIGNAL, survives
 
 log = logging.getLogger("outboxq.worker")
 
-_FORK, _KILL = b"f", b"k"
+_FORK, _KILL, _STACKS = b"f", b"k", b"s"
 _FORKED, _REFUSED, _ENDED = "forked", "refused", "ended"
 _MOST_DESCRIPTORS = 16
 _PR_SET_PDEATHSIG = 1
@@ -101,6 +102,12 @@ class ForkServer:
         with suppress(OSError):
             assert self._control is not None
             self._control.sendall(_KILL + str(pid).encode() + b"\n")
+
+    def print_stacks(self, pid: int) -> None:
+        """Have a child print its stacks on stderr. The server asks it, which knows whether the id is still the child's."""
+        with suppress(OSError):
+            assert self._control is not None
+            self._control.sendall(_STACKS + str(pid).encode() + b"\n")
 
     def end_of(self, pid: int, timeout: float) -> int | None:
         """Return the exit code of a child, negative for a signal, once it has ended; None if it has not after `timeout` seconds."""
@@ -187,8 +194,10 @@ class _Server:
                     for order in orders:
                         if order == _FORK:
                             self._fork(descriptors.pop(0))
-                        else:
+                        elif order.startswith(_KILL):
                             self._kill(int(order[1:]))
+                        else:
+                            self._print_stacks(int(order[1:]))
         except OSError:
             return  # the worker is gone
         finally:
@@ -227,6 +236,10 @@ class _Server:
                 os.killpg(pid, signal.SIGKILL)
             except OSError:
                 os.kill(pid, signal.SIGKILL)
+
+    def _print_stacks(self, pid: int) -> None:
+        if SIGNAL is not None and pid in self._children and survives(pid):
+            os.kill(pid, SIGNAL)
 
     def _reap(self) -> None:
         while self._children:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ..model import EventType, Outcome
 from ..model.log_fields import OUTCOMES, fields_of
+from ..model.plurals import plural
 from ..store import Store
 from ..store.failure_log import say
 from .deadline import run_with_timeout
@@ -86,4 +87,9 @@ def releasing(outcomes: Sized, on_failpoint: OnFailpoint) -> Iterator[None]:
         yield
         on_failpoint(Failpoint.AFTER_RELEASE)
     except Exception as error:  # noqa: BLE001 - whatever it was, the worker is about to end
-        say(log, logging.ERROR, f"could not give back {len(outcomes)} tasks; their leases will run out", error)
+        say(
+            log,
+            logging.ERROR,
+            f"could not give back {len(outcomes)} {plural(len(outcomes), 'task; its lease', 'tasks; their leases')} will run out",
+            error,
+        )

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..context import current
+from ..model.forks import in_children
 from ..model.handler_log import MOST_LINE_BYTES, HandlerLog, LogLine
 from ..payload.parameters import sanitize
 
@@ -25,6 +26,8 @@ _LONGEST_NAME = 200
 
 
 _making = threading.Lock()
+_sharing = threading.Lock()
+"""Held while the keeper that workers share comes, goes, or changes hands: the root logger is the whole process's."""
 
 
 class LogKeeper(logging.Handler):
@@ -65,18 +68,21 @@ class LogKeeper(logging.Handler):
 
 
 class _OwnKeeper(LogKeeper):
-    """The keeper that a worker adds by itself."""
+    """The keeper that a worker adds by itself. The workers of a process share it: two would keep some lines twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: set[KeeperPlace] = set()
+        """The places of the workers that need it."""
 
 
 class KeeperPlace:
-    """The place of one worker's keeper on the root logger."""
+    """The place of one worker on the root logger, where a keeper is as long as a worker needs it."""
 
     def __init__(self) -> None:
-        self._keeper = _OwnKeeper()
         self._root = logging.getLogger()
         self._seen: list[logging.Handler] | None = None
         """The handlers of the root logger when they were looked at last."""
-        self._lock = threading.Lock()
 
     def take(self) -> None:
         """Add the keeper to the root logger if logging is configured and has none.
@@ -86,21 +92,37 @@ class KeeperPlace:
         root, handlers = self._root, self._root.handlers
         if handlers == self._seen:  # this is asked for each task
             return
-        keepers = [one for one in handlers if isinstance(one, LogKeeper)]
-        own = [one for one in keepers if isinstance(one, _OwnKeeper)]
-        if not keepers and handlers:
-            with self._lock:
-                root.addHandler(self._keeper)
-        elif own and (len(own) < len(keepers) or len(keepers) == len(handlers)):
+        with _sharing:
+            keepers = [one for one in handlers if isinstance(one, LogKeeper)]
+            own = [one for one in keepers if isinstance(one, _OwnKeeper)]
+            if not keepers and handlers:
+                own = [_OwnKeeper()]
+                root.addHandler(own[0])
+            elif len(own) < len(keepers) or len(keepers) == len(handlers):
+                for one in own:
+                    root.removeHandler(one)
             for one in own:
-                root.removeHandler(one)
-        self._seen = list(handlers)
+                one.places.add(self)
+            self._seen = list(handlers)
 
     def leave(self) -> None:
-        """Take the keeper away."""
-        with self._lock:
-            self._root.removeHandler(self._keeper)
+        """Take the keeper away, unless another worker needs it."""
+        with _sharing:
             self._seen = None
+            for one in list(self._root.handlers):
+                if isinstance(one, _OwnKeeper):
+                    one.places.discard(self)
+                    if not one.places:
+                        self._root.removeHandler(one)
+
+
+def _renew_locks() -> None:
+    """Make new locks: a child forked while another thread held one, such as a server of child processes, would wait for ever."""
+    global _making, _sharing
+    _making, _sharing = threading.Lock(), threading.Lock()
+
+
+in_children(_renew_locks)
 
 
 @contextmanager

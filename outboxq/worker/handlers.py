@@ -100,6 +100,11 @@ class Handlers:
                 self.close()
             raise
 
+    def print_stacks_of(self, child: int) -> None:
+        """Have a child process print the stacks of its threads on stderr."""
+        if self._children is not None:
+            self._children.server.print_stacks(child)
+
     def close(self) -> None:
         """End the child processes. A handler that still runs in one is killed."""
         self._timeouts.stop()

@@ -20,11 +20,10 @@ from ..model.handler_log import HandlerLog
 from ..model.log_fields import fields_of
 from ..task import Task
 from .child import Answer, Ending, Holding, Job, Known, News, Notes
-from .deadline import run_with_timeout
 from .executor import failed, released, with_notes
 from .fork_server import CannotFork, ForkServer
 from .leases import ActiveClaim, ClaimState
-from .task_runner import HOOK_TIMEOUT, TaskRunner
+from .task_runner import TaskRunner
 
 log = logging.getLogger("outboxq.worker")
 
@@ -108,6 +107,7 @@ class IsolatedRunner(TaskRunner):
         claim, context = active.claim, active.context
         task = self.tasks.get(claim.task_name)
         known = News.of(context)
+        context.step_runner = self.steps  # for the time that it has slept, if its child dies
         try:
             child = self.children.given(Job(claim=claim, sent=active.sent, news=known))
         except CannotFork as error:
@@ -115,12 +115,15 @@ class IsolatedRunner(TaskRunner):
             self.completer.put(released(claim, "no child process could be started", delay=_RETRY_AFTER), active)
             return
         context.began = time.monotonic()
+        active.child = child.pid
         try:
             answer = self._await(child, active, task, known)
         except (EOFError, OSError):
+            active.child = None
             context.ended = time.monotonic()
             self._died(child, active, task)
         else:
+            active.child = None
             if answer is None:
                 self._killed(child, active, task)
             else:
@@ -142,7 +145,8 @@ class IsolatedRunner(TaskRunner):
                 if isinstance(message, Notes):
                     context.reported, context.handler_log = message.progress, HandlerLog.of_data(message.log)
                 elif isinstance(message, Holding):
-                    context.deadline = math.inf
+                    if math.inf in {message.deadline, context.deadline}:  # else a heartbeat knows better by now
+                        context.deadline = message.deadline
                 elif isinstance(message, Ending):
                     active.state = ClaimState.ENDING
                     connection.send(Known())
@@ -204,13 +208,12 @@ class IsolatedRunner(TaskRunner):
 
     def _fail(self, active: ActiveClaim, task: Task[..., Any], error: BaseException) -> None:
         context = active.context
+        context.has_died = True
         outcome = with_notes(failed(task, context, error), context)
         seconds = (context.ended or 0.0) - (context.began or 0.0)
         self.completer.put(outcome, active)
         self.leases.warn_if_late(active)
-        self.ends.write(outcome, context, seconds)
-        if (hooks := self.hooks_of_ends) is not None:
-            run_with_timeout(HOOK_TIMEOUT, lambda: hooks.ended(context, outcome, seconds))
+        self._report_kill(self.hooks_of_ends, outcome, context, seconds)
 
 
 def _end(code: int | None) -> str:

@@ -16,6 +16,7 @@ from ..context import TaskContext
 from ..database.revisions import UPGRADE
 from ..model import Claim, Outcome
 from ..model.log_fields import LOST, fields_of
+from ..model.plurals import plural
 from ..model.progress import Progress
 from ..store import Lease, Store
 from ..store.availability import PROGRESS
@@ -56,6 +57,10 @@ class ActiveClaim:
     sent: float
     """When the claim was sent (`time.monotonic()`)."""
     state: ClaimState = ClaimState.HELD
+    claimed_again_at: float = -math.inf
+    """When this worker had claimed it again, after a crash of the server (`time.monotonic()`). What was asked before says nothing."""
+    child: int | None = None
+    """The id of the child process in which its handler runs; None: it runs in none."""
     is_limited: bool = False
     """Its timeout does not depend on the handler."""
     warned_late: bool = False
@@ -92,6 +97,8 @@ class Leases:
 
     def __post_init__(self) -> None:
         self._longest_interval = math.inf if self.heartbeat is None else self.heartbeat.total_seconds()
+        self.broke_at = -math.inf
+        """When a connection to the server was lost last (`time.monotonic()`). It may have crashed, and have taken claims back."""
         self.beat_moved = threading.Event()
         """Set when the next heartbeat may be due earlier than `pause()` last said."""
         self._held: dict[UUID, ActiveClaim] = {}
@@ -115,10 +122,41 @@ class Leases:
             self._held.update((one.claim.id, one) for one in new)
         return new
 
+    def note_break(self) -> None:
+        """Note that a connection to the server was lost, or may have been."""
+        self.broke_at = time.monotonic()
+
+    def hold_on(self, claim: Claim, *, sent: float) -> bool:
+        """Hold on to the same claim, which was claimed again; False: this process does not hold it.
+
+        A crash of the server had taken it back. Worker and token are those that it had, so its handler is the one that has it. A
+        handler that has learnt of the loss does not learn of this: it may have stopped half-way, so its outcome does not count
+        (`is_void`).
+        """
+        with self._lock:
+            one = self._held.get(claim.id)
+            if one is None or one.claim.lease_token != claim.lease_token or one.claim.worker_id != claim.worker_id:
+                return False
+            one.sent, one.next_beat = sent, sent + self._beat_interval(claim)
+            one.claimed_again_at = time.monotonic()
+            one.context.deadline = sent + claim.lease_seconds
+        return True
+
+    def is_void(self, context: TaskContext) -> bool:
+        """Return whether an outcome must not count even if the database takes it: its handler knows that its lease was lost, and
+        may have stopped half-way, but after a crash of the server this worker may have the same claim again.
+        """
+        return context.was_lost and self.broke_at > -math.inf
+
     def running(self) -> list[Claim]:
         """Return the claims whose handlers run now. It takes no lock, so that a signal handler may use it."""
         known = list(self._held.values())
         return [one.claim for one in known if one.context.began is not None and one.context.ended is None]
+
+    def in_children(self) -> list[tuple[Claim, int]]:
+        """Return the claims whose handlers run in child processes now, with the ids of those. It takes no lock either."""
+        known = list(self._held.values())
+        return [(one.claim, child) for one in known if (child := one.child) is not None]
 
     def holds(self, claim: Claim | Lease) -> bool:
         """Return whether this process holds the claim: it waits, runs, or its outcome is not written yet. A later claim of the same
@@ -141,14 +179,33 @@ class Leases:
                 if one is not None and one.claim.lease_token == claim.lease_token:
                     del self._held[claim.id]
 
+    def drop_lost(self, claim: Claim, *, asked: float) -> bool:
+        """Drop a claim of which the database says that it is over. False: this worker has claimed the task again since it was
+        `asked` (`time.monotonic()`), so it still holds it.
+        """
+        with self._lock:
+            one = self._held.get(claim.id)
+            if one is not None and one.claim.lease_token == claim.lease_token:
+                if one.claimed_again_at > asked:
+                    return False
+                del self._held[claim.id]
+                self._mark_lost(one)
+        return True
+
     def mark_lost(self, claim: Claim) -> None:
         """Tell the handler, and once the meter, that the database says that this lease is over."""
         with self._lock:
             one = self._held.get(claim.id)
-            if one is None or one.claim.lease_token != claim.lease_token or one.context.was_lost:
-                return
-            one.context.was_lost = True
-        self.meter.lease_lost(claim.queue)
+            if one is not None and one.claim.lease_token == claim.lease_token:
+                self._mark_lost(one)
+
+    def _mark_lost(self, one: ActiveClaim) -> bool:
+        """Do so with the lock. Returns False if it was known."""
+        if one.context.was_lost:
+            return False
+        one.context.was_lost = True
+        self.meter.lease_lost(one.claim.queue)
+        return True
 
     def timings(self, outcomes: Iterable[Outcome]) -> list[Timing]:
         """Return how long each of these attempts waited and ran, in their order; UNKNOWN for one that this process does not hold."""
@@ -182,7 +239,7 @@ class Leases:
             beats = self._beat(held)
             self.on_failpoint(Failpoint.AFTER_BEAT)
         except Exception as error:  # noqa: BLE001 - whatever it was, the next beat may come through
-            self._failing.failed(f"heartbeat for {len(held)} tasks failed; trying again", error)
+            self._failing.failed(f"heartbeat for {len(held)} {plural(len(held), 'task')} failed; trying again", error)
             for one in held:
                 one.next_beat = sent + self._retry_interval(one.claim)
                 self._warn_if_unreachable(one)
@@ -192,9 +249,7 @@ class Leases:
         for one in held:
             beat = beats.get(one.claim.id)
             if beat is None:
-                one.next_beat = math.inf
-                if one.state is ClaimState.HELD and self.holds(one.claim) and not one.context.was_lost:
-                    self.mark_lost(one.claim)
+                if self._missed(one, asked=sent):
                     text = "lost the lease of %s: another worker may run it"
                     log.warning(text, one.claim, extra=fields_of(one.claim, outcome=LOST))
                 continue
@@ -240,6 +295,14 @@ class Leases:
             self._warned_no_place = True
             text = "the progress of running tasks is not shown, for the schema of the database is older than %s; %s"
             log.warning(text, PROGRESS, UPGRADE)
+
+    def _missed(self, one: ActiveClaim, *, asked: float) -> bool:
+        """Note that the heartbeat that was sent at `asked` did not find a claim. Returns whether that is news for its handler."""
+        with self._lock:
+            if one.claimed_again_at > asked:
+                return False
+            one.next_beat = math.inf
+            return one.state is ClaimState.HELD and self._held.get(one.claim.id) is one and self._mark_lost(one)
 
     def _claims_to_beat(self) -> list[ActiveClaim]:
         """Return all claims that are held, or only those that were locked the last time, if nothing else is due."""

@@ -21,6 +21,7 @@ from ..context import TaskContext
 from ..integration.front_end import FrontEnd
 from ..model import EventType, Outcome
 from ..model.log_fields import OUTCOMES, fields_of
+from ..model.plurals import plural
 from ..store import Store
 from .options import WorkerSettings
 
@@ -133,7 +134,7 @@ def _first_line(text: str) -> str:
 
 
 def _counted(names: Sequence[str], noun: str) -> str:
-    return f"{noun} {names[0]}" if len(names) == 1 else f"{len(names)} {noun}s {_named(names)}"
+    return f"{noun} {names[0]}" if len(names) == 1 else f"{len(names)} {plural(len(names), noun)} {_named(names)}"
 
 
 def _named(names: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from .claim_loop import ClaimLoop
 from .leases import Leases
 from .maintenance import BatchCanceller, PartitionMaker, ServiceThread, WorkerRegistration
 from .meter import Meter
-from .options import WorkerSettings
+from .options import Isolation, WorkerSettings
 from .planting import Planting
 from .recovery import Recovery
 from .statistics import MetricsWriter, StatisticsTables, StatisticsUpkeep
@@ -34,6 +34,7 @@ class Process:
     version: str | None
     """Version of the application's code."""
     pool: HandlerPool[Any]
+    isolation: Isolation
 
     def describe(self) -> dict[str, Any]:
         """Return the arguments of `Store.workers.describe`."""
@@ -43,6 +44,7 @@ class Process:
             "version": self.version,
             "release": installed_release(),
             "busy": self.pool.busy,
+            "isolation": self.isolation.value,
         }
 
 
@@ -75,7 +77,7 @@ class Services:
         on_thread_failure: Callable[[BaseException], None],
     ) -> None:
         """Make the services; no thread starts. `urgent`: connections for what is as urgent as a heartbeat."""
-        process = Process(version=tasks.version or None, pool=pool)
+        process = Process(version=tasks.version or None, pool=pool, isolation=settings.isolation)
         registration = WorkerRegistration(store, worker_id, unknown.recent, description, meter, process.describe)
         recovery = Recovery(
             urgent,

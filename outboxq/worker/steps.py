@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import logging
 import math
 import threading
@@ -14,18 +12,21 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
-from ..context import Asleep, TaskContext, UnitOfWork
-from ..errors import ConfigurationError, LeaseLost, PayloadError, StepRefused
+from ..context import Asleep, TaskContext
+from ..errors import LeaseLost, StepRefused, StepsUnavailable
 from ..integration.base import Integration
 from ..model import Claim, duration
 from ..model.log_fields import fields_of
-from ..model.steps import LONGEST_NAME, MAX_STEPS, Step
-from ..payload.parameters import ReturnValue, dump_result, parsed_result, sanitize
+from ..model.steps import LONGEST_NAME, MAX_STEPS, Step, time_asleep
+from ..model.unit_of_work import UnitOfWork
+from ..payload.parameters import sanitize
 from ..store import NewStep, Store, Written
-from ..store.failure_log import sentence
+from ..store.failure_log import exception_field, sentence
+from ..store.transactions import patience
 from .executor import call_step
 from .failpoints import Failpoint, OnFailpoint
 from .leases import Leases
+from .step_results import StepResult
 
 log = logging.getLogger("outboxq.worker")
 T = TypeVar("T")
@@ -33,8 +34,15 @@ T = TypeVar("T")
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 """A function, its positional arguments and its keyword arguments."""
 _LONGEST_SLEEP = timedelta(days=3650)
+_LAST_PATIENCE = 2.0
+"""Seconds for which the end of an attempt that was killed waits for a database that is away."""
 _RETRY_AFTER = 0.5
 """Seconds between two tries to store a result while the database does not answer."""
+
+
+def hold_until(context: TaskContext, deadline: float) -> None:
+    """Note that the lease holds until then (`time.monotonic()`). Infinity: while a transaction has the only lock there is."""
+    context.deadline = deadline
 
 
 @dataclass(eq=False, repr=False)
@@ -62,6 +70,8 @@ class Steps:
     integration: Integration
     leases: Leases
     on_failpoint: OnFailpoint
+    hold_until: Callable[[TaskContext, float], object] = hold_until
+    """Called when a step gets the only lock there is, and when it has it no longer."""
 
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
         """Return the result of a step: the stored one, or else what its function returns now, once that is stored.
@@ -76,9 +86,30 @@ class Steps:
         with self._holding_back(context):
             self._sleep(context, name, delay)
 
+    def time_asleep(self, context: TaskContext) -> timedelta:
+        """Return for how long the task has slept since its first attempt began, until the present claim. Never raises."""
+        claim = context.claim
+        if claim.started_at <= claim.first_started_at:
+            return timedelta(0)
+        try:
+            if context.steps is not None:
+                steps = context.steps.stored.values()
+            elif context.was_killed:  # the timeouts of other tasks wait for this thread, which ends its process
+                with patience(_LAST_PATIENCE):
+                    steps = self._load(claim)
+            else:
+                steps = self._known(context).stored.values()
+        except StepsUnavailable:  # so it has none
+            return timedelta(0)
+        except Exception as error:  # noqa: BLE001 - the attempt has failed already, and must end so
+            text = "%s: its sleeps could not be read, so its policy counts them: %s"
+            log.warning(text, claim, sentence(error), extra=fields_of(claim, exception=exception_field(error)))
+            return timedelta(0)
+        return time_asleep(steps, since=claim.first_started_at, until=claim.started_at)
+
     def _run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
         known = self._begin(context, name)
-        result = _Result(call[0], what=f"{context.task_name}: step {name!r}")
+        result = StepResult(call[0], what=f"{context.task_name}: step {name!r}")
         found = known.stored.get(name)
         if found is not None:
             if found.due_at is not None:
@@ -187,7 +218,9 @@ class Steps:
         if context.was_lost:
             raise self._lost(context)
 
-    def _plain(self, context: TaskContext, known: HandlerSteps, name: str, call: Call, result: _Result) -> str | None:
+    def _plain(
+        self, context: TaskContext, known: HandlerSteps, name: str, call: Call, result: StepResult
+    ) -> str | None:
         """Call the function, then store its result in a transaction of its own."""
         began = time.monotonic()
         with _letting_through(context):
@@ -204,7 +237,7 @@ class Steps:
         return found.result if isinstance(found, Step) else text
 
     def _in_transaction(
-        self, context: TaskContext, known: HandlerSteps, name: str, call: Call, result: _Result
+        self, context: TaskContext, known: HandlerSteps, name: str, call: Call, result: StepResult
     ) -> str | None:
         """Call the function inside a transaction that also commits its result."""
         claim, holds, before = context.claim, self.store.dialect.one_writer, context.deadline
@@ -245,7 +278,7 @@ class Steps:
                 raise
         finally:
             if holds:
-                context.deadline = before
+                self.hold_until(context, before)
         known.count += 1
         return text
 
@@ -268,7 +301,7 @@ class Steps:
         """Keep the lease until the transaction ends: it has the only lock there is. Raises LeaseLost if another worker has it."""
         if context.lost and not self._extend(context.claim, unit):
             raise self._lost(context)
-        context.deadline = math.inf
+        self.hold_until(context, math.inf)
 
     def _write(self, context: TaskContext, known: HandlerSteps, new: NewStep) -> Written | Step:
         """Store a step of a claim that still holds; returns the stored one if it is there already. Raises LeaseLost."""
@@ -320,60 +353,6 @@ def _letting_through(context: TaskContext) -> AbstractContextManager[None]:
 
 class _NotWritten(Exception):
     """Rolls the transaction of a step back that was not stored."""
-
-
-class _Result:
-    """The result of a step's function, as JSON and back."""
-
-    def __init__(self, function: Callable[..., Any], *, what: str) -> None:
-        """Raises StepRefused for an async function, and for a return annotation that results cannot be read by."""
-        self._what = what
-        if not callable(function):
-            raise StepRefused(f"{what}: a step takes a function and its arguments, not {type(function).__name__}")
-        plain = _plain_function(function)
-        if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
-            raise StepRefused(
-                f"{what}: async functions cannot be steps: pass a plain one, with asyncio.run() inside it"
-            )
-        if inspect.isgeneratorfunction(plain):
-            raise StepRefused(f"{what}: a generator function does nothing when it is called: return a list")
-        self._returned = None if plain is None else ReturnValue(plain, name=what)
-        if self._returned is not None:
-            try:
-                self._returned.check()
-            except ConfigurationError as error:
-                raise StepRefused(str(error).partition("; the result as it is stored")[0]) from None
-
-    def dump(self, value: object) -> str | None:
-        """Return the value as JSON that the annotation reads. Raises StepRefused."""
-        if inspect.iscoroutine(value):
-            value.close()
-            raise StepRefused(
-                f"{self._what}: its function returned a coroutine: pass one that awaits it by asyncio.run()"
-            )
-        try:
-            text = dump_result(value, name=self._what)
-            self.load(text)
-        except PayloadError as error:
-            raise StepRefused(str(error)) from None
-        return text
-
-    def load(self, text: str | None) -> Any:
-        """Return the value, read by the return annotation. Raises PayloadError for one that does not fit it."""
-        return parsed_result(text, name=self._what) if self._returned is None else self._returned.load(text)
-
-
-def _plain_function(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Return the function that has the annotations; None: there is no signature to look at."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if not hasattr(inspect.unwrap(function), "__globals__"):
-        function = getattr(type(function), "__call__", function)  # noqa: B004 - an object that can be called
-    try:
-        inspect.signature(function)
-    except (ValueError, TypeError):
-        return None
-    return function if hasattr(inspect.unwrap(function), "__globals__") else None
 
 
 def _check_name(task: str, name: object) -> None:

@@ -4,43 +4,44 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from ..context import UnitOfWork
+from ..context import TaskContext
 from ..errors import LeaseLost
 from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls
-from ..model import INTERRUPTED, MAX_INTERRUPTIONS, SUSPECT, Claim, EventType, Outcome, Retry, TimeoutAction
+from ..model import SUSPECT, EventType, Outcome, TimeoutAction
 from ..model.log_fields import LOST, OUTCOMES, fields_of
-from ..payload.parameters import sanitize
+from ..model.unit_of_work import UnitOfWork
 from ..store import Store
-from ..store.failure_log import exception_field, say, sentence
+from ..store.failure_log import exception_field, say
+from ..store.transactions import patience
 from ..task import Task, TaskRegistry
 from .completer import Completer
 from .deadline import run_with_timeout
 from .executor import execute, failed, released, with_notes
 from .failpoints import Failpoint, OnFailpoint
 from .handler_log import KeeperPlace
+from .interruptions import FAILURES, interrupting_error, outcome_of_interruption
 from .leases import ActiveClaim, ClaimState, Leases
 from .log_lines import EndLog
 from .meter import Meter
-from .steps import Steps
+from .steps import Steps, hold_until
 from .timeouts import TimeLimit, Timeouts
 
 log = logging.getLogger("outboxq.worker")
 
 _LOST_BEFORE = "%s: its lease was lost before it began"
 _RETRY_AFTER = timedelta(seconds=1)
-FIRST_DELAY = timedelta(seconds=1)
-"""The delay after the first interruption. It doubles each time: 1, 2, 4, 8 and 16 s, so a server has half a minute to return."""
-_CAUSE_BYTES = 500
-HOOK_TIMEOUT = 1.0
+_VERIFYING = 5.0
+"""Seconds for which a claim waits for a database that is away before it is given back: a stop must not wait for it."""
+_HOOK_TIMEOUT = 1.0
 """Seconds for which hooks may delay the end of a process with a handler that does not end."""
-_FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -76,6 +77,7 @@ class TaskRunner:
             integration=self.integration,
             leases=self.leases,
             on_failpoint=self.on_failpoint,
+            hold_until=self._hold_until,
         )
 
     def run(self, active: ActiveClaim) -> None:
@@ -99,8 +101,14 @@ class TaskRunner:
         self._drop_unless_handed_over(active)
 
     def _drop_unless_handed_over(self, active: ActiveClaim) -> None:
-        if active.state is not ClaimState.HANDED_OVER:
-            self.leases.drop(active.claim)
+        """Drop a claim that has no outcome. The task is given back if this worker has claimed it again meanwhile: nothing else would
+        end that claim.
+        """
+        if active.state is ClaimState.HANDED_OVER:
+            return
+        self.leases.drop(active.claim)
+        if active.claimed_again_at > -math.inf and active.state is not ClaimState.COMMITTED:
+            self.completer.put(released(active.claim, "its lease was lost, and claimed again"))
 
     def _may_begin(self, active: ActiveClaim) -> bool:
         """Return whether the handler may be called. A claim that may not is given back, unless its lease is lost."""
@@ -112,7 +120,25 @@ class TaskRunner:
         if context.lost:  # the database has not answered for so long; it decides whether this counts
             self.completer.put(released(claim, "its lease ended before it began"), active)
             return False
+        if self.leases.broke_at > active.sent and not self._still_holds(active):
+            return False
         return claim.recovery_attempts < SUSPECT or self._record_start(active)
+
+    def _still_holds(self, active: ActiveClaim) -> bool:
+        """Return whether the claim is still there after a connection was lost: claims are not flushed, so a crash takes them back."""
+        claim = active.claim
+        try:
+            with patience(_VERIFYING):
+                holds = self.own.heartbeat([claim])
+            if holds:
+                return True
+            log.warning(_LOST_BEFORE, claim, extra=fields_of(claim, outcome=LOST))
+            self._count_lost(active)
+        except Exception as error:  # noqa: BLE001
+            what = f"{claim}: whether its claim outlived the loss of a connection is not known; it is given back"
+            say(log, logging.ERROR, what, error, fields=fields_of(claim, outcome=OUTCOMES[EventType.RELEASED]))
+            self.completer.put(released(claim, "its claim could not be verified", delay=_RETRY_AFTER), active)
+        return False
 
     def _record_start(self, active: ActiveClaim) -> bool:
         """Record that a suspect begins, so that it counts if this process dies now. Returns whether it may begin."""
@@ -181,7 +207,7 @@ class TaskRunner:
         outcome = execute(task, active.context, limit)
         if (interruption := active.context.interruption) is None:
             return outcome
-        if active.context.error is not interruption or outcome.event_type not in _FAILURES:
+        if active.context.error is not interruption or outcome.event_type not in FAILURES:
             return outcome
         return outcome_of_interruption(self.own, active.claim, interruption) or outcome
 
@@ -212,10 +238,27 @@ class TaskRunner:
             unit.abandon()
         outcome = with_notes(failed(task, context, limit.overrun()), context)
         self.completer.put(outcome, active)
-        self.ends.write(outcome, context, seconds)
-        if (hooks := self.hooks) is not None:
-            run_with_timeout(HOOK_TIMEOUT, lambda: hooks.ended(context, outcome, seconds))
+        self._report_kill(self.hooks, outcome, context, seconds)
         self.on_kill(active, limit.thread)
+
+    def _report_kill(self, hooks: HookCalls | None, outcome: Outcome, context: TaskContext, seconds: float) -> None:
+        """Report the end of an attempt without its handler: to the hooks, then in the log, both in one thread as after any other end.
+
+        So an error tracker that both reach has one event. Where a hook does not return in time, this thread writes the log line.
+        """
+        unwritten = threading.Semaphore()
+
+        def write() -> None:
+            if unwritten.acquire(blocking=False):
+                self.ends.write(outcome, context, seconds)
+
+        def report(hooks: HookCalls) -> None:
+            hooks.ended(context, outcome, seconds)
+            write()
+
+        if hooks is not None:
+            run_with_timeout(_HOOK_TIMEOUT, lambda: report(hooks))
+        write()
 
     def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit | None) -> Outcome | None:
         """Run the handler inside one transaction, which its completion joins. Any other outcome rolls it back.
@@ -234,12 +277,12 @@ class TaskRunner:
                 ours = False
                 outcome = execute(task, active.context, limit)
                 if outcome.event_type is not EventType.COMPLETED or (limit is not None and limit.was_killed):
-                    rolled_back, interruption = outcome, _interruption(active, outcome, unit)
+                    rolled_back, interruption = outcome, interrupting_error(active, outcome, unit)
                     raise _RolledBack
                 unit.flush()
                 ours = True
                 self._ending(active)
-                if self.store.finish([outcome], using=unit.target):
+                if self._is_void(active.context) or self.store.finish([outcome], using=unit.target):
                     raise LeaseLost(f"{claim}: its lease was lost, so what it wrote is rolled back")
                 self.on_failpoint(Failpoint.BEFORE_COMMIT)
             active.state = ClaimState.COMMITTED
@@ -285,9 +328,11 @@ class TaskRunner:
         """Note that the claim is about to end: a lost lease is no news from now on."""
         active.state = ClaimState.ENDING
 
-    def _holding(self, active: ActiveClaim) -> None:
-        """Note that no other worker can take the task until its transaction ends."""
-        active.context.deadline = math.inf
+    def _is_void(self, context: TaskContext) -> bool:
+        return self.leases.is_void(context)
+
+    def _hold_until(self, context: TaskContext, deadline: float) -> None:
+        hold_until(context, deadline)
 
     def _count_lost(self, active: ActiveClaim) -> None:
         """Count an attempt that ends here because its lease was lost."""
@@ -302,52 +347,8 @@ class TaskRunner:
         claim, context = active.claim, active.context
         if context.lost and not self.store.heartbeat([claim], using=unit.target):
             raise LeaseLost(_LOST_BEFORE % claim)
-        self._holding(active)
+        self._hold_until(context, math.inf)
 
 
 class _RolledBack(Exception):
     """Rolls the transaction back."""
-
-
-def _interruption(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork) -> BaseException | None:
-    """Return the handler's error if one from outside is behind it.
-
-    An end that the handler asked for, such as Retry, is never an interruption.
-    """
-    error = active.context.error
-    if outcome.event_type not in _FAILURES or error is None or isinstance(error, Retry):
-        return None
-    return error if unit.was_interrupted(error) else None
-
-
-def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) -> Outcome | None:
-    """Return the release that ends the claim of a transactional task whose transaction `error` ended from outside.
-
-    No attempt is used, and the delay is longer each time. The sixth time in a row counts as a failed attempt, and None is
-    returned, since the task itself may break its connection, for instance by a pause that the server takes for idleness.
-    Waits up to half a minute for the database.
-    """
-    try:
-        before = store.interruptions(claim)
-    except Exception as refused:  # noqa: BLE001 - sorted out here
-        if not store.may_pass(refused):
-            what = "its earlier interruptions could not be read, so this one counts as a failed attempt"
-            log.warning(
-                "%s: %s: %s", claim, what, sentence(refused), extra=fields_of(claim, exception=exception_field(refused))
-            )
-            return None
-        before = 0  # the release waits for the database as well
-    if before >= MAX_INTERRUPTIONS:
-        return None
-    times, delay, cause = before + 1, FIRST_DELAY * 2**before, sentence(error)
-    log.warning(
-        "%s: its transaction was interrupted; unless it was committed, no attempt is used, and it runs again in %g s "
-        "(%d of %d times in a row): %s",
-        claim,
-        delay.total_seconds(),
-        times,
-        MAX_INTERRUPTIONS,
-        cause,
-        extra=fields_of(claim, outcome=OUTCOMES[EventType.RELEASED], exception=exception_field(error)),
-    )
-    return released(claim, INTERRUPTED, delay=delay, times=times, cause=sanitize(cause, limit=_CAUSE_BYTES))

@@ -5,31 +5,29 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import queue
 import socket
 import threading
 import time
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Unpack
 from uuid import UUID, uuid4
 
-from ..database.engine import close
 from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
 from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls, WorkerHooks
 from ..integration.hooks import WorkerInfo
 from ..model import Claim, duration
-from ..model.forks import EXIT_KILLED
 from ..model.log_fields import fields_of
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
 from .completer import Completer
-from .deadline import end_as_killed, end_process_after, join
+from .connections import Connections
+from .deadline import end_process_after, join
 from .distributor import Health, create_work_distributor
+from .ending import Ending
 from .executor import STOPPED
 from .handback import Handback
 from .handlers import Handlers
@@ -44,8 +42,6 @@ from .unknown_tasks import UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
 
-_SIGNAL_CHECK = 0.1
-"""Seconds between two wakes of the main thread: only then Python handles a signal that another thread got."""
 _GIVE_BACK_TIMEOUT = 0.8
 """Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
 
@@ -86,25 +82,19 @@ class Worker:
         self._pid = os.getpid()
         self._starting = threading.Lock()
         self._stopping, self._stopped = threading.Event(), threading.Event()
-        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
-        """Gets an item when `run` is to end."""
-        self._failure: BaseException | None = None
+        self._ending = Ending()
         self._has_begun = False
-        self._has_killed = False
-        """A handler did not end, so the process has to."""
-        self._abandoned = False
-        """It was told to stop at once, and gave back what ran."""
 
-        # Connections of its own: for outcomes, for what is as urgent as a heartbeat, and for claims.
-        self._application, self._store = store, store.reserved(self._stopped)
-        self._urgent = store.reserved(self._stopped, hurried=True)
-        self._claiming = store.reserved(self._stopping)  # what waits for the database must not delay a stop
+        self._application = store
+        self._connections = own = Connections(store, stopping=self._stopping, stopped=self._stopped)
+        self._store, self._urgent, self._claiming = own.outcomes, own.urgent, own.claims
 
         # A claim's way: the claim loop (made at the start) waits for it, the pool runs it, the completer writes its outcome.
         self.meter = meter = Meter()
         """Counts in memory what this worker does."""
         self._metrics = MetricsPort(worker=self, settings=settings, store=store, stopped=self._stopped)
         self._leases = Leases(self._urgent, heartbeat=settings.heartbeat, on_failpoint=on_failpoint, meter=meter)
+        self._connections.watch(self._leases.note_break)
         self._handback = Handback(
             self._store, self._leases, timeout=_GIVE_BACK_TIMEOUT, on_failpoint=on_failpoint, meter=meter
         )
@@ -117,6 +107,7 @@ class Worker:
             notifications=settings.notifications,
             listen_url=settings.listen_url,
             commits_of=store.engine,
+            on_break=self._leases.note_break,
         )
         self._completer = Completer(
             self._store,
@@ -193,27 +184,22 @@ class Worker:
         """
         with handle_stop_signals(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
-            while True:
-                with suppress(queue.Empty):
-                    self._ended.get(timeout=_SIGNAL_CHECK)
-                    break
+            self._ending.wait()
             # Whatever a thread is stuck in, the process ends.
-            code = EXIT_KILLED if self._has_killed else 1
-            overtime = end_process_after(self.settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT, code)
+            seconds = self.settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT
+            overtime = end_process_after(seconds, self._ending.forced_code)
             clean = self.stop()
             overtime.cancel()
-        if self._has_killed and not self._abandoned:
-            return end_as_killed()
-        return 0 if clean and self._failure is None and not self._abandoned else 1
+        return self._ending.code(clean=clean)
 
     def request_stop(self) -> None:
         """Make `run` end as the first signal does. May be called in any thread, in a signal handler, and repeatedly."""
-        self._ended.put(None)
+        self._ending.request()
 
     def stop_at_once(self) -> None:
         """Give back what runs, and end the process with exit code 1 whatever its threads do, as a second signal does."""
         end_process_after(2 * _GIVE_BACK_TIMEOUT)
-        self._abandoned = True  # before a handler can notice, for `run` may then end first
+        self._ending.is_abandoned = True  # before a handler can notice, for `run` may then end first
         self._stopping.set()
         log.warning("told to stop at once; giving back the running tasks")
         self._handback.give_back()
@@ -231,12 +217,12 @@ class Worker:
         """False once a thread of the worker itself has died, or the database refuses to record outcomes: it then claims nothing
         more, and should be stopped. Also False while its role lacks a right to claim. `health.error` says why.
         """
-        return self._failure is None and self._claim_loop.denied is None
+        return self._ending.error is None and self._claim_loop.denied is None
 
     @property
     def may_start_again(self) -> bool:
         """False if another process in this one's place would destroy the SQLite file by opening it."""
-        return not isinstance(self._failure, FileUnusable) or self._failure.may_start_again
+        return self._ending.may_start_again
 
     @property
     def has_stopped(self) -> bool:
@@ -246,8 +232,8 @@ class Worker:
     @property
     def health(self) -> Health:
         """The way in which it notices new tasks, or the reason why it no longer works."""
-        if self._failure is not None:
-            return replace(self._distributor.health, listening=False, error=str(self._failure))
+        if (error := self._ending.error) is not None:
+            return replace(self._distributor.health, listening=False, error=str(error))
         health, denied = self._distributor.health, self._claim_loop.denied
         return health if denied is None else replace(health, error=denied)
 
@@ -265,6 +251,15 @@ class Worker:
     def running_tasks(self) -> list[Claim]:
         """The claims of the tasks whose handlers run now. It takes no lock, so that a signal handler may use it."""
         return self._leases.running()
+
+    @property
+    def children(self) -> list[tuple[Claim, int]]:
+        """The claims of the tasks that run in child processes now, with the ids of those. It takes no lock."""
+        return self._leases.in_children()
+
+    def print_stacks_of(self, child: int) -> None:
+        """Have the child process of this id print the stacks of its threads on stderr, where the worker does so at a signal."""
+        self._handlers.print_stacks_of(child)
 
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
@@ -289,7 +284,7 @@ class Worker:
             if self._has_begun:
                 raise ConfigurationError("a worker starts once; make a new one")
             if self._stopping.is_set():  # it was stopped before it could begin
-                self._ended.put(None)
+                self._ending.request()
                 return
             try:
                 self._begin(burst=burst)
@@ -368,8 +363,7 @@ class Worker:
     def _disconnect(self) -> None:
         """Close the worker's own connections, and the port of its metrics."""
         self._metrics.close()
-        for own in (self._store, self._claiming, self._urgent):
-            close(own.bound_engine)
+        self._connections.close()
 
     def _on_kill(self, active: ActiveClaim, thread: int) -> None:
         """Stop: the handler in this thread does not end, and only the end of the process ends it."""
@@ -377,7 +371,7 @@ class Worker:
             "%s: its handler does not end, so this process has to; it takes no more tasks, and lets the others finish"
         )
         log.error(text, active.claim, extra=fields_of(active.claim))
-        self._has_killed = True
+        self._ending.has_killed = True
         self._pool.give_up(thread)
         self._fail(active.context.error)
 
@@ -390,11 +384,11 @@ class Worker:
         self._fail(error)
 
     def _fail(self, error: BaseException | None) -> None:
-        self._failure = self._failure or error
+        self._ending.fail(error)
         self._stopping.set()
         self._distributor.wake()
         self._pool.wake()
-        self._ended.put(None)
+        self._ending.request()
 
 
 Worker.__init__.__signature__ = with_options(inspect.signature(Worker.__init__))  # type: ignore[attr-defined]

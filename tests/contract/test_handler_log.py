@@ -17,7 +17,7 @@ from outboxq import Cancel, Outbox, RetryPolicy, Snooze, TaskContext, TaskTimeou
 from outboxq.model import EventType
 from outboxq.model.handler_log import MOST_BYTES, MOST_LINES
 from outboxq.model.progress import Progress
-from outboxq.worker.handler_log import LogKeeper
+from outboxq.worker.handler_log import KeeperPlace, LogKeeper
 from tests.waiting import until
 
 pytestmark = pytest.mark.in_turn
@@ -350,6 +350,88 @@ def test_logging_that_is_not_configured_goes_on_as_without_a_worker(database):
     assert said == ["a warning", *configured, *configured]
     ends = [event for event in database.store.log.tail()[0] if event.event_type is EventType.COMPLETED]
     assert [len(event.event_data.get("log", ())) for event in ends] == [0, 0, 2]
+
+
+# Two workers in one process
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["keeping", "not keeping"])
+def test_a_worker_that_stops_leaves_the_lines_of_another_ones_handler(outbox, database, keeps):
+    """Each line is kept once, by the worker of its handler, in whichever order the workers come and go."""
+    other, going_on = Outbox(database.engine), threading.Event()
+    begun = {"first": threading.Event(), "second": threading.Event()}
+
+    def talk(name: str) -> None:
+        log.info("%s begins", name)
+        begun[name].set()
+        going_on.wait(60)
+        log.info("%s goes on", name)
+
+    handles = {
+        "first": outbox.task(name="first", queue="first")(lambda: talk("first")).using(outbox).enqueue(),
+        "second": other.task(name="second", queue="second")(lambda: talk("second")).using(other).enqueue(),
+    }
+    first = outbox.worker(poll=0.01, queues=["first"], drain_timeout=0.1)
+    second = other.worker(poll=0.01, queues=["second"], handler_log=keeps)
+    try:
+        first.start()
+        until(begun["first"].is_set)
+        second.start()
+        until(begun["second"].is_set)
+        assert len(keepers()) == 1
+        first.stop()
+        assert len(keepers()) == keeps
+        going_on.set()
+        until(lambda: other.store.get(handles["second"].id).completed_at)
+        assert texts(other, handles["second"]) == ["second begins", "second goes on"] * keeps
+    finally:
+        going_on.set()
+        first.stop()
+        second.stop()
+    assert texts(outbox, handles["first"]) == ["first begins"]
+    assert keepers() == []
+
+
+def test_the_keeper_stays_until_the_last_worker_leaves():
+    root, (first, second, third) = logging.getLogger(), (KeeperPlace() for _ in range(3))
+    root.addHandler(outlet := logging.NullHandler())
+    try:
+        first.take()
+        [keeper] = keepers()
+        second.take()
+        first.leave()
+        third.take()
+        second.leave()
+        second.leave()  # a worker may stop twice
+        assert keepers() == [keeper]
+        third.leave()
+        assert keepers() == []
+    finally:
+        root.removeHandler(outlet)
+
+
+FORKS = """
+import logging, os, signal
+from outboxq.worker import handler_log
+
+logging.basicConfig()
+with handler_log._making, handler_log._sharing:
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        place = handler_log.KeeperPlace()
+        place.take()
+        place.leave()
+        with handler_log._making:
+            os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_process_that_is_forked_while_another_worker_has_the_locks_does_not_wait_for_them():
+    """The server of child processes is forked so, and would pass that on to all of them."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", FORKS], check=True, capture_output=True, text=True)
+    assert done.stdout == "0\n"
 
 
 # Child processes

@@ -8,6 +8,7 @@ import pytest
 
 from outboxq.database.statements import operations
 from outboxq.model import EventType, NewTask, TaskStatus
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 
@@ -161,3 +162,10 @@ def test_an_earlier_change_is_not_taken_for_the_one_that_failed(database, monkey
     monkeypatch.setattr(database.frozen, "transaction", failing)
     assert database.frozen.run_now(handle.id)
     assert len(database.claim()) == 1
+
+
+def test_a_batch_that_is_cancelled_is_not_said_to_have_ended_before(database, monkeypatch):
+    batch = NewBatch(id=new_batch_id())
+    database.frozen.batches.create(batch)
+    assert helpers.lossy(database, monkeypatch).batches.cancel(batch.id) == 0  # it has no tasks, so it ends at once
+    assert database.frozen.batches.get(batch.id).status == "Cancelled"

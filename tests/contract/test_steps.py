@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
+from tenacity import stop_after_delay
 
 from outboxq import (
     Cancel,
@@ -499,6 +500,65 @@ def test_a_sleep_that_is_not_over_goes_on_to_the_same_moment(outbox, run, calls)
     assert outbox.store.next_available_at() == nap.due_at
     assert outbox.store.steps.list(handle.id) == [nap]
     assert outbox.store.get(handle.id).attempt == 1
+
+
+def days_ago(database, days):
+    moment = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="microseconds")
+    return f"'{moment}'" + ("" if database.name == "sqlite" else "::timestamptz")
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+@pytest.mark.parametrize(
+    ("begun", "status"), [(8, TaskStatus.READY), (4, TaskStatus.FAILED)], ids=["asleep", "awake for too long"]
+)
+def test_the_time_that_a_task_sleeps_does_not_count_for_stop_after_delay(
+    outbox, run, database, begun, status, fails, calls
+):
+    """It began eight days ago, and may be tried again for two; its last day is that of a late worker."""
+    lasting = RetryPolicy(max_attempts=5, wait=3600, stop=stop_after_delay(timedelta(days=2)))
+
+    @outbox.task(name="work", retry=lasting)
+    def work(ctx: TaskContext) -> None:
+        if calls and fails == "before":
+            raise OSError("the bank is away")
+        calls.append(1)
+        ctx.sleep("nap", 3600)
+        raise OSError("the bank is away")
+
+    handle = work.using(outbox).enqueue()
+    run()
+    database.run(f"UPDATE task_executions SET first_started_at = {days_ago(database, 8)}")
+    database.run(f"UPDATE task_steps SET created_at = {days_ago(database, begun)}, due_at = {days_ago(database, 1)}")
+    outbox.store.run_now(handle.id)
+    run()
+    task = outbox.store.get(handle.id)
+    assert (task.status, task.attempt, task.last_error) == (
+        status,
+        1 + (status is TaskStatus.READY),
+        "OSError: the bank is away",
+    )
+
+
+def test_sleeps_that_cannot_be_read_fail_no_attempt_in_another_way(outbox, run, database, monkeypatch, caplog):
+    def broken(*_):
+        raise RuntimeError("no")
+
+    @outbox.task(name="work", retry=RetryPolicy(stop=stop_after_delay(timedelta(days=2))))
+    def work(ctx: TaskContext) -> None:
+        raise OSError("the bank is away")
+
+    handle = work.using(outbox).enqueue()
+    outbox.store.finish(
+        [
+            Outcome(claim=one, event_type=EventType.RELEASED)
+            for one in outbox.store.claim_ready_task(1, worker_id=database.worker)
+        ]
+    )
+    database.run(f"UPDATE task_executions SET first_started_at = {days_ago(database, 8)}")
+    monkeypatch.setattr(Steps, "of_claim", broken)
+    run()
+    assert outbox.store.get(handle.id).last_error == "OSError: the bank is away"
+    assert "its sleeps could not be read, so its policy counts them: RuntimeError: no" in caplog.text
 
 
 @pytest.mark.in_turn

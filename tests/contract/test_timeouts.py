@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 from sqlalchemy import text
@@ -158,7 +159,7 @@ def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work,
 
     outbox = Outbox(database.engine, hooks=[Watching()])
 
-    timeout = 1 if transactional else 0.05  # an exception in the midst of a statement would cost the connection
+    timeout = 1 if transactional else 0.5  # an exception in the midst of a statement would cost the connection
 
     @outbox.task(name="deaf", timeout=timeout, timeout_action="kill", transactional=transactional, retry=NEVER)
     def deaf(ctx: TaskContext) -> str:
@@ -202,8 +203,12 @@ def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work,
     assert ends == [(EventType.FAILED, TaskTimeout), (EventType.COMPLETED, type(None))]
     assert late == ["written"] * transactional
     assert database.rows("SELECT number FROM ledger") == []
-    with database.engine.begin() as connection:  # none that is left in the pool refuses writes
-        connection.execute(text("INSERT INTO ledger VALUES (3)"))
+    with ExitStack() as stack:  # none that is left in the pool refuses writes
+        for connection in [
+            stack.enter_context(database.engine.connect()) for _ in range(database.engine.pool.checkedin())
+        ]:
+            connection.execute(text("INSERT INTO ledger VALUES (3)"))
+            connection.rollback()
     database.run("DROP TABLE ledger")
 
 

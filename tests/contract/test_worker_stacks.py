@@ -30,6 +30,37 @@ def wait_for_the_file() -> str:
         time.sleep(0.05)
     return "undisturbed"
 """
+TWO = """
+def wait_for(name):
+    open(f"begun {name}", "x").close()
+    while not os.path.exists("go"):
+        time.sleep(0.05)
+
+@outbox.task(name="tests.wait_one")
+def wait_for_one() -> None:
+    wait_for("one")
+
+@outbox.task(name="tests.wait_two")
+def wait_for_two() -> None:
+    wait_for("two")
+"""
+READ = """
+import ctypes
+
+@outbox.task(name="tests.read")
+def read_in_c() -> int:
+    pipe = os.open("pipe", os.O_RDWR)
+    open("begun", "x").close()
+    return ctypes.PyDLL(None).read(pipe, ctypes.create_string_buffer(1), 1)
+"""
+RESET = """
+import signal
+
+@outbox.task(name="tests.reset")
+def reset() -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    wait_for_the_file()
+"""
 OWN_HANDLER = """
 import signal
 signal.signal(signal.SIGUSR1, lambda *_: print("mine", flush=True))
@@ -100,23 +131,50 @@ def test_the_stacks_of_all_threads_and_the_running_tasks_are_printed(database):
     assert (task.attempt, task.result) == (1, '"undisturbed"')
 
 
-def test_a_child_process_prints_its_own_stacks_and_its_task(database):
-    task_id = database.add(database.store, task_name="tests.wait").id
-    with worker(database, "--isolation", "process") as running:
-        until(Path("begun").exists)
+def test_the_stacks_of_child_processes_follow_each_below_its_task(database):
+    ids = [database.add(database.store, task_name=f"tests.wait_{one}").id for one in ("one", "two")]
+    with worker(database, "--isolation", "process", application=APPLICATION + TWO) as running:
+        until(lambda: Path("begun one").exists() and Path("begun two").exists())
         [server] = children(running.pid)
-        [child] = children(server)
-
-        def answered() -> bool:
-            os.kill(child, signal.SIGUSR1)
-            return f"process {child}: task {task_id} (tests.wait) is running" in printed()
-
-        until(answered, every=0.5)
-        assert "in wait_for_the_file" in printed()
+        ask(running, lambda: len(re.findall(r"in wait_for_(?:one|two)", printed())) >= 2)
         Path("go").touch()
+        until(lambda: all(status(database, one) is TaskStatus.COMPLETED for one in ids))
+        assert server in children(running.pid)
+        running.terminate()
+        assert running.wait(60) == 0
+    for task_id, name in zip(ids, ("one", "two"), strict=True):
+        head = rf"process (\d+): task {task_id} \(tests.wait_{name}\) is running in this child process, whose stacks follow"
+        assert int(re.search(head, printed())[1]) not in {running.pid, server}
+
+
+def test_a_child_process_prints_its_stacks_while_c_code_keeps_python_to_itself(database):
+    """And its call into the system goes on."""
+    os.mkfifo("pipe")
+    pipe = os.open("pipe", os.O_RDWR)
+    task_id = database.add(database.store, task_name="tests.read").id
+    with worker(database, "--isolation", "process", application=APPLICATION + READ) as running:
+        until(Path("begun").exists)
+        ask(running, lambda: "in read_in_c" in printed())
+        assert status(database, task_id) is TaskStatus.RUNNING
+        os.write(pipe, b"x")
         until(lambda: status(database, task_id) is TaskStatus.COMPLETED)
         running.terminate()
         assert running.wait(60) == 0
+    os.close(pipe)
+    assert database.store.get(task_id).result == "1"
+
+
+def test_a_child_process_that_would_die_of_the_signal_gets_none(database):
+    task_id = database.add(database.store, task_name="tests.reset").id
+    with worker(database, "--isolation", "process", application=APPLICATION + RESET) as running:
+        until(Path("begun").exists)
+        ask(running, lambda: "whose stacks follow" in printed())
+        ask(running, lambda: printed().count("whose stacks follow") >= 3)
+        Path("go").touch()
+        until(lambda: status(database, task_id) is not TaskStatus.RUNNING)
+        running.terminate()
+        assert running.wait(60) == 0
+    assert (database.store.get(task_id).status, printed().count("ProcessDied")) == (TaskStatus.COMPLETED, 0)
 
 
 def test_the_supervisor_passes_the_signal_on_to_each_process(database):

@@ -33,9 +33,14 @@ _OF_A_WORKER = frozenset(
         "claim",
         "due",
         "ends",
+        "fanout",
+        "granting",
         "limits",
+        "metrics",
         "partition_keys",
         "recovery",
+        "schedules",
+        "schema",
         "sleeping_workers",
         "steps",
         "tasks",
@@ -44,7 +49,7 @@ _OF_A_WORKER = frozenset(
     ]
 )
 """The modules whose statements a worker needs."""
-assert builders.MODULES.keys() >= _OF_A_WORKER
+assert {name.partition(".")[0] for name in builders.BUILDERS} >= _OF_A_WORKER
 
 
 def serve() -> dict[str, Any] | None:
@@ -79,7 +84,8 @@ def compile_statements(database: str) -> None:
     dialect = dialect_for(database, schema=None)  # as a store asks for it: the cache tells the two apart
     for name, builder in builders.of_database(database).items():
         if name.partition(".")[0] in _OF_A_WORKER:
-            _ = dialect.compiled[builder]
+            dialect.warm(builder)
+            _ = dialect.compiled[builder].sql  # the form without a batch
     gc.freeze()
 
 

@@ -96,8 +96,9 @@ def test_what_is_on_its_way_while_the_handler_ends_is_taken_back(failures):
     sending, go = threading.Event(), threading.Event()
 
     def slow(thread, kind):
-        sending.set()
-        assert go.wait(60)
+        if threading.get_ident() != thread:  # the watcher is slow, and not the end of the handler
+            sending.set()
+            assert go.wait(60)
         raise_in_thread(thread, kind)
 
     timeouts = Timeouts(failures.append, raise_in=slow)
@@ -174,13 +175,13 @@ def test_one_that_is_raised_in_the_midst_of_the_end_changes_nothing(timeouts, la
 
 
 def test_no_exception_leaks_into_the_next_handler(timeouts):
-    """Thousands of handlers whose end and whose timeout coincide, in several threads."""
+    """Many handlers whose end and whose timeout coincide, in several threads."""
     before, leaks, ends = sys.getswitchinterval(), [], {"in time": 0, "late": 0}
-    until_when = time.monotonic() + 2
+    begun = time.monotonic()
 
     def work(seed: int) -> None:
         chance = random.Random(seed)
-        while time.monotonic() < until_when:
+        while (ran := time.monotonic() - begun) < 2 or (min(ends.values()) <= 50 and ran < 60):
             seconds = chance.uniform(0.0002, 0.002)
             try:
                 limit(timeouts, seconds).call(busy, seconds * chance.uniform(0.9, 1.1))

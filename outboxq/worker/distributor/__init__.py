@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID, uuid4
 
@@ -33,6 +33,7 @@ def create_work_distributor(
     notifications: bool = True,
     listen_url: str | None = None,
     commits_of: Engine | None = None,
+    on_break: Callable[[], object] = lambda: None,
 ) -> WorkDistributor:
     """Return the distributor of this database. The caller starts and closes it.
 
@@ -40,7 +41,8 @@ def create_work_distributor(
     there are notifications (PostgreSQL), and half a second where there are none. With `notifications` False the distributor
     only polls, for instance where `LISTEN` cannot reach the server. `listen_url` leads to the server itself where the
     engine's does not, as through a pooler. `commits_of` is the engine whose commits in this process are to be noticed at
-    once (SQLite); None: the database's. Raises UnsupportedDatabase.
+    once (SQLite); None: the database's. `on_break` is called, in a thread of the distributor, when its connection to the server
+    was lost (PostgreSQL). Raises UnsupportedDatabase.
     """
     longest = None if poll is None else duration(poll, "poll")
     if longest is not None and longest <= timedelta(0):
@@ -55,4 +57,5 @@ def create_work_distributor(
         notifications=notifications,
         listen_url=listen_url,
         commits_of=commits_of,
+        on_break=on_break,
     )

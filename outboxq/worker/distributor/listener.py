@@ -49,7 +49,9 @@ class TriggerMissing(Exception):
 
 
 class Listener(threading.Thread):
-    """Listens to the trigger. Calls `on_notify(queue)` for each notification, and `on_change()` when listening begins or ends."""
+    """Listens to the trigger. Calls `on_notify(queue)` for each notification, `on_change()` when listening begins or ends, and
+    `on_break()` when it ended by itself.
+    """
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Listener(threading.Thread):
         connect_notifier: Callable[[], psycopg.Connection[Any]] | None = None,
         on_notify: Callable[[str], None],
         on_change: Callable[[], None],
+        on_break: Callable[[], object] = lambda: None,
         ping_every: float = PING_EVERY,
         answer_timeout: float = ANSWER_TIMEOUT,
     ) -> None:
@@ -73,6 +76,7 @@ class Listener(threading.Thread):
         self._channel = ""
         self._on_notify = on_notify
         self._on_change = on_change
+        self._on_break = on_break
         self._ping_every = ping_every
         self._answer_timeout = answer_timeout
         self._error: str | None = _NOT_YET
@@ -197,6 +201,8 @@ class Listener(threading.Thread):
 
     def _report_loss(self, error: str) -> None:
         """Log an outage once, and not for each attempt."""
+        if self._error is None and not self._closed.is_set():
+            self._on_break()
         begins, self._error = self._error in (None, _NOT_YET), error
         if begins and not self._closed.is_set():
             self._on_change()

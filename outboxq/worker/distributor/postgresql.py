@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -46,6 +46,7 @@ class PostgresDistributor:
         notifications: bool = True,
         listen_url: str | None = None,
         commits_of: Engine | None = None,  # noqa: ARG002 - the server notifies of every commit
+        on_break: Callable[[], object] = lambda: None,
     ) -> None:
         from .listener import Listener  # here, since it imports psycopg
 
@@ -64,6 +65,7 @@ class PostgresDistributor:
             connect_notifier=partial(detached, store.bound_engine),
             on_notify=self._on_notify,
             on_change=self._wakeup.notify,
+            on_break=on_break,
         )
         self._sleeping.compile(queues)
         self._notifications = notifications

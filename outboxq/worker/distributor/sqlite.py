@@ -50,6 +50,7 @@ class SqliteDistributor:
         notifications: bool = True,
         listen_url: str | None = None,  # noqa: ARG002 - there is no server
         commits_of: Engine | None = None,
+        on_break: Callable[[], object] = lambda: None,  # noqa: ARG002 - there is no connection to lose
     ) -> None:
         self._store = store
         self._queues, self._topics = queues, topics

@@ -1,0 +1,40 @@
+"""A handler that was told that its lease is lost, and whose worker then has the same claim again after a crash of the server."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from outboxq import EventType, Outbox, TaskContext
+from tests.waiting import until
+
+EVENTS = [EventType.CREATED, EventType.CLAIMED, EventType.RELEASED, EventType.CLAIMED, EventType.COMPLETED]
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
+def test_its_outcome_does_not_count_and_the_task_runs_again(database, transactional):
+    """It may have stopped half-way, and returned."""
+    outbox, told = Outbox(database.engine), []
+
+    @outbox.task(name="work", transactional=transactional)
+    def work(ctx: TaskContext) -> int:
+        if not told:
+            leases = worker._leases
+            leases.note_break()
+            leases.mark_lost(ctx.claim)
+            assert leases.hold_on(ctx.claim, sent=time.monotonic())
+        told.append(ctx.lost)
+        return len(told)
+
+    handle = work.using(outbox).enqueue()
+    worker = outbox.worker(poll=0.01)
+    worker.start()
+    try:
+        until(lambda: outbox.store.get(handle.id).completed_at)
+    finally:
+        worker.stop()
+    assert told == [True, False]
+    assert outbox.result(handle.id) == 2
+    assert [event.event_type for event in outbox.store.history(handle.id)] == EVENTS
+    assert outbox.store.get(handle.id).attempt == 1

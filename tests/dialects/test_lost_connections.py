@@ -1,0 +1,33 @@
+"""A worker notes each loss of a connection to PostgreSQL: a crash of the server may be behind it, which takes claims back."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from sqlalchemy import create_engine
+
+from outboxq.store import Store
+from outboxq.worker.connections import Connections
+
+KILL = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'lost' AND pid <> pg_backend_pid()"
+
+
+@pytest.mark.parametrize("options", [{}, {"pool_pre_ping": True}], ids=["plain", "tested"])
+@pytest.mark.parametrize("name", ["outcomes", "urgent", "claims"])
+def test_the_next_transaction_after_a_loss_has_it_noted(postgresql, name, options):
+    """A pool that tests its connections replaces a broken one, so no transaction fails then."""
+    engine = create_engine(postgresql.engine.url, connect_args={"application_name": "lost"}, **options)
+    own, notes = Connections(Store(engine), stopping=threading.Event(), stopped=threading.Event()), []
+    own.watch(lambda: notes.append(name))
+    try:
+        store = getattr(own, name)
+        store.now()
+        store.now()
+        assert notes == []
+        postgresql.rows(KILL)
+        store.now()
+        assert set(notes) == {name}
+    finally:
+        own.close()
+        engine.dispose()

@@ -1,0 +1,238 @@
+"""Claims that a crash of the server took back, and that the same worker then has again; no database.
+
+What the database says of such a claim may have been asked before, and be heard after the task was claimed again.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from uuid import uuid4
+
+import pytest
+
+from outboxq.context import TaskContext
+from outboxq.model import Claim, EventType, Outcome
+from outboxq.store.ends import Beat
+from outboxq.worker.claim_loop import ClaimLoop
+from outboxq.worker.completer import Completer
+from outboxq.worker.failpoints import ignore_failpoint
+from outboxq.worker.leases import ClaimState, Leases
+from outboxq.worker.options import WorkerSettings
+from outboxq.worker.task_runner import TaskRunner
+from tests.waiting import until
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def claim_of() -> Claim:
+    return Claim(
+        id=uuid4(),
+        pipeline_execution_id=uuid4(),
+        task_name="t",
+        queue="default",
+        priority=0,
+        args="{}",
+        headers=None,
+        attempt=1,
+        max_attempts=None,
+        recovery_attempts=0,
+        lease_token=1,
+        worker_id=uuid4(),
+        lease_seconds=60.0,
+        lease_expires_at=NOW,
+        timeout_seconds=None,
+        created_at=NOW,
+        first_started_at=NOW,
+        started_at=NOW,
+    )
+
+
+class LateStore:
+    """Says once that a claim is over. Before that is heard, the worker claims the task again."""
+
+    def __init__(self):
+        self.gone = threading.Event()
+        self.asked = 0
+        self.claim_again = lambda: None
+
+    def _knows(self) -> bool:
+        self.asked += 1
+        if self.asked == 1:
+            self.claim_again()
+        return self.asked > 1
+
+    def heartbeat(self, claims):
+        return {one.id: Beat(NOW, cancel_requested=False) for one in claims} if self._knows() else {}
+
+    def finish(self, outcomes, *, durable=True, waits=True):
+        return frozenset() if self._knows() else frozenset(one.claim.id for one in outcomes)
+
+    def finish_unlocked(self, outcomes, *, durable=True):
+        return self.finish(outcomes), frozenset()
+
+
+@pytest.fixture
+def store():
+    return LateStore()
+
+
+@pytest.fixture
+def leases(store):
+    return Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
+
+
+@pytest.fixture
+def active(store, leases):
+    """A claim that is held, and that is claimed again while the database is first asked for it."""
+    claim = claim_of()
+    [one] = leases.hold([TaskContext(claim, max_attempts=None, stopping=threading.Event())], sent=time.monotonic())
+    store.claim_again = lambda: leases.hold_on(claim, sent=time.monotonic())
+    leases.note_break()
+    return one
+
+
+@pytest.fixture
+def completer(store, leases, monkeypatch):
+    monkeypatch.setattr("outboxq.worker.completer._RETRY_AFTER", 0.001)
+    one = Completer(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=lambda _error: None)
+    one.start()
+    yield one
+    store.gone.set()
+    one.finish()
+    one.join(60)
+
+
+def test_a_heartbeat_that_was_sent_before_does_not_take_the_claim_from_its_handler(active, store, leases):
+    leases.run_once()
+    assert store.asked == 1
+    assert not active.context.lost
+    assert active.next_beat < time.monotonic() + 60
+
+
+def test_a_heartbeat_that_was_sent_after_it_does(active, store, leases):
+    leases.hold_on(active.claim, sent=time.monotonic())
+    until(lambda: time.monotonic() > active.claimed_again_at)
+    store.claim_again = lambda: None
+    leases.run_once()
+    assert active.context.was_lost
+
+
+def test_an_outcome_that_was_refused_before_is_written_again(active, store, leases, completer):
+    completer.put(Outcome(claim=active.claim, event_type=EventType.COMPLETED), active)
+    until(lambda: leases.held() == [])
+    assert store.asked == 2
+    assert not active.context.was_lost
+
+
+def test_an_outcome_is_written_again_also_by_a_worker_that_stops(active, store, leases, completer):
+    completer.put(Outcome(claim=active.claim, event_type=EventType.COMPLETED), active)
+    completer.finish()
+    completer.join(60)
+    assert store.asked == 2
+
+
+class Puts(list):
+    """A completer that keeps what it gets."""
+
+    def put(self, outcome, active=None):
+        self.append(outcome)
+        if active is not None:
+            active.state = ClaimState.HANDED_OVER
+
+
+@pytest.fixture
+def runner(store, leases):
+    return TaskRunner(
+        store=store,
+        own=store,
+        tasks=None,
+        leases=leases,
+        completer=Puts(),
+        integration=None,
+        on_failpoint=ignore_failpoint,
+    )
+
+
+def test_a_claim_that_is_found_lost_before_it_begins_is_given_back_if_it_was_claimed_again(active, leases, runner):
+    runner.run(active)
+    assert [one.event_type for one in runner.completer] == [EventType.RELEASED]
+    assert leases.held() == []
+
+
+def test_a_claim_that_is_found_lost_before_it_begins_is_left_alone_else(active, store, leases, runner):
+    store.claim_again = lambda: None
+    runner.run(active)
+    assert runner.completer == []
+    assert leases.held() == []
+
+
+def test_a_worker_that_stops_does_not_give_back_what_its_handler_still_runs(active, leases):
+    """The drain waits for that handler, and its outcome counts."""
+    other, stopping, given_back = claim_of(), threading.Event(), []
+
+    class ClaimsLast(SimpleNamespace):
+        def claim_ready_task(self, *_arguments, **_options):
+            stopping.set()
+            return [active.claim, other]
+
+        def finish(self, outcomes):
+            given_back.extend(one.claim for one in outcomes)
+            return frozenset()
+
+    writable = threading.Event()
+    writable.set()
+    idle = SimpleNamespace(
+        size=1,
+        prefetch_limit=1,
+        in_flight=0,
+        handled=0,
+        queued=0,
+        prefetch=0,
+        can_write=writable,
+        wait_until_at_most=lambda *_arguments: True,
+    )
+    loop = ClaimLoop(
+        ClaimsLast(),
+        {},
+        WorkerSettings(),
+        leases=leases,
+        pool=idle,
+        completer=idle,
+        distributor=None,
+        unknown=None,
+        worker_id=active.claim.worker_id,
+        stopping=stopping,
+        on_finished=lambda: None,
+        on_thread_failure=lambda _error: None,
+    )
+    loop.run()
+    assert given_back == [other]
+
+
+@pytest.mark.parametrize("when", ["before it ended", "after it ended"])
+def test_a_handler_that_was_told_of_the_loss_is_not_believed(active, store, leases, completer, when):
+    """It may have stopped half-way, as it should, and returned."""
+    written = []
+    store.claim_again = lambda: None
+    store.finish = lambda outcomes, **_options: written.extend(outcomes) or frozenset()
+    leases.mark_lost(active.claim)
+    if when == "before it ended":
+        assert leases.hold_on(active.claim, sent=time.monotonic())
+        assert active.context.lost
+    completer.put(Outcome(claim=active.claim, event_type=EventType.COMPLETED), active)
+    until(lambda: leases.held() == [])
+    assert [one.event_type for one in written] == [EventType.RELEASED]
+
+
+def test_an_outcome_is_left_to_the_database_where_no_connection_was_lost(active, store, leases, completer):
+    store.claim_again, leases.broke_at = (lambda: None), -math.inf
+    written = []
+    store.finish = lambda outcomes, **_options: written.extend(outcomes) or frozenset()
+    leases.mark_lost(active.claim)
+    completer.put(Outcome(claim=active.claim, event_type=EventType.COMPLETED), active)
+    until(lambda: leases.held() == [])
+    assert [one.event_type for one in written] == [EventType.COMPLETED]
