@@ -11,11 +11,12 @@ import click
 
 from ..model import TaskStatus
 from ..model.batches import BatchKind
+from ..model.plurals import plural
 from .confirmation import Exactly, changed, confirmation_options, confirmed
-from .console import in_utc, table
-from .database import database_options
+from .console import in_utc, plain, table
+from .database import database_options, front_end
 from .groups import Group
-from .output import show, tell, wants_json, write_json
+from .output import merged, show, tell, wants_json, write_json
 
 if TYPE_CHECKING:
     from ..model.batches import Batch
@@ -52,19 +53,27 @@ def show_(store: Store, batch_id: UUID) -> None:
     """Show the counts of a batch, and its tasks that have not completed."""
     found = store.batches.get(batch_id)
     statuses = {str(status): number for status, number in store.batches.statuses(batch_id).items()}
+    listed = [one for status in _LISTED if statuses.get(status) for one in _some(store, batch_id, status)][:_SHOWN]
+    omitted = max(0, sum(statuses.get(status, 0) for status in _LISTED) - len(listed))
     if wants_json():
-        write_json({**_record(found), "statuses": statuses})
+        tasks = [merged(one, without=("result",)) for one in listed]
+        beside = {"statuses": statuses, "not_completed": tasks, "not_completed_omitted": omitted}
+        write_json({**_record(found), **beside})
         return
     table(("id", str(found.id)), [line for line in _lines(found) if line[1] is not None])
-    if not any(statuses.get(status) for status in _LISTED):
+    if not listed:
         return
+    if found.awaited and listed[0].status is TaskStatus.FAILED:
+        typed = front_end("batch show").typed
+        for act in ("redrive", "discard"):
+            click.echo(plain(f"  to {act} the first: {typed(('failed', act, str(listed[0].id)))}"))
     click.echo()
-    listed = [one for status in _LISTED if statuses.get(status) for one in _some(store, batch_id, status)][:_SHOWN]
     table(
         ("not completed", "task", "status", "error"), [(one.id, one.task_name, one.status, one.error) for one in listed]
     )
-    if (left := sum(statuses.get(status, 0) for status in _LISTED) - len(listed)) > 0:
-        click.echo(f"{left} more", err=True)
+    if omitted:
+        command = front_end("batch show").typed(("task", "list", "--batch", str(batch_id)))
+        click.echo(f"{omitted} more: {command}", err=True)
 
 
 def _some(store: Store, batch_id: UUID, status: TaskStatus) -> Iterator[Member]:
@@ -78,9 +87,10 @@ def _lines(found: Batch) -> list[tuple[str, object]]:
         ("kind", found.kind),
         ("name", found.name),
         ("status", found.status),
-        ("tasks", f"{found.size}{before}, of which {found.pending} have not ended"),
+        ("tasks", f"{found.size}{before}, of which {found.pending} {plural(found.pending, 'has', 'have')} not ended"),
         ("counts", f"{found.completed} completed, {found.failed} failed, {found.cancelled} cancelled"),
         ("on failed", found.on_failed),
+        ("waits for", f"{found.awaited} {plural(found.awaited, 'dead letter')}" if found.awaited else None),
         ("created", in_utc(found.created_at)),
         ("ended", in_utc(found.completed_at)),
         *(
@@ -101,12 +111,16 @@ def cancel(store: Store, batch_id: UUID, *, reason: str, force: bool, yes: bool,
 
     A running task is asked to stop.
     """
+    from ..store.batches import ended
+
     found = store.batches.get(batch_id)
+    if found.completed_at is not None:
+        raise ended(found)
     what = f"tasks of the {found.kind} {batch_id} that have not ended"
     if not confirmed(Exactly(number=found.pending), what, yes=yes, dry_run=dry_run, done="cancelled"):
         return
     number = store.batches.cancel(batch_id, reason=reason, force=force)
-    tell(f"cancelled {number} {'task' if number == 1 else 'tasks'}", changed("cancelled", number))
+    tell(f"cancelled {number} {plural(number, 'task')}", changed("cancelled", number))
 
 
 def _cells(one: Batch) -> tuple[object, ...]:
@@ -117,4 +131,4 @@ def _cells(one: Batch) -> tuple[object, ...]:
 def _record(one: Batch) -> dict[str, Any]:
     from dataclasses import asdict
 
-    return {**asdict(one), "pending": one.pending, "status": one.status}
+    return {**asdict(one), "pending": one.pending, "awaited": one.awaited, "status": one.status}

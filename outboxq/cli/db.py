@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..database.revisions import OLDEST_SCHEMA, REVISION, is_newer
+from ..model.plurals import plural
 from .console import EXIT_SCHEMA
 from .database import any_schema, database_options
 from .groups import Group
@@ -138,7 +139,7 @@ def _about(found: System) -> list[str]:
     size = "" if found.size is None else f", {written_size(found.size)} in all"
     sentences = [f"{found.server}, schema {found.revision}{size}"]
     if found.partitions:
-        sentences.append(f"the history has {len(found.partitions)} partitions")
+        sentences.append(f"the history has {len(found.partitions)} {plural(len(found.partitions), 'partition')}")
     if found.oldest_snapshot is not None:
         seconds = found.oldest_snapshot.total_seconds()
         sentences.append(f"the oldest transaction is {seconds:.0f} s old; rows that died since cannot be vacuumed")

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from ..model import ExecutionEvent
+from ..model.plurals import plural
 from ..model.progress import progress_of
 from .output import merged
 
@@ -45,7 +46,7 @@ def details(event: ExecutionEvent) -> str:
         parts.append(f"reached {progress}")
     parts += [f"{name.replace('_', ' ')}: {data[name]}" for name in _NAMED if data.get(name) is not None]
     if (times := data.get("times")) is not None:
-        parts.append(f"{times} times in a row")
+        parts.append(f"{times} {plural(times, 'time')} in a row")
     return ", ".join(parts)
 
 

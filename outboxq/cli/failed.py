@@ -12,6 +12,7 @@ import click
 
 from ..errors import InvalidTransition
 from ..model import LATEST, TaskStatus
+from ..model.plurals import plural
 from .confirmation import FEW, Counted, Exactly, changed, confirmation_options, confirmed, grouped, up_to
 from .database import database_options, database_options_after_ids
 from .filters import OF_DEAD_LETTERS, TASK_ID, check_choice, filtered, in_words, take_key_back
@@ -81,7 +82,10 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     show(head, rows, records=found, spare=("first", "exception", "newest id", "last", "task"), whole=("group",))
     if not found.is_complete:
         looked = f"the newest {grouped(found.looked_at)} dead letters were looked at"
-        click.echo(f"there is more: {looked}, and the largest {len(found.groups)} groups are shown", err=True)
+        click.echo(
+            f"there is more: {looked}, and the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown",
+            err=True,
+        )
 
 
 @failed.command()
@@ -161,7 +165,7 @@ def _each(
         if one.status is not TaskStatus.FAILED:  # before any is changed
             raise InvalidTransition(f"task {one.id} is {one.status} and cannot be {done}")
     first = [f"{one.id}  {one.task_name}  {one.last_error or ''}".rstrip() for one in found]
-    what = f"{'task' if len(ids) == 1 else 'tasks'} {', '.join(map(str, ids))}"
+    what = f"{plural(len(ids), 'task')} {', '.join(map(str, ids))}"
     if not confirmed(count, what, yes=yes or len(ids) == 1, dry_run=dry_run, done=done, first=lambda: first):
         return
     with progress(done, len(ids), stoppable=True) as on_progress:

@@ -43,7 +43,7 @@ def grants(
     NAME is the role. Connect as the owner of outboxq's tables.
 
     \b
-    producer  enqueues tasks; add --with for emit, idempotency, replace and results
+    producer  enqueues tasks; add --with for emit, idempotency, replace, results, batches
     worker    runs tasks; grant producer too if its tasks enqueue others
     viewer    reads: status, task list, verify
     operator  reads and changes: task cancel, failed redrive, prune

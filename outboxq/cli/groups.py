@@ -22,7 +22,18 @@ EXIT_INTERRUPTED: Final = 130
 
 
 class Group(click.Group):
-    """A group whose list of commands shows the whole first sentence of each help text."""
+    """A group whose list of commands shows the whole first sentence of each help text, and that says where their options belong."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options of the group itself. It has few, so an unknown one is most likely an option of a command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.possibilities:
+                raise
+            name, line = error.option_name, f"{ctx.command_path} COMMAND {error.option_name}"
+            message = f"No such option {name!r} before a command; its options come after its name: {line}"
+            raise click.NoSuchOption(name, message, ctx=ctx) from None
 
     def listed(self, ctx: click.Context) -> list[tuple[str, str]]:
         """Return the name and the sentence of each command of the list."""

@@ -12,6 +12,7 @@ import click
 
 from ..model import EARLIEST, TaskStatus
 from ..model.periods import Every
+from ..model.plurals import plural
 from .confirmation import FEW, Change, Exactly, changed, confirmation_options, confirmed
 from .console import plain, short, span
 from .database import database_options
@@ -58,7 +59,8 @@ def partition(store: Store, every: str, ahead: int, *, yes: bool, dry_run: bool)
         return
     for name in made:
         click.echo(name)
-    click.echo(f"{len(made)} tables {'would be' if dry_run else 'were'} made", err=True)
+    were = "would be" if dry_run else plural(len(made), "was", "were")
+    click.echo(f"{len(made)} {plural(len(made), 'table')} {were} made", err=True)
 
 
 @click.command("cleanup-events")
@@ -115,7 +117,7 @@ def cleanup_events(
     total = None if yes else count()  # with millions of tasks, counting takes seconds
     with progress("deleted", total, stoppable=True) as on_progress:
         deleted = prune(stop=on_progress.stop, on_progress=on_progress)
-    done = "1 task was deleted with its events" if deleted == 1 else f"{deleted} tasks were deleted with their events"
+    done = f"{deleted} {plural(deleted, 'task was deleted with its', 'tasks were deleted with their')} events"
     tell(done, changed("deleted", deleted, total))
 
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import InvalidArgument
-from ..model import EARLIEST, LATEST
-from ..model.rules import check_rule, describe, parse_rule, rule_of, zone_of
+from ..model.plurals import plural
+from ..model.rules import describe, parse_rule, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.upcoming import next_tick, next_ticks, sentence_of
 from .confirmation import Change, Exactly, confirmed, yes_option
@@ -22,57 +21,13 @@ from .console import in_utc, plain, span, speaking_plainly, table
 from .database import database_options, present_outbox
 from .groups import Group
 from .output import json_option, merged, show, tell, wants_json, write_json
+from .rule_options import MOMENT, RULE, number_option, tz_option
 
 if TYPE_CHECKING:
     from ..store import Store
 
 _HEAD = ("schedule", "task", "when", "next tick", "paused since", "rule", "time zone")
-_MOST = 1000
 _FARTHEST = timedelta(days=1)
-
-
-class RuleText(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
-    """A click type: a cron expression, or `every` and a span of time. The value is the rule as it is stored."""
-
-    name = "rule"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        words = text.split()
-        try:
-            if words[:1] == ["every"] and len(words) == 2 and not words[1].isdigit() and ctx and param:
-                text = rule_of(None, span(ctx, param, words[1]))
-            check_rule(text, "UTC")
-            return rule_of(text, None)
-        except InvalidArgument as error:
-            self.fail(str(error), param, ctx)
-
-
-class Moment(click.ParamType):  # type: ignore[type-arg]
-    """A click type: a moment in ISO 8601. Without an offset it is naive, and meant in the time zone of the schedule."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        try:
-            moment = datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is no moment; write it as 2026-11-23, 2026-11-23T02:30 or …+01:00", param, ctx)
-        if not EARLIEST.year < moment.year < LATEST.year:
-            self.fail(f"{value!r} is not in the years {EARLIEST.year + 1} to {LATEST.year - 1}", param, ctx)
-        return moment
-
-
-RULE, MOMENT = RuleText(), Moment()
-
-
-def _zone(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Check the name of a time zone as a click callback."""
-    try:
-        zone_of(value)
-    except InvalidArgument as error:
-        raise click.BadParameter(str(error), context, parameter) from None
-    return value
 
 
 def _ahead(context: click.Context, parameter: click.Parameter, value: str) -> timedelta:
@@ -82,14 +37,6 @@ def _ahead(context: click.Context, parameter: click.Parameter, value: str) -> ti
     if found > _FARTHEST:
         raise click.BadParameter("that is longer than 1d, so more ticks than anybody needs would be stored")
     return found
-
-
-tz_option = click.option(
-    "--tz", default="UTC", show_default=True, callback=_zone, help="Time zone of the rule, by its IANA name."
-)
-number_option = click.option(
-    "-n", "--number", default=5, show_default=True, type=click.IntRange(1, _MOST), help="Number of ticks to print."
-)
 
 
 @click.group(cls=Group)
@@ -287,7 +234,8 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bo
         write_json(merged(change, {"ticks": ticks}))
         return
     _print_moments(ticks, tz)
-    click.echo(f"{len(ticks)} ticks {'would be' if dry_run else 'were'} enqueued", err=True)
+    were = "would be" if dry_run else plural(len(ticks), "was", "were")
+    click.echo(f"{len(ticks)} {plural(len(ticks), 'tick')} {were} enqueued", err=True)
 
 
 @schedule.command()

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from ..model.plurals import plural
 from .console import brief, plain, short
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class View:
     def head(self, overview: Overview, width: int) -> list[str]:
         """Return the lines above the tables: the numbers of all queues, and what needs attention."""
         numbers = [_count(overview, name) for name in ("ready", "delayed", "running", "failed")]
-        live = f"{overview.live_workers} worker{'' if overview.live_workers == 1 else 's'}"
+        live = f"{overview.live_workers} {plural(overview.live_workers, 'worker')}"
         first = f"{short(overview.at)} UTC  {'  '.join(numbers)}  {live}"
         troubles = [f"! {one.sentence}" for one in overview.problems[:_PROBLEMS]]
         if (more := len(overview.problems) - _PROBLEMS) > 0:

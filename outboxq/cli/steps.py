@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..model import TaskStatus
+from ..model.plurals import plural
 from ..model.steps import Step
 from .confirmation import FEW, Exactly, changed, confirmation_options, confirmed
 from .database import database_options
@@ -69,7 +70,7 @@ def rerun(
         return
     deleted = store.steps.rewind(found, from_step, take_key_back=take_key_back, reason=reason)
     record = {"id": found, "status": TaskStatus.READY, **merged(changed("deleted", deleted, count))}
-    tell(f"{TaskStatus.READY}; {deleted} {'step runs' if deleted == 1 else 'steps run'} again", record)
+    tell(f"{TaskStatus.READY}; {deleted} {plural(deleted, 'step runs', 'steps run')} again", record)
 
 
 def cells(completed: Sequence[Step], *, show_results: bool = False) -> list[tuple[object, ...]]:

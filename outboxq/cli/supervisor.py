@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ..worker.signals import SignalCounter, unignored_stop_signals
+from ..worker.stacks import SIGNAL as STACKS
 from .console import EXIT_FILE, EXIT_KILLED, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
-from .stacks import SIGNAL as STACKS
 from .stop_requests import Lifeline, Order
 
 log = logging.getLogger("outboxq.supervisor")

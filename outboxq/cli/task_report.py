@@ -8,6 +8,7 @@ from uuid import UUID
 
 import click
 
+from ..errors import TaskNotFound
 from ..model import TERMINAL, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from ..model.batches import is_batch
 from .console import in_utc, table
@@ -40,7 +41,7 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
     """Print all about one task. Arguments, result and tracebacks are printed on request only, and so is all of a handler log but
     the newest lines.
     """
-    found = store.get(task_id)
+    found = _found(store, task_id)
     now, attempts, history = store.explain(found.id), store.attempts(found.id), store.history(found.id)
     steps = store.steps.list(found.id)
     if wants_json():
@@ -69,6 +70,19 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
         _print_log(one, whole=handler_log)
     click.echo()
     table(HEAD, lines(history), spare=SPARE)
+
+
+def _found(store: Store, task_id: UUID) -> TaskExecution:
+    """Return the task. For one that follows a batch or another task of a chain, the error says why it is not enqueued yet."""
+    from ..store import Reason
+
+    try:
+        return store.get(task_id)
+    except TaskNotFound:
+        why = store.explain(task_id)
+        if why.reason is Reason.NOT_ENQUEUED:
+            raise TaskNotFound(f"there is no task {task_id}; {why.sentence}") from None
+        return store.get(task_id)  # it was enqueued just now
 
 
 def explained(explanation: Explanation, own: str) -> dict[str, Any]:

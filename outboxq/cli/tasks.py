@@ -45,6 +45,7 @@ def task() -> None:
 @task.command("list")
 @click.option("--status", type=click.Choice(list(_STATUSES), case_sensitive=False), help="Only tasks in this status.")
 @click.option("--worker", type=click.UUID, help="Only tasks that this worker claimed last.")
+@click.option("--batch", type=click.UUID, help="Only tasks of this batch or chain, and those that follow it.")
 @click.option("--before", type=TASK_ID, help="Only tasks older than the one with this id: the next page.")
 @click.option("--after", type=TASK_ID, help="Only tasks newer than the one with this id: the page before.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of tasks.")
@@ -56,17 +57,19 @@ def list_(
     wanted: dict[str, Any],
     status: str | None,
     worker: UUID | None,
+    batch: UUID | None,
     before: str | None,
     after: str | None,
     limit: int,
 ) -> None:
     """List tasks, newest first, and what each waits for.
 
-    All running and failed tasks can be found. Of the other statuses, and without --status, 10,000 tasks are looked at. If there
-    may be more, the command for the next page is printed on stderr.
+    All running and failed tasks can be found, and all of a batch. Of the other statuses, and without --status, 10,000 tasks are
+    looked at. If there may be more, the command for the next page is printed on stderr.
     """
     chosen = None if status is None else _STATUSES[status.lower()]
-    wanted |= {name: value for name, value in (("status", chosen), ("worker", worker)) if value is not None}
+    given = {"status": chosen, "worker": worker, "batch": batch}
+    wanted |= {name: value for name, value in given.items() if value is not None}
     place = {name: store.find(one) for name, one in (("before", before), ("after", after)) if one is not None}
     page, found = _listed(store, wanted, place, limit)
     ahead = store.outlooks(found)

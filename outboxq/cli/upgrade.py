@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..database.revisions import is_newer, left_alone
+from ..model.plurals import plural
 from .console import EXIT_USAGE, fail, speaking_plainly
 from .database import (
     Given,
@@ -86,7 +87,7 @@ def upgraded(outbox: Outbox) -> str:
 
 
 def _counted(count: int, noun: str) -> str:
-    return f"1 {noun} is known" if count == 1 else f"{count} {noun}s are known"
+    return f"{count} {plural(count, noun)} {plural(count, 'is', 'are')} known"
 
 
 def _reached(engine: Engine, schema: str | None) -> str:

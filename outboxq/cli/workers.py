@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..model.plurals import plural
 from .console import brief
 from .database import database_options
 from .groups import Group
@@ -30,8 +31,9 @@ def workers() -> None:
 def list_(store: Store, queue: str | None) -> None:
     """List the live workers, the oldest first.
 
-    A worker is live if it was seen in the last 90 seconds; it reports every 30. The last column marks workers that run another
-    version of the application, or another release of outboxq, than the worker that started last.
+    A worker is live if it was seen in the last 90 seconds; it reports every 30. The last column has the number of child
+    processes of a worker that runs its handlers in these. It also marks workers that run another version of the application, or
+    another release of outboxq, than the worker that started last.
     """
     every = store.workers.list()
     found = [one for one in every if queue is None or one.works_on(queue)]
@@ -45,7 +47,7 @@ def list_(store: Store, queue: str | None) -> None:
             f"{'?' if one.busy is None else one.busy}/{one.concurrency}",
             _queues(one),
             brief(now - one.last_seen_at),
-            ", ".join(differences(one, every)),
+            ", ".join([*_children(one), *differences(one, every)]),
         )
         for one in found
     ]
@@ -70,6 +72,12 @@ def differences(worker: LiveWorker, every: Sequence[LiveWorker]) -> list[str]:
         if newest is not None and mine is not None and mine != getattr(newest, name):
             found.append(words)
     return found
+
+
+def _children(worker: LiveWorker) -> list[str]:
+    """Return the number of its child processes in words; nothing for a worker that runs its handlers in threads."""
+    many = worker.concurrency
+    return [f"{many} child {plural(many, 'process', 'processes')}"] if worker.isolation == "process" else []
 
 
 def _started(worker: LiveWorker) -> datetime:

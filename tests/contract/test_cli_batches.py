@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from outboxq import migrations
 from outboxq.cli import main
+from outboxq.model import TaskStatus
 from outboxq.model.batches import BatchKind, BatchStatus, NewBatch, new_batch_id
 from tests.conftest import Database
 from tests.contract.test_batches import new_task
@@ -58,6 +59,17 @@ def test_the_tasks_that_have_not_completed_are_listed_the_failed_ones_first(
     assert said(database, "cancel", str(batch.id), "--yes").stdout == "cancelled 1 task\n"
 
 
+def test_the_json_has_the_same_tasks_without_their_results(database: Database, batch: NewBatch) -> None:
+    (claim,) = database.claim(store=database.store)
+    database.store.fail(claim, "line 7 has no price")
+    record = json.loads(said(database, "show", str(batch.id), "--json").stdout)
+    failed, ready = record["not_completed"]
+    assert (failed["id"], failed["status"], failed["error"]) == (str(claim.id), "Failed", "line 7 has no price")
+    assert (ready["task_name"], ready["status"]) == ("tests.work", "Ready")
+    assert "result" not in failed
+    assert record["not_completed_omitted"] == 0
+
+
 def test_only_some_of_many_tasks_are_listed(database: Database) -> None:
     batch = NewBatch(id=new_batch_id())
     database.store.batches.create(batch)
@@ -65,7 +77,24 @@ def test_only_some_of_many_tasks_are_listed(database: Database) -> None:
         database.add(database.store, pipeline_execution_id=batch.id)
     shown = said(database, "show", str(batch.id))
     assert shown.stdout.count("\tReady\t") == 20
-    assert shown.stderr == "2 more\n"
+    assert shown.stderr.startswith("2 more: ")
+    assert f" task list --batch {batch.id} " in shown.stderr
+    record = json.loads(said(database, "show", str(batch.id), "--json").stdout)
+    assert (len(record["not_completed"]), record["not_completed_omitted"]) == (20, 2)
+
+
+def test_all_tasks_of_a_batch_are_listed_page_by_page(database: Database, batch: NewBatch) -> None:
+    database.add(database.store)
+    words = ["task", "list", "--batch", str(batch.id), "--limit", "2", "--url", database.url]
+    listed = CliRunner().invoke(main, words, catch_exceptions=False)
+    (following,) = listed.stderr.splitlines()
+    words = following.partition("main ")[2].split()
+    older = CliRunner().invoke(main, words, catch_exceptions=False)
+    ids = [line.split("\t")[0] for one in (listed, older) for line in one.stdout.splitlines() if "tests.work" in line]
+    assert ids == [str(one.id) for one in database.store.tasks(batch=batch.id)]
+    assert len(set(ids)) == 3
+    wrong = CliRunner().invoke(main, ["task", "list", "--batch", ids[0], "--url", database.url])
+    assert (wrong.exit_code, "is not the id of a batch or a chain" in wrong.stderr) == (1, True)
 
 
 def test_a_chain_says_that_its_last_task_is_not_counted(database: Database) -> None:
@@ -84,6 +113,27 @@ def test_a_batch_is_cancelled_after_a_question(database: Database, batch: NewBat
     done = said(database, "cancel", str(batch.id), "--yes", "--reason", "wrong file")
     assert done.stdout == "cancelled 2 tasks\n"
     assert database.store.batches.get(batch.id).status is BatchStatus.CANCELLED
+
+
+@pytest.mark.parametrize("how", ["--yes", "--dry-run"])
+def test_a_batch_that_has_ended_is_not_said_to_be_cancelled(database: Database, batch: NewBatch, how: str) -> None:
+    for _ in range(2):
+        (claim,) = database.claim(store=database.store)
+        database.store.complete(claim)
+    at = database.store.batches.get(batch.id).completed_at
+    refused = said(database, "cancel", str(batch.id), how)
+    finished = CliRunner().invoke(main, ["task", "cancel", str(claim.id), "--url", database.url])
+    assert refused.exit_code == finished.exit_code == 1
+    assert refused.stdout == ""
+    assert f"the batch {batch.id} completed at {at:%Y-%m-%d %H:%M:%S} UTC, so nothing was cancelled" in refused.stderr
+    assert f"cancel what follows it by its own id: {batch.then[0].id}" in refused.stderr
+    assert database.store.get(batch.then[0].id).status is TaskStatus.READY
+
+
+def test_a_batch_is_cancelled_once(database: Database, batch: NewBatch) -> None:
+    assert said(database, "cancel", str(batch.id), "--yes").exit_code == 0
+    again = said(database, "cancel", str(batch.id), "--yes")
+    assert (again.exit_code, "ended as Cancelled at" in again.stderr) == (1, True)
 
 
 def test_what_is_not_there_is_said(database: Database) -> None:

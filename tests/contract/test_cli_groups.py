@@ -1,9 +1,10 @@
-"""`failed summary` and `--group`, the reasons of a due time, and Ctrl-C in other long commands."""
+"""`failed summary` and `--group`, the reasons of a due time, Ctrl-C in other long commands, and options before the name of a command."""
 
 from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -91,6 +92,14 @@ def test_show_says_why_a_task_is_due_later(database):
     assert because(database, delayed) is None
 
 
+@pytest.fixture(autouse=True)
+def _hears_ctrl_c() -> Iterator[None]:
+    """Have SIGINT raise KeyboardInterrupt, also where the tests run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have Ctrl-C come each time that progress is told."""
     take_note = progress.Progress.__call__
@@ -148,3 +157,17 @@ def test_a_dry_run_shows_those_that_are_taken_first(database):
 def test_what_is_no_id_of_a_group_is_refused_as_wrong_usage(sqlite):
     said = outboxq(sqlite, "failed", "redrive", "--group", "zzz", "--yes", exit_code=2).stderr
     assert "write its 16 hex digits, as `failed summary` prints them" in said
+
+
+@pytest.mark.parametrize("words", [("--url", "X", "task", "list"), ("task", "--url", "X", "list"), ("task", "--url=X")])
+def test_an_option_before_the_name_of_a_command_says_where_it_belongs(words):
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert "No such option '--url' before a command; its options come after its name: " in result.stderr
+    command = "main task COMMAND --url" if words[0] == "task" else "main COMMAND --url"
+    assert result.stderr.endswith(f": {command}\n")
+
+
+def test_a_mistyped_option_of_the_program_itself_is_suggested():
+    assert "Did you mean" in CliRunner().invoke(main, ["--versio"]).stderr
+    assert "before a command" not in CliRunner().invoke(main, ["--versio"]).stderr

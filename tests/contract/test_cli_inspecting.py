@@ -69,7 +69,17 @@ def test_live_workers_are_listed_with_what_differs(database, words):
     assert len(rows(outboxq(database, *words, "-q", "other"))) == 2
     found = json.loads(outboxq(database, *words, "--json").stdout)
     assert [one["differs"] for one in found] == [["other version"], [], []]
+    assert [one["isolation"] for one in found] == [None, None, None]
     assert found[0]["queues"] == ["a", "b", "c", "mail"]
+
+
+def test_the_child_processes_of_a_worker_are_listed(database):
+    registered(database, **HOST, version="1.0", isolation="process")
+    registered(database, **HOST, version="1.1", isolation="thread")
+    first, second = rows(outboxq(database, "worker", "list"))
+    assert (first[7], second[7]) == ("8 child processes, other version", "")
+    found = json.loads(outboxq(database, "worker", "list", "--json").stdout)
+    assert [one["isolation"] for one in found] == ["process", "thread"]
 
 
 def test_an_application_in_a_module_called_list_is_still_an_application(tmp_path, monkeypatch):
