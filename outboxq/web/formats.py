@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from markupsafe import Markup, escape
 
+from ..model.plurals import plural
+
 _LONGEST = 20_000
 """Maximum number of characters of a text."""
 _LONGEST_PART = 24
@@ -122,6 +124,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "size": size,
     "span": span,
     "number": number,
+    "plural": plural,
     "sentence": sentence,
     "plain": plain,
     "breakable": breakable,

@@ -19,6 +19,7 @@ from django.views.decorators.http import require_POST
 
 from ...errors import DuplicateTask, InvalidTransition, TaskNotFound
 from ...model import TaskStatus
+from ...model.plurals import plural
 from ...store import Store
 from .admin_list import as_uuid
 from .admin_texts import plain
@@ -198,7 +199,8 @@ class ActingAdmin(admin.ModelAdmin):
             self.message_user(request, f"{whom}: {result}.", messages.SUCCESS)
         warnings = [f"{plain(sentence)}." for sentence in refused[:_SHOWN]]
         if len(refused) > _SHOWN:
-            warnings.append(f"{len(refused) - _SHOWN} others were refused too.")
+            left = len(refused) - _SHOWN
+            warnings.append(f"{left} {plural(left, 'other was', 'others were')} refused too.")
         if len(chosen) > _AT_ONCE:
             warnings.append(f"Only the first {_AT_ONCE} tasks were changed; repeat the action for the others.")
         if not chosen:

@@ -14,14 +14,15 @@ from django.urls import path
 from django.utils.timezone import get_current_timezone_name as zone
 from django.views.decorators.http import require_POST
 
-from ...errors import BatchNotFound, SchemaOutOfDate
+from ...errors import BatchNotFound, InvalidTransition, SchemaOutOfDate
 from ...model import TaskStatus
 from ...model.batches import Batch as Found
 from ...model.batches import OnFailed
-from ...store.batches import Batches
+from ...model.plurals import plural
+from ...store.batches import Batches, ended
 from .admin_links import has_pages, page_of, short_id
 from .admin_list import BEFORE, BatchFilter, StatusFilter, as_uuid
-from .admin_texts import local_time, plain
+from .admin_texts import local_time, localized, plain
 from .django_outbox import outboxes
 from .integration import present_transaction
 from .models import TaskExecution
@@ -141,7 +142,7 @@ class BatchAdmin(admin.ModelAdmin):
         if found is None:
             return self._gone(request, str(batch_id))
         if found.completed_at is not None:
-            self.message_user(request, f"Nothing was done: the {found.kind} has ended.", messages.WARNING)
+            self._refuse(request, ended(found))
             return self._go("change", batch_id)
         if "confirmed" not in request.POST:
             title = f"Cancel the {found.kind}?"
@@ -154,11 +155,22 @@ class BatchAdmin(admin.ModelAdmin):
         """Cancel and write Django's log, in the request's transaction or in a separate one."""
         by = f"by {request.user.get_username()} in the admin"
         with outboxes[self.alias].integration.transaction() as transaction:
-            number = self.batches.cancel(found.id, reason=by, limit=_AT_ONCE, using=transaction)
-            self.log_change(request, self.model(pk=found.id), f"cancel: {number} tasks")
+            try:
+                number = self.batches.cancel(found.id, reason=by, limit=_AT_ONCE, using=transaction)
+            except InvalidTransition as error:
+                self._refuse(request, error)
+                return
+            self.log_change(request, self.model(pk=found.id), f"cancel: {number} {plural(number, 'task')}")
         more = " Workers cancel the others." if number == _AT_ONCE else ""
-        text = f"{number} tasks of the {found.kind} were cancelled or asked to stop. Nothing follows it.{more}"
+        tasks = plural(number, "task"), plural(number, "was", "were")
+        text = (
+            f"{number} {tasks[0]} of the {found.kind} {tasks[1]} cancelled or asked to stop. Nothing follows it.{more}"
+        )
         self.message_user(request, text, messages.SUCCESS)
+
+    def _refuse(self, request: Any, error: InvalidTransition) -> None:
+        words = localized(plain(str(error)))
+        self.message_user(request, f"{words[:1].upper()}{words[1:]}.", messages.WARNING)
 
     def _find(self, batch_id: UUID | None) -> Found | None:
         if batch_id is None:
@@ -179,6 +191,7 @@ class BatchAdmin(admin.ModelAdmin):
             "status": found.status,
             "size": found.size,
             "pending": found.pending,
+            "awaited": found.awaited,
             "completed": found.completed,
             "failed": found.failed,
             "cancelled": found.cancelled,

@@ -14,6 +14,7 @@ from ...errors import TaskNotFound
 from ...model import ExecutionEvent
 from ...model.handler_log import log_of, omitted_of
 from ...model.history import summed_up
+from ...model.plurals import plural
 from ...model.progress import progress_of
 from ...model.steps import Step
 from .admin_texts import local_time, localized, plain
@@ -135,7 +136,7 @@ def _moment(event: ExecutionEvent, labels: Mapping[Any, str], run: Sequence[Exec
 def _lines_of(data: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a handler log."""
     if omitted := omitted_of(data):
-        yield f"… {omitted} lines before these are not kept"
+        yield f"… {omitted} {plural(omitted, 'line before these is', 'lines before these are')} not kept"
     for line in log_of(data):
         yield plain(f"{local_time(line.at, precisely=True)} {line.level} {line.logger}: {line.text}")
 

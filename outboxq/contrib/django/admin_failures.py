@@ -13,6 +13,7 @@ from django.urls import path, reverse
 from django.views.decorators.http import require_POST
 
 from ...errors import InvalidArgument
+from ...model.plurals import plural
 from ...store import DeadLetterGroup
 from .admin_actions import ActingAdmin
 from .admin_texts import local_time, plain
@@ -73,7 +74,7 @@ class FailuresAdmin(ActingAdmin):
             self.message_user(request, "There is no dead letter of this group any more.", messages.WARNING)
             return self._back()
         if before is None or before.tzinfo is None:
-            title = f"{action.capitalize()} {found[0].count} dead letters?"
+            title = f"{action.capitalize()} {found[0].count} {plural(found[0].count, 'dead letter')}?"
             context = {"title": title, "group": _row(found[0]), "action": action, "before": now.isoformat()}
             return self._shown(request, self.confirm_template, {**context, "at_once": _AT_ONCE})
         self._change(request, found[0], action, before)
@@ -88,10 +89,11 @@ class FailuresAdmin(ActingAdmin):
             changed = act(reason=by, limit=_AT_ONCE, group=group.id, until=before, using=transaction)
             task = self.model._default_manager.using(self.alias).filter(pk=group.newest).first()  # noqa: SLF001 - Django's own name for it
             if changed and task is not None:
-                self.log_change(request, task, f"{action}: {changed} dead letters of its group")
+                self.log_change(request, task, f"{action}: {changed} {plural(changed, 'dead letter')} of its group")
         more = f" Repeat it for the others: one request changes {_AT_ONCE}." if changed == _AT_ONCE else ""
         level = messages.SUCCESS if changed else messages.WARNING
-        self.message_user(request, f"{changed} dead letters were {_DONE[action]}.{more}", level)
+        noun = plural(changed, "dead letter was", "dead letters were")
+        self.message_user(request, f"{changed} {noun} {_DONE[action]}.{more}", level)
 
     def _shown(self, request: Any, template: str, context: dict[str, Any]) -> TemplateResponse:
         return TemplateResponse(

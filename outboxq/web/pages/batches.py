@@ -8,9 +8,11 @@ from typing import Any
 
 from werkzeug.exceptions import NotFound
 
-from ...errors import BatchNotFound, SchemaOutOfDate
+from ...errors import BatchNotFound, InvalidTransition, SchemaOutOfDate
 from ...model import TaskStatus
 from ...model.batches import Batch
+from ...model.plurals import plural
+from ..formats import sentence
 from ..request import PageRequest, Redirect, View
 from .task_actions import reason_of
 
@@ -63,9 +65,14 @@ def cancel(request: PageRequest) -> Redirect:
         number = request.store.batches.cancel(batch_id, reason=reason_of(request))
     except BatchNotFound as error:
         return Redirect(url=request.url("batches"), notice=f"Nothing was done: {error}.", is_warning=True)
-    return Redirect(url=url, notice=f"{number} tasks of the batch were cancelled or asked to stop. Nothing follows it.")
+    except InvalidTransition as error:
+        return Redirect(url=url, notice=f"{sentence(str(error))}.", is_warning=True)
+    return Redirect(
+        url=url,
+        notice=f"{number} {plural(number, 'task of the batch was', 'tasks of the batch were')} cancelled or asked to stop. Nothing follows it.",
+    )
 
 
 def record_of(one: Batch) -> dict[str, Any]:
     """Return the record of a batch, with what is computed from its counts."""
-    return {**asdict(one), "pending": one.pending, "status": one.status}
+    return {**asdict(one), "pending": one.pending, "awaited": one.awaited, "status": one.status}

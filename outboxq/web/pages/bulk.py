@@ -7,12 +7,14 @@ from typing import Any
 
 from ...errors import InvalidArgument
 from ...model import TaskStatus
+from ...model.plurals import plural
 from ...store import Count, Cure
 from ...task.bulk import BULK, BULK_QUEUE, BulkAction, Selection
 from ..formats import number
 from ..request import PageRequest, Redirect, View
 from .task_actions import reason_of
 from .tasks import instant
+from .unfound import unfound
 
 _AT_ONCE = 500
 """Maximum number of tasks that a request changes itself: one transaction. More are changed by a task."""
@@ -78,11 +80,11 @@ def _outcome(action: BulkAction, changed: int, *, left: int) -> str:
     if not changed and not left:
         return "Nothing was done: nothing matches any more."
     asked = "; those that run were asked to stop" if action is BulkAction.CANCEL else ""
-    done = f"{number(changed)} {'was' if changed == 1 else 'were'} {_DONE[action]}{asked}."
+    done = f"{number(changed)} {plural(changed, 'was', 'were')} {_DONE[action]}{asked}."
     if left <= 0:
         return done
     why = "other tasks have their idempotency keys by now" if action is BulkAction.REDRIVE else "they have moved on"
-    return f"{done} {number(left)} {'was' if left == 1 else 'were'} left out: {why}."
+    return f"{done} {number(left)} {plural(left, 'was', 'were')} left out: {why}."
 
 
 def _asked(request: PageRequest) -> dict[str, str]:
@@ -181,5 +183,4 @@ def _list_of(request: PageRequest, wanted: Selection, given: dict[str, str]) -> 
 
 
 def _refused(error: InvalidArgument) -> View:
-    values = {"sentence": f"Nothing was done: {error}.", "several": ()}
-    return View(template="task_unfound.html", title="Change many tasks", values=values, status=400)
+    return unfound("Change many tasks", f"Nothing was done: {error}.", status=400)

@@ -86,6 +86,10 @@ def _task(request: PageRequest, words: list[str]) -> str | None:
         return request.url("tasks") if words[:1] == ["list"] else None
 
 
+def _batch(request: PageRequest, words: list[str]) -> str:
+    return request.url("batch", batch_id=UUID(words[1])) if len(words) > 1 else request.url("batches")
+
+
 def _failed(request: PageRequest, words: list[str]) -> str:
     return _task(request, words) or request.url("failures")
 
@@ -95,6 +99,7 @@ _PAGES: Final[Mapping[str, Callable[[PageRequest, list[str]], str | None]]] = {
     "schedule": _schedule,
     "task": _task,
     "failed": _failed,
+    "batch": _batch,
 }
 """The page that a command of each group has beside it."""
 _BY_NAME: Final[Mapping[tuple[str, ...], str]] = {

@@ -12,6 +12,7 @@ from ...store import DeadLetter, DeadLetterGroup
 from ...store.tasks import attempts_of
 from ..request import PageRequest, View
 from .tasks import instant
+from .unfound import unfound
 
 _GROUPS: Final = 100
 _ROWS: Final = 50
@@ -54,11 +55,8 @@ def group(request: PageRequest) -> View:
         if found.groups:
             break
     else:
-        gone = {
-            "sentence": "There is no dead letter of this group any more, or none among the newest 10 000.",
-            "several": (),
-        }
-        return View(template="task_unfound.html", title="No such failures", values=gone, status=404)
+        gone = "There is no dead letter of this group any more, or none among the newest 10 000."
+        return unfound("No such failures", gone)
     one = found.groups[0]
     listed = request.store.dead_letters.list(limit=_ROWS + 1, after=_place(request), **selection_of(one))
     shown, more = listed[:_ROWS], len(listed) > _ROWS

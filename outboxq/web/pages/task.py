@@ -11,21 +11,24 @@ from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound, UnknownTask
 from ...model import TERMINAL, EventType, TaskExecution, TaskStatus
-from ...model.batches import is_batch
+from ...model.batches import is_batch, place_of
 from ...model.redaction import redacted
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...model.steps import Step
-from ...store import Reason, TaskDetail
+from ...store import Cure, Reason, TaskDetail
+from ...store.reasons import cure_of
 from ...task.bulk import BULK, Selection
 from ..request import PageRequest, View
 from .bulk import in_number, in_words
 from .cures import offers
 from .timeline import moment_of, moments_of, timed_attempts_of
+from .unfound import unfound
 
 _FEW, _MANY = 100, 5_000
 """Number of events that the page shows, and with `events=all`."""
 _LOGS = 5
 """Number of attempts whose handler logs the page shows."""
+_NO_TASK = "No such task"
 _WAITS = frozenset({Reason.DELAYED, Reason.RETRY_LATER})
 
 
@@ -54,7 +57,7 @@ class BulkProgress:
 
     words: str
     left: str
-    """The number of tasks that still match, with their noun; empty once the task has ended."""
+    """The number of tasks that still match; empty once the task has ended."""
     result: str | None
 
 
@@ -66,9 +69,12 @@ def page(request: PageRequest) -> View:
         events = _MANY if request.query.get("events") == "all" else _FEW
         detail = request.store.task_detail(task_id, events=events)
     except AmbiguousTask as error:
-        return _unfound(f"{error}.", error.task_ids)
-    except (InvalidArgument, TaskNotFound) as error:
-        return _unfound(f"{error}.")
+        return unfound(_NO_TASK, f"{error}.", several=error.task_ids, status=300 if error.task_ids else 404)
+    except TaskNotFound as error:
+        helps = offers(request, _cures_of(given))
+        return _not_enqueued(request, given) or unfound(_NO_TASK, f"{error}.", offered=helps)
+    except InvalidArgument as error:
+        return unfound(_NO_TASK, f"{error}.")
     return _shown(request, detail)
 
 
@@ -126,10 +132,31 @@ def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
     ]
 
 
-def _unfound(sentence: str, several: tuple[UUID, ...] = ()) -> View:
-    values = {"sentence": sentence, "several": several}
-    status = 300 if several else 404
-    return View(template="task_unfound.html", title="No such task", values=values, status=status)
+def _not_enqueued(request: PageRequest, given: str) -> View | None:
+    """Return the page of a task that follows a batch, or another one of a chain, and is not there yet; None for any other id."""
+    try:
+        why = request.store.explain(UUID(given))
+    except (ValueError, TaskNotFound):
+        return None
+    if why.reason is not Reason.NOT_ENQUEUED:  # it was enqueued just now
+        return None
+    return unfound(
+        "Not enqueued",
+        f"{why.sentence}.",
+        task_id=UUID(given),
+        first=why.waits_for,
+        offered=offers(request, why.cures, with_final=True),
+        data={"explanation": why},
+    )
+
+
+def _cures_of(given: str) -> tuple[Cure, ...]:
+    """Return what helps where this is the id of a batch."""
+    try:
+        place = place_of(UUID(given))
+    except ValueError:
+        return ()
+    return () if place is None else cure_of("see the batch", "batch", "show", place.batch_id)
 
 
 def _actions(detail: TaskDetail) -> frozenset[str]:

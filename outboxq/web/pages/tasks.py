@@ -19,7 +19,7 @@ _CALM: Final = frozenset({Reason.DUE, Reason.RUNNING})
 """The reasons that say no more than the state does."""
 
 
-_NO_NAMES: Final = frozenset({"since", "until", "worker"})
+_NO_NAMES: Final = frozenset({"since", "until", "worker", "batch"})
 """The filters that compare no name."""
 
 
@@ -34,6 +34,7 @@ class Filters:
     since: str = ""
     until: str = ""
     worker: str = ""
+    batch: str = ""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Filters:
@@ -56,8 +57,8 @@ class Filters:
         found: dict[str, Any] = dict(self.given)
         for name in found.keys() & {"since", "until"}:
             found[name] = instant(found[name], name)
-        if "worker" in found:
-            found["worker"] = _uuid(found["worker"], "worker")
+        for name in found.keys() & {"worker", "batch"}:
+            found[name] = _uuid(found[name], name)
         return found
 
 
@@ -121,7 +122,7 @@ def _tabs(request: PageRequest, state: str, filters: Filters) -> list[tuple[str,
 
 def _cancel_all(request: PageRequest, state: str, filters: Filters) -> str | None:
     """Return the page that asks before it cancels all that the list shows; None: that would be no task, or every one."""
-    may = request.viewer.may_act and not filters.worker and state in {"", "ready", "running"}
+    may = request.viewer.may_act and not (filters.worker or filters.batch) and state in {"", "ready", "running"}
     if not may or not filters.given:
         return None
     return request.url("bulk", action="cancel", **filters.given, **({"state": state} if state else {}))

@@ -5,19 +5,22 @@ from __future__ import annotations
 import pytest
 
 from outboxq.model import NewTask
-from outboxq.model.batches import NewBatch, new_batch_id
+from outboxq.model.batches import NewBatch, OnFailed, Place, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
 from tests.integrations.dashboard.test_watch_pages import Reader, onlooker, reader
 
 __all__ = ["onlooker", "reader"]
 
+uuid7_of_nothing = uuid7()
+
 
 @pytest.fixture
 def batch(database: Database) -> NewBatch:
     """A batch of three, of which one has failed."""
-    then = NewTask(id=uuid7(), task_name="tests.then", args="{}")
-    batch = NewBatch(id=new_batch_id(), name="<b>May</b>", then=(then,))
+    batch_id = new_batch_id()
+    then = NewTask(id=Place(batch_id=batch_id, number=1).task_id, task_name="tests.then", args="{}")
+    batch = NewBatch(id=batch_id, name="<b>May</b>", then=(then,))
     database.store.batches.create(batch)
     for _ in range(3):
         database.add(database.store, pipeline_execution_id=batch.id)
@@ -47,6 +50,23 @@ def test_a_batch_is_cancelled_with_a_reason(reader: Reader, database: Database, 
     assert sum(str(data.get("reason", "")).startswith("the file was wrong") for data in ends) == 2
 
 
+def test_a_batch_that_has_ended_is_not_cancelled(reader: Reader, database: Database, batch: NewBatch) -> None:
+    reader.words(f"/batches/{batch.id}")  # its form was open when the batch ended
+    for claim in database.claim(2, store=database.store):
+        database.store.complete(claim)
+    notice = reader.press(f"/batches/{batch.id}/cancel")
+    assert notice.startswith(f"The batch {batch.id} completed at ")
+    assert "UTC, so nothing was cancelled; cancel what follows it by its own id: " in notice
+
+
+def test_one_task_is_no_tasks(reader: Reader, database: Database, batch: NewBatch) -> None:
+    (claim,) = database.claim(store=database.store)
+    database.store.complete(claim)
+    assert "Tasks 3, of which 1 has not ended" in reader.words(f"/batches/{batch.id}")
+    notice = reader.press(f"/batches/{batch.id}/cancel")
+    assert notice == "1 task of the batch was cancelled or asked to stop. Nothing follows it."
+
+
 def test_who_may_not_act_is_given_the_command(onlooker: Reader, batch: NewBatch) -> None:
     assert f"outboxq batch cancel {batch.id}" in onlooker.words(f"/batches/{batch.id}")
 
@@ -57,5 +77,67 @@ def test_a_task_leads_to_its_batch(reader: Reader, database: Database, batch: Ne
     assert f'href="/batches/{batch.id}"' in reader.page.text
 
 
+def test_the_list_of_tasks_is_filtered_by_a_batch(reader: Reader, database: Database, batch: NewBatch) -> None:
+    database.add(database.store)
+    reader.words(f"/batches/{batch.id}")
+    assert f'href="/tasks?batch={batch.id}"' in reader.page.text
+    reader.words("/tasks", batch=str(batch.id))
+    assert reader.page.text.count("<b>") == 0
+    assert "Cancel all that match" not in reader.page.text  # that would be another filter than this one
+    found = reader.get(f"/api/tasks.json?batch={batch.id}").get_json()
+    assert {one["pipeline_execution_id"] for one in found["tasks"]} == {str(batch.id)}
+    assert len(found["tasks"]) == 3
+    assert "Batch takes a whole id, not &#39;81&#39;." in reader.get("/tasks?batch=81").text
+
+
+def test_what_follows_has_a_page_before_it_is_enqueued(reader: Reader, database: Database, batch: NewBatch) -> None:
+    then_id = batch.then[0].id
+    words = reader.words(f"/tasks/{then_id}", status=404)
+    assert f"It is not enqueued yet: it follows the batch {batch.id}, of which 2 tasks have not ended" in words
+    assert f'href="/batches/{batch.id}"' in reader.page.text
+    first = database.store.explain(then_id).waits_for
+    assert f'href="/tasks/{first}"' in reader.page.text
+    assert reader.get(f"/api/tasks/{then_id}.json").get_json()["explanation"]["reason"] == "not_enqueued"
+    assert f"There is no task {uuid7_of_nothing}." in reader.words(f"/tasks/{uuid7_of_nothing}", status=404)
+
+
+def test_a_batch_says_that_it_waits_for_dead_letters(reader: Reader, database: Database) -> None:
+    batch = NewBatch(id=new_batch_id(), on_failed=OnFailed.WAIT)
+    database.store.batches.create(batch)
+    database.add(database.store, pipeline_execution_id=batch.id)
+    database.store.batches.close(batch.id)
+    assert "It waits for" not in reader.words(f"/batches/{batch.id}")
+    (claim,) = database.claim(store=database.store)
+    database.store.fail(claim, "line 7 has no price")
+    words = reader.words(f"/batches/{batch.id}")
+    assert "It waits for 1 dead letter: redrive or discard it. A discard lets the batch go on without it." in words
+    assert f"the batch {batch.id} waits for it" in reader.words(f"/tasks/{claim.id}")
+
+
 def test_an_unknown_batch_is_not_found(reader: Reader) -> None:
     assert "There is no batch" in reader.words(f"/batches/{new_batch_id()}", status=404)
+
+
+def test_the_page_of_what_follows_has_the_buttons_that_help(
+    reader: Reader, onlooker: Reader, database: Database
+) -> None:
+    batch_id = new_batch_id()
+    then = NewTask(id=Place(batch_id=batch_id, number=1).task_id, task_name="tests.then", args="{}")
+    database.store.batches.create(NewBatch(id=batch_id, on_failed=OnFailed.WAIT, then=(then,)))
+    database.add(database.store, pipeline_execution_id=batch_id)
+    database.store.batches.close(batch_id)
+    (claim,) = database.claim(store=database.store)
+    database.store.fail(claim, "line 7 has no price")
+    words = onlooker.words(f"/tasks/{then.id}", status=404)
+    assert f"To redrive the dead letter, type outboxq failed redrive {claim.id}" in words
+    assert "Then tests.then not enqueued" in reader.words(f"/batches/{batch_id}")
+    assert f'href="/tasks/{then.id}"' in reader.page.text
+    assert str(then.id) in reader.words(f"/tasks/{then.id}", status=404)
+    assert f'action="/tasks/{claim.id}/redrive"' in reader.page.text
+    reader.press(f"/tasks/{claim.id}/redrive", back=str(then.id))
+    assert database.store.get(claim.id).status == "Ready"
+
+
+def test_the_id_of_a_batch_leads_to_its_page(reader: Reader, batch: NewBatch) -> None:
+    assert "this is the id of a batch or a chain" in reader.words(f"/tasks/{batch.id}", status=404)
+    assert f'href="/batches/{batch.id}">See the batch' in reader.page.text

@@ -319,6 +319,19 @@ def test_a_worker_shows_the_tasks_that_it_runs(database, reader):
     assert re.search(r"in (1 min|\d+ s)", running), running
 
 
+def test_the_pages_of_workers_say_where_they_run_handlers(database, reader):
+    for isolation, words in (
+        ("process", "Handlers run in 4 child processes"),
+        ("thread", "Handlers run in threads of its process"),
+    ):
+        one = worker(database, label=isolation)
+        assert "Handlers run in" not in reader.words(f"/workers/{one}")
+        database.store.workers.describe(one, host="web-1", pid=7, release="1.0", busy=1, isolation=isolation)
+        assert words in reader.words(f"/workers/{one}")
+        assert reader.get(f"/api/workers/{one}.json").get_json()["worker"]["isolation"] == isolation
+    assert reader.words("/workers").count("1 of 4 child processes") == 1
+
+
 def test_a_worker_that_is_gone_is_not_found(reader):
     assert "There is no worker" in reader.words(f"/workers/{uuid4()}", status=404)
 

@@ -30,6 +30,7 @@ from outboxq.model import UNKNOWN_TASK, EventType, NewTask, OnDeadLetter, Outcom
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 from outboxq.model.uuid7 import uuid7
 from outboxq.worker.executor import released
+from tests.reuse import every_check_holds
 
 LIST = "/admin/outboxq/taskexecution/"
 QUEUES = "/admin/outboxq/queuesettings/"
@@ -41,6 +42,16 @@ def page_of(task_id):
     return f"{LIST}{task_id}/change/"
 
 
+def holds(connection):
+    """Every invariant, by one statement that stays prepared: Django's connections plan each anew, which takes 50 ms."""
+    raw = connection.connection
+    raw.prepare_threshold, before = 5, raw.prepare_threshold  # None: not even what asks for it is prepared
+    try:
+        return every_check_holds(raw, timezone.now())
+    finally:
+        raw.prepare_threshold = before
+
+
 class Case(TestCase):
     alias = "default"
 
@@ -49,6 +60,8 @@ class Case(TestCase):
         self.log_in("view_taskexecution", "retry_taskexecution", "cancel_taskexecution", "discard_taskexecution")
 
     def tearDown(self):
+        if connections[self.alias].vendor == "postgresql" and holds(connections[self.alias]):
+            return
         broken = self.store.verify(using=self.alias)
         assert broken == [], broken
 

@@ -109,7 +109,7 @@ class BatchPages(BatchCase):
         )
         words = self.page(batch_id)
         for shown in (
-            "Running 1 tasks, of which 1 have not ended",
+            "Running 1 task, of which 1 has not ended",
             "Kind chain",
             "waits until it is redriven or discarded",
         ):
@@ -229,7 +229,16 @@ class BatchCancelling(BatchCase):
         assert entry.get_admin_url() == f"/admin/outboxq/batch/{batch_id}/change/"
         assert "cancel: 3 tasks" in self.client.get(f"{BATCHES}{batch_id}/history/").content.decode()
         assert "Cancel …" not in self.page(batch_id)
-        assert self.told(self.push_cancel(batch_id, confirmed="yes")) == ["Nothing was done: the batch has ended."]
+        (said,) = self.told(self.push_cancel(batch_id, confirmed="yes"))
+        assert said.startswith(f"The batch {batch_id} ended as Cancelled at ")
+        assert said.endswith(", so nothing was cancelled.")
+
+    def test_one_task_is_no_tasks(self):
+        batch_id, _ = self.made(1)
+        assert "1 task, of which 1 has not ended." in self.page(batch_id)
+        assert "1 task has not ended." in self.words(self.push_cancel(batch_id))
+        (said,) = self.told(self.push_cancel(batch_id, confirmed="yes"))
+        assert said == "1 task of the batch was cancelled or asked to stop. Nothing follows it."
 
     def test_one_request_cancels_so_many_and_workers_the_others(self):
         batch_id, _ = self.made(3)
