@@ -28,6 +28,77 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a task that was claimed ahead begins although a crash of the server took its claim back",
+        "outboxq/worker/task_runner.py",
+        (("if self.leases.broke_at > active.sent and", "if False and"),),
+        ("tests/faults/test_claims_after_crash.py",),
+    ),
+    Mutant(
+        "a worker starts a task again that it still runs, since a crash took its claim back",
+        "outboxq/worker/claim_loop.py",
+        (("            claims = self._not_held(claims, sent)\n", "            pass\n"),),
+        ("tests/faults/test_claims_after_crash.py",),
+    ),
+    Mutant(
+        "what the database said of a claim before the worker claimed the task again takes that from its handler",
+        "outboxq/worker/leases.py",
+        (
+            (
+                "if one.claimed_again_at > asked:\n                return False",
+                "if False:\n                return False",
+            ),
+        ),
+        ("tests/unit/test_claimed_again.py",),
+    ),
+    Mutant(
+        "a handler that has stopped half-way for its lost lease is believed once its worker has the claim again",
+        "outboxq/worker/leases.py",
+        (("return context.was_lost and self.broke_at > -math.inf", "return False"),),
+        ("tests/unit/test_claimed_again.py", "tests/contract/test_claimed_again.py"),
+    ),
+    Mutant(
+        "a lost connection is not noted that the pool's own test has replaced",
+        "outboxq/worker/connections.py",
+        (('"invalidate", lambda *_broken: on_loss()', '"invalidate", lambda *_broken: None'),),
+        ("tests/dialects/test_lost_connections.py",),
+    ),
+    Mutant(
+        "a task that has slept for a week has used up the time for its attempts",
+        "outboxq/worker/executor.py",
+        ((" and task.retry.has_stop and context.step_runner is not None:", " and False:"),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
+        "the time that a task slept before its first attempt counts as part of its attempts",
+        "outboxq/model/steps.py",
+        (("max(begun, since), min(due, until)", "begun, min(due, until)"),),
+        ("tests/unit/test_sleeps.py",),
+    ),
+    Mutant(
+        "a child process is sent the signal for its stacks though it would die of that",
+        "outboxq/worker/fork_server.py",
+        ((" and pid in self._children and survives(pid)", " and pid in self._children"),),
+        ("tests/contract/test_worker_stacks.py",),
+    ),
+    Mutant(
+        "the stacks of a child process wait until its C code ends",
+        "outboxq/worker/child.py",
+        (("        print_in_child()\n", ""),),
+        ("tests/contract/test_worker_stacks.py",),
+    ),
+    Mutant(
+        "a worker that stops takes away the keeper that another one needs",
+        "outboxq/worker/handler_log.py",
+        (("                    if not one.places:\n", "                    if True:\n"),),
+        ("tests/contract/test_handler_log.py",),
+    ),
+    Mutant(
+        "the end of a child that died is in no trace",
+        "outboxq/worker/isolation.py",
+        (("        context.has_died = True\n", ""),),
+        ("tests/integrations/tracing/test_killed_attempts.py",),
+    ),
+    Mutant(
         "a repair counts the ends of a batch that it does not see yet",
         "outboxq/database/statements/checks/repairs.py",
         (('{"batch_counts_differ": batches.wrong}', "{}"),),
@@ -38,6 +109,53 @@ MUTANTS = (
         "outboxq/store/batches.py",
         (('missing_letters, {"limit": _PRUNED_AT_ONCE}', 'missing_letters, {"limit": 0}'),),
         ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "a batch that has ended is said to be cancelled",
+        "outboxq/store/batches.py",
+        (("            raise ended(self.get(batch_id, using=using))", "            return 0"),),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "a page of the tasks of a batch reads through all newer tasks",
+        "outboxq/database/statements/task_pages.py",
+        (('_members().cte("mine").prefix_with("MATERIALIZED")', '_members().subquery("mine")'),),
+        ("tests/dialects/test_plans.py::test_a_page_reads_no_more_than_its_look_on_postgresql",),
+    ),
+    Mutant(
+        "a batch is said to wait for a dead letter that it goes on without",
+        "outboxq/model/batches.py",
+        (("self.failed if self.on_failed is OnFailed.WAIT and", "self.failed if"),),
+        ("tests/contract/test_links.py",),
+    ),
+    Mutant(
+        "a task that was enqueued behind a batch and pruned is said to be not enqueued yet",
+        "outboxq/store/links.py",
+        (("found.then_ids[found.stage :]", "found.then_ids"),),
+        ("tests/contract/test_links.py",),
+    ),
+    Mutant(
+        "a dead letter that a batch goes on without is named as what keeps it open",
+        "outboxq/store/links.py",
+        ((" if batch.on_failed is OnFailed.WAIT else None", ""),),
+        ("tests/contract/test_links.py",),
+    ),
+    Mutant(
+        "verify does not look at the functions of triggers after a schema was renamed",
+        "outboxq/database/statements/checks/parts.py",
+        (("or_(beside, _function.c.oid.in_(fired))", "beside"),),
+        ("tests/contract/test_renamed_schema.py",),
+    ),
+    Mutant(
+        "a worker names the column of its isolation on a schema that has none",
+        "outboxq/store/workers.py",
+        (
+            (
+                "    if can_read(store, target, ISOLATION):\n        return statements.describe_isolated\n",
+                "    if True:\n        return statements.describe_isolated\n",
+            ),
+        ),
+        ("tests/contract/test_registry.py",),
     ),
     Mutant(
         "a key that runs as many tasks as it may starts one more",
@@ -300,7 +418,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task that is pruned while SQLite's file rests is waited for without end",
-        "outboxq/task/waiting.py",
+        "outboxq/task/looks.py",
         (("        self._unchecked |= has_changed\n", "        self._unchecked = has_changed\n"),),
         ("tests/contract/test_results.py",),
     ),
@@ -312,9 +430,51 @@ MUTANTS = (
     ),
     Mutant(
         "a task whose transaction was rolled back is waited for without end",
-        "outboxq/task/waiting.py",
+        "outboxq/task/wait.py",
         (("        else:\n            self._was_over = True\n", ""),),
         ("tests/contract/test_results.py",),
+    ),
+    Mutant(
+        "a task that follows others is taken for one that does not exist",
+        "outboxq/task/wait.py",
+        (("if self.place is not None and not self.is_ahead and not self.is_found:", "if self.place is self.batch:"),),
+        ("tests/contract/test_batch_results.py",),
+    ),
+    Mutant(
+        "a wait for a chain does not name the task that stopped it",
+        "outboxq/store/batch_standings.py",
+        (("is_broken = self.kind is BatchKind.CHAIN and", "is_broken = self.kind is BatchKind.BATCH and"),),
+        ("tests/contract/test_batch_results.py",),
+    ),
+    Mutant(
+        "a wait for what follows a cancelled batch goes on as long as the batch keeps a dead letter",
+        "outboxq/store/batch_standings.py",
+        (("waits and (self.runs_then or not has_cancelled)", "waits and self.runs_then"),),
+        ("tests/contract/test_batch_results.py",),
+    ),
+    Mutant(
+        "each look reads all tasks of a batch that is being cancelled",
+        "outboxq/store/batch_standings.py",
+        (("if has_cancelled and not goes_on else None", "if not goes_on else None"),),
+        ("tests/contract/test_batch_results.py",),
+    ),
+    Mutant(
+        "a place that no task has is waited for as the batch itself",
+        "outboxq/model/batches.py",
+        (("number=number) if number else None\n", "number=number)\n"),),
+        ("tests/contract/test_batch_results.py",),
+    ),
+    Mutant(
+        "a role that may not read batches ends the waits of all callers",
+        "outboxq/task/looks.py",
+        (("                    wait.fail(error)\n", "                    raise\n"),),
+        ("tests/roles/test_rights.py",),
+    ),
+    Mutant(
+        "inline() of the harness runs the tasks of a batch before it is whole, and nothing of what follows",
+        "outboxq/testing/harness.py",
+        (("self._is_inline = self._is_inline, False\n", "self._is_inline = self._is_inline, self._is_inline\n"),),
+        ("tests/integrations/testing_helpers/test_harness_batches.py",),
     ),
     Mutant(
         "a forked child waits for a thread that its parent has",
@@ -1550,7 +1710,7 @@ MUTANTS = (
     ),
     Mutant(
         "interruptions are given back without a limit",
-        "outboxq/worker/task_runner.py",
+        "outboxq/worker/interruptions.py",
         (("    if before >= MAX_INTERRUPTIONS:\n", "    if before < 0:\n"),),
         ("tests/contract/test_interruptions.py",),
     ),
@@ -1703,8 +1863,8 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that gave its tasks back at once ends with 0",
-        "outboxq/worker/worker.py",
-        ((" and not self._abandoned else 1", " else 1"),),
+        "outboxq/worker/ending.py",
+        ((" and not self.is_abandoned else 1", " else 1"),),
         (
             "tests/contract/test_worker_life.py::test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_first",
         ),

@@ -228,7 +228,16 @@ _BASE = _flags(
         "lc_messages": "C",
     }
 )
-_SPEED = _flags({"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_wal_size": "128MB"})
+# Nothing is compiled either, which takes a second for a large statement. `jit` itself stays on: tests ask who turns it off.
+_SPEED = _flags(
+    {
+        "fsync": "off",
+        "synchronous_commit": "off",
+        "full_page_writes": "off",
+        "max_wal_size": "128MB",
+        "jit_above_cost": "-1",
+    }
+)
 
 # Blocks until the pipe from the test process closes, that is until the process is gone, however it died.
 _WATCHDOG = """

@@ -76,17 +76,9 @@ class Reused:
         """
         if url != self._url:
             return False
-        values = {"now": dialect_for("postgresql").moment(now)}
-        parameters = {
-            f"{name}_of_{number}": value
-            for number, check in enumerate(_checks())
-            for name, value in check.bind(values).items()
-        }
         try:
             connection = self._connected()
-            if _is_large(connection):
-                return False
-            return connection.execute(_all_checks(), parameters, prepare=True).fetchone() == (False,)
+            return not _is_large(connection) and every_check_holds(connection, now)
         except psycopg.Error:
             return False
 
@@ -142,6 +134,17 @@ class Reused:
             options="-c lock_timeout=5s -c enable_seqscan=off -c jit=off",
         )
         return self._connection
+
+
+def every_check_holds(connection: psycopg.Connection[tuple[object, ...]], now: datetime) -> bool:
+    """Return whether none of them finds a row. Their one statement stays prepared on this connection."""
+    values = {"now": dialect_for("postgresql").moment(now)}
+    parameters = {
+        f"{name}_of_{number}": value
+        for number, check in enumerate(_checks())
+        for name, value in check.bind(values).items()
+    }
+    return connection.execute(_all_checks(), parameters, prepare=True).fetchone() == (False,)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+import pytest
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
@@ -19,8 +21,10 @@ from sqlalchemy.exc import OperationalError
 from outboxq.database.revisions import REVISION
 from outboxq.model import Claim, EventType, Outcome
 from outboxq.store import Store
+from outboxq.task.wait import Wait
+from outboxq.task.waiting import ResultWaiter
 from tests.conftest import Database
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 LATER = f"{int(REVISION) + 1:04}"
 """The revision that a later release brings."""
@@ -178,6 +182,19 @@ def workers(outbox, **defaults):
     finally:
         for worker in started:
             worker.stop()
+
+
+def wait_until_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a wait that is over go on until a look has found what it waits for, however slow the machine is."""
+    wait_once = ResultWaiter.wait
+
+    def wait(waiter: ResultWaiter, wait: Wait, seconds: float | None) -> None:
+        wait_once(waiter, wait, seconds)
+        deadline = time.monotonic() + PATIENCE
+        while not wait.is_found and time.monotonic() < deadline:
+            wait_once(waiter, wait, seconds)
+
+    monkeypatch.setattr(ResultWaiter, "wait", wait)
 
 
 def called(url: str) -> str:

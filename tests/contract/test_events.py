@@ -340,7 +340,7 @@ class Walk:
         self.ready(task, self.clock.now)
 
     def check(self):
-        assert self.store.verify() == []
+        self.database.assert_sound()
         for task in self.tasks.values():
             row, events = self.store.get(task.id), self.store.history(task.id)
             assert (row.status, row.attempt, row.recovery_attempts, row.lease_token, row.worker_id) == (

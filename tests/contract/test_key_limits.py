@@ -443,3 +443,34 @@ def test_a_link_of_a_chain_keeps_its_key(database):
     outbox.chain(work.call(), limited).using(outbox).enqueue()
     assert outbox.worker(concurrency=1).run(burst=True) == 0
     assert [task.concurrency_key for task in outbox.store.tasks()] == ["ada", None]
+
+
+def test_one_more_of_a_key_may_start_when_its_limit_is_removed_while_several_run(database):
+    database.store.queues.limit("default", concurrency_per_key=3)
+    for _ in range(6):
+        add(database, "a")
+    running = database.claim(10)
+    assert len(running) == 3
+    database.store.queues.limit("default", concurrency_per_key=None)
+    (fourth,) = database.claim(10)  # a partition key is taken by a claim without a limit, and these three have none
+    assert database.claim(10) == []
+    database.frozen.complete(running[0])
+    assert database.claim(10) == []
+    database.frozen.complete(fourth)
+    assert len(database.claim(10)) == 1  # beside the two that still run
+    database.store.queues.limit("default", concurrency_per_key=3)
+    assert database.claim(10) == []  # three run, and each counts again
+    database.frozen.complete(running[1])
+    assert len(database.claim(10)) == 1
+
+
+def test_none_more_of_a_key_starts_while_its_queue_keeps_another_limit_per_key(database):
+    database.store.queues.limit("default", concurrency_per_key=3, rate_per_key=(100, MINUTE))
+    for _ in range(5):
+        add(database, "a")
+    running = database.claim(10)
+    database.store.queues.limit("default", concurrency_per_key=None)
+    for claim in running:
+        assert database.claim(10) == []
+        database.frozen.complete(claim)
+    assert len(database.claim(10)) == 1

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from outboxq import Outbox, SchemaOutOfDate
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
-from outboxq.model.batches import NewBatch, new_batch_id
+from outboxq.model.batches import NewBatch, Place, new_batch_id
 from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.subscriptions import NewEvent, Subscription
@@ -51,7 +51,7 @@ CLAIM = Claim(
 READS_NO_TABLE = {
     "bound_engine", "cannot_write_now", "check_database", "check_file", "check_schema", "compile_ends", "dialect",
     "ensure_file", "ensure_primary", "ensure_schema", "is_locked_out", "join",
-    "may_pass", "now", "queue_values", "read", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
+    "may_pass", "now", "on_retry", "queue_values", "read", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
     "unusable", "values", "wake",
     "sleeping_workers", "table_sizes", "time_partitions",
 }  # fmt: skip
@@ -69,6 +69,8 @@ METRIC = TaskMetric(id=uuid7(), queue="default", task_name="tests.work", wait=[0
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "attempts": ((TASK,), {}),
     "standings": (([TASK],), {}),
+    "batch_standings": (([Place(batch_id=BATCH.id, number=1)],), {}),
+    "first_of_batch": ((BATCH.id, TaskStatus.READY), {}),
     "begin": ((CLAIM,), {}),
     "cancel": ((TASK,), {}),
     "claim_ready_task": ((1,), {"worker_id": WORKER}),

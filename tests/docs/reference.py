@@ -22,8 +22,8 @@ from outboxq.cli.worker import EPILOG
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 
 NOT_OF_HANDLERS = {
-    "began", "claim", "deadline", "ended", "error", "handler_log", "has_ended", "inside", "interruption", "keeps_log", "limit", "outbox",
-    "reported", "step_runner", "steps", "target", "thread", "unit", "was_lost",
+    "began", "claim", "deadline", "ended", "error", "handler_log", "has_died", "has_ended", "inside", "interruption", "keeps_log", "limit", "outbox",
+    "reported", "step_runner", "steps", "target", "thread", "unit", "was_killed", "was_lost",
 }  # fmt: skip
 """What the worker and the framework's integrations do with a TaskContext."""
 KINDS = {

@@ -23,7 +23,7 @@ from outboxq.database.statements import batches, channel
 from outboxq.database.statements.sleeping_workers import forget_ended
 from outboxq.errors import DuplicateTask, TaskFailed
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome, TaskStatus
-from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
+from outboxq.model.batches import NewBatch, OnFailed, Place, new_batch_id
 from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
@@ -264,6 +264,28 @@ def waits_for_results(stage: Stage) -> None:
             outbox.result(failed.id, timeout=timeout)
 
 
+def waits_for_batches(stage: Stage) -> None:
+    """For one whose task completed, and a chain that a dead letter stopped."""
+    outbox = Outbox(stage.engine)
+
+    @outbox.task(name="tests.work")
+    def work() -> int: ...
+
+    with outbox.batch(using=outbox) as alone:
+        work.using(alone).enqueue()
+    [claim] = stage.owner.claim_ready_task(1, worker_id=uuid4())
+    stage.owner.complete(claim, "1")
+    chain = outbox.chain(work.call(), work.call()).using(outbox).enqueue()
+    with pytest.raises(TimeoutError, match=r"\(tests.work\), which is Ready"):
+        chain.result(timeout=0)
+    [claim] = stage.owner.claim_ready_task(1, worker_id=uuid4())
+    stage.owner.fail(claim, "E")
+    for timeout in (0, 60):
+        assert alone.result(timeout).completed == 1
+        with pytest.raises(TaskFailed, match="failed in attempt 1: E"):
+            chain.result(timeout)
+
+
 # A worker
 
 
@@ -455,6 +477,18 @@ def looks_at_steps(stage: Stage) -> None:
     assert stage.store.steps.list(claim.id), "a step is seen"
 
 
+def explains_what_follows(stage: Stage) -> None:
+    batch_id = new_batch_id()
+    then = new(id=Place(batch_id=batch_id, number=1).task_id)
+    stage.owner.batches.create(NewBatch(id=batch_id, then=(then,), on_failed=OnFailed.WAIT))
+    stage.owner.enqueue(new(queue="b", pipeline_execution_id=batch_id))
+    stage.owner.batches.close(batch_id)
+    (claim,) = stage.owner.claim_ready_task(1, worker_id=uuid4(), queues=["b"])
+    stage.owner.fail(claim, "no")
+    assert f"the batch {batch_id} waits for it" in stage.store.explain(claim.id).sentence, "the batch is seen"
+    assert stage.store.explain(then.id).waits_for == claim.id
+
+
 def looks(stage: Stage) -> None:
     claim = stage.failed(idempotency_key="k", partition_key="p")
     store = stage.store
@@ -617,6 +651,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         replaces_though_an_answer_was_lost,
     ),
     (Role.PRODUCER, frozenset({Feature.RESULTS})): (waits_for_results,),
+    (Role.PRODUCER, frozenset({Feature.RESULTS, Feature.BATCHES})): (waits_for_batches,),
     (Role.WORKER, frozenset()): (
         starts,
         hears,
@@ -635,9 +670,10 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         writes_statistics,
         ends_a_batch,
     ),
-    (Role.VIEWER, frozenset()): (looks, looks_at_steps, looks_at_batches, verifies),
+    (Role.VIEWER, frozenset()): (looks, looks_at_steps, looks_at_batches, explains_what_follows, verifies),
     (Role.OPERATOR, frozenset()): (
         looks,
+        explains_what_follows,
         verifies,
         looks_after_tasks,
         looks_after_queues,

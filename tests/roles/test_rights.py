@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from uuid import uuid4
@@ -91,6 +92,7 @@ MINIMAL = [
     frozenset(),
     *(frozenset({one}) for one in (Feature.EMIT, Feature.IDEMPOTENCY, Feature.RESULTS, Feature.BATCHES)),
     frozenset({Feature.IDEMPOTENCY, Feature.REPLACE}),
+    frozenset({Feature.RESULTS, Feature.BATCHES}),
 ]
 NEEDED = [
     (kind, features, right)
@@ -210,6 +212,27 @@ def test_who_may_not_read_results_hears_which_command_grants_it(stage, role, tim
         Outbox(stage.engine).result(done.id, timeout=timeout)
 
 
+def test_who_may_read_results_and_not_batches_waits_for_tasks_only(stage, role):
+    """The one that waits for what follows hears which command grants it; the other one's wait goes on."""
+    Store(stage.owner.bound_engine).rights.grant(Role.PRODUCER, role, {Feature.RESULTS})
+    outbox, owner = Outbox(stage.engine), Outbox(stage.owner.bound_engine)
+
+    @owner.task(name="tests.work")
+    def work() -> int: ...
+
+    chain = owner.chain(work.call(), work.call()).using(owner).enqueue()
+    with ThreadPoolExecutor(1) as pool:
+        waited = pool.submit(outbox.result, chain.task_ids[0], 60)
+        for timeout in (0, 60):
+            with pytest.raises(NotPermitted, match=f"task_batches.* --with batches --with results {role} --apply"):
+                outbox.result(chain.task_ids[1], timeout)
+        for value in ("1", "2"):
+            [claim] = stage.owner.claim_ready_task(1, worker_id=uuid4())
+            stage.owner.complete(claim, value)
+        assert waited.result(60) == 1
+    assert outbox.result(chain.task_ids[1], timeout=60) == 2
+
+
 def test_a_worker_that_was_granted_its_rights_before_there_were_batches_ends_their_tasks(stage, role, owner):
     for one in needed(Role.WORKER):
         owner.execute(grant(one, "public", role))
@@ -231,6 +254,14 @@ def test_a_worker_that_was_granted_its_rights_before_there_were_batches_ends_the
 def test_roles_that_read_tasks_may_wait_for_results(stage, role, kind):
     Store(stage.owner.bound_engine).rights.grant(kind, role)
     waits_for_results(stage)
+    owner = Outbox(stage.owner.bound_engine)
+
+    @owner.task(name="tests.work")
+    def work() -> int: ...
+
+    handle = owner.chain(work.call(), work.call()).using(owner).enqueue()
+    with pytest.raises(TimeoutError, match=r"\(tests.work\), which is Ready"):
+        Outbox(stage.engine).result(handle.task_ids[-1], timeout=0)
 
 
 def test_an_error_that_names_no_right_of_ours_is_not_its_own_cause(url, owner):

@@ -16,9 +16,12 @@ from sqlalchemy import Connection, select
 from sqlalchemy.orm import Session
 
 from outboxq import (
+    BatchCounts,
+    ChainHandle,
     Emitted,
     Handle,
     Hook,
+    OpenBatch,
     Outbox,
     Outcome,
     Overlap,
@@ -50,7 +53,23 @@ def batches() -> None:
     count_lines.call(7)  # type: ignore[arg-type]
     with outbox.batch(using=session, then=count_lines.using(priority=5).call("may.csv")) as batch:
         assert_type(count_lines.using(batch).enqueue("june.csv"), Handle[int])
-    assert_type(outbox.chain(count_lines.call("may.csv")).using(session).enqueue().id, UUID)
+    assert_type(batch, OpenBatch[int])
+    assert_type(batch.result(timeout=5), int)
+    with outbox.batch(using=session, on_failed="wait", name="may") as alone:
+        assert_type(alone.result(timeout=timedelta(seconds=5)).failed, int)
+    assert_type(alone.result(), BatchCounts)
+    handle = outbox.chain(count_lines.call("may.csv")).using(session).enqueue()
+    assert_type(handle.id, UUID)
+    assert_type(handle, ChainHandle[int])
+    longer = outbox.chain(
+        count_lines.call("may.csv"), bare.call(1), bare_with_context.call(1), bare.call(2), on_failed="cancel"
+    )
+    assert_type(longer.using(session).enqueue().result(timeout=5), str)
+    calls = [bare.call(number) for number in range(3)]
+    assert_type(outbox.chain(*calls).enqueue().result(), str)
+    outbox.chain(*calls, name=7)  # type: ignore[call-overload]
+    outbox.chain(bare)  # type: ignore[call-overload]
+    batch.result("soon")  # type: ignore[arg-type]
 
 
 @outbox.task
