@@ -41,19 +41,21 @@ class Person:
         for name, value in fields.items():
             field = form.locator(f"[name={name}]")
             field.check() if value is True else field.fill(value)
-        with self.page.expect_navigation() as sent:
-            form.locator("button").click()
-        assert sent.value.status == 200
+        self.presses(form.locator("button"))
         notice = self.page.locator("#notices .notice:not([hidden])").inner_text()
         assert words in notice, notice
         return self
 
     def follows(self, words):
         """Follow the first link with these words."""
-        with self.page.expect_navigation() as followed:
-            self.page.locator("main").get_by_role("link", name=words).first.click()
-        assert followed.value.status == 200
+        self.presses(self.page.locator("main").get_by_role("link", name=words).first)
         return self
+
+    def presses(self, control):
+        """Press a button or a link, and wait for the page that it leads to."""
+        with self.page.expect_navigation() as answered:
+            control.click()
+        assert answered.value.status == 200
 
     def sees(self, words):
         assert words in self.page.locator("main").inner_text()
@@ -162,13 +164,13 @@ def test_tabs_filters_and_pages_of_rows(open_tab, person, filling):
     person.page.get_by_text("Filter", exact=True).first.click()
     form = person.page.locator("main form:has(input[name=queue])")
     form.locator("[name=queue]").fill("ledger")
-    form.get_by_role("button", name="Filter").click()
+    person.presses(form.get_by_role("button", name="Filter"))
     assert {one.split("\n")[0] for one in person.page.locator(f"{rows} [data-label=Queue]").all_inner_texts()} == {
         "ledger"
     }
     person.goes_to("tasks")
     person.page.locator("[name=id]").fill(str(filling.tasks["retried"]))
-    person.page.get_by_role("button", name="Find").click()
+    person.presses(person.page.get_by_role("button", name="Find"))
     assert person.page.locator(rows).count() == 1
     person.follows("shop.send_receipt").sees("Attempt 3 started")
 
@@ -178,7 +180,7 @@ def test_a_page_is_refreshed_by_a_link(open_tab, person, filling):
     filling.outbox.store.queues.pause("ledger")
 
     def is_seen_after_a_click():
-        person.page.get_by_role("link", name="Refresh now").click()
+        person.presses(person.page.get_by_role("link", name="Refresh now"))
         return person.page.locator("main .badge").get_by_text("paused").count()
 
     until(is_seen_after_a_click)  # what was seen a moment ago is shown for two seconds
