@@ -56,16 +56,23 @@ class TaskContext:
     `enqueue()` does not take it.
     """
 
-    _headers: Mapping[str, str] | None = None
-    """The headers, once they were asked for."""
-    interruption: BaseException | None = None
-    """The error from outside that ended the transaction of a step."""
-    keeps_log = False
-    """The worker keeps what the handler logs."""
+    # What hardly any attempt sets or reads.
+    cancel_requested: bool = False
+    """True if a user asked this task to stop; `raise Cancel()` to agree."""
+
+    # For the worker and for the integrations with frameworks.
+    unit: UnitOfWork | None = None
+    """The transaction of a transactional task, from its begin on."""
     limit: Any = None
     """The enforced timeout of this attempt; None: the handler is only asked."""
     has_died = False
     """The child process of the handler has died, or was killed."""
+    steps: Any = None
+    """The steps of this handler, as far as that part knows them; None before the first one."""
+    keeps_log: bool = False
+    """The worker keeps what the handler logs."""
+    _headers: Mapping[str, str] | None = None
+    """The headers, once they were asked for."""
 
     def __init__(
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
@@ -91,36 +98,32 @@ class TaskContext:
         """The number of workers that died while they ran this task, since its last attempt that ended."""
         self.created_at: Final[datetime] = claim.created_at
         """The moment at which the task was enqueued, in UTC."""
-        self.cancel_requested: bool = False
-        """True if a user asked this task to stop; `raise Cancel()` to agree."""
 
         # For the worker and for the integrations with frameworks.
         self.claim: Final = claim
         """The claim that the handler runs under: its worker, its token, its times."""
         self.outbox = outbox
         """The outbox that the task was declared on."""
-        self.deadline = float("inf")
+        self.deadline: float = float("inf")
         """End of the lease by `time.monotonic()`. The worker moves it on with each heartbeat."""
-        self.was_lost = False
+        self.was_lost: bool = False
         """True if the database has said that the lease is over."""
         self.began: float | None = None
         """When the handler began (`time.monotonic()`)."""
         self.ended: float | None = None
         """When the handler ended (`time.monotonic()`)."""
-        self.unit: UnitOfWork | None = None
-        """The transaction of a transactional task, from its begin on."""
         self.error: BaseException | None = None
         """The exception that the handler raised, or the reason why its result cannot be stored."""
-        self.reported: Progress | None = None
-        """The progress that the handler reported last."""
-        self.handler_log: HandlerLog | None = None
-        """The lines that the handler logged; None: there is none, or they are not kept."""
+        self.interruption: BaseException | None = None
+        """The error from outside that ended the transaction of a step."""
         self.thread: int | None = None
         """The thread in which the handler runs."""
         self.step_runner: StepRunner | None = None
         """The part of the worker that runs the steps; None outside of one."""
-        self.steps: Any = None
-        """The steps of this handler, as far as that part knows them; None before the first one."""
+        self.reported: Progress | None = None
+        """The progress that the handler reported last."""
+        self.handler_log: HandlerLog | None = None
+        """The lines that the handler logged; None: there is none, or they are not kept."""
         self._stopping = stopping
 
     @property

@@ -855,15 +855,15 @@ MUTANTS = (
         (
             (
                 (
-                    "        if outcome is not None and active.state is not ClaimState.COMMITTED:\n"
-                    "            self.completer.put(with_notes(outcome, context), active)\n"
+                    "        if outcome is not None and active.state is not _COMMITTED:\n"
+                    "            self.completer.put(outcome, active)\n"
                 ),
                 "",
             ),
             (
                 "        self.ends.write(outcome, context, seconds)\n",
                 (
-                    "        if active.state is not ClaimState.COMMITTED:\n            self.completer.put(outcome, active)\n"
+                    "        if active.state is not _COMMITTED:\n            self.completer.put(outcome, active)\n"
                     "        self.ends.write(outcome, context, seconds)\n"
                 ),
             ),
@@ -884,7 +884,7 @@ MUTANTS = (
     Mutant(
         "no hook is told of a commit that came after the worker's time",
         "outboxq/worker/task_runner.py",
-        (("(active.state is ClaimState.COMMITTED or not context.was_lost)", "not context.was_lost"),),
+        (("(active.state is _COMMITTED or not context.was_lost)", "not context.was_lost"),),
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
@@ -898,7 +898,7 @@ MUTANTS = (
         "outboxq/worker/task_runner.py",
         (
             (
-                "if self.hooks is not None and (active.state is ClaimState.COMMITTED or not context.was_lost):",
+                "if self.hooks is not None and (active.state is _COMMITTED or not context.was_lost):",
                 "if self.hooks is not None:",
             ),
         ),
@@ -907,7 +907,7 @@ MUTANTS = (
     Mutant(
         "a completion that is committed is written again",
         "outboxq/worker/task_runner.py",
-        (("outcome is not None and active.state is not ClaimState.COMMITTED:\n", "outcome is not None:\n"),),
+        (("outcome is not None and active.state is not _COMMITTED:\n", "outcome is not None:\n"),),
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(

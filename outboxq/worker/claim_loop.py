@@ -205,14 +205,16 @@ class ClaimLoop(threading.Thread):
 
     def _dispatch(self, claims: Sequence[Claim], sent: float) -> None:
         """Hold the claims, and pass them to the handlers: suspects one at a time, and unknown tasks not at all."""
+        tasks, stopping, keeps_log = self.tasks, self.stopping, self.settings.handler_log
         known = [
-            context_of(claim, self.tasks.get(claim.task_name), self.stopping, keeps_log=self.settings.handler_log)
+            context_of(claim, tasks.get(claim.task_name), stopping, keeps_log=keeps_log)
             for claim in claims
-            if claim.task_name in self.tasks
+            if claim.task_name in tasks
         ]
         if self._tasks_left is not None:
             self._tasks_left -= len(known)
-        self._suspects_to_come.difference_update(claim.id for claim in claims)
+        if self._suspects_to_come:
+            self._suspects_to_come.difference_update(claim.id for claim in claims)
         most_with_recovered = (1 + _RECOVERED_PER_HANDLER) * self.pool.size
         suspects, too_many = [], []
         for active in self.leases.hold(known, sent=sent):

@@ -37,7 +37,8 @@ _SUSPECT_FLUSH_TIMEOUT = 2.0
 _MAX_REFUSED = 3
 """The number of outcomes in a row that the database may refuse for good. Then it is no matter of a single task, and the worker
 stops."""
-
+_FAILED, _HANDED_OVER = EventType.FAILED, ClaimState.HANDED_OVER
+"""Members that each outcome is compared with. Python 3.11 takes 90 ns to look one up in its class."""
 
 _Written: TypeAlias = tuple[frozenset[UUID], frozenset[UUID]]
 """The ids of the tasks whose lease was lost, and of those that another transaction has locked."""
@@ -80,8 +81,8 @@ class Completer(threading.Thread):
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         """Write the outcome with the next statement. Until then, heartbeats keep the claim that it ends."""
         if active is not None:
-            active.state = ClaimState.HANDED_OVER
-            if outcome.event_type is not EventType.RELEASED and self.leases.is_void(active.context):
+            active.state = _HANDED_OVER
+            if self.leases.is_void(active.context) and outcome.event_type is not EventType.RELEASED:
                 text = "%s: its lease was lost, so its outcome %s is discarded"
                 log.warning(text, outcome.claim, outcome.event_type, extra=fields_of(outcome.claim, outcome=LOST))
                 outcome = released(outcome.claim, "its lease was lost while it ran")
@@ -165,20 +166,29 @@ class Completer(threading.Thread):
             lost, locked = self._write_until_answered(outcomes, skip_locked=skip_locked)
             self.notify_unblocked(outcome.claim for outcome in outcomes)
             for outcome in outcomes:
-                if outcome.event_type is EventType.FAILED and is_batch(outcome.claim.pipeline_execution_id):
+                if outcome.event_type is _FAILED and is_batch(outcome.claim.pipeline_execution_id):
                     self.on_member_failed()
-                if outcome.claim.id in lost:
-                    if not self.leases.drop_lost(outcome.claim, asked=asked):
-                        locked |= {outcome.claim.id}  # so it is tried again
-                        continue
-                    text = "%s: its lease was lost, so its outcome %s is discarded"
-                    log.warning(text, outcome.claim, outcome.event_type, extra=fields_of(outcome.claim, outcome=LOST))
+            if lost:
+                locked |= self._drop_lost([outcome for outcome in outcomes if outcome.claim.id in lost], asked)
         finally:
-            self.leases.drop(*(outcome.claim for outcome in outcomes if outcome.claim.id not in locked))
+            self.leases.drop(*(outcome.claim for outcome in outcomes if not locked or outcome.claim.id not in locked))
         if locked:
             self._locked += [outcome for outcome in outcomes if outcome.claim.id in locked]
             self._locked_retry_at = time.monotonic() + _RETRY_AFTER
         self.on_failpoint(Failpoint.AFTER_FINISH)
+
+    def _drop_lost(self, outcomes: Sequence[Outcome], asked: float) -> frozenset[UUID]:
+        """Drop claims whose leases the database did not find at `asked`. Returns the tasks whose claims this worker has again since
+        then, so that their outcomes are tried again.
+        """
+        again = set()
+        for outcome in outcomes:
+            if self.leases.drop_lost(outcome.claim, asked=asked):
+                text = "%s: its lease was lost, so its outcome %s is discarded"
+                log.warning(text, outcome.claim, outcome.event_type, extra=fields_of(outcome.claim, outcome=LOST))
+            else:
+                again.add(outcome.claim.id)
+        return frozenset(again)
 
     def _write_until_answered(self, outcomes: Sequence[Outcome], *, skip_locked: bool) -> _Written:
         """Write the outcomes. Returns the ids of those whose lease was lost, and of those whose rows are locked.

@@ -24,6 +24,8 @@ SHORTEST_SNOOZE = timedelta(seconds=1)
 """The shortest delay of a Snooze. A handler that asked to run again at once, each time, would make hundreds of events a second."""
 _UNAVAILABLE = timedelta(seconds=15)
 """The delay of a task whose steps the database cannot store yet."""
+_COMPLETED = EventType.COMPLETED
+"""The end of most tasks. Python 3.11 takes 90 ns to look a member up in its class."""
 _LONGEST = timedelta(days=3650)  # what is added to a clock must stay a date
 
 
@@ -148,8 +150,8 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
             arguments = task.parameters.load(claim.args)
         except UnreadableArguments as error:
             return _failed_for_good(context, error)
-        given = (context,) if task.takes_context else ()
-        result = task.function(*given, **arguments) if limit is None else limit.call(task.function, *given, **arguments)
+        call = task.function if limit is None else partial(limit.call, task.function)
+        result = call(context, **arguments) if task.takes_context else call(**arguments)
         if isinstance(result, Snooze | Cancel | Retry):
             raise result  # returned or raised, it means the same
         try:
@@ -157,7 +159,7 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
         except PayloadError as error:
             # The handler did its work, and would do it again: a retry cannot help, silence would lose the result.
             return _failed_for_good(context, error)
-        return Outcome(claim=claim, event_type=EventType.COMPLETED, result=stored)
+        return Outcome(claim=claim, event_type=_COMPLETED, result=stored)
     except Asleep as request:
         data = {"step": request.name}
         return Outcome(claim=claim, event_type=EventType.SNOOZED, available_at=request.until, data=data)

@@ -80,18 +80,16 @@ class KeeperPlace:
     """The place of one worker on the root logger, where a keeper is as long as a worker needs it."""
 
     def __init__(self) -> None:
-        self._root = logging.getLogger()
-        self._seen: list[logging.Handler] | None = None
-        """The handlers of the root logger when they were looked at last."""
+        self.root = logging.getLogger()
+        self.seen: list[logging.Handler] | None = None
+        """The handlers of the root logger when they were looked at last. If it has others now, `take()` is due."""
 
     def take(self) -> None:
         """Add the keeper to the root logger if logging is configured and has none.
 
         Take it away where it is the only handler, or where the application has added one, whose filter the lines need.
         """
-        root, handlers = self._root, self._root.handlers
-        if handlers == self._seen:  # this is asked for each task
-            return
+        root, handlers = self.root, self.root.handlers
         with _sharing:
             keepers = [one for one in handlers if isinstance(one, LogKeeper)]
             own = [one for one in keepers if isinstance(one, _OwnKeeper)]
@@ -103,17 +101,17 @@ class KeeperPlace:
                     root.removeHandler(one)
             for one in own:
                 one.places.add(self)
-            self._seen = list(handlers)
+            self.seen = list(handlers)
 
     def leave(self) -> None:
         """Take the keeper away, unless another worker needs it."""
         with _sharing:
-            self._seen = None
-            for one in list(self._root.handlers):
+            self.seen = None
+            for one in list(self.root.handlers):
                 if isinstance(one, _OwnKeeper):
                     one.places.discard(self)
                     if not one.places:
-                        self._root.removeHandler(one)
+                        self.root.removeHandler(one)
 
 
 def _renew_locks() -> None:

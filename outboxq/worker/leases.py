@@ -175,9 +175,9 @@ class Leases:
     def drop(self, *claims: Claim) -> None:
         with self._lock:
             for claim in claims:
-                one = self._held.get(claim.id)
-                if one is not None and one.claim.lease_token == claim.lease_token:
-                    del self._held[claim.id]
+                one = self._held.pop(claim.id, None)
+                if one is not None and one.claim.lease_token != claim.lease_token:
+                    self._held[claim.id] = one  # a later claim of the same task
 
     def drop_lost(self, claim: Claim, *, asked: float) -> bool:
         """Drop a claim of which the database says that it is over. False: this worker has claimed the task again since it was

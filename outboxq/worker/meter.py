@@ -44,6 +44,10 @@ class AttemptEnd(StrEnum):
     """It failed because it ran for longer than the task's timeout, whether or not another attempt follows."""
 
 
+_COMPLETED, _ENDED_COMPLETED = EventType.COMPLETED, AttemptEnd.COMPLETED
+"""The end of most attempts. Python 3.11 takes 90 ns to look a member up in its class."""
+
+
 class ClaimResult(StrEnum):
     """The result of one try to claim."""
 
@@ -147,8 +151,8 @@ class Meter:
                 claim, kind = outcome.claim, outcome.event_type
                 if lost and claim.id in lost:
                     end = AttemptEnd.LOST
-                elif kind is EventType.COMPLETED:  # as most are
-                    end = AttemptEnd.COMPLETED
+                elif kind is _COMPLETED:
+                    end = _ENDED_COMPLETED
                 elif claim.timeout_seconds is not None and _timed_out(outcome, timing):
                     end = AttemptEnd.TIMED_OUT
                     if kind is EventType.FAILED:
@@ -215,7 +219,7 @@ class Meter:
 
     def _count(self, claim: Claim, end: AttemptEnd, timing: Timing) -> None:
         counts = self._counts[claim.queue, claim.task_name]
-        if end is AttemptEnd.COMPLETED:
+        if end is _ENDED_COMPLETED:
             counts.completed += 1
         else:
             setattr(counts, end, getattr(counts, end) + 1)

@@ -143,7 +143,7 @@ class HandlerPool(Generic[T]):
                 except Exception:
                     text = "a claim could not be handled; its lease runs out and it is recovered"
                     log.exception(text, extra=self.log_fields(job))
-                if threading.get_ident() in self._given_up:
+                if self._given_up and threading.get_ident() in self._given_up:
                     return
                 self._account(-1, time.monotonic() - began)
         except BaseException as error:
