@@ -129,32 +129,33 @@ class TaskRunner:
 
     def _still_holds(self, active: ActiveClaim) -> bool:
         """Return whether the claim is still there after a connection was lost: claims are not flushed, so a crash takes them back."""
-        claim = active.claim
-        try:
+
+        def ask() -> bool:
             with patience(_VERIFYING):
-                holds = self.own.heartbeat([claim])
-            if holds:
-                return True
-            log.warning(_LOST_BEFORE, claim, extra=fields_of(claim, outcome=LOST))
-            self._count_lost(active)
-        except Exception as error:  # noqa: BLE001
-            what = f"{claim}: whether its claim outlived the loss of a connection is not known; it is given back"
-            say(log, logging.ERROR, what, error, fields=fields_of(claim, outcome=OUTCOMES[EventType.RELEASED]))
-            self.completer.put(released(claim, "its claim could not be verified", delay=_RETRY_AFTER), active)
-        return False
+                return bool(self.own.heartbeat([active.claim]))
+
+        what = "whether its claim outlived the loss of a connection is not known"
+        return self._holds(active, ask, what, "its claim could not be verified")
 
     def _record_start(self, active: ActiveClaim) -> bool:
         """Record that a suspect begins, so that it counts if this process dies now. Returns whether it may begin."""
+        unrecorded = "its start could not be recorded"
+        return self._holds(active, lambda: self.completer.begin(active.claim), unrecorded, unrecorded)
+
+    def _holds(self, active: ActiveClaim, ask: Callable[[], bool], what: str, reason: str) -> bool:
+        """Ask the database whether the claim holds. If it does not answer, the claim is given back for this reason, and the log says
+        what happened.
+        """
         claim = active.claim
         try:
-            if self.completer.begin(claim):
+            if ask():
                 return True
             log.warning(_LOST_BEFORE, claim, extra=fields_of(claim, outcome=LOST))
             self._count_lost(active)
-        except Exception as error:  # noqa: BLE001
-            what = f"{claim}: its start could not be recorded; it is given back"
-            say(log, logging.ERROR, what, error, fields=fields_of(claim, outcome=OUTCOMES[EventType.RELEASED]))
-            self.completer.put(released(claim, "its start could not be recorded", delay=_RETRY_AFTER), active)
+        except Exception as error:  # noqa: BLE001 - whatever it was, another try may come through
+            fields = fields_of(claim, outcome=OUTCOMES[EventType.RELEASED])
+            say(log, logging.ERROR, f"{claim}: {what}; it is given back", error, fields=fields)
+            self.completer.put(released(claim, reason, delay=_RETRY_AFTER), active)
         return False
 
     def _attempt(self, active: ActiveClaim) -> None:

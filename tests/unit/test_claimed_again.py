@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 import threading
 import time
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
 
 from outboxq.context import TaskContext
-from outboxq.model import Claim, EventType, Outcome
+from outboxq.model import SUSPECT, Claim, EventType, Outcome
 from outboxq.store.ends import Beat
 from outboxq.worker.claim_loop import ClaimLoop
 from outboxq.worker.completer import Completer
@@ -168,6 +169,33 @@ def test_a_claim_that_is_found_lost_before_it_begins_is_left_alone_else(active, 
     runner.run(active)
     assert runner.completer == []
     assert leases.held() == []
+
+
+def test_a_claim_that_the_database_does_not_answer_for_is_given_back(active, store, leases, runner, caplog):
+    def unanswered(_claims):
+        raise ConnectionError("the server is away")
+
+    store.heartbeat = unanswered
+    runner.run(active)
+    [outcome] = runner.completer
+    assert (outcome.event_type, outcome.data) == (EventType.RELEASED, {"reason": "its claim could not be verified"})
+    assert outcome.delay >= timedelta(seconds=1)  # else it would be claimed, and given back, as fast as it goes
+    assert "is not known; it is given back" in caplog.text
+    assert active.context.began is None
+
+
+def test_a_suspect_whose_start_the_database_does_not_record_is_given_back(leases, runner, caplog):
+    def unanswered(_claim):
+        raise ConnectionError("the server is away")
+
+    runner.completer.begin = unanswered
+    claim = replace(claim_of(), recovery_attempts=SUSPECT)
+    [suspect] = leases.hold([TaskContext(claim, max_attempts=None, stopping=threading.Event())], sent=time.monotonic())
+    runner.run(suspect)
+    [outcome] = runner.completer
+    assert (outcome.event_type, outcome.data) == (EventType.RELEASED, {"reason": "its start could not be recorded"})
+    assert "its start could not be recorded; it is given back" in caplog.text
+    assert suspect.context.began is None
 
 
 def test_a_worker_that_stops_does_not_give_back_what_its_handler_still_runs(active, leases):
