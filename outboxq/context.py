@@ -56,21 +56,15 @@ class TaskContext:
     `enqueue()` does not take it.
     """
 
-    # What hardly any attempt sets or reads.
-    cancel_requested: bool = False
-    """True if a user asked this task to stop; `raise Cancel()` to agree."""
-
-    # For the worker and for the integrations with frameworks.
+    # Attributes of the class, since most attempts set none of them.
     unit: UnitOfWork | None = None
     """The transaction of a transactional task, from its begin on."""
     limit: Any = None
     """The enforced timeout of this attempt; None: the handler is only asked."""
-    has_died = False
+    has_died: bool = False
     """The child process of the handler has died, or was killed."""
     steps: Any = None
     """The steps of this handler, as far as that part knows them; None before the first one."""
-    keeps_log: bool = False
-    """The worker keeps what the handler logs."""
     _headers: Mapping[str, str] | None = None
     """The headers, once they were asked for."""
 
@@ -98,6 +92,8 @@ class TaskContext:
         """The number of workers that died while they ran this task, since its last attempt that ended."""
         self.created_at: Final[datetime] = claim.created_at
         """The moment at which the task was enqueued, in UTC."""
+        self.cancel_requested: bool = False
+        """True if a user asked this task to stop; `raise Cancel()` to agree."""
 
         # For the worker and for the integrations with frameworks.
         self.claim: Final = claim
@@ -122,6 +118,8 @@ class TaskContext:
         """The part of the worker that runs the steps; None outside of one."""
         self.reported: Progress | None = None
         """The progress that the handler reported last."""
+        self.keeps_log: bool = False
+        """The worker keeps what the handler logs."""
         self.handler_log: HandlerLog | None = None
         """The lines that the handler logged; None: there is none, or they are not kept."""
         self._stopping = stopping

@@ -38,7 +38,7 @@ _MAX_REFUSED = 3
 """The number of outcomes in a row that the database may refuse for good. Then it is no matter of a single task, and the worker
 stops."""
 _FAILED, _HANDED_OVER = EventType.FAILED, ClaimState.HANDED_OVER
-"""Members that each outcome is compared with. Python 3.11 takes 90 ns to look one up in its class."""
+"""Named once, as in `task_runner.py`."""
 
 _Written: TypeAlias = tuple[frozenset[UUID], frozenset[UUID]]
 """The ids of the tasks whose lease was lost, and of those that another transaction has locked."""
@@ -171,6 +171,7 @@ class Completer(threading.Thread):
             if lost:
                 locked |= self._drop_lost([outcome for outcome in outcomes if outcome.claim.id in lost], asked)
         finally:
+            # `not locked` is asked first, since the hash of a UUID takes 0.1 us.
             self.leases.drop(*(outcome.claim for outcome in outcomes if not locked or outcome.claim.id not in locked))
         if locked:
             self._locked += [outcome for outcome in outcomes if outcome.claim.id in locked]
@@ -178,8 +179,9 @@ class Completer(threading.Thread):
         self.on_failpoint(Failpoint.AFTER_FINISH)
 
     def _drop_lost(self, outcomes: Sequence[Outcome], asked: float) -> frozenset[UUID]:
-        """Drop claims whose leases the database did not find at `asked`. Returns the tasks whose claims this worker has again since
-        then, so that their outcomes are tried again.
+        """Drop the claims of these outcomes, whose leases the database did not find when it was `asked` (`time.monotonic()`).
+
+        Returns the ids of the tasks that this worker has claimed again since then: their outcomes are tried again.
         """
         again = set()
         for outcome in outcomes:

@@ -25,7 +25,7 @@ SHORTEST_SNOOZE = timedelta(seconds=1)
 _UNAVAILABLE = timedelta(seconds=15)
 """The delay of a task whose steps the database cannot store yet."""
 _COMPLETED = EventType.COMPLETED
-"""The end of most tasks. Python 3.11 takes 90 ns to look a member up in its class."""
+"""Named once, as in `task_runner.py`."""
 _LONGEST = timedelta(days=3650)  # what is added to a clock must stay a date
 
 

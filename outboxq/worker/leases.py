@@ -177,7 +177,7 @@ class Leases:
             for claim in claims:
                 one = self._held.pop(claim.id, None)
                 if one is not None and one.claim.lease_token != claim.lease_token:
-                    self._held[claim.id] = one  # a later claim of the same task
+                    self._held[claim.id] = one  # a later claim; who reads without the lock may miss it for a moment
 
     def drop_lost(self, claim: Claim, *, asked: float) -> bool:
         """Drop a claim of which the database says that it is over. False: this worker has claimed the task again since it was

@@ -45,7 +45,7 @@ class AttemptEnd(StrEnum):
 
 
 _COMPLETED, _ENDED_COMPLETED = EventType.COMPLETED, AttemptEnd.COMPLETED
-"""The end of most attempts. Python 3.11 takes 90 ns to look a member up in its class."""
+"""The end of most attempts, named once as in `task_runner.py`."""
 
 
 class ClaimResult(StrEnum):

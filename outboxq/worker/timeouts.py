@@ -92,7 +92,7 @@ class TimeLimit:
             frame = frame.f_back
         return error.with_traceback(trace)
 
-    def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function. TaskTimeout may be raised in it, and nowhere else: not after this call has ended."""
         self._thread = threading.get_ident()
         self.due = time.monotonic() + self.seconds

@@ -89,6 +89,26 @@ def test_every_end_has_the_lines_of_its_handler(outbox, how, transactional):
         assert (found.log_omitted, found.error) == (0, "ValueError: declined" if how in {"retried", "failed"} else None)
 
 
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
+def test_an_end_that_the_worker_decides_has_them_too(outbox, transactional):
+    """The retry policy ends in what is no error, so nothing of what it says can be used."""
+
+    def leave(_state):
+        raise SystemExit(1)
+
+    @outbox.task(name="pay", retry=RetryPolicy(wait=leave), transactional=transactional)
+    def pay(ctx: TaskContext) -> None:
+        ctx.progress(0.5, "half")
+        log.info("paying")
+        raise ValueError("declined")
+
+    handle = pay.using(outbox).enqueue()
+    work(outbox)
+    assert attempt(outbox, handle).outcome is EventType.FAILED
+    assert attempt(outbox, handle).progress == Progress(fraction=0.5, note="half")
+    assert texts(outbox, handle) == ["paying"]
+
+
 def test_a_task_that_logs_nothing_has_the_event_that_it_always_had(outbox, database):
     @outbox.task(name="quiet")
     def quiet() -> None: ...

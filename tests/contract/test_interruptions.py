@@ -13,6 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from outboxq import EventType, Outbox, Retry, RetryPolicy, Snooze, TaskContext, TaskStatus
 from outboxq.model import INTERRUPTED, Claim, Outcome
+from outboxq.model.progress import Progress
 from outboxq.store import Store
 from outboxq.store.transactions import Transactions
 from outboxq.worker import interruptions
@@ -198,11 +199,13 @@ def test_an_error_at_the_commit_gives_the_task_back_without_an_attempt(outbox, r
 
     @outbox.task(name="committing", transactional=True, retry=ONCE)
     def committing(ctx: TaskContext) -> None:
+        ctx.progress(0.5, "half")
         write(ctx, "effect")
 
     handle = committing.using(outbox).enqueue()
     run()
     assert types(outbox, handle) == [CREATED, *[CLAIMED, RELEASED] * 2, CLAIMED, COMPLETED]
+    assert [one.progress for one in outbox.store.attempts(handle.id)] == [Progress(fraction=0.5, note="half")] * 3
     assert notes(database) == ["effect"]
 
 

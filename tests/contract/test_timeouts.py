@@ -93,6 +93,16 @@ def test_the_retry_policy_decides_as_for_a_checkpoint(outbox, work):
     assert ended(outbox, handle).attempt == 3
 
 
+def test_a_task_with_an_enforced_timeout_may_have_parameters_of_any_name(outbox, work):
+    @outbox.task(name="named", timeout=60, timeout_action="raise", retry=NEVER)
+    def named(self: str, function: str) -> str:
+        return self + function
+
+    handle = named.using(outbox).enqueue("a", function="b")
+    work()
+    assert outbox.result(handle.id) == "ab"
+
+
 def test_its_transaction_is_rolled_back(outbox, database, work):
     database.run("CREATE TABLE ledger (number INTEGER)")
 

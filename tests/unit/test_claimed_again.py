@@ -171,10 +171,11 @@ def test_a_claim_that_is_found_lost_before_it_begins_is_left_alone_else(active, 
     assert leases.held() == []
 
 
-def test_a_claim_that_the_database_does_not_answer_for_is_given_back(active, store, leases, runner, caplog):
-    def unanswered(_claims):
-        raise ConnectionError("the server is away")
+def unanswered(_asked):
+    raise ConnectionError("the server is away")
 
+
+def test_a_claim_that_the_database_does_not_answer_for_is_given_back(active, store, leases, runner, caplog):
     store.heartbeat = unanswered
     runner.run(active)
     [outcome] = runner.completer
@@ -182,12 +183,10 @@ def test_a_claim_that_the_database_does_not_answer_for_is_given_back(active, sto
     assert outcome.delay >= timedelta(seconds=1)  # else it would be claimed, and given back, as fast as it goes
     assert "is not known; it is given back" in caplog.text
     assert active.context.began is None
+    assert leases.held() == [active]  # heartbeats keep it until its outcome is written
 
 
 def test_a_suspect_whose_start_the_database_does_not_record_is_given_back(leases, runner, caplog):
-    def unanswered(_claim):
-        raise ConnectionError("the server is away")
-
     runner.completer.begin = unanswered
     claim = replace(claim_of(), recovery_attempts=SUSPECT)
     [suspect] = leases.hold([TaskContext(claim, max_attempts=None, stopping=threading.Event())], sent=time.monotonic())
@@ -196,6 +195,7 @@ def test_a_suspect_whose_start_the_database_does_not_record_is_given_back(leases
     assert (outcome.event_type, outcome.data) == (EventType.RELEASED, {"reason": "its start could not be recorded"})
     assert "its start could not be recorded; it is given back" in caplog.text
     assert suspect.context.began is None
+    assert leases.held() == [suspect]
 
 
 def test_a_worker_that_stops_does_not_give_back_what_its_handler_still_runs(active, leases):
