@@ -1,6 +1,6 @@
 """`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `browser`,
 `examples`, `mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`, `bench_dashboard`,
-`bench_results`, `bench_steps`, `bench_batches`) are asked for by name."""
+`bench_results`, `bench_steps`, `bench_stages`, `bench_batches`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -235,6 +235,13 @@ def bench_steps(session: nox.Session) -> None:
     """The cost of a durable step: `nox -s bench_steps -- --on sqlite`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.steps", *session.posargs)
+
+
+@nox.session
+def bench_stages(session: nox.Session) -> None:
+    """The processor time of each stage of a task in a worker: `nox -s bench_stages -- --on sqlite`."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.stages", *session.posargs)
 
 
 @nox.session

@@ -14,6 +14,7 @@ import pytest
 from benchmarks.__main__ import MEASURES
 from benchmarks.goals import goals
 from benchmarks.results import Results
+from benchmarks.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 MADE = {
@@ -52,6 +53,15 @@ def test_a_measure_has_figures_and_its_goals_are_judged(tmp_path):
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_all_measures_have_figures_and_their_goals_are_judged(kind, tmp_path):
     check(kind, MEASURES, tmp_path)
+
+
+def test_each_stage_of_a_task_takes_time():
+    command = [sys.executable, "-m", "benchmarks.stages", "--on", "sqlite", "--rounds", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[3:]]
+    assert [row[0] for row in rows] == [*STAGES, "all"]
+    assert all(float(cell) > 0 for row in rows for cell in row[1:])
 
 
 def check(kind: str, measures: Collection[str], folder: Path) -> None:
