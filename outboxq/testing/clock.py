@@ -32,20 +32,19 @@ class Clock:
 
     def set(self, moment: datetime) -> datetime:
         """Move the clock to `moment`, and return that. Raises InvalidArgument for a naive datetime."""
-        self._now = aware(moment, "set()").astimezone(UTC)
-        self._moved = datetime.now(UTC)
-        self._later = [one for one in self._later if one > self._now]
-        return self._now
+        return self._move(aware(moment, "set()").astimezone(UTC), datetime.now(UTC))
 
     def reset(self) -> datetime:
         """Move the clock to the real present, and return that."""
-        return self.set(datetime.now(UTC))
+        real = datetime.now(UTC)
+        return self._move(real, real)
 
     def run_on(self) -> None:
         """Move the clock to where it would be had it not stood still, so that rows written by a real clock are due."""
-        moment = min([self._running(), *(one - _INSTANT for one in self._later)])
+        real = datetime.now(UTC)
+        moment = min([self._running(real), *(one - _INSTANT for one in self._later)])
         if moment > self._now:
-            self.set(moment)
+            self._move(moment, real)
 
     def wait_for(self, moment: datetime) -> None:
         """Remember that something is due at `moment`: only the test may move the clock past it."""
@@ -57,10 +56,19 @@ class Clock:
 
         A test that passes `datetime.now()` means "now", also while this clock stands still.
         """
-        return self._now if moment is not None and self._now < moment <= self._running() else moment
+        return self._now if moment is not None and self._now < moment <= self._running(datetime.now(UTC)) else moment
 
-    def _running(self) -> datetime:
-        return self._now + (datetime.now(UTC) - self._moved)
+    def _move(self, moment: datetime, real: datetime) -> datetime:
+        """Move the clock to `moment`, at which the real clock was at `real`. A second look at that would be later: the process may have
+        to wait between the two, and the clock would be behind by as much.
+        """
+        self._now, self._moved = moment, real
+        self._later = [one for one in self._later if one > moment]
+        return moment
+
+    def _running(self, real: datetime) -> datetime:
+        """Return where the clock would be at `real` had it not stood still."""
+        return self._now + (real - self._moved)
 
 
 _INSTANT = timedelta(microseconds=1)

@@ -1,0 +1,50 @@
+"""The clock of a test, beside a real one that goes on while the process has to wait."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from outboxq.testing import clock
+from outboxq.testing.clock import Clock
+
+BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class Real:
+    """A real clock whose hand the test sets, and which goes on by `wait` after the next look at it."""
+
+    def __init__(self):
+        self.at, self.wait = BEGAN, timedelta(0)
+
+    def now(self, _zone):
+        seen = self.at
+        self.at, self.wait = seen + self.wait, timedelta(0)
+        return seen
+
+
+@pytest.fixture
+def real(monkeypatch):
+    real = Real()
+    monkeypatch.setattr(clock, "datetime", real)
+    return real
+
+
+def test_what_is_past_by_the_real_clock_is_its_present_however_long_the_process_waited(real):
+    real.wait = timedelta(seconds=1)
+    ours = Clock()
+    moment = real.now(UTC)
+    assert ours() == BEGAN
+    assert moment > ours()
+    assert ours.present(moment) == ours()
+
+
+def test_it_runs_on_without_falling_behind(real):
+    ours = Clock()
+    real.at += timedelta(minutes=1)
+    real.wait = timedelta(seconds=1)
+    ours.run_on()
+    assert ours() == BEGAN + timedelta(minutes=1)
+    ours.run_on()
+    assert ours() == real.at
