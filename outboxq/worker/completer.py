@@ -171,7 +171,7 @@ class Completer(threading.Thread):
             if lost:
                 locked |= self._drop_lost([outcome for outcome in outcomes if outcome.claim.id in lost], asked)
         finally:
-            # The hash of a UUID takes 0.1 us (`python -m benchmarks.stages`).
+            # The hash of a UUID takes 0.1 us (`python -m timeit -s "import uuid; one = uuid.uuid4()" "hash(one)"`).
             self.leases.drop(*(outcome.claim for outcome in outcomes if not locked or outcome.claim.id not in locked))
         if locked:
             self._locked += [outcome for outcome in outcomes if outcome.claim.id in locked]
