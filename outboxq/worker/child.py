@@ -78,11 +78,11 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """The worker's answer to an `Ending`."""
+    """The worker's answer to a `Completing`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ending:
+class Completing:
     """The child is about to commit a completion in the task's own transaction."""
 
 
@@ -122,7 +122,7 @@ class Notes:
 
 
 ToChild: TypeAlias = Job | News | Known
-FromChild: TypeAlias = Answer | Ending | Holding | Notes
+FromChild: TypeAlias = Answer | Completing | Holding | Notes
 
 
 def packed(outcome: Outcome) -> dict[str, Any]:
@@ -274,7 +274,7 @@ class ChildProcess:
         """Tell the worker that a completion is about to be committed, and wait until it knows."""
         self._is_known.clear()
         with self._sending:
-            self._connection.send(Ending())
+            self._connection.send(Completing())
         self._is_known.wait(_ANSWER_TIMEOUT)
 
     def holding(self, deadline: float) -> None:

@@ -19,7 +19,7 @@ from ..model import Outcome, TaskTimeout, TimeoutAction
 from ..model.handler_log import HandlerLog
 from ..model.log_fields import fields_of
 from ..task import Task
-from .child import Answer, Ending, Holding, Job, Known, News, Notes
+from .child import Answer, Completing, Holding, Job, Known, News, Notes
 from .executor import failed, released, with_notes
 from .fork_server import CannotFork, ForkServer
 from .leases import ActiveClaim, ClaimState
@@ -147,7 +147,7 @@ class IsolatedRunner(TaskRunner):
                 elif isinstance(message, Holding):
                     if math.inf in {message.deadline, context.deadline}:  # else a heartbeat knows better by now
                         context.deadline = message.deadline
-                elif isinstance(message, Ending):
+                elif isinstance(message, Completing):
                     active.state = ClaimState.ENDING
                     connection.send(Known())
             elif time.monotonic() >= kill_at:
