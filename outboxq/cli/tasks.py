@@ -72,6 +72,8 @@ def list_(
     wanted |= {name: value for name, value in given.items() if value is not None}
     place = {name: store.find(one) for name, one in (("before", before), ("after", after)) if one is not None}
     page, found = _listed(store, wanted, place, limit)
+    if batch is not None and not found:
+        store.batches.get(batch)  # raises if there is none: an empty list would say that all is well
     ahead = store.outlooks(found)
     rows = []
     for one in found:

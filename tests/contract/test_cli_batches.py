@@ -139,6 +139,9 @@ def test_a_batch_is_cancelled_once(database: Database, batch: NewBatch) -> None:
 def test_what_is_not_there_is_said(database: Database) -> None:
     unknown = said(database, "show", str(new_batch_id()))
     assert (unknown.exit_code, "there is no batch" in unknown.output) == (3, True)
+    words = ["task", "list", "--batch", str(new_batch_id()), "--url", database.url]
+    unknown = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert (unknown.exit_code, unknown.stdout, "there is no batch" in unknown.stderr) == (3, "", True)
     migrations.downgrade(database.url, "0001")
     database.corrupted = True
     older = said(database, "show", str(new_batch_id()))
