@@ -53,8 +53,9 @@ def run_offline() -> None:
     configure(url=url, literal_binds=True, dialect_opts={"paramstyle": "named"})
     with context.begin_transaction():
         if schema is not None:
-            context.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-            context.execute(f"SET LOCAL search_path TO {schema}")
+            quoted = context.get_context().dialect.identifier_preparer.quote(schema)
+            context.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted}")
+            context.execute(f"SET LOCAL search_path TO {quoted}")
         context.run_migrations()
 
 
@@ -75,12 +76,13 @@ def inside_schema(connection: Connection) -> Iterator[None]:
     if schema is None:
         yield
         return
+    quoted = connection.dialect.identifier_preparer.quote(schema)  # it may be a word of SQL: user, order
     before = connection.dialect.default_schema_name
     path = connection.exec_driver_sql("SHOW search_path").scalar_one()
     there = connection.exec_driver_sql("SELECT FROM pg_namespace WHERE nspname = %(schema)s", {"schema": schema})
     if not there.rowcount:  # else it takes a right on the database, which who owns the schema need not have
-        connection.exec_driver_sql(f"CREATE SCHEMA {schema}")
-    connection.exec_driver_sql(f"SET LOCAL search_path TO {schema}")
+        connection.exec_driver_sql(f"CREATE SCHEMA {quoted}")
+    connection.exec_driver_sql(f"SET LOCAL search_path TO {quoted}")
     connection.dialect.default_schema_name = schema
     try:
         yield

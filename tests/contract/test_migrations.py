@@ -427,6 +427,17 @@ def test_a_schema_that_would_need_quoting_is_refused(cluster, schema):
     engine.dispose()
 
 
+@pytest.mark.parametrize("schema", ["user", "order"])
+def test_a_schema_may_have_the_name_of_a_word_of_sql(postgresql_empty, schema):
+    migrations.upgrade(postgresql_empty.url, schema=schema)
+    store = Store(postgresql_empty.engine, schema=schema)
+    with ear(postgresql_empty.url, f"task_ready_{schema}") as heard:
+        store.enqueue(new(queue="mail"))
+        assert heard() == ["mail"]
+    assert store.verify() == []
+    migrations.downgrade(postgresql_empty.url, "base", schema=schema)
+
+
 def test_the_longest_schema_has_a_channel_that_can_be_listened_to(postgresql_empty):
     schema = "s" * 48
     migrations.upgrade(postgresql_empty.url, schema=schema)
@@ -622,13 +633,14 @@ def test_the_script_gives_an_empty_database_the_same_schema(empty, cluster, tmp_
     other.close()
 
 
-def test_the_script_for_a_schema_gives_the_same_as_the_upgrade(postgresql_empty, cluster):
-    migrations.upgrade(postgresql_empty.url, schema="tasks")
+@pytest.mark.parametrize("schema", ["tasks", "user"])
+def test_the_script_for_a_schema_gives_the_same_as_the_upgrade(postgresql_empty, cluster, schema):
+    migrations.upgrade(postgresql_empty.url, schema=schema)
     other = Empty("postgresql", cluster.create_database())
-    execute(other.url, migrations.sql(other.url, schema="tasks"))
-    assert shape(other, "tasks") == shape(postgresql_empty, "tasks")
+    execute(other.url, migrations.sql(other.url, schema=schema))
+    assert shape(other, schema) == shape(postgresql_empty, schema)
     assert other.tables() == set()
-    store = Store(other.engine, schema="tasks")
+    store = Store(other.engine, schema=schema)
     store.enqueue(new())
     assert len(store.claim_ready_task(1, worker_id=uuid4())) == 1
     other.close()

@@ -72,7 +72,7 @@ def ear(url: str, channel: str = "task_ready") -> Iterator[Any]:
     with psycopg.connect(address, autocommit=True) as listener, psycopg.connect(address, autocommit=True) as speaker:
         listener.execute(f"LISTEN {channel}")
         schema = channel.removeprefix("task_ready").lstrip("_") or "public"
-        speaker.execute(f"INSERT INTO {schema}.sleeping_workers VALUES (gen_random_uuid(), '', 'infinity')")
+        speaker.execute(f"""INSERT INTO "{schema}".sleeping_workers VALUES (gen_random_uuid(), '', 'infinity')""")
 
         def heard() -> list[str]:
             sentinel = f"sentinel {uuid4()}"
