@@ -125,8 +125,15 @@ class Parameters:
             self._signature.bind(*args, **kwargs)
         except TypeError as misfit:
             names = ", ".join(self._known) or "none"
-            raise InvalidCall(f"{self._name}: {misfit}; its parameters are: {names}") from None
+            raise InvalidCall(f"{self._name}: {misfit}; its parameters are: {names}{self._context_hint()}") from None
         raise AssertionError("Python takes the call")
+
+    def _context_hint(self) -> str:
+        """Return what to write where the call misfits since the parameter for the context has no annotation."""
+        meant = self._known.get("ctx")
+        if meant is None or meant.annotation is not meant.empty:
+            return ""
+        return "; where ctx is the task's context, make the first parameter ctx: TaskContext"
 
     def _refuse(self, parameter: str, error: CodecError) -> NoReturn:
         _forget_cause(error)

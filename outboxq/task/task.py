@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget
@@ -53,6 +54,7 @@ class Task(Generic[P, R]):
         """The fate of a handler that runs past the timeout. It is read from the code that runs the task, and not stored."""
         self.outbox = outbox
         self.takes_context = takes_context(function)
+        _refuse_other_contexts(function, name, given=self.takes_context)
         self.parameters = Parameters(function, name=name, context=self.takes_context, check_types=check_types)
         self.subscriptions = _subscriptions(self, subscribe)
         """The subscriptions of the task; see `Outbox.emit`."""
@@ -287,6 +289,23 @@ def takes_context(function: Callable[..., object]) -> bool:
         except NameError:  # another parameter's forward reference does not resolve: compare the text
             return first.annotation.rpartition(".")[2] == TaskContext.__name__
     return first.annotation is TaskContext
+
+
+def _refuse_other_contexts(function: Callable[..., object], name: str, *, given: bool) -> None:
+    """Raise ConfigurationError for a parameter whose annotation has TaskContext, but which no worker passes a context to.
+
+    Without this, the first call would miss an argument that its caller cannot have.
+    """
+    for parameter in list(inspect.signature(function).parameters.values())[int(given) :]:
+        annotation = parameter.annotation
+        if isinstance(annotation, str) and TaskContext.__name__ in annotation:
+            with suppress(NameError):  # a forward reference of another parameter
+                annotation = get_type_hints(function)[parameter.name]
+        if annotation is TaskContext or TaskContext in get_args(annotation):
+            raise ConfigurationError(
+                f"{name}: the worker passes a context only to a first parameter annotated TaskContext; "
+                f"make the first parameter {parameter.name}: TaskContext"
+            )
 
 
 def _subscriptions(task: Task[..., Any], subscribe: str | Sequence[str] | None) -> tuple[Subscription, ...]:

@@ -26,6 +26,7 @@ from outboxq import (
     PayloadError,
     Retry,
     Snooze,
+    TaskContext,
     UnsupportedDatabase,
 )
 from outboxq.cli import main
@@ -230,7 +231,36 @@ def test_a_call_that_does_not_fit(hello, outbox, args, options, misfit: str) -> 
     refused(InvalidCall, sentence, lambda: hello.using(outbox).enqueue(*args, **options))
 
 
+@pytest.mark.parametrize("shape", [lambda ctx: None, lambda ctx, n: None, lambda n, ctx: None])
+def test_a_context_without_its_annotation(outbox, shape: Callable[..., None]) -> None:
+    task = outbox.task(name="shop.hello")(shape)
+    with pytest.raises(
+        InvalidCall, match=re.escape("; where ctx is the task's context, make the first parameter ctx: TaskContext")
+    ):
+        task.using(outbox).enqueue(n=7)
+    known = outbox.task(name="shop.other")(lambda n, ctx: None)
+    assert known.call(n=7, ctx=8), "an argument may be named so"
+
+
 # --- declaring
+
+
+def second(n: int, ctx: TaskContext) -> None: ...
+
+
+def keyword(n: int, *, ctx: TaskContext) -> None: ...
+
+
+def optional(ctx: TaskContext | None) -> None: ...
+
+
+@pytest.mark.parametrize("function", [second, keyword, optional])
+def test_a_context_that_is_not_the_first_parameter(outbox, function: Callable[..., None]) -> None:
+    sentence = (
+        "shop.hello: the worker passes a context only to a first parameter annotated TaskContext; "
+        "make the first parameter ctx: TaskContext"
+    )
+    refused(ConfigurationError, sentence, lambda: outbox.task(name="shop.hello")(function))
 
 
 def nested() -> Callable[[], None]:
