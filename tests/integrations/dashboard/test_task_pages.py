@@ -111,6 +111,18 @@ def test_a_list_says_in_a_word_what_each_task_waits_for(stage):
     assert "delayed" in stage.visitor.text
 
 
+def test_in_a_narrow_window_the_error_of_a_dead_letter_is_not_labelled_as_what_it_waits_for(stage):
+    stage.add()
+    stage.end(stage.claim(), EventType.FAILED, error="SMTPError: mailbox full")
+    text = Local(stage.dashboard).get("/tasks").get_data(as_text=True)
+    assert '<td data-label="Last error"><div>' in text
+    stage.store.queues.pause("mail")
+    stage.add(queue="mail")
+    stage.dashboard._freshness.forget()
+    text = Local(stage.dashboard).get("/tasks").get_data(as_text=True)
+    assert "queue paused" in text.partition('data-label="Waits for"')[2].partition("</td>")[0]
+
+
 # --- one task
 
 
