@@ -14,7 +14,7 @@ from .keys import stored_key
 from .records import NewTask
 from .uuid7 import FAMILY, family
 
-_FIRST_BIT, _VERSION, _VERSION_8 = 1 << 127, 0xF << 76, 8 << 76
+_FIRST_BIT, _VERSION, _VERSION_7, _VERSION_8 = 1 << 127, 0xF << 76, 7 << 76, 8 << 76
 
 
 class OnFailed(StrEnum):
@@ -156,6 +156,11 @@ def new_batch_id() -> UUID:
     does not exist yet says which batch it follows.
     """
     return UUID(int=family().int & ~_VERSION | _VERSION_8 | _FIRST_BIT)
+
+
+def first_id(chain_id: UUID) -> UUID:
+    """Return the id of the first task of a chain: the uuid7 that the id of the chain was made of."""
+    return UUID(int=chain_id.int & ~_FIRST_BIT & ~_VERSION | _VERSION_7)
 
 
 def place_of(id: UUID) -> Place | None:

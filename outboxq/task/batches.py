@@ -16,7 +16,17 @@ from ..errors import InvalidArgument, InvalidCall, InvalidTarget, WaitRefused
 from ..integration.ambient import CURRENT, OutboxRef, resolve_target
 from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls
-from ..model.batches import LONGEST_CHAIN, BatchCounts, BatchKind, NewBatch, OnFailed, Place, new_batch_id
+from ..model.batches import (
+    LONGEST_CHAIN,
+    Batch,
+    BatchCounts,
+    BatchKind,
+    NewBatch,
+    OnFailed,
+    Place,
+    first_id,
+    new_batch_id,
+)
 from ..model.options import choice
 from ..store import Store
 from .calls import TaskCall, batch_in
@@ -194,7 +204,7 @@ class Chain(Generic[R_co]):
         SchemaOutOfDate if the tables are older than chains.
         """
         batch_id = new_batch_id()
-        first = self.calls[0].as_new()
+        first = self.calls[0].as_new(first_id(batch_id))
         others = tuple(
             call.as_new(Place(batch_id=batch_id, number=number).task_id)
             for number, call in enumerate(self.calls[1:], start=1)
@@ -356,29 +366,28 @@ class BatchedTasks(ABC):
         """Return what the task before this one in its chain returned. Raises InvalidCall if there is none before it."""
         batch: RunningBatch = context.batch
         record, within = batch.record, None if context.inside is None else context
-        is_first = context.task_id not in record.then_ids
-        if record.kind is not BatchKind.CHAIN or is_first:
+        if record.kind is not BatchKind.CHAIN or context.task_id not in record.then_ids:
             raise InvalidCall(
-                f"task {context.task_id} ({context.task_name}) has none before it: "
-                + (
-                    "it is the first of its chain"
-                    if record.kind is BatchKind.CHAIN
-                    else "it is in a batch, not a chain"
-                )
+                f"task {context.task_id} ({context.task_name}) has none before it: {_why_none(context, record)}"
             )
         place = record.then_ids.index(context.task_id)
-        if place:
-            return self._result(record.then_ids[place - 1], within)
-        hidden = set(record.then_ids)
-        for member in self.store.batches.members(batch.id, FOLLOWED, using=within):
-            if member.id not in hidden:
-                return value_of(self.tasks, member)
-        raise InvalidCall(f"the first task of chain {batch.id} was pruned, so what it returned is not known any more")
-
-    def _result(self, task_id: UUID, within: object) -> Any:
-        for member in self.store.batches.named([task_id], using=within):
+        before = record.then_ids[place - 1] if place else first_id(batch.id)
+        for member in self.store.batches.named([before], using=within):
             return value_of(self.tasks, member)
-        raise InvalidCall(f"task {task_id} was pruned, so what it returned is not known any more")
+        if not place:  # a chain of earlier code, whose first task has an id of its own: it is the oldest that completed
+            hidden = set(record.then_ids)
+            for member in self.store.batches.members(batch.id, FOLLOWED, using=within):
+                if member.id not in hidden:
+                    return value_of(self.tasks, member)
+        raise InvalidCall(f"task {before} was pruned, so what it returned is not known any more")
+
+
+def _why_none(context: TaskContext, batch: Batch) -> str:
+    if batch.kind is not BatchKind.CHAIN:
+        return "it is in a batch, not a chain"
+    if context.task_id == first_id(batch.id):
+        return "it is the first of its chain"
+    return "another task added it to its chain; pass it what it needs as an argument"
 
 
 def _ours(outbox: object, call: object, where: str) -> TaskCall[Any]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy.orm import Session
@@ -25,6 +26,7 @@ from outboxq import (
     migrations,
 )
 from outboxq.model.batches import Place, new_batch_id
+from outboxq.model.uuid7 import uuid7
 from outboxq.task.batches import OpenBatch
 from tests.conftest import Database
 from tests.waiting import until
@@ -108,6 +110,45 @@ def test_a_chain_passes_on_what_each_task_returned(outbox: Outbox, run: Callable
     four, eight, sixteen = (timedelta(seconds=n) for n in (4, 8, 16))
     assert sorted(map(str, seen)) == sorted(map(str, [four, eight, (sixteen, "shelf")] * 2))
     assert [outbox.store.get(one).task_name for one in handle.task_ids] == ["fetch", "double", "double", "keep"]
+
+
+def test_previous_is_of_the_first_task_and_not_of_one_that_it_added(
+    outbox: Outbox, run: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the worker is behind that of the producer, so the id of the added task is the lower one."""
+    seen, errors = [], []
+
+    @outbox.task(name="added")
+    def added(ctx: TaskContext) -> str:
+        with pytest.raises(InvalidCall) as refused:
+            _ = ctx.previous
+        errors.append(str(refused.value))
+        return "added"
+
+    @outbox.task(name="first")
+    def first(ctx: TaskContext) -> str:
+        monkeypatch.setattr("outboxq.task.task.uuid7", lambda: UUID(int=uuid7().int - (3_000 << 80)))
+        added.using(ctx.batch).enqueue()
+        return "first"
+
+    @outbox.task(name="second")
+    def second(ctx: TaskContext) -> None:
+        seen.append(ctx.previous)
+
+    outbox.chain(first.call(), second.call()).using(outbox).enqueue()
+    run()
+    assert seen == ["first"]
+    assert [error.partition(") ")[2] for error in errors] == [
+        "has none before it: another task added it to its chain; pass it what it needs as an argument"
+    ]
+
+
+def test_previous_is_found_in_a_chain_of_earlier_code(
+    outbox: Outbox, run: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first task has an id of its own."""
+    monkeypatch.setattr("outboxq.task.batches.first_id", lambda _: uuid7())
+    test_a_chain_passes_on_what_each_task_returned(outbox, run)
 
 
 def test_previous_is_refused_where_there_is_none(outbox: Outbox, run: Callable[[], None]) -> None:
