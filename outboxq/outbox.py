@@ -39,7 +39,6 @@ from .task.bulk import BULK, bulk_task
 from .task.origin import Origin
 from .task.periodic import PeriodicTasks
 from .task.pruning import PRUNE, prune_task, retention_schedule
-from .task.results import AwaitedResults
 from .task.waiting import WaiterOfProcess
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ _LEFT_OUT: Any = object()
 """Stands for an argument that was not given, where None is a mistake."""
 
 
-class Outbox(AwaitedResults, BatchedTasks, PeriodicTasks):
+class Outbox(BatchedTasks, PeriodicTasks):
     """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
 
     def __init__(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -14,8 +13,6 @@ from uuid import UUID
 from ..context import TaskContext
 from ..errors import InvalidArgument, InvalidCall, InvalidTarget, WaitRefused
 from ..integration.ambient import CURRENT, OutboxRef, resolve_target
-from ..integration.base import Integration
-from ..integration.hook_calls import HookCalls
 from ..model.batches import (
     LONGEST_CHAIN,
     Batch,
@@ -28,10 +25,9 @@ from ..model.batches import (
     new_batch_id,
 )
 from ..model.options import choice
-from ..store import Store
 from .calls import TaskCall, batch_in
 from .origin import Origin
-from .registry import TaskRegistry
+from .results import AwaitedResults
 from .running_batch import FOLLOWED, RunningBatch, value_of
 
 R = TypeVar("R")
@@ -217,29 +213,8 @@ class Chain(Generic[R_co]):
         return handle.asking(source)
 
 
-class BatchedTasks(ABC):
+class BatchedTasks(AwaitedResults):
     """The batches and chains of an Outbox."""
-
-    tasks: TaskRegistry
-    integration: Integration
-
-    @property
-    @abstractmethod
-    def store(self) -> Store:
-        """The Store, the layer below."""
-
-    @property
-    @abstractmethod
-    def hooks(self) -> HookCalls | None:
-        """The hooks; None if there are none."""
-
-    @abstractmethod
-    def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Any) -> Any:
-        """Return the result of a task."""
-
-    @abstractmethod
-    def wait_for_batch(self, batch_id: UUID, timeout: timedelta | float | None, origin: Any) -> BatchCounts:
-        """Return the counts of a batch that has ended."""
 
     @overload
     def batch(

@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
-from uuid import UUID
 
 from ..errors import ConfigurationError
-from ..integration.base import Integration
-from ..integration.hook_calls import HookCalls
 from ..model import duration
-from ..model.batches import BatchCounts
 from ..model.rules import check_rule, rule_of
 from ..model.schedules import CatchUp, Overlap
 from ..model.unknown_options import OF_A_SCHEDULE, naming_options
-from ..store import Store
-from .registry import TaskRegistry
+from .results import AwaitedResults
 from .schedules import Schedules, declare_schedules, schedule_for
 from .task import Task
 
 T = TypeVar("T")
 
 
-class PeriodicTasks(ABC):
+class PeriodicTasks(AwaitedResults):
     """The schedules of an Outbox: those that its code declares, and those that are stored at run time."""
-
-    tasks: TaskRegistry
-    integration: Integration
-
-    @property
-    @abstractmethod
-    def store(self) -> Store:
-        """The Store, the layer below."""
-
-    @property
-    @abstractmethod
-    def hooks(self) -> HookCalls | None:
-        """The hooks; None if there are none."""
-
-    @abstractmethod
-    def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Any) -> Any:
-        """Return the result of a task."""
-
-    @abstractmethod
-    def wait_for_batch(self, batch_id: UUID, timeout: timedelta | float | None, origin: Any) -> BatchCounts:
-        """Return the counts of a batch that has ended."""
 
     @naming_options("@outbox.periodic()", OF_A_SCHEDULE)
     def periodic(

@@ -9,6 +9,8 @@ from uuid import UUID
 
 from ..context import current
 from ..errors import InvalidArgument, WaitRefused
+from ..integration.base import Integration
+from ..integration.hook_calls import HookCalls
 from ..model import TaskStatus, duration
 from ..model.batches import BatchCounts, is_batch
 from ..payload.parameters import parsed_result
@@ -26,12 +28,18 @@ class AwaitedResults(ABC):
     """The results of an Outbox's tasks."""
 
     tasks: TaskRegistry
+    integration: Integration
     _waiters: WaiterOfProcess
 
     @property
     @abstractmethod
     def store(self) -> Store:
         """The Store, the layer below."""
+
+    @property
+    @abstractmethod
+    def hooks(self) -> HookCalls | None:
+        """The hooks; None if there are none."""
 
     def result(self, task_id: UUID | str, timeout: timedelta | float | None = None) -> Any:
         """Wait until the task has ended, and return what its function returned, read by the return annotation.
