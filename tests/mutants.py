@@ -305,6 +305,12 @@ MUTANTS = (
         ("tests/unit/test_timeouts.py",),
     ),
     Mutant(
+        "a limit that comes during a look waits for the next one",
+        "outboxq/worker/timeouts.py",
+        (("self._next = math.inf  # a limit", "self._next = -math.inf  # a limit"),),
+        ("tests/unit/test_timeouts.py",),
+    ),
+    Mutant(
         "a handler ends while an exception for it is being sent, which the next one gets",
         "outboxq/worker/timeouts.py",
         (("        while self._is_raising:\n", "        while False:\n"),),

@@ -218,8 +218,8 @@ class Timeouts:
         self.raise_in = raise_in
         self._on_thread_failure = on_thread_failure
         self._limits: dict[TimeLimit, None] = {}
-        self._next = -math.inf
-        """When the thread looks again (`time.monotonic()`); minus infinity: it looks now."""
+        self._next = math.inf
+        """When the thread looks again (`time.monotonic()`); infinity: when it is woken."""
         self._wake = threading.Event()
         self._starting = threading.Lock()
         self._is_stopped = False
@@ -252,7 +252,7 @@ class Timeouts:
         try:
             while not self._is_stopped:
                 self._wake.clear()
-                self._next = -math.inf  # a limit that comes during the look wakes this thread
+                self._next = math.inf  # a limit that comes during the look wakes this thread
                 self._next = due = min((limit.act() for limit in list(self._limits)), default=math.inf)
                 self._wake.wait(None if due == math.inf else max(0.0, due - time.monotonic()))
         except BaseException as error:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -89,6 +90,28 @@ def test_one_that_swallows_it_gets_it_again_each_second(timeouts):
 
     assert limit(timeouts, 0.05).call(handler) == "after all"
     assert came[1] - came[0] > 0.5
+
+
+def test_a_limit_that_comes_while_the_watcher_looks_is_enforced(timeouts):
+    """The end of a handler by force runs hooks, so a look may take seconds."""
+    looking, go = threading.Event(), threading.Event()
+
+    class Slow:
+        due = 0.0
+
+        def act(self) -> float:
+            looking.set()
+            assert go.wait(60)
+            return math.inf
+
+    timeouts.watch(Slow())
+    assert looking.wait(60)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(limit(timeouts, 0.05).call, busy, 5)
+        until(lambda: len(timeouts._limits) == 2)
+        time.sleep(0.1)
+        go.set()
+        assert isinstance(late.exception(60), TaskTimeout)
 
 
 def test_what_is_on_its_way_while_the_handler_ends_is_taken_back(failures):
