@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
@@ -71,7 +72,8 @@ class Handlers:
             from .isolation import Children, IsolatedRunner
 
             child = ChildProcess(settings, info, store=store, tasks=tasks, integration=integration, hooks=hooks)
-            self._children = Children(ForkServer(child.serve, fails), tasks_per_child=settings.tasks_per_child)
+            self._new_server = partial(ForkServer, child.serve, fails)
+            self._children = Children(self._new_server(), tasks_per_child=settings.tasks_per_child)
             runner: TaskRunner = IsolatedRunner(**parts, children=self._children, hooks_of_ends=hooks)
         else:
             runner = TaskRunner(**parts, hooks=hooks, keeper=self._keeper, timeouts=self._timeouts, on_kill=on_kill)
@@ -88,16 +90,19 @@ class Handlers:
     def forking(self, has_begun: Callable[[], bool]) -> Iterator[None]:
         """Fork the server of the child processes, if there are to be any, and close it if the block fails before `has_begun`.
 
-        The block starts the worker: before it there is no thread, no connection and no port that a child would have too.
+        The block starts the worker: before it there is no thread, no connection and no port that a child would have too. A start
+        that failed may be repeated, with another server.
         """
-        if self._children is not None and not self._has_forked:
+        children = self._children
+        if children is not None and not self._has_forked:
             self._has_forked = True
-            self._children.server.start()
+            children.server.start()
         try:
             yield
         except BaseException:
-            if not has_begun():
-                self.close()
+            if children is not None and not has_begun():
+                children.close()
+                children.server, self._has_forked = self._new_server(), False
             raise
 
     def print_stacks_of(self, child: int) -> None:

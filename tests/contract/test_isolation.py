@@ -335,10 +335,29 @@ def test_no_process_is_left_when_the_worker_has_stopped_or_could_not_start(outbo
     until(lambda: not is_alive(child) and not is_alive(server))
 
     refused = outbox.worker(isolation="process")
+    server = refused._handlers._children.server
     monkeypatch.setattr(type(refused._application), "ensure_current", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         refused.start()
-    until(lambda: refused._handlers._children.server.has_ended)
+    until(lambda: server.has_ended)
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_worker_that_could_not_start_starts_later_and_enforces_timeouts(outbox, monkeypatch, isolation):
+    @outbox.task(name="late", timeout=0.2, timeout_action="raise", retry=RetryPolicy.never())
+    def late() -> None:
+        until(lambda: False, seconds=5)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(outbox.store), "ensure_current", lambda _: 1 / 0)
+        worker = outbox.worker(isolation=isolation, poll=0.01)
+        with pytest.raises(ZeroDivisionError):
+            worker.start()
+    worker.start()
+    try:
+        assert "TaskTimeout" in ended(outbox, late.using(outbox).enqueue()).last_error
+    finally:
+        worker.stop()
 
 
 def test_threads_that_the_process_has_already_are_named(outbox, caplog):
