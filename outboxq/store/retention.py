@@ -19,7 +19,7 @@ from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
 from .arguments import positive
-from .batches import Batches
+from .batches import Batches, is_there
 from .rights import lacks
 from .tasks import now as moment
 from .time_partitions import TimePartitions
@@ -77,8 +77,9 @@ def prune(
     """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
 
     Ticks of schedules go with the tasks that they became, steps with their tasks, and batches once their tasks have gone. Each
-    batch of deletions is a transaction of its own; with `using`, all are the
-    caller's. Tasks that are locked, or whose key is locked, are passed over. An unfinished task keeps its row and its events whatever its age. Events of no task (an emit without
+    batch of deletions is a transaction of its own; with `using`, all are the caller's. Tasks that are locked, or whose key is
+    locked, are passed over. An unfinished task keeps its row and its events whatever its age. A task of a batch or a chain is
+    kept until that, too, ended longer ago than this; a Failed one is not, if asked for. Events of no task (an emit without
     subscribers, skipped ticks) go when they are as old. `dry_run` only counts. `stop` is asked before each batch,
     and `on_progress` is called after each, with the number of tasks deleted so far.
 
@@ -122,8 +123,11 @@ def prune(
 
 
 def _count(store: Transactions, values: Mapping[str, Any], using: object) -> int:
-    counted = store.run(lambda target: target.run(retention.prunable, values), using=using, begin=Begin.READ)
-    return int(counted[0]["tasks"])
+    def work(target: Target) -> int:
+        found = retention.prunable if is_there(store, target) else retention.prunable_without_batches
+        return int(target.run(found, values)[0]["tasks"])
+
+    return store.run(work, using=using, begin=Begin.READ)
 
 
 def _further(target: Target) -> list[_Rows]:
@@ -154,7 +158,8 @@ def _delete(
     def work(target: Target) -> tuple[list[Row], int]:
         """Delete a batch; returns the tasks that were looked at (without a status: passed over), and how many other events went."""
         with target.atomic():
-            seen = target.run(retention.prune, values)
+            found = retention.prune if is_there(store, target) else retention.prune_without_batches
+            seen = target.run(found, values)
             gone = [(row["id"],) for row in seen if row["status"] is not None]
             for rows in further if gone else ():
                 target.run(rows.prune, values, gone)

@@ -17,6 +17,7 @@ from ..database.statements import time_partitions as statements
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model.periods import periods
+from .batches import is_there
 from .tasks import now
 from .transactions import Transactions
 
@@ -100,15 +101,20 @@ class TimePartitions:
 
         def work(target: Target) -> Row:
             target.run(statements.scanning)
-            return partitioning.keep(one).run(target.execute, values)[0]
+            keep = partitioning.keep(one, with_batches=is_there(self._store, target))
+            return keep.run(target.execute, values)[0]
 
         return self._store.run(work, begin=Begin.READ)
 
     def _free_keys(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> None:
         """Free the keys in batches, before any session has to wait: there may be one for each task."""
-        free = partitioning.keys_ahead(one)
         bounds = {**values, "lower": one.lower, "upper": one.upper}
-        while len(self._store.run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
+
+        def work(target: Target) -> int:
+            free = partitioning.keys_ahead(one, with_batches=is_there(self._store, target))
+            return len(free.run(target.execute, bounds))
+
+        while self._store.run(work) == values["limit"]:
             pass
 
     def _drop(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any], found: Row) -> int:
@@ -123,7 +129,8 @@ class TimePartitions:
                 return 0  # another prune was here
             bounds = {"lower": one.lower, "upper": one.upper}
             seen = {"failed": found["failed"] or [], "last_event": found["last_event"]}
-            since = partitioning.kept_since(one).run(execute, {**values, **bounds, **seen})
+            kept_since = partitioning.kept_since(one, with_batches=is_there(self._store, target))
+            since = kept_since.run(execute, {**values, **bounds, **seen})
             before = set(found["kept"] or ())
             new = {row["id"] for row in since}
             kept, went = sorted(before | new), int(found["tasks"]) - len(new & set(found["failed"] or ()))

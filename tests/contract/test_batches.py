@@ -157,6 +157,20 @@ def test_a_batch_waits_no_longer_for_a_dead_letter_that_was_pruned(database: Dat
     assert follows(database, batch) is (kind is BatchKind.BATCH)
 
 
+def test_tasks_are_kept_until_their_batch_ended_longer_ago(database: Database) -> None:
+    """What follows it reads their results."""
+    batch, month = made(database, 2), timedelta(days=30)
+    complete(database)
+    database.clock.advance(timedelta(days=40))
+    assert database.frozen.prune(month, dry_run=True) == database.frozen.prune(month) == 0
+    complete(database)
+    database.clock.advance(timedelta(days=29))
+    assert database.frozen.prune(month, dry_run=True) == database.frozen.prune(month) == 0
+    assert state(database, batch) == (2, 2, 0, 0, True)
+    database.clock.advance(timedelta(days=2))
+    assert database.frozen.prune(month, dry_run=True) == database.frozen.prune(month) == 2
+
+
 def test_a_redriven_dead_letter_counts_again_before_the_batch_completes(database: Database) -> None:
     batch = made(database, 2)
     task_id = failing(database)

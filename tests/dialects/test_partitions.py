@@ -433,6 +433,9 @@ def full(partitioned) -> dict[str, UUID]:
         )
         store.fail(claim, "x")
         ids[name] = claim.id
+    batch = NewBatch(id=new_batch_id(), size=2)
+    store.batches.create(batch)  # it goes on
+    ids["member"] = completed(partitioned, id=made_in(one), pipeline_execution_id=batch.id, idempotency_key="member")
     ids["ready"] = partitioned.add(id=made_in(one), idempotency_key="ready").id
     ids["delayed"] = partitioned.add(id=made_in(one), delay=3000 * DAY).id
     clock.now = after(one)
@@ -469,7 +472,7 @@ def test_what_is_to_be_kept_is_carried_over_with_its_history(partitioned, full, 
         assert where(partitioned, full[name]) == ("task_executions_default", {"execution_events_default"})
     assert all(raw[row[0]] == row for row in partitioned.rows("SELECT * FROM execution_events"))  # xact_id too
     keys = {str(key) for (key,) in partitioned.rows("SELECT key FROM idempotency_keys")}
-    assert keys == {"completed", "failed", "held", "ready"} - expected
+    assert keys == {"completed", "failed", "held", "ready", "member"} - expected
     letters = {row[0] for row in partitioned.rows("SELECT task_execution_id FROM dead_letters")}
     assert letters == {full[name] for name in ("failed", "held")} - {full[name] for name in expected}
     assert partitioned.store.verify() == []
@@ -488,7 +491,7 @@ def test_what_was_carried_over_lives_on(partitioned, full):
     partitioned.claim(10)
     partitioned.clock.advance(3 * DAY)
     assert partitioned.frozen.prune(DAY, statuses=TERMINAL) == 4  # late, ready, running, failed
-    assert gone(partitioned, full) == full.keys() - {"held", "delayed"}
+    assert gone(partitioned, full) == full.keys() - {"held", "delayed", "member"}
 
 
 def test_rows_wait_for_their_partition_where_that_is_wanted(partitioned):

@@ -100,17 +100,18 @@ class Partitioning:
             partitions=sorted(pairs.values(), key=lambda one: one.lower),
         )
 
-    def keep(self, one: Partition) -> Prepared:
+    def keep(self, one: Partition, *, with_batches: bool) -> Prepared:
         leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        return self._dialect.prepare(time_partitions.keep(*leaves))
+        return self._dialect.prepare(time_partitions.keep(*leaves, with_batches=with_batches))
 
-    def kept_since(self, one: Partition) -> Prepared:
+    def kept_since(self, one: Partition, *, with_batches: bool) -> Prepared:
         leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        return self._dialect.prepare(time_partitions.kept_since(self._dialect.grammar, *leaves))
+        statement = time_partitions.kept_since(self._dialect.grammar, *leaves, with_batches=with_batches)
+        return self._dialect.prepare(statement)
 
-    def keys_ahead(self, one: Partition) -> Prepared:
+    def keys_ahead(self, one: Partition, *, with_batches: bool) -> Prepared:
         leaf = _leaf(task_executions, one.schema, one.name)
-        return self._dialect.prepare(time_partitions.keys_ahead(self._dialect.grammar, leaf))
+        return self._dialect.prepare(time_partitions.keys_ahead(self._dialect.grammar, leaf, with_batches=with_batches))
 
     def bring(self, one: Partition) -> list[Prepared]:
         """Move the tasks that are kept, then their events."""

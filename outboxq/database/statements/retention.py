@@ -15,6 +15,7 @@ from ..tables import (
     idempotency_keys,
     partition_claims,
     schedule_ticks,
+    task_batches,
     task_executions,
     task_steps,
 )
@@ -40,12 +41,21 @@ def prune(g: Grammar) -> Transition:
     Ids contain the time (uuid7), so old tasks are a range of the primary key, and no index over `completed_at` is needed. The
     statement waits for no lock, so transactions that lock keys in their order never wait for one that waits for them.
     """
+    return _prune(g, with_batches=True)
+
+
+def prune_without_batches(g: Grammar) -> Transition:
+    """Delete as `prune` does, on a schema that has no batches."""
+    return _prune(g, with_batches=False)
+
+
+def _prune(g: Grammar, *, with_batches: bool) -> Transition:
     key = idempotency_keys.c.task_execution_id
 
     def doomed(_: Relations) -> Statement:
         return (
             select(_execution.id)
-            .where(_prunable())
+            .where(_prunable(with_batches=with_batches))
             .order_by(_execution.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
@@ -126,7 +136,12 @@ def _without_task(owner: ColumnElement[Any]) -> Select[Any]:
 
 def prunable(_: Grammar) -> Select[Any]:
     """Count the tasks that `prune` would delete in all."""
-    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable())
+    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable(with_batches=True))
+
+
+def prunable_without_batches(_: Grammar) -> Select[Any]:
+    """Count the tasks that `prune_without_batches` would delete in all."""
+    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable(with_batches=False))
 
 
 def prune_unrouted(g: Grammar) -> Transition:
@@ -156,11 +171,28 @@ def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
     return {"claim": claim, "end": ended, "other": event.lease_token.is_(None)}
 
 
-def done(execution: Any) -> ColumnElement[bool]:
-    """Return a condition: the task ended before :before in one of the statuses to delete."""
+def done(execution: Any, *, with_batches: bool) -> ColumnElement[bool]:
+    """Return a condition: the task ended before :before in one of the statuses to delete, and so did its batch if it has one.
+
+    Until then what follows the batch reads the results of its tasks. A dead letter is deleted in any case: the batch then waits
+    for it no longer.
+    """
     wanted = [(execution.status == sql_literal(status)) & (flag == 1) for status, flag in _statuses.items()]
-    return and_(execution.completed_at < _before, or_(*wanted))
+    ended = and_(execution.completed_at < _before, or_(*wanted))
+    if not with_batches:
+        return ended
+    batch = task_batches.c
+    # Not a join, which might read all batches.
+    kept = (
+        select(batch.id)
+        .where(
+            batch.id == execution.pipeline_execution_id,
+            or_(batch.completed_at.is_(None), batch.completed_at >= _before),
+        )
+        .scalar_subquery()
+    )
+    return and_(ended, or_(execution.status == sql_literal(TaskStatus.FAILED), kept.is_(None)))
 
 
-def _prunable() -> ColumnElement[bool]:
-    return and_(_execution.id > _from_id, _execution.id < _to_id, done(_execution))
+def _prunable(*, with_batches: bool) -> ColumnElement[bool]:
+    return and_(_execution.id > _from_id, _execution.id < _to_id, done(_execution, with_batches=with_batches))

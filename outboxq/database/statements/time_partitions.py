@@ -124,11 +124,11 @@ def wait(_: Grammar) -> Select[Any]:
     return select(before.c.before, func.set_config(setting, value, true()).label("now")).select_from(before)
 
 
-def keep(executions: FromClause, events: FromClause) -> Select[Any]:
+def keep(executions: FromClause, events: FromClause, *, with_batches: bool) -> Select[Any]:
     """Count the tasks of a partition that may be dropped and the Failed ones among them, and list those to keep and the last
     event.
     """
-    done, task = retention.done(executions.c), executions.c
+    done, task = retention.done(executions.c, with_batches=with_batches), executions.c
     columns: list[ColumnElement[Any]] = [
         func.count().filter(done).label("tasks"),
         _ids(task).filter(done, task.status == sql_literal(TaskStatus.FAILED)).label("failed"),
@@ -140,7 +140,7 @@ def keep(executions: FromClause, events: FromClause) -> Select[Any]:
     return select(*columns).select_from(executions)
 
 
-def kept_since(g: Grammar, executions: FromClause, events: FromClause) -> Select[Any]:
+def kept_since(g: Grammar, executions: FromClause, events: FromClause, *, with_batches: bool) -> Select[Any]:
     """Select the tasks that must be kept although `keep` counted them as droppable, or did not see them.
 
     A task of the partition can change in two ways only. A dead letter can leave Failed. A task can be new, because its
@@ -153,7 +153,8 @@ def kept_since(g: Grammar, executions: FromClause, events: FromClause) -> Select
     ]
     new.append(select(events.c.task_execution_id).where(events.c.sequence_num > _last_event))
     looked_at = union_all(*new, select(func.unnest(_failed))).subquery("looked_at")
-    done, ids = retention.done(executions.c), select(looked_at.c[0].label("id")).subquery("ids")
+    done = retention.done(executions.c, with_batches=with_batches)
+    ids = select(looked_at.c[0].label("id")).subquery("ids")
     return select(executions.c.id).where(g.among(executions.c.id, ids.c.id), done.is_not(true()))
 
 
@@ -161,7 +162,7 @@ def _ids(task: Any) -> Any:
     return func.array_agg(task.id, type_=ARRAY(Uuid))
 
 
-def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
+def keys_ahead(g: Grammar, executions: FromClause, *, with_batches: bool) -> Statement:
     """Lock up to :limit idempotency keys of tasks that will be dropped and can no longer change their status.
 
     A locked key is skipped: the transaction that takes the key over does not need it freed.
@@ -172,7 +173,12 @@ def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
         select(key.c.task_execution_id)
         .select_from(key)
         .join(executions, task.id == key.c.task_execution_id)
-        .where(key.c.task_execution_id >= _lower, key.c.task_execution_id < _upper, final, retention.done(task))
+        .where(
+            key.c.task_execution_id >= _lower,
+            key.c.task_execution_id < _upper,
+            final,
+            retention.done(task, with_batches=with_batches),
+        )
         .limit(limit)
         .with_for_update(of=key, skip_locked=True)
         .subquery("ids")

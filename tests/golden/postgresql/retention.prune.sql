@@ -14,6 +14,19 @@ WITH
                     OR task_executions.status = 'Cancelled'
                     AND %(prune_cancelled)s::INTEGER = %(param_3)s::INTEGER
             )
+            AND (
+                task_executions.status = 'Failed'
+                    OR (
+                        SELECT task_batches.id
+                        FROM task_batches
+                        WHERE
+                            task_batches.id = task_executions.pipeline_execution_id
+                            AND (
+                                task_batches.completed_at IS NULL
+                                    OR task_batches.completed_at >= %(before)s::TIMESTAMP WITH TIME ZONE
+                            )
+                    ) IS NULL
+            )
         ORDER BY task_executions.id
         LIMIT %(limit)s::BIGINT
         FOR UPDATE SKIP LOCKED

@@ -12,3 +12,13 @@ WHERE
             OR task_executions.status = 'Cancelled'
             AND :prune_cancelled = :param_3
     )
+    AND (
+        task_executions.status = 'Failed'
+            OR (
+                SELECT task_batches.id
+                FROM task_batches
+                WHERE
+                    task_batches.id = task_executions.pipeline_execution_id
+                    AND (task_batches.completed_at IS NULL OR task_batches.completed_at >= :before)
+            ) IS NULL
+    )
