@@ -377,11 +377,13 @@ class Worker:
 
     def _on_thread_failure(self, error: BaseException) -> None:
         """Stop the process, with a non-zero exit code: a thread of the worker itself must not end unnoticed."""
-        if isinstance(error, OutcomesRefused | FileUnusable):
-            log.critical("stopping: %s", error)
-        else:
-            log.critical("a worker thread died; stopping", exc_info=error)
-        self._fail(error)
+        try:
+            if isinstance(error, OutcomesRefused | FileUnusable):
+                log.critical("stopping: %s", error)
+            else:
+                log.critical("a worker thread died; stopping", exc_info=error)
+        finally:  # the failure may be that of a log whose stream was closed
+            self._fail(error)
 
     def _fail(self, error: BaseException | None) -> None:
         self._ending.fail(error)

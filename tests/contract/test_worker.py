@@ -309,6 +309,20 @@ def test_a_handler_hears_of_a_lease_that_ended_while_the_database_was_silent(out
     silence.set()
 
 
+def test_a_worker_stops_whose_failure_cannot_be_logged(outbox, work, monkeypatch):
+    """As after a handler that has closed stderr."""
+
+    def closed(*_, **__):
+        raise ValueError("I/O operation on closed file")
+
+    worker = work()
+    monkeypatch.setattr("outboxq.worker.worker.log.critical", closed)
+    with pytest.raises(ValueError, match="closed file"):
+        worker._on_thread_failure(RuntimeError("a thread died"))
+    assert not worker.is_healthy
+    until(lambda: not worker._claim_loop.is_alive())
+
+
 def test_a_dead_heartbeat_stops_the_claiming(outbox, work, monkeypatch):
     def broken(*_):
         raise SystemExit(1)
