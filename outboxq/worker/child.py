@@ -23,6 +23,7 @@ from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls, WorkerHooks
 from ..integration.hooks import WorkerInfo
 from ..model import Claim, Outcome
+from ..model.forks import in_children
 from ..model.log_fields import fields_of
 from ..model.progress import Progress
 from ..store import Store
@@ -168,6 +169,9 @@ class ChildProcess:
         if (engine := self._store.engine) is not None:
             engine.dispose(close=False)  # its connections are the parent's
         self._connection = Connection(channel.detach())
+        in_children(
+            self._connection.close
+        )  # what a handler forks does not answer, and does not hide the end of this process
         runner = self._runner()
         for work in (self._receive, self._send_notes):
             threading.Thread(target=work, name=f"outboxq-child-{work.__name__.strip('_')}", daemon=True).start()

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..context import Asleep, Leave, TaskContext, current
 from ..errors import ConfigurationError, PayloadError, StepRefused, StepsUnavailable, UnreadableArguments
-from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskTimeout
+from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskTimeout, forks
 from ..payload.parameters import dump_result, sanitize
 from ..task import Task, takes_context
 from .timeouts import TimeLimit
@@ -70,7 +70,7 @@ def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], 
     A Snooze, Cancel or Retry that is returned is raised: it is meant for the handler.
     """
     function, args, kwargs = call
-    result = function(context, *args, **kwargs) if wants_context(function) else function(*args, **kwargs)
+    result = _called(function, (context, *args) if wants_context(function) else args, kwargs)
     if isinstance(result, Snooze | Cancel | Retry):
         raise result
     return result
@@ -151,7 +151,7 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
         except UnreadableArguments as error:
             return _failed_for_good(context, error)
         call = task.function if limit is None else partial(limit.call, task.function)
-        result = call(context, **arguments) if task.takes_context else call(**arguments)
+        result = _called(call, (context,) if task.takes_context else (), arguments)
         if isinstance(result, Snooze | Cancel | Retry):
             raise result  # returned or raised, it means the same
         try:
@@ -177,6 +177,23 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
         return failed(task, context, error)
 
 
+def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what the function returns. A fork of this process that returns from it ends here.
+
+    Such a fork would go on as a second worker on the same connections, and write the end of the task for this process.
+    """
+    depth = forks.depth
+    try:
+        result = function(*args, **kwargs)
+    except BaseException as error:
+        if forks.depth != depth:
+            forks.end_fork(error)
+        raise
+    if forks.depth != depth:
+        forks.end_fork(None)
+    return result
+
+
 def _bounded_delay(delay: timedelta) -> timedelta:
     """Return the delay, but at least zero and at most what a date can hold."""
     return min(max(delay, timedelta(0)), _LONGEST)
@@ -193,11 +210,11 @@ def _describe(error: BaseException) -> dict[str, str]:
     kind = type(error)
     try:
         message = str(error)
-    except Exception:  # noqa: BLE001 - a broken __str__ must not keep the failure from being recorded
+    except BaseException:  # noqa: BLE001 - a broken __str__ must not keep the failure from being recorded
         message = "(its message cannot be read)"
     try:
         trace = "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001
         trace = ""
     return {
         "error": sanitize(f"{kind.__qualname__}: {message}" if message else kind.__qualname__, limit=_ERROR_BYTES),

@@ -17,12 +17,12 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from ..model.forks import end_fork
 from .signals import STOP_SIGNALS
 from .stacks import SIGNAL, survives
 
@@ -114,6 +114,10 @@ class ForkServer:
         with self._changed:
             self._changed.wait_for(lambda: pid in self._ends or self.has_ended, timeout)
             return self._ends.pop(pid, None)
+
+    def knows_end_of(self, pid: int) -> bool:
+        """Return whether a child has ended."""
+        return pid in self._ends or self.has_ended
 
     def forget(self, pid: int) -> None:
         """Keep no note of how this child ends."""
@@ -247,7 +251,11 @@ class _Server:
             if pid == 0:
                 return
             self._children.discard(pid)
-            self._say(_ENDED, pid, os.waitstatus_to_exitcode(status))
+            code = os.waitstatus_to_exitcode(status)
+            if code:  # its handler did not return, so nothing else ends what that has started
+                with suppress(OSError):  # the group is empty; a group with members keeps its id from being given again
+                    os.killpg(pid, signal.SIGKILL)
+            self._say(_ENDED, pid, code)
 
     def _say(self, *words: object) -> None:
         self._control.sendall((" ".join(map(str, words)).replace("\n", " ") + "\n").encode())
@@ -277,15 +285,10 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _end_with(work: Callable[[], object]) -> None:
-    """Do the work and end this process, without what its parent registered for its own end."""
-    code = 1
+    """Do the work and end this process."""
+    failed: BaseException | None = None
     try:
         work()
-        code = 0
-    except BaseException:  # noqa: BLE001 - it is printed, and the process ends
-        traceback.print_exc()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):
-                stream.flush()
-        os._exit(code)
+    except BaseException as error:  # noqa: BLE001 - it is printed, and the process ends
+        failed = error
+    end_fork(failed)

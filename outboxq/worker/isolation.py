@@ -142,19 +142,26 @@ class IsolatedRunner(TaskRunner):
                 message = connection.recv()
                 if isinstance(message, Answer):
                     return message
-                if isinstance(message, Notes):
-                    context.reported, context.handler_log = message.progress, HandlerLog.of_data(message.log)
-                elif isinstance(message, Holding):
-                    if math.inf in {message.deadline, context.deadline}:  # else a heartbeat knows better by now
-                        context.deadline = message.deadline
-                elif isinstance(message, Completing):
-                    active.state = ClaimState.ENDING
-                    connection.send(Known())
+                self._heed(message, active, connection)
             elif time.monotonic() >= kill_at:
                 return None
+            elif self.children.server.knows_end_of(child.pid) and not connection.poll():
+                raise EOFError  # a process that the handler forked still has the other end of the socket
             if (now := News.of(context)) != known:
                 known = now
                 connection.send(now)
+
+    def _heed(self, message: Notes | Holding | Completing, active: ActiveClaim, connection: Connection) -> None:
+        """Do what a message of a child that works asks for."""
+        context = active.context
+        if isinstance(message, Notes):
+            context.reported, context.handler_log = message.progress, HandlerLog.of_data(message.log)
+        elif isinstance(message, Holding):
+            if math.inf in {message.deadline, context.deadline}:  # else a heartbeat knows better by now
+                context.deadline = message.deadline
+        else:
+            active.state = ClaimState.ENDING
+            connection.send(Known())
 
     def _kill_at(self, active: ActiveClaim, task: Task[..., Any]) -> float:
         """Return when the child is killed (`time.monotonic()`), and infinity for never."""

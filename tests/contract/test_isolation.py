@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -358,6 +359,79 @@ def test_a_worker_that_could_not_start_starts_later_and_enforces_timeouts(outbox
         assert "TaskTimeout" in ended(outbox, late.using(outbox).enqueue()).last_error
     finally:
         worker.stop()
+
+
+def fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads
+        return os.fork()
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_fork_that_comes_back_from_a_handler_or_a_step_ends_there(outbox, isolation):
+    def forked(ends: str) -> int:
+        if (pid := fork()) == 0:
+            if ends == "by returning":
+                return -1
+            raise SystemExit(7) if ends == "by sys.exit" else ValueError(ends)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    @outbox.task(name="forks", retry=RetryPolicy.never(), transactional=True)
+    def forks(ends: str) -> int:
+        return forked(ends)
+
+    @outbox.task(name="step", retry=RetryPolicy.never())
+    def step(ctx: TaskContext, ends: str) -> int:
+        return ctx.step("forks", forked, ends)
+
+    @outbox.task(name="own")
+    def own(number: int) -> int:
+        return number
+
+    ways = {"by returning": 0, "by sys.exit": 7, "by an error": 1}
+    with working(outbox, isolation=isolation, concurrency=1):
+        for task in (forks, step):
+            handles = [task.using(outbox).enqueue(way) for way in ways]
+            after = own.using(outbox).enqueue_many([(n,) for n in range(3)])
+            assert [handle.result(timeout=30) for handle in handles] == list(ways.values())
+            assert [handle.result(timeout=30) for handle in after] == [0, 1, 2]
+    assert outbox.store.verify() == []
+
+
+def test_a_child_that_dies_is_noticed_while_a_process_lives_that_it_forked(outbox, tmp_path):
+    @outbox.task(name="dies", retry=RetryPolicy.never())
+    def dies(how: str) -> None:
+        if (pid := fork()) == 0:
+            time.sleep(60)
+            os._exit(0)
+        (tmp_path / how).write_text(str(pid))
+        if how == "leaves the others":
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with working(outbox):
+        for how, why in (("is killed", "killed by SIGKILL"), ("leaves the others", "exit code 0")):
+            began = time.monotonic()
+            task = ended(outbox, dies.using(outbox).enqueue(how))
+            assert time.monotonic() - began < 30
+            assert (task.status, why in task.last_error) == (TaskStatus.FAILED, True), task.last_error
+        until(lambda: not is_alive(int((tmp_path / "is killed").read_text())))
+    os.kill(int((tmp_path / "leaves the others").read_text()), signal.SIGKILL)
+
+
+def test_a_handler_that_goes_on_in_a_fork_has_died(outbox):
+    """As a daemon does. The fork's end counts for nothing."""
+
+    @outbox.task(name="daemon", retry=RetryPolicy.never())
+    def daemon() -> str:
+        if fork():
+            os._exit(0)
+        time.sleep(0.2)
+        return "of the fork"
+
+    with working(outbox, concurrency=1):
+        handles = [daemon.using(outbox).enqueue() for _ in range(2)]
+        assert all("ProcessDied" in ended(outbox, handle).last_error for handle in handles)
 
 
 def test_threads_that_the_process_has_already_are_named(outbox, caplog):

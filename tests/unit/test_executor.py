@@ -220,10 +220,11 @@ def test_any_message_can_be_recorded(evil):
     assert len(outcome.data["traceback"].encode()) <= 8192
 
 
-def test_an_error_that_cannot_even_be_printed_is_recorded():
+@pytest.mark.parametrize("raised", [RuntimeError, SystemExit])
+def test_an_error_that_cannot_even_be_printed_is_recorded(raised):
     class Broken(Exception):
         def __str__(self):
-            raise RuntimeError("no")
+            raise raised("no")
 
     assert outcome_of(raising(Broken())).event_type is EventType.RETRY_SCHEDULED
 
