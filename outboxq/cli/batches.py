@@ -109,7 +109,7 @@ def _lines(found: Batch) -> list[tuple[str, object]]:
 def cancel(store: Store, batch_id: UUID, *, reason: str, force: bool, yes: bool, dry_run: bool) -> None:
     """Cancel the tasks of a batch that have not ended. What would follow is not enqueued.
 
-    A running task is asked to stop.
+    A running task is asked to stop. Dead letters that the batch waits for are discarded.
     """
     from ..store.batches import ended
 

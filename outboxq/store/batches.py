@@ -203,10 +203,10 @@ class Batches:
     ) -> int:
         """Cancel the tasks of a batch that have not ended; returns how many. What follows the batch is not enqueued.
 
-        A running task is asked to stop, or with `force` Cancelled at once. `runs_then`: what follows is enqueued once all have
-        ended. From now on the batch takes no more tasks. With `limit` this call cancels so many at most, and workers cancel the
-        others. Each 500 tasks are a transaction of their own (with `using`, all are the caller's). Raises BatchNotFound;
-        InvalidTransition for a batch that has ended.
+        A running task is asked to stop, or with `force` Cancelled at once. Dead letters that the batch waits for are discarded.
+        `runs_then`: what follows is enqueued once all have ended. From now on the batch takes no more tasks. With `limit` this
+        call cancels so many at most, and workers cancel the others. Each 500 tasks are a transaction of their own (with `using`,
+        all are the caller's). Raises BatchNotFound; InvalidTransition for a batch that has ended.
         """
         most = None if limit is None else positive(limit)
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
@@ -219,9 +219,9 @@ class Batches:
             rows = target.run(statements.get, {"batch_id": identifier(batch_id)})
             return rows if rows and rows[0]["cancel_requested_at"] is not None else None
 
-        if not self._store.run(request, using=using, done=asked):
+        if not (found := self._store.run(request, using=using, done=asked)):
             raise ended(self.get(batch_id, using=using))
-        return self._cancel_members(batch_id, reason, force=force, limit=most, on_progress=on_progress, using=using)
+        return self._cancel_members(found[0], reason, force=force, limit=most, on_progress=on_progress, using=using)
 
     def cancel_requested(self, *, limit: int = 100) -> int:
         """Cancel the tasks of the batches that are being cancelled; returns how many. Every worker does so now and then."""
@@ -232,11 +232,11 @@ class Batches:
             return target.run(statements.cancelling, self._store.values(target, limit=positive(limit)))
 
         found = self._store.run(look, begin=Begin.READ)
-        return sum(self._cancel_members(row["id"], _reason(row)) for row in found)
+        return sum(self._cancel_members(row, _reason(row)) for row in found)
 
     def _cancel_members(
         self,
-        batch_id: UUID,
+        batch: Row,
         reason: str,
         *,
         force: bool = False,
@@ -245,31 +245,35 @@ class Batches:
         using: object = None,
     ) -> int:
         cancelled, after = 0, _FIRST
-        unended = {TaskStatus.READY, TaskStatus.RUNNING}
+        kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}
+        if OnFailed(batch["on_failed"]) is OnFailed.WAIT:
+            kinds[EventType.DISCARDED] = {TaskStatus.FAILED}
         while True:
-            rows = self._ids(batch_id, after, using)
-            ids = [row["id"] for row in rows if TaskStatus(row["status"]) in unended]
-            while ids and cancelled != limit:
-                most = _CANCELLED_AT_ONCE if limit is None else min(_CANCELLED_AT_ONCE, limit - cancelled)
-                cancelled += self._cancel(ids[:most], reason, force=force, using=using)
-                del ids[:most]
-                if on_progress is not None:
-                    on_progress(cancelled)
+            rows = self._ids(batch["id"], after, using)
+            for kind, statuses in kinds.items():
+                ids = [row["id"] for row in rows if TaskStatus(row["status"]) in statuses]
+                while ids and cancelled != limit:
+                    most = _CANCELLED_AT_ONCE if limit is None else min(_CANCELLED_AT_ONCE, limit - cancelled)
+                    cancelled += self._cancel(ids[:most], kind, reason, force=force, using=using)
+                    del ids[:most]
+                    if on_progress is not None:
+                        on_progress(cancelled)
             if len(rows) < _IDS or cancelled == limit:
                 return cancelled
             after = rows[-1]["id"]
 
-    def _cancel(self, ids: Sequence[UUID], reason: str, *, force: bool, using: object) -> int:
-        request, kind = str(uuid7()), EventType.CANCELLED
-        data = event_data({"reason": reason} if reason else {})
+    def _cancel(self, ids: Sequence[UUID], kind: EventType, reason: str, *, force: bool, using: object) -> int:
+        request, data = str(uuid7()), event_data({"reason": reason} if reason else {})
         rows = [marked((task_id, kind.value, STATUS_AFTER[kind].value, None, None, data), request) for task_id in ids]
+        unended = kind is EventType.CANCELLED
+        places = {"from_ready": unended, "from_running": unended and force, "from_failed": not unended}
 
         def work(target: Target) -> int:
-            values = self._store.values(target, from_ready=True, from_running=force, from_failed=False)
+            values = self._store.values(target, **places)
             with target.atomic():
                 moved = target.run(operations.by_hand, values, rows)
                 gone = {row["id"] for row in moved}
-                others = [] if force else [(row[0], row[-1]) for row in rows if row[0] not in gone]
+                others = [(row[0], row[-1]) for row in rows if row[0] not in gone] if unended and not force else []
                 asked = target.run(operations.request_cancel, values, others) if others else []
             self._store.wake(target, freed(moved))
             return len(moved) + len(asked)
@@ -326,9 +330,10 @@ def require(store: Transactions, target: Target) -> None:
 
 def ended(batch: Batch) -> InvalidTransition:
     """Return the error of a cancel that came after the end of the batch. It names the task that follows, which has an end of its own."""
-    how = "completed" if batch.status is BatchStatus.COMPLETED else "ended as Cancelled"
+    is_whole = batch.status is BatchStatus.COMPLETED
+    how = "completed" if is_whole else "ended as Cancelled"
     at = "" if batch.completed_at is None else f" at {batch.completed_at:%Y-%m-%d %H:%M:%S} UTC"
-    last = batch.then_ids[batch.stage - 1 : batch.stage] if batch.stage else ()
+    last = batch.then_ids[batch.stage - 1 : batch.stage] if is_whole and batch.stage else ()
     follows = "".join(f"; cancel what follows it by its own id: {task_id}" for task_id in last)
     return InvalidTransition(f"the {batch.kind} {batch.id} {how}{at}, so nothing was cancelled{follows}")
 

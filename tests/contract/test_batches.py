@@ -364,6 +364,23 @@ def test_a_batch_that_a_person_cancels_is_not_followed(database: Database) -> No
         database.frozen.batches.cancel(new_batch_id())
 
 
+@pytest.mark.parametrize("kind", [BatchKind.BATCH, BatchKind.CHAIN])
+def test_a_cancel_discards_the_dead_letters_that_the_batch_waits_for(database: Database, kind: BatchKind) -> None:
+    batch = made(database, 3, on_failed=OnFailed.WAIT, kind=kind)
+    early, late = failing(database), database.claim()[0]
+    assert database.frozen.batches.get(batch.id).pending == 3
+    assert database.frozen.batches.cancel(batch.id, reason="wrong file") == 3, "one is discarded and one asked to stop"
+    assert types(database, early)[-1] == EventType.DISCARDED
+    database.frozen.fail(late, "it broke too")
+    assert database.frozen.batches.cancel_requested() == 1
+    assert state(database, batch) == (3, 0, 0, 3, True)
+    assert not follows(database, batch)
+    refused = "ended as Cancelled at .*, so nothing was cancelled$"
+    with pytest.raises(InvalidTransition, match=refused):
+        database.frozen.batches.cancel(batch.id)
+    assert database.store.verify() == []
+
+
 def test_workers_cancel_what_one_call_leaves(database: Database) -> None:
     batch = made(database, 4)
     tasks = [one.id for one in database.store.batches.members(batch.id)]

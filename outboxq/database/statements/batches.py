@@ -153,7 +153,7 @@ def statuses(_: Grammar) -> Select[Any]:
 def cancelling(_: Grammar) -> Select[Any]:
     """Select up to :limit batches whose tasks are to be cancelled, and whether something follows them all the same."""
     return (
-        select(_batch.id, _batch.runs_then)
+        select(_batch.id, _batch.runs_then, _batch.on_failed)
         .where(_batch.completed_at.is_(None), _batch.cancel_requested_at.is_not(None))
         .order_by(_batch.id)
         .limit(limit)
@@ -171,7 +171,7 @@ def request_cancel(g: Grammar) -> Update:
             runs_then=_batch.runs_then & _runs_then,
             updated_at=g.now,
         )
-        .returning(_batch.id)
+        .returning(_batch.id, _batch.on_failed)
     )
 
 

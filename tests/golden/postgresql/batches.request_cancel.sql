@@ -8,4 +8,4 @@ SET
     cancel_requested_at=coalesce(task_batches.cancel_requested_at, (SELECT clock.now FROM clock)),
     updated_at=(SELECT clock.now FROM clock)
 WHERE task_batches.id = %(batch_id)s::UUID AND task_batches.completed_at IS NULL
-RETURNING task_batches.id
+RETURNING task_batches.id, task_batches.on_failed

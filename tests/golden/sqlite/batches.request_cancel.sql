@@ -5,4 +5,4 @@ SET
     cancel_requested_at=coalesce(task_batches.cancel_requested_at, :now),
     updated_at=:now
 WHERE task_batches.id = :batch_id AND task_batches.completed_at IS NULL
-RETURNING id
+RETURNING id, on_failed
