@@ -34,6 +34,10 @@ T = TypeVar("T")
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 """A function, its positional arguments and its keyword arguments."""
 _LONGEST_SLEEP = timedelta(days=3650)
+_OWN_LOCK = (
+    "; SQLite has one lock for all writers, which an open Session of the handler holds even if it only reads: end its "
+    "transaction before the step"
+)
 _LAST_PATIENCE = 2.0
 """Seconds for which the end of an attempt that was killed waits for a database that is away."""
 _RETRY_AFTER = 0.5
@@ -330,19 +334,24 @@ class Steps:
         return LeaseLost(f"{context.claim}: its lease was lost, so no further step of it is stored here")
 
     def _until_answered(self, context: TaskContext, ask: Callable[[], T]) -> T:
-        """Return what the database answers; while it is away, wait for it as long as the claim and the worker last."""
-        has_warned = False
+        """Return what the database answers; while it is away, wait for it as long as the claim and the worker last.
+
+        Raises TimeoutError where SQLite's lock is not free before the end of the lease: the handler itself may hold it.
+        """
+        has_warned, hint = False, _OWN_LOCK if self.own.dialect.one_writer else ""
         while True:
             try:
                 return ask()
             except Exception as error:
-                passes = self.own.may_pass(error) or self.own.cannot_write_now(error)
-                if not passes or context.was_lost or self.own.gone.is_set():
+                is_busy = self.own.may_pass(error)
+                if not (is_busy or self.own.cannot_write_now(error)) or context.was_lost or self.own.gone.is_set():
                     raise
+                if hint and is_busy and time.monotonic() >= context.deadline:
+                    raise TimeoutError(f"a step waited for the database until its lease ended{hint}") from error
                 if not has_warned:
                     has_warned = True
-                    text = "%s: a step waits for the database: %s"
-                    log.warning(text, context.claim, sentence(error), extra=fields_of(context.claim))
+                    text = "%s: a step waits for the database: %s%s"
+                    log.warning(text, context.claim, sentence(error), hint, extra=fields_of(context.claim))
                 self.own.gone.wait(_RETRY_AFTER)
 
 

@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 from tenacity import stop_after_delay
 
 from outboxq import (
@@ -932,3 +933,28 @@ def test_two_outboxes_and_many_threads_keep_their_steps_apart(database, outbox, 
     run(concurrency=4)
     assert seen == {number: [number * 10 + n for n in range(3)] for number in range(8)}
     assert json.dumps(seen)
+
+
+def test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlite(sqlite, caplog):
+    """It holds SQLite's only lock, which the step waits for."""
+    engine = sqlite.host_engine()
+    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout = 100"))
+    outbox = Outbox(engine)
+
+    @outbox.task(name="reads", lease=1, retry=ONCE)
+    def reads(ctx: TaskContext) -> int:
+        with Session(engine) as session:
+            session.scalar(text("SELECT 1"))
+            return ctx.step("one", lambda: 1)
+
+    handle = reads.using(outbox).enqueue()
+    worker = outbox.worker(notifications=False, poll=0.01)
+    worker.start()
+    try:
+        task = until(lambda: (found := outbox.store.get(handle.id)).completed_at and found)
+    finally:
+        worker.stop()
+    cure = "an open Session of the handler holds even if it only reads: end its transaction before the step"
+    assert cure in task.last_error
+    assert cure in caplog.text
+    assert outbox.store.verify() == []
