@@ -74,7 +74,7 @@ class TaskContext:
         self.task_id: Final[UUID] = claim.id
         """The id of the task, the same in each attempt: an idempotency key for services outside the database."""
         self.pipeline_execution_id: Final[UUID] = claim.pipeline_execution_id
-        """The id shared by the tasks of one `emit` or one `enqueue_many`."""
+        """The id shared by the tasks of one `emit`, one `enqueue_many`, one batch or one chain."""
         self.task_name: Final[str] = claim.task_name
         """The name under which the task is declared."""
         self.queue: Final[str] = claim.queue

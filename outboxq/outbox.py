@@ -73,10 +73,10 @@ class Outbox(BatchedTasks, PeriodicTasks):
                 `task.enqueue()` writes in its transaction, and handlers have it too.
             integration: A framework's transaction, sessions and commands; see `Integration`. Not together with `session`.
             hooks: Code around the sending and the handling of all tasks, for traces, metrics and the like; see `Hook`.
-            version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules that the newer
-                 one declares count. "": those of the worker that started last.
+            version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of the newer
+                one are in force. "": those of the worker that started last are.
             retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour. None: nothing is
-                 deleted by itself.
+                deleted by itself.
 
         Raises ConfigurationError if the database is none that outboxq runs on, if both `session` and `integration` are given, or
         for a hook that is no Hook; InvalidArgument for a version or a retention out of its range.

@@ -49,7 +49,7 @@ _READS = {Begin.READ, Begin.SNAPSHOT}
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """Have this thread run no transaction again after so many seconds: a person waits for an answer, if only for a bad one."""
+    """Have this thread run no transaction again after so many seconds: a person waits for an answer, or a worker has to stop."""
     before = _patience.set(seconds)
     try:
         yield
@@ -91,7 +91,7 @@ class Transactions:
 
     @property
     def bound_engine(self) -> Engine:
-        """Raises ConfigurationError while the store has none."""
+        """The engine. Raises ConfigurationError while the store has none."""
         if self.engine is None:
             raise ConfigurationError(
                 "this outbox is not bound to a database: give Outbox() a URL or an Engine, set OUTBOXQ_DATABASE_URL, or "
@@ -101,7 +101,7 @@ class Transactions:
 
     @cached_property
     def dialect(self) -> Dialect:
-        """Raises ConfigurationError while the store has no engine."""
+        """The dialect of the engine. Raises ConfigurationError while the store has no engine."""
         return dialect_for(self.bound_engine.dialect.name, schema=self.schema)
 
     def ensure_current(self) -> None:

@@ -99,7 +99,7 @@ class RunningBatch:
         return self.record.pending
 
     def results(self) -> Iterator[BatchResult]:
-        """Yield the result of each task that completed, in the order of their ids. Pages of 200 are read as they are asked for.
+        """Yield the result of each task that completed, in the order of their ids. They are read 200 at a time, as they are asked for.
 
         Of a batch, those that follow it are left out. Raises PayloadError for a result that does not fit its annotation.
         """

@@ -15,6 +15,7 @@ from uuid import UUID
 from ..errors import NotPermitted
 from ..model import SUSPECT, Claim
 from ..model.log_fields import fields_of
+from ..model.plurals import plural
 from ..store import ClaimCursor, Store
 from ..store.failure_log import FailureLog, say
 from ..task import TaskRegistry
@@ -304,5 +305,5 @@ class ClaimLoop(threading.Thread):
             for outcome in self.unknown.outcomes(claims):
                 self.completer.put(outcome)
         except Exception as error:  # noqa: BLE001
-            what = f"could not give back {len(claims)} unknown tasks; their leases will run out"
+            what = f"could not give back {len(claims)} unknown {plural(len(claims), 'task; its lease', 'tasks; their leases')} will run out"
             say(log, logging.ERROR, what, error)

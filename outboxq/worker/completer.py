@@ -18,6 +18,7 @@ from ..errors import FileUnusable, OutcomesRefused
 from ..model import Claim, EventType, Outcome
 from ..model.batches import is_batch
 from ..model.log_fields import LOST, fields_of
+from ..model.plurals import plural
 from ..store import Store
 from ..store.failure_log import FailureLog, say
 from .executor import released, unwritable
@@ -251,7 +252,8 @@ class Completer(threading.Thread):
         else:
             return False
         self.can_write.clear()
-        self._failing.failed(f"{outcomes} outcomes wait for the database, which could not write them", error)
+        wait, them = plural(outcomes, "outcome waits", "outcomes wait"), plural(outcomes, "it", "them")
+        self._failing.failed(f"{outcomes} {wait} for the database, which could not write {them}", error)
         self.store.gone.wait(pause)
         return True
 

@@ -200,7 +200,7 @@ class Leases:
                 self._mark_lost(one)
 
     def _mark_lost(self, one: ActiveClaim) -> bool:
-        """Do so with the lock. Returns False if it was known."""
+        """Mark a claim as lost; the caller has the lock. Returns False if it was marked before."""
         if one.context.was_lost:
             return False
         one.context.was_lost = True

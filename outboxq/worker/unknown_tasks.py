@@ -15,6 +15,7 @@ from uuid import UUID
 from ..database.column_types import iso
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome
 from ..model.log_fields import OUTCOMES
+from ..model.plurals import plural
 from ..store import Store, UnknownRun
 from ..store.failure_log import say
 from .executor import released
@@ -89,7 +90,7 @@ class UnknownTasks:
             return self.store.unknown_runs(claims) if claims else {}
         except Exception as error:  # noqa: BLE001
             # Giving them back too early is better than keeping them until their leases end, which counts as the death of a worker.
-            what = f"could not look up how often {len(claims)} unknown tasks were given back before"
+            what = f"could not look up how often {len(claims)} unknown {plural(len(claims), 'task was', 'tasks were')} given back before"
             say(log, logging.ERROR, what, error)
             return {}
 

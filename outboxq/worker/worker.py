@@ -20,6 +20,7 @@ from ..integration.hook_calls import HookCalls, WorkerHooks
 from ..integration.hooks import WorkerInfo
 from ..model import Claim, duration
 from ..model.log_fields import fields_of
+from ..model.plurals import plural
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
@@ -337,7 +338,7 @@ class Worker:
         self._handlers.close()
         self._hooks.stopped()
         self._disconnect()
-        gave = f"; gave back {unfinished} unfinished tasks" if unfinished else ""
+        gave = f"; gave back {unfinished} unfinished {plural(unfinished, 'task')}" if unfinished else ""
         log.info("worker %s stopped%s", self.label, gave, extra=fields_of_worker(self.id, self.label))
         return unfinished == 0 and not self._claim_loop.is_alive()
 
