@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         "a batch that has ended is said to be cancelled",
         "outboxq/store/batches.py",
-        (("            raise ended(self.get(batch_id, using=using))", "            return 0"),),
+        (("            raise already_ended(self.get(batch_id, using=using))", "            return 0"),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(

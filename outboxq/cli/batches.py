@@ -111,11 +111,11 @@ def cancel(store: Store, batch_id: UUID, *, reason: str, force: bool, yes: bool,
 
     A running task is asked to stop. Dead letters that the batch waits for are discarded.
     """
-    from ..store.batches import ended
+    from ..store.batches import already_ended
 
     found = store.batches.get(batch_id)
     if found.completed_at is not None:
-        raise ended(found)
+        raise already_ended(found)
     what = f"tasks of the {found.kind} {batch_id} that have not ended"
     if not confirmed(Exactly(number=found.pending), what, yes=yes, dry_run=dry_run, done="cancelled"):
         return

@@ -167,7 +167,7 @@ class Batches:
         asked = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS}
         return self._store.read(statements.members, using=using, **asked)
 
-    def named(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
+    def completed(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
         """Return those of these tasks that are Completed."""
         return self._read(ids, frozenset({TaskStatus.COMPLETED}), using)
 
@@ -220,10 +220,10 @@ class Batches:
             return rows if rows and rows[0]["cancel_requested_at"] is not None else None
 
         if not (found := self._store.run(request, using=using, done=asked)):
-            raise ended(self.get(batch_id, using=using))
+            raise already_ended(self.get(batch_id, using=using))
         return self._cancel_members(found[0], reason, force=force, limit=most, on_progress=on_progress, using=using)
 
-    def cancel_requested(self, *, limit: int = 100) -> int:
+    def continue_cancelling(self, *, limit: int = 100) -> int:
         """Cancel the tasks of the batches that are being cancelled; returns how many. Every worker does so now and then."""
 
         def look(target: Target) -> builtins.list[Row]:
@@ -328,7 +328,7 @@ def require(store: Transactions, target: Target) -> None:
         )
 
 
-def ended(batch: Batch) -> InvalidTransition:
+def already_ended(batch: Batch) -> InvalidTransition:
     """Return the error of a cancel that came after the end of the batch. It names the task that follows, which has an end of its own."""
     is_whole = batch.status is BatchStatus.COMPLETED
     how = "completed" if is_whole else "ended as Cancelled"

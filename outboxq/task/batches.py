@@ -347,7 +347,7 @@ class BatchedTasks(AwaitedResults):
             )
         place = record.then_ids.index(context.task_id)
         before = record.then_ids[place - 1] if place else first_id(batch.id)
-        for member in self.store.batches.named([before], using=within):
+        for member in self.store.batches.completed([before], using=within):
             return value_of(self.tasks, member)
         if not place:  # a chain of earlier code, whose first task has an id of its own: it is the oldest that completed
             hidden = set(record.then_ids)

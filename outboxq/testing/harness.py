@@ -259,7 +259,7 @@ class Harness:
                     raise EndlessDrain(_endless([*before, *ran], claims[0]))
                 ran.append(self._runner().run(claims[0]))
                 if ran[-1].outcome is EventType.FAILED:
-                    store.batches.cancel_requested()
+                    store.batches.continue_cancelling()
         finally:
             self._is_running = was_running
         if self._transaction is not None:

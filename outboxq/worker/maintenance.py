@@ -116,7 +116,7 @@ class BatchCanceller:
         """Cancel what is to be cancelled. Where the role lacks a right, one warning names it, and the worker goes on."""
         self._is_due = False
         try:
-            self.store.batches.cancel_requested()
+            self.store.batches.continue_cancelling()
         except NotPermitted as error:
             if not self._is_off:
                 log.warning("this worker cancels no tasks of batches, and works on without that: %s", error)

@@ -24,7 +24,7 @@ from .planting import Planting
 from .recovery import Recovery
 from .statistics import MetricsWriter, StatisticsTables, StatisticsUpkeep
 from .thread_pool import HandlerPool
-from .unknown_tasks import KnownTaskScheduler, UnknownTasks
+from .unknown_tasks import KnownTasks, UnknownTasks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,9 +88,7 @@ class Services:
             on_failpoint=settings.on_failpoint,
             meter=meter,
         )
-        known_tasks = KnownTaskScheduler(
-            store, description["task_names"], queues=settings.queues, topics=settings.topics
-        )
+        known_tasks = KnownTasks(store, description["task_names"], queues=settings.queues, topics=settings.topics)
         self._planting = Planting(store, partial(declare_schedules, tasks=tasks))
         self.batches = BatchCanceller(store)
         tables = StatisticsTables(store)

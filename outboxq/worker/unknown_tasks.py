@@ -129,7 +129,7 @@ class UnknownTasks:
 
 
 @dataclass(eq=False, repr=False)
-class KnownTaskScheduler:
+class KnownTasks:
     """Makes tasks due now that this worker knows, and that wait because other workers did not know them.
 
     It does so when the worker starts, so that after a deployment no task waits for the end of a long delay. While a worker that

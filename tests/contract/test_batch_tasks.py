@@ -312,7 +312,7 @@ def test_an_older_schema_refuses_before_anything_is_written(outbox: Outbox, data
     assert database.counts() == (0, 0, 0)
     leaf.using(outbox).enqueue()
     outbox.worker(notifications=False).run(burst=True)
-    assert outbox.store.batches.cancel_requested() == 0
+    assert outbox.store.batches.continue_cancelling() == 0
 
 
 def test_a_batch_that_is_over_takes_no_task_of_a_late_handler(outbox: Outbox, run: Callable[[], None]) -> None:

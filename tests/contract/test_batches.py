@@ -339,12 +339,12 @@ def test_a_failure_cancels_the_others_by_policy(database: Database) -> None:
     assert database.store.batches.get(batch.id).status is BatchStatus.CANCELLING
     with pytest.raises(BatchClosed):
         database.add(pipeline_execution_id=batch.id)
-    assert database.frozen.batches.cancel_requested() == 2
+    assert database.frozen.batches.continue_cancelling() == 2
     assert state(database, batch) == (3, 0, 1, 1, False)
     database.frozen.finish([Outcome(claim=running, event_type=EventType.CANCELLED)])
     assert state(database, batch) == (3, 0, 1, 2, True)
     assert follows(database, batch)
-    assert database.frozen.batches.cancel_requested() == 0
+    assert database.frozen.batches.continue_cancelling() == 0
 
 
 def test_a_batch_that_a_person_cancels_is_not_followed(database: Database) -> None:
@@ -372,7 +372,7 @@ def test_a_cancel_discards_the_dead_letters_that_the_batch_waits_for(database: D
     assert database.frozen.batches.cancel(batch.id, reason="wrong file") == 3, "one is discarded and one asked to stop"
     assert types(database, early)[-1] == EventType.DISCARDED
     database.frozen.fail(late, "it broke too")
-    assert database.frozen.batches.cancel_requested() == 1
+    assert database.frozen.batches.continue_cancelling() == 1
     assert state(database, batch) == (3, 0, 0, 3, True)
     assert not follows(database, batch)
     refused = "ended as Cancelled at .*, so nothing was cancelled$"
@@ -388,7 +388,7 @@ def test_workers_cancel_what_one_call_leaves(database: Database) -> None:
         assert database.frozen.batches.cancel(batch.id, limit=3, reason="not wanted", using=connection) == 3
         connection.commit()
     assert state(database, batch) == (4, 0, 0, 3, False)
-    assert database.frozen.batches.cancel_requested() == 1
+    assert database.frozen.batches.continue_cancelling() == 1
     reasons = [database.store.history(one)[-1].event_data["reason"] for one in tasks]
     assert reasons == ["not wanted"] * 3 + ["its batch was cancelled"]
     assert not follows(database, batch)

@@ -607,7 +607,7 @@ def ends_a_batch(stage: Stage) -> None:
     (claim,) = stage.store.claim_ready_task(1, worker_id=uuid4())
     stage.store.fail(claim, "no")
     assert stage.store.batches.get(batch.id).failed == 1
-    assert stage.store.batches.cancel_requested() == 1
+    assert stage.store.batches.continue_cancelling() == 1
     assert {one.status.value for one in stage.store.batches.members(batch.id)} == {"Failed", "Cancelled", "Ready"}
 
 

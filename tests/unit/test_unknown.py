@@ -11,7 +11,7 @@ from outboxq import Outbox
 from outboxq.model import EventType
 from outboxq.store import UnknownRun
 from outboxq.worker.maintenance import ServiceThread
-from outboxq.worker.unknown_tasks import KnownTaskScheduler, UnknownTasks
+from outboxq.worker.unknown_tasks import KnownTasks, UnknownTasks
 from tests.unit.test_executor import claim_of
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -146,7 +146,7 @@ def test_the_outbox_is_searched_once_and_soon_again_only_if_that_failed():
                 raise answer
             return answer
 
-    looking = KnownTaskScheduler(Pages(), ["a"], queues=None, topics=None)
+    looking = KnownTasks(Pages(), ["a"], queues=None, topics=None)
     thread = ServiceThread("known-tasks", looking, pytest.fail)
     thread.run_early()
     assert looking.pause() == 0

@@ -19,7 +19,7 @@ from ...model import TaskStatus
 from ...model.batches import Batch as Found
 from ...model.batches import OnFailed
 from ...model.plurals import plural
-from ...store.batches import Batches, ended
+from ...store.batches import Batches, already_ended
 from .admin_links import has_pages, page_of, short_id
 from .admin_list import BEFORE, BatchFilter, StatusFilter, as_uuid
 from .admin_texts import local_time, localized, plain
@@ -142,7 +142,7 @@ class BatchAdmin(admin.ModelAdmin):
         if found is None:
             return self._gone(request, str(batch_id))
         if found.completed_at is not None:
-            self._refuse(request, ended(found))
+            self._refuse(request, already_ended(found))
             return self._go("change", batch_id)
         if "confirmed" not in request.POST:
             title = f"Cancel the {found.kind}?"
