@@ -111,6 +111,26 @@ MUTANTS = (
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
+        "a cancelled batch is kept open by its dead letters",
+        "outboxq/store/batches.py",
+        (('if OnFailed(batch["on_failed"]) is OnFailed.WAIT:', "if False:"),),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "a prune deletes results that a batch still needs",
+        "outboxq/database/statements/retention.py",
+        (("batch.completed_at.is_(None), batch.completed_at >= _before", "batch.completed_at.is_(None)"),),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "a step waits for the lock of its own handler for ever",
+        "outboxq/worker/steps.py",
+        (("if hint and is_busy and time.monotonic() >= context.deadline:", "if False:"),),
+        (
+            "tests/contract/test_steps.py::test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlite",
+        ),
+    ),
+    Mutant(
         "a batch that has ended is said to be cancelled",
         "outboxq/store/batches.py",
         (("            raise already_ended(self.get(batch_id, using=using))", "            return 0"),),
