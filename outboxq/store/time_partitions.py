@@ -17,7 +17,6 @@ from ..database.statements import time_partitions as statements
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model.periods import periods
-from .batches import is_there
 from .tasks import now
 from .transactions import Transactions
 
@@ -65,12 +64,17 @@ class TimePartitions:
 
         return self._briefly(work)
 
-    def drop_before(self, before: datetime, values: Mapping[str, Any], stop: Callable[[], bool] = lambda: False) -> int:
-        """Drop the partitions that ended before this moment, oldest first; returns how many tasks went."""
+    def drop_before(
+        self, before: datetime, values: Mapping[str, Any], stop: Callable[[], bool], *, with_batches: bool
+    ) -> int:
+        """Drop the partitions that ended before this moment, oldest first; returns how many tasks went.
+
+        `with_batches`: tasks whose batch goes on, or ended since, are kept.
+        """
         layout = self.layout()
         if layout is None or not layout.owned:
             return 0
-        partitioning = Partitioning(self._store.dialect)
+        partitioning = Partitioning(self._store.dialect, with_batches=with_batches)
         dropped = 0
         for one in layout.partitions:
             if one.end > before or stop():
@@ -101,20 +105,15 @@ class TimePartitions:
 
         def work(target: Target) -> Row:
             target.run(statements.scanning)
-            keep = partitioning.keep(one, with_batches=is_there(self._store, target))
-            return keep.run(target.execute, values)[0]
+            return partitioning.keep(one).run(target.execute, values)[0]
 
         return self._store.run(work, begin=Begin.READ)
 
     def _free_keys(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> None:
         """Free the keys in batches, before any session has to wait: there may be one for each task."""
+        free = partitioning.keys_ahead(one)
         bounds = {**values, "lower": one.lower, "upper": one.upper}
-
-        def work(target: Target) -> int:
-            free = partitioning.keys_ahead(one, with_batches=is_there(self._store, target))
-            return len(free.run(target.execute, bounds))
-
-        while self._store.run(work) == values["limit"]:
+        while len(self._store.run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
             pass
 
     def _drop(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any], found: Row) -> int:
@@ -129,8 +128,7 @@ class TimePartitions:
                 return 0  # another prune was here
             bounds = {"lower": one.lower, "upper": one.upper}
             seen = {"failed": found["failed"] or [], "last_event": found["last_event"]}
-            kept_since = partitioning.kept_since(one, with_batches=is_there(self._store, target))
-            since = kept_since.run(execute, {**values, **bounds, **seen})
+            since = partitioning.kept_since(one).run(execute, {**values, **bounds, **seen})
             before = set(found["kept"] or ())
             new = {row["id"] for row in since}
             kept, went = sorted(before | new), int(found["tasks"]) - len(new & set(found["failed"] or ()))

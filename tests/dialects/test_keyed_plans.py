@@ -264,7 +264,7 @@ MOST_PAGES = {
     "before sleeping, the wall": 5 * WALL,
     **dict.fromkeys(CLAIMS, 1_000),
     "claim from all": 1_500,
-    "prune": 300,  # once a call, it reads in the catalog what there is besides tasks, and whether it may delete that
+    "prune": 400,  # once a call, it reads in the catalog what there is besides tasks, and whether it may read and delete that
 }
 MOST_STEPS = {
     "before sleeping, the wall": 80 * WALL,

@@ -78,7 +78,9 @@ class Layout:
 class Partitioning:
     """The statements for partitions, whose names are in the database."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, *, with_batches: bool = False) -> None:
+        """`with_batches`: what a drop keeps depends on the batches that go on."""
+        self._with_batches = with_batches
         self._dialect = dialect
 
     def layout(self, execute: Execute) -> Layout | None:
@@ -100,18 +102,19 @@ class Partitioning:
             partitions=sorted(pairs.values(), key=lambda one: one.lower),
         )
 
-    def keep(self, one: Partition, *, with_batches: bool) -> Prepared:
+    def keep(self, one: Partition) -> Prepared:
         leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        return self._dialect.prepare(time_partitions.keep(*leaves, with_batches=with_batches))
+        return self._dialect.prepare(time_partitions.keep(*leaves, with_batches=self._with_batches))
 
-    def kept_since(self, one: Partition, *, with_batches: bool) -> Prepared:
+    def kept_since(self, one: Partition) -> Prepared:
         leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        statement = time_partitions.kept_since(self._dialect.grammar, *leaves, with_batches=with_batches)
+        statement = time_partitions.kept_since(self._dialect.grammar, *leaves, with_batches=self._with_batches)
         return self._dialect.prepare(statement)
 
-    def keys_ahead(self, one: Partition, *, with_batches: bool) -> Prepared:
+    def keys_ahead(self, one: Partition) -> Prepared:
         leaf = _leaf(task_executions, one.schema, one.name)
-        return self._dialect.prepare(time_partitions.keys_ahead(self._dialect.grammar, leaf, with_batches=with_batches))
+        statement = time_partitions.keys_ahead(self._dialect.grammar, leaf, with_batches=self._with_batches)
+        return self._dialect.prepare(statement)
 
     def bring(self, one: Partition) -> list[Prepared]:
         """Move the tasks that are kept, then their events."""
