@@ -349,7 +349,8 @@ class BatchedTasks(AwaitedResults):
         before = record.then_ids[place - 1] if place else first_id(batch.id)
         for member in self.store.batches.completed([before], using=within):
             return value_of(self.tasks, member)
-        if not place:  # a chain of earlier code, whose first task has an id of its own: it is the oldest that completed
+        if not place and record.size - min(record.stage, len(record.then_ids) - 1) == 1:
+            # A chain of earlier code: its first task has an id of its own. No task was added, so no other can be meant.
             hidden = set(record.then_ids)
             for member in self.store.batches.members(batch.id, FOLLOWED, using=within):
                 if member.id not in hidden:

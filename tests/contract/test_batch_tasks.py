@@ -151,6 +151,31 @@ def test_previous_is_found_in_a_chain_of_earlier_code(
     test_a_chain_passes_on_what_each_task_returned(outbox, run)
 
 
+def test_previous_is_refused_where_the_first_task_is_not_known(
+    outbox: Outbox, run: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a chain of earlier code with an added task, that one could be taken for the first."""
+    monkeypatch.setattr("outboxq.task.batches.first_id", lambda _: uuid7())
+    refused = []
+
+    @outbox.task(name="added")
+    def added() -> None: ...
+
+    @outbox.task(name="first")
+    def first(ctx: TaskContext) -> None:
+        added.using(ctx.batch).enqueue()
+
+    @outbox.task(name="second")
+    def second(ctx: TaskContext) -> None:
+        with pytest.raises(InvalidCall, match="was pruned, so what it returned is not known any more"):
+            _ = ctx.previous
+        refused.append(True)
+
+    outbox.chain(first.call(), second.call()).using(outbox).enqueue()
+    run()
+    assert refused == [True]
+
+
 def test_previous_is_refused_where_there_is_none(outbox: Outbox, run: Callable[[], None]) -> None:
     errors = []
 
