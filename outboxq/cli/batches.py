@@ -117,10 +117,11 @@ def cancel(store: Store, batch_id: UUID, *, reason: str, force: bool, yes: bool,
     if found.completed_at is not None:
         raise already_ended(found)
     what = f"tasks of the {found.kind} {batch_id} that have not ended"
-    if not confirmed(Exactly(number=found.pending), what, yes=yes, dry_run=dry_run, done="cancelled"):
+    count = Exactly(number=found.pending)
+    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="cancelled"):
         return
     number = store.batches.cancel(batch_id, reason=reason, force=force)
-    tell(f"cancelled {number} {plural(number, 'task')}", changed("cancelled", number))
+    tell(f"cancelled {number} {plural(number, 'task')}", changed("cancelled", number, count))
 
 
 def _cells(one: Batch) -> tuple[object, ...]:

@@ -159,7 +159,7 @@ def refuse(value: object, limits: Limits) -> object:  # noqa: ARG001
     structured = hasattr(type(value), "__dataclass_fields__") or is_model(type(value))
     if structured or isinstance(value, Textual | enum.Enum):
         raise CodecError(f"{name} is not JSON: annotate the parameter as {name}, or pass a string")
-    raise CodecError(f"{name} is not JSON: pass an id, or a dataclass and annotate the parameter with it")
+    raise CodecError(f"{name} is not JSON: use an id, or a dataclass that the annotation names")
 
 
 def readable(value: Any, limits: Limits) -> object:

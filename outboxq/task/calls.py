@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from ..integration.ambient import OutboxRef
@@ -25,6 +25,14 @@ class TaskCall(Generic[R_co]):
     """The outbox that the task was declared on."""
     task: NewTask
     """The task to enqueue, but for its id."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            hint = "; a chain or a batch enqueues it. To enqueue the task itself, write task.using(session).enqueue(…)"
+            raise AttributeError(
+                f"the call of a task has no {name!r}{hint if name == 'enqueue' else ''}", name=name, obj=self
+            )
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
         """Return a task of this call with the headers that hooks add, and with this id; None: one of its own."""

@@ -58,7 +58,8 @@ class PeriodicTasks(AwaitedResults):
             catch_up_limit: The number of ticks that "all" runs, the oldest. An event `schedule_skipped` counts the others.
             grace: The time after which a tick's task is not started any more. None: it is, however late; with overlap="skip",
                 until the next tick.
-            jitter: The time by which a tick's task may be due later, to spread the load. Every worker computes the same delay for one tick.
+            jitter: The time by which a tick's task may be due later, to spread the load. Every worker computes the same delay for
+                one tick.
             starts_at: The moment before which there is no tick. None: the present, when the schedule is stored.
             ends_at: The moment from which on there is no tick. None: there is no end.
 

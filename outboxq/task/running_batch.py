@@ -99,9 +99,10 @@ class RunningBatch:
         return self.record.pending
 
     def results(self) -> Iterator[BatchResult]:
-        """Yield the result of each task that completed, in the order of their ids. They are read 200 at a time, as they are asked for.
+        """Yield the result of each task that completed, in the order of their ids.
 
-        Of a batch, those that follow it are left out. Raises PayloadError for a result that does not fit its annotation.
+        They are read 200 at a time, as they are asked for. Of a batch, those that follow it are left out. Raises PayloadError for a
+        result that does not fit its annotation.
         """
         for member in self._members(FOLLOWED):
             yield BatchResult(task_id=member.id, task_name=member.task_name, value=value_of(self.outbox.tasks, member))

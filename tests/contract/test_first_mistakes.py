@@ -206,7 +206,7 @@ def test_a_session_of_another_database(hello, tmp_path: Path) -> None:
                 "| None"
             ),
         ),
-        ((7, User()), "when: User is not JSON: pass an id, or a dataclass and annotate the parameter with it"),
+        ((7, User()), "when: User is not JSON: use an id, or a dataclass that the annotation names"),
         (
             (7, datetime(2026, 1, 1)),  # noqa: DTZ001
             "when: datetime is not JSON: annotate the parameter as datetime, or pass a string",
@@ -240,6 +240,14 @@ def test_a_context_without_its_annotation(outbox, shape: Callable[..., None]) ->
         task.using(outbox).enqueue(n=7)
     known = outbox.task(name="shop.other")(lambda n, ctx: None)
     assert known.call(n=7, ctx=8), "an argument may be named so"
+
+
+def test_a_call_that_is_enqueued(hello) -> None:
+    sentence = (
+        "the call of a task has no 'enqueue'; a chain or a batch enqueues it. To enqueue the task itself, "
+        "write task.using(session).enqueue(…)"
+    )
+    refused(AttributeError, sentence, lambda: hello.call(7).enqueue())
 
 
 # --- declaring
