@@ -169,9 +169,8 @@ class ChildProcess:
         if (engine := self._store.engine) is not None:
             engine.dispose(close=False)  # its connections are the parent's
         self._connection = Connection(channel.detach())
-        in_children(
-            self._connection.close
-        )  # what a handler forks does not answer, and does not hide the end of this process
+        # What a handler forks answers for no task, and does not hide the end of this process.
+        in_children(self._connection.close)
         runner = self._runner()
         for work in (self._receive, self._send_notes):
             threading.Thread(target=work, name=f"outboxq-child-{work.__name__.strip('_')}", daemon=True).start()

@@ -116,7 +116,7 @@ class ForkServer:
             return self._ends.pop(pid, None)
 
     def knows_end_of(self, pid: int) -> bool:
-        """Return whether a child has ended."""
+        """Return whether a child is known to have ended, before the server or with it."""
         return pid in self._ends or self.has_ended
 
     def forget(self, pid: int) -> None:

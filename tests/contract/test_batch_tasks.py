@@ -154,7 +154,7 @@ def test_previous_is_found_in_a_chain_of_earlier_code(
 def test_previous_is_refused_where_the_first_task_is_not_known(
     outbox: Outbox, run: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a chain of earlier code with an added task, that one could be taken for the first."""
+    """An added task of a chain of earlier code could be taken for the first one."""
     monkeypatch.setattr("outboxq.task.batches.first_id", lambda _: uuid7())
     refused = []
 

@@ -158,7 +158,7 @@ def test_a_batch_waits_no_longer_for_a_dead_letter_that_was_pruned(database: Dat
 
 
 def test_tasks_are_kept_until_their_batch_ended_longer_ago(database: Database) -> None:
-    """What follows it reads their results."""
+    """Their results are read by what follows the batch."""
     batch, month = made(database, 2), timedelta(days=30)
     complete(database)
     database.clock.advance(timedelta(days=40))

@@ -424,9 +424,10 @@ def test_a_handler_that_goes_on_in_a_fork_has_died(outbox):
 
     @outbox.task(name="daemon", retry=RetryPolicy.never())
     def daemon() -> str:
+        handler = os.getpid()
         if fork():
             os._exit(0)
-        time.sleep(0.2)
+        until(lambda: os.getppid() != handler)
         return "of the fork"
 
     with working(outbox, concurrency=1):
