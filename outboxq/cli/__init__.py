@@ -9,8 +9,6 @@ import click
 
 from .groups import Place, Program
 
-_PRUNE = Place(".maintenance:cleanup_events", "Delete finished tasks and their events by age.")
-
 COMMANDS: Final[Mapping[str, Place]] = {
     "demo": Place(".demo:demo", "Run a small shop, kill a worker, check that nothing is lost."),
     "upgrade": Place(".upgrade:upgrade", "Create or upgrade the tables, subscriptions and schedules."),
@@ -28,8 +26,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "schedule": Place(".schedules:schedule", "List, add or change schedules."),
     "web": Place(".web:web", "Serve the dashboard until SIGTERM, SIGINT or SIGHUP."),
     "partition": Place(".maintenance:partition", "Partition the task history by time (PostgreSQL)."),
-    "cleanup-events": _PRUNE,
-    "prune": _PRUNE,
+    "prune": Place(".maintenance:prune", "Delete finished tasks and their events by age."),
     "grants": Place(".grants:grants", "Print the GRANTs that a PostgreSQL role needs."),
     "verify": Place(".maintenance:verify", "Check that outboxq's tables are consistent."),
     "check": Place(".check:check", "Print what needs attention; exit with 1 if anything does."),

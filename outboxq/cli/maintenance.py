@@ -63,7 +63,7 @@ def partition(store: Store, every: str, ahead: int, *, yes: bool, dry_run: bool)
     click.echo(f"{len(made)} {plural(len(made), 'table')} {were} made", err=True)
 
 
-@click.command("cleanup-events")
+@click.command()
 @click.option(
     "--older-than",
     required=True,
@@ -83,7 +83,7 @@ def partition(store: Store, every: str, ahead: int, *, yes: bool, dry_run: bool)
 )
 @confirmation_options
 @database_options
-def cleanup_events(
+def prune(
     store: Store, older_than: timedelta, *, failed: bool, whole_partitions: bool, yes: bool, dry_run: bool
 ) -> None:
     """Delete finished tasks and their events by age.

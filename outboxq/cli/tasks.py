@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -225,12 +224,6 @@ def redrive(store: Store, task_id: str, *, take_key_back: bool) -> None:
     found = store.find(task_id)
     store.redrive(found, take_key_back=take_key_back)
     tell(str(TaskStatus.READY), {"id": found, "status": TaskStatus.READY})
-
-
-retry = copy(redrive)
-"""The former name of `redrive`, kept for scripts."""
-retry.name, retry.hidden = "retry", True
-task.add_command(retry)
 
 
 @task.command("run-now")

@@ -275,7 +275,7 @@ ASKING = [
     ("task", "redrive", NOBODY),
     ("failed", "redrive", "--all"),
     ("queue", "pause", "mail"),
-    ("cleanup-events", "--older-than", "1d"),
+    ("prune", "--older-than", "1d"),
     ("verify",),
 ]
 ALL = [*ASKING, ("demo",), ("upgrade",)]
@@ -475,14 +475,13 @@ def test_cancel_asks_a_running_task_and_forces_it_when_told_to(database):
     assert database.store.get(handle.id).status is TaskStatus.CANCELLED
 
 
-@pytest.mark.parametrize("name", ["redrive", "retry"])
-def test_redrive_runs_a_dead_letter_again_and_nothing_else(database, name):
-    """`task retry` was its name before, and is not in the help."""
+def test_redrive_runs_a_dead_letter_again_and_nothing_else(database):
     task_id = failed(database)
-    assert outboxq("task", name, task_id, url=database.url).stdout == "Ready\n"
+    assert outboxq("task", "redrive", task_id, url=database.url).stdout == "Ready\n"
     assert database.store.get(task_id).status is TaskStatus.READY
-    assert "is Ready and cannot be redriven" in sentence(outboxq("task", name, task_id, url=database.url, exit_code=1))
-    assert "  retry " not in outboxq("task", "--help").stdout
+    assert "is Ready and cannot be redriven" in sentence(
+        outboxq("task", "redrive", task_id, url=database.url, exit_code=1)
+    )
 
 
 def test_what_has_ended_is_not_cancelled(database):
@@ -490,16 +489,15 @@ def test_what_has_ended_is_not_cancelled(database):
     assert "is Completed and cannot be" in sentence(outboxq("task", "cancel", task_id, url=database.url, exit_code=1))
 
 
-@pytest.mark.parametrize("name", ["cleanup-events", "prune"])
 @pytest.mark.parametrize(("options", "deleted"), [((), 3), (("--failed",), 5)])
-def test_a_dry_run_counts_what_is_then_deleted(database, name, options, deleted):
+def test_a_dry_run_counts_what_is_then_deleted(database, options, deleted):
     for _ in range(3):
         completed(database)
     for _ in range(2):
         failed(database)
     database.add(database.store)
     before = everything(database)
-    command = (name, "--older-than", "0d", *options)
+    command = ("prune", "--older-than", "0d", *options)
     told = outboxq(*command, "--dry-run", url=database.url).stdout
     assert f": {deleted} would be deleted\n" in told
     assert told.count("  tests.work  ") == deleted  # the first few
@@ -524,12 +522,12 @@ BAD_SPANS = ["", "90", "d", "-1d", "1w", "1.5d", "1h1d", "99999999999999d", "300
 @pytest.mark.parametrize("span", [*BAD_SPANS, pytest.param("9" * 5000 + "d", id="5000-digits")])
 def test_a_span_that_is_none_is_refused_before_anything_is_deleted(sqlite, span):
     completed(sqlite)
-    outboxq("cleanup-events", "--yes", f"--older-than={span}", url=sqlite.url, exit_code=2)
+    outboxq("prune", "--yes", f"--older-than={span}", url=sqlite.url, exit_code=2)
     assert sqlite.counts()[0] == 1
 
 
 def test_an_age_must_be_given(sqlite_url):
-    assert "--older-than" in outboxq("cleanup-events", "--yes", url=sqlite_url, exit_code=2).stderr
+    assert "--older-than" in outboxq("prune", "--yes", url=sqlite_url, exit_code=2).stderr
 
 
 def test_verify_says_so_when_all_is_well(database):

@@ -113,7 +113,6 @@ SAMPLES: dict[str, Sequence[str]] = {
     "schedule backfill": ("nightly", "--from", "2026-01-01", "--to", "2026-01-03", "--dry-run"),
     "schedule plant": (),
     "partition": ("--dry-run",),
-    "cleanup-events": ("--older-than", "1d", "--dry-run"),
     "prune": ("--older-than", "1d", "--dry-run"),
     "verify": (),
 }

@@ -68,7 +68,7 @@ CASES = {
         "1 task was deleted with its events",
     ),
     "prune failed": Case(
-        ("cleanup-events", "--older-than", "0s", "--failed"),
+        ("prune", "--older-than", "0s", "--failed"),
         r"Completed, Failed and Cancelled tasks that ended before .{19} UTC, with their events: 4 will be deleted",
         "4 tasks were deleted with their events",
     ),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .....cli.maintenance import cleanup_events
+from .....cli.maintenance import prune
 from ..click_command import StoredCommand
 
 
 class Command(StoredCommand):
     help = "Delete finished tasks and their events by age."
-    source = cleanup_events
+    source = prune
