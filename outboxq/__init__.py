@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         ScheduleNotFound as ScheduleNotFound,
         SchemaOutOfDate as SchemaOutOfDate,
         StepRefused as StepRefused,
-        StepsUnavailable as StepsUnavailable,
         TaskCancelled as TaskCancelled,
         TaskFailed as TaskFailed,
         TaskNotFound as TaskNotFound,
@@ -111,7 +110,7 @@ _NAMES = {
     "errors": (
         "BatchClosed BatchNotFound ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
         "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied ReadOnly ScheduleNotFound SchemaOutOfDate StepRefused "
-        "StepsUnavailable TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
+        "TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",
     "model.replay": "TaskState",

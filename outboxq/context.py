@@ -314,8 +314,7 @@ class TaskContext:
 
         Raises StepRefused in a task that is transactional itself, inside another step, in another thread than the handler's, for
         a name that has been used in this run, for the step after the 1,000th, and for a result that is no JSON or larger than
-        256 KiB. Raises LeaseLost if another worker may have the task: then nothing is stored. Raises StepsUnavailable where the
-        schema is older than steps: the worker then gives the task back.
+        256 KiB. Raises LeaseLost if another worker may have the task: then nothing is stored.
         """
         return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]
 

@@ -31,11 +31,12 @@ class SchemaOutOfDate(ConfigurationError):
         self.fault = fault
         self.code_is_older = code_is_older
         """True if the package must be upgraded and not the tables, which belong to a later release."""
-        self._is_mended_by_an_upgrade = remedy is not None and not code_is_older
+        self.is_mended_by_an_upgrade = remedy is not None and not code_is_older
+        """True if `outboxq upgrade` brings the tables to what this release needs."""
 
     def mended_by(self, command: str) -> SchemaOutOfDate:
         """Return this error with the command that upgrades the tables there; the error itself if no upgrade helps."""
-        return SchemaOutOfDate(self.fault, remedy=f"run: {command}") if self._is_mended_by_an_upgrade else self
+        return SchemaOutOfDate(self.fault, remedy=f"run: {command}") if self.is_mended_by_an_upgrade else self
 
 
 class NotPermitted(ConfigurationError):
@@ -117,10 +118,6 @@ class StepRefused(OutboxqError, RuntimeError):
 
     Another attempt would be refused too. So a task that lets it pass is Failed at once, and keeps its completed steps.
     """
-
-
-class StepsUnavailable(ConfigurationError):
-    """The database has no table of steps yet, or the worker's role may not use it. The task is given back; no attempt is used."""
 
 
 class BatchNotFound(OutboxqError, LookupError):

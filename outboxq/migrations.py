@@ -201,12 +201,14 @@ def _migrating(
 
 
 def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
-    """Return the revision of the tables and the oldest code that they admit; twice None if there are no tables."""
+    """Return the revision of the tables and the oldest code that they admit; twice None if there are no tables.
+
+    Raises SchemaOutOfDate for the tables of an unreleased version.
+    """
     execute = _execute(connection)
-    if not dialect.compiled[schema.has_version_table].run(execute, {}):
-        return None, None
-    found = dialect.compiled[schema.version].run(execute, {})
-    return (found[0]["version_num"], found[0]["oldest_code"]) if found else (None, None)
+    return schema.found(
+        lambda builder: dialect.compiled[builder].run(execute, {}), partial(_place, connection, dialect.schema)
+    )
 
 
 def _place(connection: Connection, schema: str | None) -> str:

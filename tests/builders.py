@@ -10,7 +10,7 @@ from typing import Any
 
 from outboxq.database import statements
 from outboxq.database.dialects import granting
-from outboxq.database.statements import metrics, overview, statistics, task_pages, time_partitions, trends
+from outboxq.database.statements import metrics, statistics, task_pages, time_partitions, trends
 from outboxq.database.statements.checks import CHECKS, LOCKS, REPAIRS
 from outboxq.database.statements.grammar import Builder
 
@@ -37,8 +37,6 @@ def all_builders() -> Mapping[str, Builder]:
         "metrics.since": metrics.SINCE,
         "statistics.by_queue": statistics.BY_QUEUE,
         "statistics.by_task": statistics.BY_TASK,
-        "overview.signals": overview.SIGNALS,
-        "overview.mark": overview.MARK,
         "trends": trends.TRENDS,
         "task_pages.page": task_pages.PAGE,
         "task_pages.end": task_pages.END,

@@ -1,4 +1,6 @@
-"""The tables, and on PostgreSQL the trigger that wakes workers and the function that enqueues from SQL."""
+"""The tables; the triggers that count the ends of batches; on PostgreSQL also the trigger that wakes workers, and the functions that
+enqueue from SQL and answer autoscalers.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 from alembic import context, op
+
+from outboxq.database.revisions import FINGERPRINT
 
 revision = "0001"
 down_revision = None
@@ -15,8 +19,8 @@ depends_on = None
 big_id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
-class Bounded(sa.types.UserDefinedType[Any]):
-    """One of `DOMAINS`."""
+class Named(sa.types.UserDefinedType[Any]):
+    """A type of PostgreSQL, or one of `DOMAINS`."""
 
     cache_ok = True
 
@@ -41,13 +45,13 @@ DOMAINS = {
     "outboxq_recoveries": ("integer", "from_0_to_2147483646", "VALUE BETWEEN 0 AND 2147483646"),
     "outboxq_number": ("bigint", "from_0_to_10_to_the_18", "VALUE BETWEEN 0 AND 1000000000000000000"),
 }
-instant = Bounded("outboxq_instant").with_variant(sa.Text(), "sqlite")
+instant = Named("outboxq_instant").with_variant(sa.Text(), "sqlite")
 moment = sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")
 """An instant that only the database compares."""
-seconds = Bounded("outboxq_seconds").with_variant(sa.Double(), "sqlite")
-attempts = Bounded("outboxq_attempts").with_variant(sa.Integer(), "sqlite")
-recoveries = Bounded("outboxq_recoveries").with_variant(sa.Integer(), "sqlite")
-number = Bounded("outboxq_number").with_variant(sa.BigInteger(), "sqlite")
+seconds = Named("outboxq_seconds").with_variant(sa.Double(), "sqlite")
+attempts = Named("outboxq_attempts").with_variant(sa.Integer(), "sqlite")
+recoveries = Named("outboxq_recoveries").with_variant(sa.Integer(), "sqlite")
+number = Named("outboxq_number").with_variant(sa.BigInteger(), "sqlite")
 
 CHECKS = {
     "task_executions": {
@@ -60,7 +64,22 @@ CHECKS = {
         "on_dead_letter": "on_dead_letter = 'release' OR on_dead_letter = 'hold'",
     },
     "task_outbox": {"claimable": "priority BETWEEN -100 AND 100 AND queue <> '' AND partition_key <> ''"},
-    "queue_settings": {"limits": "concurrency_limit >= 0 AND rate_limit >= 1"},
+    "queue_settings": {
+        "limits": "concurrency_limit >= 1 AND rate_limit >= 1 AND key_concurrency >= 1 AND key_rate_limit >= 1"
+    },
+    "task_schedules": {
+        "names": "name <> '' AND task_name <> '' AND queue <> '' AND rule <> '' AND tz <> ''",
+        "priority": "priority BETWEEN -100 AND 100",
+        "on_dead_letter": "on_dead_letter = 'release' OR on_dead_letter = 'hold'",
+        "overlap": "overlap = 'allow' OR overlap = 'queue' OR overlap = 'skip'",
+        "catch_up": "catch_up_limit >= 1 AND (catch_up = 'none' OR catch_up = 'latest' OR catch_up = 'all')",
+    },
+    "task_steps": {"names": "name <> ''", "number": "number BETWEEN 1 AND 1000"},
+    "task_batches": {
+        "kind": "kind = 'batch' OR kind = 'chain'",
+        "on_failed": "on_failed = 'continue' OR on_failed = 'wait' OR on_failed = 'cancel'",
+        "counts": "size >= 0 AND stage >= 0",
+    },
 }
 """On both databases."""
 
@@ -109,7 +128,29 @@ SQLITE_CHECKS = {
     },
     "queue_settings": {
         **_sqlite_instants("rate_full_at", "paused_at"),
-        **_sqlite_numbers("> 0", "3200000000", "rate_seconds"),
+        **_sqlite_numbers("> 0", "3200000000", "rate_seconds", "key_rate_seconds"),
+    },
+    "key_rates": {**_sqlite_texts("queue", "partition_key"), **_sqlite_instants("full_at")},
+    "task_schedules": {
+        **_sqlite_texts("name", "task_name", "args", "queue", "rule", "tz"),
+        **_sqlite_instants("starts_at", "ends_at", "planted_until", "paused_at", "created_at", "updated_at"),
+        **_sqlite_numbers("> 0", "3200000000", "lease_seconds", "timeout_seconds", "grace_seconds", "jitter_seconds"),
+        **_sqlite_numbers(">= 1", "2147483646", "max_attempts"),
+    },
+    "schedule_ticks": {**_sqlite_ids("task_execution_id"), **_sqlite_instants("tick")},
+    "task_metrics": {**_sqlite_ids("id"), **_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
+    "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_ready_at")},
+    "maintenance_jobs": _sqlite_instants("due_at", "done_at"),
+    "task_steps": {
+        **_sqlite_ids("task_execution_id"),
+        **_sqlite_texts("name", "result"),
+        **_sqlite_instants("due_at", "created_at"),
+        **_sqlite_numbers(">= 0", "1000000000000000000", "lease_token"),
+    },
+    "task_batches": {
+        **_sqlite_ids("id"),
+        **_sqlite_texts("name", "then_tasks"),
+        **_sqlite_instants("cancel_requested_at", "created_at", "updated_at", "completed_at"),
     },
 }
 """What PostgreSQL's types say; one for each column, since SQLite looks at those of changed columns only."""
@@ -122,67 +163,95 @@ RESTLESS = {
 }
 
 
-class Xid8(sa.types.UserDefinedType[int]):
-    cache_ok = True
+COUNTS = (
+    "completed",
+    "retried",
+    "failed",
+    "cancelled",
+    "snoozed",
+    "released",
+    "lost",
+    "timed_out",
+    "timed_out_last",
+)
+BUCKETS = 23
+"""What `task_metrics` counts, and the number of its buckets for waits and for runs."""
 
-    def get_col_spec(self, **_: object) -> str:
-        return "xid8"
+TABLES = (
+    "task_executions",
+    "task_outbox",
+    "task_leases",
+    "execution_events",
+    "dead_letters",
+    "idempotency_keys",
+    "partition_claims",
+    "task_subscriptions",
+    "queue_settings",
+    "key_rates",
+    "workers",
+    "sleeping_workers",
+    "task_schedules",
+    "schedule_ticks",
+    "task_metrics",
+    "queue_samples",
+    "maintenance_jobs",
+    "task_steps",
+    "task_batches",
+    "task_batch_changes",
+)
+FUNCTIONS = (
+    "outboxq_notify",
+    "outboxq_enqueue",
+    "outboxq_backlog",
+    "outboxq_note_end",
+    "outboxq_count_ends",
+    "outboxq_advance_batch",
+)
 
 
 def upgrade() -> None:
-    postgresql = context.get_context().dialect.name == "postgresql"
-    _oldest_code()
-    if postgresql:
+    _version_columns()
+    if _is_postgresql():
         op.execute("CREATE SEQUENCE task_position")
         for name, (base, constraint, condition) in DOMAINS.items():
             op.execute(f"CREATE DOMAIN {name} AS {base} CONSTRAINT {constraint} CHECK ({condition})")
     _task_executions()
     _task_outbox()
     _task_leases()
-    _execution_events(postgresql=postgresql)
+    _execution_events()
     _helpers()
-    if postgresql:
+    _queues()
+    _workers()
+    _schedules()
+    _statistics()
+    _steps()
+    _batches()
+    if _is_postgresql():
         _trigger()
         _enqueue_function()
+        _backlog_function()
 
 
 def downgrade() -> None:
-    postgresql = context.get_context().dialect.name == "postgresql"
-    if postgresql:
-        op.execute("DROP FUNCTION outboxq_enqueue")
-        op.execute("DROP TRIGGER task_outbox_notify ON task_outbox")
-        op.execute("DROP FUNCTION outboxq_notify()")
-    for table in (
-        "sleeping_workers",
-        "workers",
-        "queue_settings",
-        "task_subscriptions",
-        "partition_claims",
-        "idempotency_keys",
-        "dead_letters",
-        "execution_events",
-        "task_leases",
-        "task_outbox",
-        "task_executions",
-    ):
-        op.drop_table(table)
-    if postgresql:
+    for column in ("fingerprint", "oldest_code"):
+        op.drop_column(context.get_context().version_table, column)
+    for table in reversed(TABLES):
+        op.drop_table(table)  # with its triggers
+    if _is_postgresql():
+        for name in FUNCTIONS:
+            op.execute(f"DROP FUNCTION {name}")
         op.execute("DROP SEQUENCE task_position")
         for name in DOMAINS:
             op.execute(f"DROP DOMAIN {name}")
 
 
-def _oldest_code() -> None:
-    """Let the schema say the oldest code that it admits, beside its own revision, which Alembic writes after this.
-
-    A database that was taken back to `base` has the column already: Alembic keeps its table.
+def _version_columns() -> None:
+    """Let the schema say the oldest code that it admits and the text of this revision that made it, beside the revision, which
+    Alembic writes after this.
     """
     table = context.get_context().version_table
-    if not context.is_offline_mode():
-        columns = sa.inspect(op.get_bind()).get_columns(table)
-        if any(column["name"] == "oldest_code" for column in columns):
-            return
     op.add_column(table, sa.Column("oldest_code", sa.String(32), server_default=revision, nullable=False))
+    op.add_column(table, sa.Column("fingerprint", sa.String(32), server_default=FINGERPRINT, nullable=False))
 
 
 def _task_executions() -> None:
@@ -261,18 +330,15 @@ def _task_leases() -> None:
         sa.Column("worker_id", sa.Uuid(), nullable=False),
         sa.Column("lease_expires_at", instant, nullable=False),
         sa.Column("begun", sa.Boolean(), nullable=True),
+        sa.Column("progress", sa.Double()),
+        sa.Column("progress_note", sa.Text()),
         sa.PrimaryKeyConstraint("task_execution_id", name="pk_task_leases"),
         *_checks("task_leases"),
     )
     _store("task_leases", {"fillfactor": 50, **RESTLESS})
 
 
-def _execution_events(*, postgresql: bool) -> None:
-    xact_id = (
-        sa.Column("xact_id", Xid8(), server_default=sa.text("pg_current_xact_id()"))
-        if postgresql
-        else sa.Column("xact_id", sa.Integer())
-    )
+def _execution_events() -> None:
     op.create_table(
         "execution_events",
         sa.Column("sequence_num", big_id, sa.Identity(), nullable=False),
@@ -283,7 +349,7 @@ def _execution_events(*, postgresql: bool) -> None:
         sa.Column("worker_id", sa.Uuid()),
         sa.Column("lease_token", sa.BigInteger()),
         sa.Column("created_at", instant, nullable=False),
-        xact_id,
+        _xact_id(),
         sa.PrimaryKeyConstraint("sequence_num", name="pk_execution_events"),
         sqlite_autoincrement=True,
     )
@@ -347,6 +413,9 @@ def _helpers() -> None:
         sa.Column("on_dead_letter", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("topic", "task_name", name="pk_task_subscriptions"),
     )
+
+
+def _queues() -> None:
     op.create_table(
         "queue_settings",
         sa.Column("queue", sa.Text(), nullable=False),
@@ -355,11 +424,27 @@ def _helpers() -> None:
         sa.Column("rate_limit", sa.Integer()),
         sa.Column("rate_seconds", seconds),
         sa.Column("rate_full_at", instant),
+        sa.Column("key_concurrency", sa.Integer()),
+        sa.Column("key_rate_limit", sa.Integer()),
+        sa.Column("key_rate_seconds", seconds),
         sa.Column("fair", sa.Boolean(), nullable=False),
         sa.Column("updated_at", instant, nullable=False),
         sa.PrimaryKeyConstraint("queue", name="pk_queue_settings"),
         *_checks("queue_settings"),
     )
+    op.create_table(
+        "key_rates",
+        sa.Column("queue", sa.Text(), nullable=False),
+        sa.Column("partition_key", sa.Text(), nullable=False),
+        sa.Column("full_at", instant, nullable=False),
+        sa.PrimaryKeyConstraint("queue", "partition_key", name="pk_key_rates"),
+        *_checks("key_rates"),
+    )
+    op.create_index("ix_key_rates_full_at", "key_rates", ["queue", "full_at"])
+    _store("key_rates", RESTLESS)
+
+
+def _workers() -> None:
     op.create_table(
         "workers",
         sa.Column("id", sa.Uuid(), nullable=False),
@@ -371,6 +456,12 @@ def _helpers() -> None:
         sa.Column("unknown_tasks", sa.Text()),
         sa.Column("started_at", instant, nullable=False),
         sa.Column("last_seen_at", instant, nullable=False),
+        sa.Column("host", sa.Text()),
+        sa.Column("pid", sa.Integer()),
+        sa.Column("version", sa.Text()),
+        sa.Column("release", sa.Text()),
+        sa.Column("busy", sa.Integer()),
+        sa.Column("isolation", sa.Text()),
         sa.PrimaryKeyConstraint("id", name="pk_workers"),
     )
     op.create_table(
@@ -382,6 +473,156 @@ def _helpers() -> None:
     )
     _store("sleeping_workers", {"fillfactor": 50, **RESTLESS})
     op.create_index("ix_sleeping_workers_queue", "sleeping_workers", ["queue"])
+
+
+def _schedules() -> None:
+    op.create_table(
+        "task_schedules",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("task_name", sa.Text(), nullable=False),
+        sa.Column("args", sa.Text(), nullable=False),
+        sa.Column("queue", sa.Text(), nullable=False),
+        sa.Column("priority", sa.SmallInteger(), nullable=False),
+        sa.Column("max_attempts", attempts),
+        sa.Column("lease_seconds", seconds, nullable=False),
+        sa.Column("timeout_seconds", seconds),
+        sa.Column("on_dead_letter", sa.Text(), nullable=False),
+        sa.Column("rule", sa.Text(), nullable=False),
+        sa.Column("tz", sa.Text(), nullable=False),
+        sa.Column("overlap", sa.Text(), nullable=False),
+        sa.Column("catch_up", sa.Text(), nullable=False),
+        sa.Column("catch_up_limit", sa.Integer(), nullable=False),
+        sa.Column("grace_seconds", seconds),
+        sa.Column("jitter_seconds", seconds),
+        sa.Column("starts_at", instant, nullable=False),
+        sa.Column("ends_at", instant),
+        sa.Column("declared_by", sa.Text()),
+        sa.Column("declaration", sa.Text()),
+        sa.Column("planted_until", instant, nullable=False),
+        sa.Column("paused_at", instant),
+        sa.Column("pause_reason", sa.Text()),
+        sa.Column("created_at", instant, nullable=False),
+        sa.Column("updated_at", instant, nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_task_schedules"),
+        *_checks("task_schedules"),
+    )
+    op.create_table(
+        "schedule_ticks",
+        sa.Column("schedule", sa.Text(), nullable=False),
+        sa.Column("tick", instant, nullable=False),
+        sa.Column("task_execution_id", sa.Uuid(), nullable=False),
+        sa.PrimaryKeyConstraint("schedule", "tick", name="pk_schedule_ticks"),
+        *_checks("schedule_ticks"),
+    )
+    op.create_index("ix_schedule_ticks_task_execution_id", "schedule_ticks", ["task_execution_id"])
+
+
+def _statistics() -> None:
+    op.create_table(
+        "task_metrics",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("at", instant, nullable=False),
+        sa.Column("seconds", sa.Integer(), nullable=False),
+        sa.Column("queue", sa.Text(), nullable=False),
+        sa.Column("task_name", sa.Text(), nullable=False),
+        sa.Column("worker_id", sa.Uuid()),
+        *(sa.Column(name, sa.Integer(), nullable=False) for name in COUNTS),
+        sa.Column("wait_seconds", sa.Double(), nullable=False),
+        sa.Column("run_seconds", sa.Double(), nullable=False),
+        *(
+            sa.Column(f"{name}_{bucket}", sa.Integer(), nullable=False)
+            for name in ("wait", "run")
+            for bucket in range(BUCKETS)
+        ),
+        sa.PrimaryKeyConstraint("id", name="pk_task_metrics"),
+        *_checks("task_metrics"),
+    )
+    op.create_index("ix_task_metrics_at", "task_metrics", ["at"])
+    op.create_table(
+        "queue_samples",
+        sa.Column("at", instant, nullable=False),
+        sa.Column("queue", sa.Text(), nullable=False),
+        sa.Column("ready", sa.BigInteger(), nullable=False),
+        sa.Column("delayed", sa.BigInteger(), nullable=False),
+        sa.Column("running", sa.BigInteger(), nullable=False),
+        sa.Column("failed", sa.BigInteger(), nullable=False),
+        sa.Column("oldest_ready_at", instant),
+        sa.Column("exact", sa.Boolean(), nullable=False),
+        sa.PrimaryKeyConstraint("at", "queue", name="pk_queue_samples"),
+        *_checks("queue_samples"),
+    )
+    op.create_table(
+        "maintenance_jobs",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("due_at", instant, nullable=False),
+        sa.Column("done_at", instant),
+        sa.PrimaryKeyConstraint("name", name="pk_maintenance_jobs"),
+        *_checks("maintenance_jobs"),
+    )
+
+
+def _steps() -> None:
+    op.create_table(
+        "task_steps",
+        sa.Column("task_execution_id", sa.Uuid(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("lease_token", number, nullable=False),
+        sa.Column("result", sa.Text()),
+        sa.Column("due_at", instant),
+        sa.Column("created_at", instant, nullable=False),
+        sa.PrimaryKeyConstraint("task_execution_id", "name", name="pk_task_steps"),
+        *_checks("task_steps"),
+    )
+
+
+def _batches() -> None:
+    """Make batches, the changes of an open transaction, and the triggers that count ends and enqueue what comes next.
+
+    The counting is done by triggers and not by statements of outboxq, so that it is right for every end of a member: by a worker of
+    another release, a person by hand, or plain SQL. The condition of the trigger on `task_executions` is one comparison with a
+    constant: ids of batches begin with a bit that ids made from the time have not.
+    """
+    op.create_table(
+        "task_batches",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text()),
+        sa.Column("on_failed", sa.Text(), nullable=False),
+        sa.Column("size", sa.Integer(), nullable=False),
+        sa.Column("completed", sa.Integer(), nullable=False),
+        sa.Column("failed", sa.Integer(), nullable=False),
+        sa.Column("cancelled", sa.Integer(), nullable=False),
+        sa.Column("closed", sa.Boolean(), nullable=False),
+        sa.Column("then_tasks", sa.Text()),
+        sa.Column("stage", sa.Integer(), nullable=False),
+        sa.Column("runs_then", sa.Boolean(), nullable=False),
+        sa.Column("cancel_requested_at", instant),
+        sa.Column("created_at", instant, nullable=False),
+        sa.Column("updated_at", instant, nullable=False),
+        sa.Column("completed_at", instant),
+        sa.PrimaryKeyConstraint("id", name="pk_task_batches"),
+        *_checks("task_batches"),
+    )
+    _partial_index("ix_task_batches_open", "task_batches", ["id"], "completed_at IS NULL")
+    _store("task_batches", {"fillfactor": 50})
+    op.create_table(
+        "task_batch_changes",
+        sa.Column("id", big_id, sa.Identity(), nullable=False),
+        sa.Column("batch_id", sa.Uuid(), nullable=False),
+        sa.Column("added", sa.Integer(), nullable=False),
+        sa.Column("completed", sa.Integer(), nullable=False),
+        sa.Column("failed", sa.Integer(), nullable=False),
+        sa.Column("cancelled", sa.Integer(), nullable=False),
+        sa.Column("closes", sa.Boolean(), nullable=False),
+        sa.Column("changed_at", instant, nullable=False),
+        _xact_id(),
+        sa.PrimaryKeyConstraint("id", name="pk_task_batch_changes"),
+    )
+    op.create_index("ix_task_batch_changes_xact_id", "task_batch_changes", ["xact_id"])
+    _store("task_batch_changes", RESTLESS)
+    for statement in BATCHES_ON_POSTGRESQL if _is_postgresql() else BATCHES_ON_SQLITE:
+        op.execute(statement)
 
 
 def _trigger() -> None:
@@ -483,7 +724,8 @@ def _enqueue_function() -> None:
             on_dead_letter text DEFAULT 'release',
             unique_for interval DEFAULT NULL,
             unique_until_finished boolean DEFAULT false,
-            pipeline_execution_id uuid DEFAULT NULL
+            pipeline_execution_id uuid DEFAULT NULL,
+            headers jsonb DEFAULT NULL
         ) RETURNS uuid LANGUAGE plpgsql VOLATILE
         SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
         #variable_conflict use_variable
@@ -536,6 +778,27 @@ def _enqueue_function() -> None:
                 WHEN idempotency_key IS NULL AND (unique_for IS NOT NULL OR unique_until_finished)
                     THEN 'unique_for and unique_until_finished say how long its idempotency_key is taken; give it one'
             END;
+            IF complaint IS NULL AND headers IS NOT NULL THEN
+                complaint := CASE
+                    WHEN jsonb_typeof(headers) <> 'object'
+                        THEN 'headers must be a JSON object of texts, not ' || jsonb_typeof(headers)
+                    WHEN octet_length(headers::text) > 8192 THEN 'headers must be at most 8192 bytes of JSON'
+                    ELSE (
+                        SELECT CASE
+                            WHEN length(one.key) NOT BETWEEN 1 AND 100
+                                THEN 'the names of headers must be 1 to 100 characters'
+                            WHEN jsonb_typeof(one.value) <> 'string'
+                                THEN 'the header ' || quote_literal(one.key) || ' must be a text, not '
+                                    || jsonb_typeof(one.value)
+                            ELSE 'the header ' || quote_literal(one.key) || ' has a reserved name: outboxq-…'
+                        END
+                        FROM jsonb_each(headers) AS one
+                        WHERE length(one.key) NOT BETWEEN 1 AND 100 OR jsonb_typeof(one.value) <> 'string'
+                            OR lower(one.key) LIKE 'outboxq-%%'
+                        ORDER BY one.key LIMIT 1
+                    )
+                END;
+            END IF;
             IF complaint IS NOT NULL THEN
                 RAISE invalid_parameter_value USING
                     MESSAGE = 'outboxq_enqueue of task ' || coalesce(quote_literal(task_name), 'NULL') || ': ' || complaint;
@@ -596,12 +859,12 @@ def _enqueue_function() -> None:
             INSERT INTO %1$I.task_executions (
                 id, pipeline_execution_id, task_name, queue, partition_key, position, priority, args, status, attempt,
                 max_attempts, recovery_attempts, lease_seconds, timeout_seconds, lease_token, on_dead_letter, expires_at,
-                created_at, updated_at
+                created_at, updated_at, headers
             )
             SELECT
                 id, coalesce(pipeline_execution_id, id), task_name, queue, partition_key, entry.position, priority,
                 args::text, 'Ready', 1, max_attempts, 0, extract(epoch FROM lease), extract(epoch FROM timeout), 0,
-                on_dead_letter, expires_at, moment, moment
+                on_dead_letter, expires_at, moment, moment, nullif(headers, '{}')::text
             FROM entry
             RETURNING task_executions.position INTO place;
             INSERT INTO %1$I.execution_events
@@ -624,19 +887,380 @@ def _enqueue_function() -> None:
     )
 
 
+def _backlog_function() -> None:
+    """The present work of one queue, in numbers that stay what they are while the tables change: the contract for autoscalers.
+
+    It costs the same whatever waits and whatever has happened. At most 10 000 due entries are counted, by the indexes that claims
+    go by: one range for each priority without keys, one for all keys. No index has the time of a claim. So the starts are counted
+    twice and the greater count is taken, since neither is too high. The newest 10 000 events are exact for up to some 50 tasks a
+    second, also where no worker writes statistics. Above that the workers' own counts are: seven rows of each worker and task, up
+    to 10 s late. A role that may not read them gets the first count.
+
+    It runs with the rights of its caller. Its plans are kept by the session, and made while the tables may be empty: so they are
+    made without sequential scans.
+    """
+    attempts = " + ".join(f"metrics.wait_{bucket}" for bucket in range(BUCKETS))
+    op.execute(
+        f"""
+        DO $do$ BEGIN EXECUTE format($create$
+        CREATE FUNCTION outboxq_backlog(
+            queue text,
+            OUT ready bigint,
+            OUT oldest_seconds double precision,
+            OUT started_last_minute bigint,
+            OUT running bigint
+        ) LANGUAGE plpgsql STABLE
+        SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+        #variable_conflict use_variable
+        DECLARE
+            most CONSTANT bigint := 10000;
+            part CONSTANT bigint := 1000;
+            moment CONSTANT timestamptz := statement_timestamp();
+            since CONSTANT timestamptz := moment - interval '1 minute';
+            level integer := -32768;
+            oldest timestamptz;
+            due_now bigint;
+            due_since timestamptz;
+            number bigint := 9223372036854775807;
+            looked_at bigint := 0;
+            events bigint;
+            recent bigint;
+            begun bigint;
+        BEGIN
+            IF queue IS NULL THEN
+                RAISE invalid_parameter_value USING
+                    MESSAGE = 'outboxq_backlog is asked about one queue, and NULL is none; name it';
+            END IF;
+            ready := 0;
+            LOOP
+                SELECT entry.priority INTO level FROM %1$I.task_outbox AS entry
+                WHERE entry.queue = queue AND entry.partition_key IS NULL AND entry.priority > level
+                ORDER BY entry.priority LIMIT 1;
+                EXIT WHEN NOT FOUND;
+                SELECT count(*), min(due.available_at) INTO due_now, due_since
+                FROM (
+                    SELECT entry.available_at FROM %1$I.task_outbox AS entry
+                    WHERE entry.queue = queue AND entry.partition_key IS NULL AND entry.priority = level
+                        AND entry.available_at <= moment
+                    ORDER BY entry.available_at LIMIT greatest(1, most - ready)
+                ) AS due;
+                ready := ready + due_now;
+                oldest := least(oldest, due_since);
+            END LOOP;
+            SELECT count(*), min(due.available_at) INTO due_now, due_since
+            FROM (
+                SELECT entry.available_at FROM %1$I.task_outbox AS entry
+                WHERE entry.queue = queue AND entry.partition_key IS NOT NULL AND entry.available_at <= moment
+                ORDER BY entry.available_at LIMIT greatest(1, most - ready)
+            ) AS due;
+            ready := least(most, ready + due_now);
+            oldest := least(oldest, due_since);
+            oldest_seconds := coalesce(extract(epoch FROM moment - oldest), 0);
+            started_last_minute := 0;
+            LOOP
+                SELECT
+                    count(*), count(*) FILTER (WHERE newest.created_at >= since), min(newest.sequence_num),
+                    count(*) FILTER (WHERE newest.event_type = 'task_claimed' AND newest.created_at >= since AND queue = (
+                        SELECT task.queue FROM %1$I.task_executions AS task WHERE task.id = newest.task_execution_id
+                    ))
+                INTO events, recent, number, begun
+                FROM (
+                    SELECT event.sequence_num, event.created_at, event.event_type, event.task_execution_id
+                    FROM %1$I.execution_events AS event
+                    WHERE event.sequence_num < number
+                    ORDER BY event.sequence_num DESC LIMIT part
+                ) AS newest;
+                started_last_minute := started_last_minute + begun;
+                looked_at := looked_at + events;
+                EXIT WHEN events < part OR recent = 0 OR looked_at >= most;
+            END LOOP;
+            IF has_table_privilege(%2$L, 'SELECT') THEN
+                SELECT greatest(started_last_minute, sum({attempts})) INTO started_last_minute
+                FROM %1$I.task_metrics AS metrics
+                WHERE metrics.at >= since - interval '10 seconds' AND metrics.queue = queue;
+            END IF;
+            SELECT count(*) INTO running
+            FROM (SELECT FROM %1$I.task_leases AS lease WHERE lease.queue = queue LIMIT most) AS leased;
+        END
+        $$
+        $create$, current_schema(), format('%I.task_metrics', current_schema())); END $do$
+        """  # noqa: S608 - the names of columns
+    )
+
+
+def _is_postgresql() -> bool:
+    return context.get_context().dialect.name == "postgresql"
+
+
+def _xact_id() -> sa.Column[Any]:
+    """Return the column for the transaction that wrote a row; SQLite leaves it empty."""
+    if _is_postgresql():
+        return sa.Column("xact_id", Named("xid8"), server_default=sa.text("pg_current_xact_id()"))
+    return sa.Column("xact_id", sa.Integer())
+
+
 def _store(table: str, parameters: dict[str, int]) -> None:
     """Set PostgreSQL's storage parameters. (In CREATE TABLE, SQLAlchemy says them from 2.1 on only.)"""
-    if context.get_context().dialect.name == "postgresql":
+    if _is_postgresql():
         words = ", ".join(f"{name} = {value}" for name, value in parameters.items())
         op.execute(f"ALTER TABLE {table} SET ({words})")
 
 
 def _checks(table: str) -> list[sa.CheckConstraint]:
     conditions = dict(CHECKS.get(table, {}))
-    if context.get_context().dialect.name == "sqlite":
+    if not _is_postgresql():
         conditions |= SQLITE_CHECKS.get(table, {})
     return [sa.CheckConstraint(text, name=op.f(f"ck_{table}_{name}")) for name, text in conditions.items()]
 
 
 def _partial_index(name: str, table: str, columns: list[Any], where: str, *, unique: bool = False) -> None:
     op.create_index(name, table, columns, unique=unique, postgresql_where=sa.text(where), sqlite_where=sa.text(where))
+
+
+BATCHES_ON_POSTGRESQL = (
+    # The ends of a transaction are collected as rows, and counted when it commits: in the order of the batches, so that two
+    # transactions never wait for each other, and as late as possible, since the row of a batch is locked from then on.
+    # They run as their owner: who ends tasks needs no right on the batches.
+    """
+    DO $do$ BEGIN EXECUTE format($create$
+    CREATE FUNCTION outboxq_note_end() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+    DECLARE
+        now_completed integer := (NEW.status = 'Completed')::integer;
+        now_failed integer := (NEW.status = 'Failed')::integer - (OLD.status = 'Failed')::integer;
+        now_cancelled integer := (NEW.status = 'Cancelled')::integer;
+    BEGIN
+        IF NEW.status <> OLD.status AND (now_completed, now_failed, now_cancelled) <> (0, 0, 0)
+            AND get_byte(uuid_send(OLD.pipeline_execution_id), 6) BETWEEN 128 AND 143
+        THEN
+            INSERT INTO %1$I.task_batch_changes (batch_id, added, completed, failed, cancelled, closes, changed_at)
+            VALUES (OLD.pipeline_execution_id, 0, now_completed, now_failed, now_cancelled, false, NEW.updated_at);
+        END IF;
+        RETURN NULL;
+    END
+    $$
+    $create$, current_schema()); END $do$
+    """,
+    """
+    DO $do$ BEGIN EXECUTE format($create$
+    CREATE FUNCTION outboxq_count_ends() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+    DECLARE
+        change record;
+    BEGIN
+        IF NOT EXISTS (SELECT FROM %1$I.task_batch_changes AS noted WHERE noted.id = NEW.id) THEN
+            RETURN NULL; -- counted with an earlier one: to look for others would read all that are deleted, once for each
+        END IF;
+        FOR change IN
+            WITH mine AS (
+                DELETE FROM %1$I.task_batch_changes AS noted WHERE noted.xact_id = pg_current_xact_id() RETURNING noted.*
+            )
+            SELECT
+                mine.batch_id, sum(mine.added) AS added, sum(mine.completed) AS completed, sum(mine.failed) AS failed,
+                sum(mine.cancelled) AS cancelled, bool_or(mine.closes) AS closes, max(mine.changed_at) AS changed_at
+            FROM mine GROUP BY mine.batch_id ORDER BY mine.batch_id
+        LOOP
+            UPDATE %1$I.task_batches AS batch SET
+                size = batch.size + change.added,
+                completed = batch.completed + change.completed,
+                failed = batch.failed + change.failed,
+                cancelled = batch.cancelled + change.cancelled,
+                closed = batch.closed OR change.closes,
+                cancel_requested_at = CASE
+                    WHEN change.failed > 0 AND batch.on_failed = 'cancel'
+                    THEN coalesce(batch.cancel_requested_at, change.changed_at) ELSE batch.cancel_requested_at
+                END,
+                updated_at = greatest(batch.updated_at, change.changed_at)
+            WHERE batch.id = change.batch_id AND batch.completed_at IS NULL;
+            IF NOT FOUND AND change.added > 0 THEN
+                RAISE object_not_in_prerequisite_state USING
+                    MESSAGE = 'outboxq: batch ' || change.batch_id || ' has completed and takes no more tasks';
+            END IF;
+        END LOOP;
+        RETURN NULL;
+    END
+    $$
+    $create$, current_schema()); END $do$
+    """,
+    """
+    DO $do$ BEGIN EXECUTE format($create$
+    CREATE FUNCTION outboxq_advance_batch() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+    DECLARE
+        links integer := coalesce(jsonb_array_length(NEW.then_tasks::jsonb), 0);
+        goes_on boolean := NEW.runs_then AND NEW.stage < links
+            AND (NEW.kind <> 'chain' OR NEW.failed = 0 AND NEW.cancelled = 0);
+        ends boolean := NOT goes_on OR NEW.stage + 1 = links;
+        link jsonb;
+        moment timestamptz := NEW.updated_at;
+        due timestamptz;
+        expiry timestamptz;
+        place bigint;
+    BEGIN
+        IF goes_on THEN
+            link := NEW.then_tasks::jsonb -> NEW.stage;
+            due := moment + (link ->> 'delay_seconds')::float8 * interval '1 second';
+            expiry := moment + (link ->> 'expires_seconds')::float8 * interval '1 second';
+            place := nextval(%2$L);
+            INSERT INTO %1$I.task_outbox
+                (task_execution_id, queue, priority, partition_key, position, available_at, expires_at, created_at)
+            VALUES (
+                (link ->> 'id')::uuid, link ->> 'queue', (link ->> 'priority')::smallint, link ->> 'partition_key', place,
+                due, expiry, moment
+            );
+            INSERT INTO %1$I.task_executions (
+                id, pipeline_execution_id, task_name, queue, partition_key, position, priority, args, headers, status, attempt,
+                max_attempts, recovery_attempts, lease_seconds, timeout_seconds, lease_token, on_dead_letter, expires_at,
+                created_at, updated_at
+            ) VALUES (
+                (link ->> 'id')::uuid, NEW.id, link ->> 'task_name', link ->> 'queue', link ->> 'partition_key', place,
+                (link ->> 'priority')::smallint, link ->> 'args', link ->> 'headers', 'Ready', 1,
+                (link ->> 'max_attempts')::integer, 0, (link ->> 'lease_seconds')::float8,
+                (link ->> 'timeout_seconds')::float8, 0, link ->> 'on_dead_letter', expiry, moment, moment
+            );
+            INSERT INTO %1$I.execution_events
+                (pipeline_execution_id, task_execution_id, event_type, event_data, created_at)
+            VALUES (
+                NEW.id, (link ->> 'id')::uuid, 'task_created',
+                jsonb_strip_nulls(jsonb_build_object(
+                    'available_at', due, 'position', CASE WHEN link ->> 'partition_key' IS NOT NULL THEN place END
+                ))::text, moment
+            );
+        END IF;
+        UPDATE %1$I.task_batches AS batch SET
+            stage = NEW.stage + goes_on::integer,
+            size = NEW.size + (NOT ends)::integer,
+            completed_at = CASE WHEN ends THEN moment END
+        WHERE batch.id = NEW.id;
+        IF ends THEN
+            INSERT INTO %1$I.execution_events (pipeline_execution_id, event_type, event_data, created_at)
+            VALUES (
+                NEW.id, 'batch_completed',
+                jsonb_strip_nulls(jsonb_build_object(
+                    'size', NEW.size, 'completed', NEW.completed, 'failed', NEW.failed, 'cancelled', NEW.cancelled,
+                    'then', link ->> 'id'
+                ))::text, moment
+            );
+        END IF;
+        RETURN NULL;
+    END
+    $$
+    $create$, current_schema(), format('%I.task_position', current_schema())); END $do$
+    """,
+    "REVOKE ALL ON FUNCTION outboxq_note_end(), outboxq_count_ends(), outboxq_advance_batch() FROM PUBLIC",
+    """
+    CREATE TRIGGER task_batches_advance AFTER UPDATE OF size, completed, failed, cancelled, closed, runs_then ON task_batches
+    FOR EACH ROW WHEN (
+        NEW.completed_at IS NULL AND NEW.closed AND NEW.size <= NEW.completed + NEW.cancelled
+            + CASE WHEN NEW.on_failed = 'wait' THEN 0 ELSE NEW.failed END
+    ) EXECUTE FUNCTION outboxq_advance_batch()
+    """,
+    """
+    CREATE CONSTRAINT TRIGGER task_batch_changes_count AFTER INSERT ON task_batch_changes DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION outboxq_count_ends()
+    """,
+    """
+    CREATE TRIGGER task_executions_batch AFTER UPDATE OF status ON task_executions
+    FOR EACH ROW WHEN (OLD.pipeline_execution_id >= '80000000-0000-0000-0000-000000000000')
+    EXECUTE FUNCTION outboxq_note_end()
+    """,
+)
+
+
+def _later(seconds: str) -> str:
+    """Return SQLite's words for so many seconds after the change, exact to the microsecond."""
+    micros = (
+        "(CAST(strftime('%s', substr(NEW.updated_at, 1, 19)) AS INTEGER) * 1000000 "
+        f"+ CAST(substr(NEW.updated_at, 21, 6) AS INTEGER) + CAST(round({seconds} * 1000000) AS INTEGER))"
+    )
+    return (
+        f"strftime('%Y-%m-%dT%H:%M:%S', {micros} / 1000000, 'unixepoch') || printf('.%06d+00:00', {micros} % 1000000)"
+    )
+
+
+def _link(member: str) -> str:
+    return f"json_extract(NEW.then_tasks, '$[' || NEW.stage || '].{member}')"
+
+
+_LINKS = "coalesce(json_array_length(NEW.then_tasks), 0)"
+_GOES_ON = f"(NEW.runs_then AND NEW.stage < {_LINKS} AND (NEW.kind <> 'chain' OR NEW.failed = 0 AND NEW.cancelled = 0))"
+_ENDS = f"(NOT {_GOES_ON} OR NEW.stage + 1 = {_LINKS})"
+_DUE, _EXPIRY = _later(_link("delay_seconds")), _later(_link("expires_seconds"))
+_PLACE = f"(SELECT position FROM task_outbox WHERE task_execution_id = {_link('id')})"  # noqa: S608 - words of our own
+
+BATCHES_ON_SQLITE = (
+    f"""
+    CREATE TRIGGER task_batches_advance AFTER UPDATE OF size, completed, failed, cancelled, closed, runs_then ON task_batches
+    WHEN NEW.completed_at IS NULL AND NEW.closed AND NEW.size <= NEW.completed + NEW.cancelled
+        + CASE WHEN NEW.on_failed = 'wait' THEN 0 ELSE NEW.failed END
+    BEGIN
+        INSERT INTO task_outbox
+            (task_execution_id, queue, priority, partition_key, position, available_at, expires_at, created_at)
+        SELECT
+            {_link("id")}, {_link("queue")}, {_link("priority")}, {_link("partition_key")},
+            coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'task_outbox'), 0) + 1, {_DUE}, {_EXPIRY}, NEW.updated_at
+        WHERE {_GOES_ON};
+        INSERT INTO task_executions (
+            id, pipeline_execution_id, task_name, queue, partition_key, position, priority, args, headers, status, attempt,
+            max_attempts, recovery_attempts, lease_seconds, timeout_seconds, lease_token, on_dead_letter, expires_at,
+            created_at, updated_at
+        )
+        SELECT
+            {_link("id")}, NEW.id, {_link("task_name")}, {_link("queue")}, {_link("partition_key")}, {_PLACE},
+            {_link("priority")}, {_link("args")}, {_link("headers")}, 'Ready', 1, {_link("max_attempts")}, 0,
+            {_link("lease_seconds")}, {_link("timeout_seconds")}, 0, {_link("on_dead_letter")}, {_EXPIRY}, NEW.updated_at,
+            NEW.updated_at
+        WHERE {_GOES_ON};
+        INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, created_at)
+        SELECT
+            NEW.id, {_link("id")}, 'task_created',
+            json_patch('{{}}', json_object(
+                'available_at', {_DUE}, 'position', CASE WHEN {_link("partition_key")} IS NOT NULL THEN {_PLACE} END
+            )),
+            NEW.updated_at
+        WHERE {_GOES_ON};
+        INSERT INTO execution_events (pipeline_execution_id, event_type, event_data, created_at)
+        SELECT
+            NEW.id, 'batch_completed',
+            json_patch('{{}}', json_object(
+                'size', NEW.size, 'completed', NEW.completed, 'failed', NEW.failed, 'cancelled', NEW.cancelled,
+                'then', CASE WHEN {_GOES_ON} THEN {_link("id")} END
+            )),
+            NEW.updated_at
+        WHERE {_ENDS};
+        UPDATE task_batches SET
+            stage = NEW.stage + {_GOES_ON},
+            size = NEW.size + NOT {_ENDS},
+            completed_at = CASE WHEN {_ENDS} THEN NEW.updated_at END
+        WHERE id = NEW.id;
+    END
+    """,  # noqa: S608 - words of our own
+    """
+    CREATE TRIGGER task_executions_batch AFTER UPDATE OF status ON task_executions
+    WHEN OLD.pipeline_execution_id >= '8' AND substr(OLD.pipeline_execution_id, 13, 1) = '8' AND NEW.status <> OLD.status
+        AND (NEW.status IN ('Completed', 'Failed', 'Cancelled') OR OLD.status = 'Failed')
+    BEGIN
+        UPDATE task_batches SET
+            completed = completed + (NEW.status = 'Completed'),
+            failed = failed + (NEW.status = 'Failed') - (OLD.status = 'Failed'),
+            cancelled = cancelled + (NEW.status = 'Cancelled'),
+            cancel_requested_at = CASE
+                WHEN NEW.status = 'Failed' AND on_failed = 'cancel' THEN coalesce(cancel_requested_at, NEW.updated_at)
+                ELSE cancel_requested_at
+            END,
+            updated_at = max(updated_at, NEW.updated_at)
+        WHERE id = OLD.pipeline_execution_id AND completed_at IS NULL;
+    END
+    """,
+    """
+    CREATE TRIGGER task_batch_changes_count AFTER INSERT ON task_batch_changes
+    BEGIN
+        UPDATE task_batches SET
+            size = size + NEW.added,
+            closed = closed OR NEW.closes,
+            updated_at = max(updated_at, NEW.changed_at)
+        WHERE id = NEW.batch_id AND completed_at IS NULL;
+        DELETE FROM task_batch_changes WHERE id = NEW.id;
+    END
+    """,
+)

@@ -96,8 +96,7 @@ def resume(store: Store, name: str) -> None:
 def limit(store: Store, name: str, **limits: Any) -> None:
     """Limit a queue, and each of its keys.
 
-    An option that is left out keeps its value. Running tasks are not stopped. Workers of a release that does not know limits
-    per key claim nothing of a queue that has one.
+    An option that is left out keeps its value. Running tasks are not stopped.
     """
     if all(value is ... for value in limits.values()):
         raise click.UsageError(

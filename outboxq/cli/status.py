@@ -82,7 +82,7 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
         _print_json(look, watch)
         return
     if sys.stdout.isatty():
-        tables = partial(_for_people, by_task=by == "task", exact=exact, store=store)
+        tables = partial(_for_people, by_task=by == "task", exact=exact)
     else:
         tables = partial(_for_programs, by_task=by == "task")
     if watch is None:
@@ -166,7 +166,7 @@ def _everything(one: Statistics) -> dict[str, object]:
     }
 
 
-def _for_people(found: Sequence[Statistics], *, by_task: bool, exact: bool, store: Store) -> list[Lines]:
+def _for_people(found: Sequence[Statistics], *, by_task: bool, exact: bool) -> list[Lines]:
     """Return one table each for the counts, the rates and the durations; each fits into 80 columns."""
     lines = [_lines(found, _now, by_task=by_task), _lines(found, _happened, by_task=by_task)]
     if attempts := [one for one in found if one.wait is not None]:
@@ -178,7 +178,7 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool, exact: bool, stor
     samples = {one.queue: one for one in found if one.sample is not None}
     if sampled := [_sampled(one) for one in samples.values()]:
         lines.append((["counted in full", "ready", "delayed", "failed", "ago"], sampled))
-    if not exact and (note := _note(found, store)):
+    if not exact and (note := _note(found)):
         lines.append(([note], []))
     return lines
 
@@ -190,14 +190,10 @@ def _sampled(one: Statistics) -> Sequence[object]:
     return one.queue, sample.ready, sample.delayed, sample.failed, brief(age)
 
 
-def _note(found: Sequence[Statistics], store: Store) -> str | None:
+def _note(found: Sequence[Statistics]) -> str | None:
     """Return what is missing from the rates. None: nothing is."""
-    from ..database.privileges import Role
-    from ..store.metrics import why_unusable
-
     if found and not any(one.by_workers for one in found):
-        why = why_unusable(store, Role.VIEWER) or "no worker has written statistics in this time"
-        return f"rates are counted from the events: {why}"
+        return "rates are counted from the events: no worker has written statistics in this time"
     if since := next((one.counted_since for one in found if one.counted_since is not None), None):
         return f"rates are what workers have counted since {short(since)} UTC"
     return None

@@ -53,8 +53,9 @@ _CHECKS = {
         "on_dead_letter": "on_dead_letter = 'release' OR on_dead_letter = 'hold'",
     },
     "task_outbox": {"claimable": "priority BETWEEN -100 AND 100 AND queue <> '' AND partition_key <> ''"},
-    "queue_settings": {"limits": "concurrency_limit >= 0 AND rate_limit >= 1"},
-    "key_limits": {"limits": "concurrency_limit >= 1 AND key_concurrency >= 1 AND key_rate_limit >= 1"},
+    "queue_settings": {
+        "limits": "concurrency_limit >= 1 AND rate_limit >= 1 AND key_concurrency >= 1 AND key_rate_limit >= 1"
+    },
     "task_steps": {"names": "name <> ''", "number": "number BETWEEN 1 AND 1000"},
     "task_schedules": {
         "names": "name <> '' AND task_name <> '' AND queue <> '' AND rule <> '' AND tz <> ''",
@@ -91,7 +92,7 @@ _SQLITE_CHECKS = {
     "task_leases": {**_sqlite_instants("lease_expires_at"), **_sqlite_numbers(">= 0", _NUMBER, "lease_token")},
     "queue_settings": {
         **_sqlite_instants("rate_full_at", "paused_at"),
-        **_sqlite_numbers("> 0", "3200000000", "rate_seconds"),
+        **_sqlite_numbers("> 0", "3200000000", "rate_seconds", "key_rate_seconds"),
     },
     "task_schedules": {
         **_sqlite_texts("name", "task_name", "args", "queue", "rule", "tz"),
@@ -109,7 +110,6 @@ _SQLITE_CHECKS = {
     "task_metrics": {**_sqlite_ids("id"), **_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
     "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_ready_at")},
     "maintenance_jobs": {**_sqlite_instants("due_at", "done_at")},
-    "key_limits": {**_sqlite_texts("queue"), **_sqlite_numbers("> 0", "3200000000", "key_rate_seconds")},
     "key_rates": {**_sqlite_texts("queue", "partition_key"), **_sqlite_instants("full_at")},
     "task_batches": {
         **_sqlite_ids("id"),

@@ -10,8 +10,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .revisions import OLDEST_SCHEMA, REVISION
-
 
 class Role(StrEnum):
     """The purpose of a database role."""
@@ -68,16 +66,13 @@ class Right:
     """The columns; empty for all of them."""
 
 
-def rights(role: Role, features: Collection[Feature] = (), *, revision: str = REVISION) -> tuple[Right, ...]:
-    """Return the privileges that a role needs in a schema of this revision, the schema's first. `features` are those of a
-    producer.
-    """
+def rights(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
+    """Return the privileges that a role needs, the schema's first. `features` are those of a producer."""
     given = set(features) | ({Feature.IDEMPOTENCY} if Feature.REPLACE in features else set())
-    added = (right for since in sorted(_ADDED) if since <= revision for right in added_by(since, role))
     named: dict[tuple[Kind, str, Privilege], list[tuple[str, ...]]] = {}
     of_features = [right for one in sorted(given) for right in _FEATURES[one]]
     of_several = [right for several, some in _TOGETHER.items() if several <= given for right in some]
-    for right in (*_ROLES[role], *added, *of_features, *of_several):
+    for right in (*_ROLES[role], *of_features, *of_several):
         named.setdefault((right.kind, right.name, right.privilege), []).append(right.columns)
     return (
         *_ON_SCHEMA[role],
@@ -91,20 +86,6 @@ def rights(role: Role, features: Collection[Feature] = (), *, revision: str = RE
             for (kind, name, privilege), columns in sorted(named.items())
         ),
     )
-
-
-def needed(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
-    """Return the privileges without which a role cannot work at all.
-
-    Those that a later revision added are not among them: roles were granted theirs before the upgrade, and go on without what
-    that revision brought.
-    """
-    return rights(role, features, revision=OLDEST_SCHEMA)
-
-
-def added_by(revision: str, role: Role) -> tuple[Right, ...]:
-    """Return the privileges that a role needs for what this revision brought."""
-    return _ADDED.get(revision, {}).get(role, ())
 
 
 def _on(name: str, privileges: str) -> tuple[Right, ...]:
@@ -127,16 +108,26 @@ _TABLES = (
     "dead_letters",
     "execution_events",
     "idempotency_keys",
+    "key_rates",
+    "maintenance_jobs",
     "partition_claims",
+    "queue_samples",
     "queue_settings",
+    "schedule_ticks",
     "sleeping_workers",
+    "task_batch_changes",
+    "task_batches",
     "task_executions",
     "task_leases",
+    "task_metrics",
     "task_outbox",
+    "task_schedules",
+    "task_steps",
     "task_subscriptions",
     "workers",
 )
-_READABLE = tuple(right for name in _TABLES if name != "sleeping_workers" for right in _on(name, "SELECT"))
+_UNREAD = ("maintenance_jobs", "sleeping_workers", "task_batch_changes")
+_READABLE = tuple(right for name in _TABLES if name not in _UNREAD for right in _on(name, "SELECT"))
 _EVERYTHING = "SELECT; INSERT; UPDATE; DELETE"
 
 _ON_SCHEMA = {**dict.fromkeys(Role, _USE), Role.MIGRATOR: (*_USE, Right(kind=Kind.SCHEMA, privilege=Privilege.CREATE))}
@@ -151,16 +142,26 @@ _ROLES = {
     ),
     Role.WORKER: (
         *_VERSION,
-        *_on("dead_letters", "INSERT"),
+        # DELETE: it cancels the other tasks of a batch, of which some may be dead letters.
+        *_on("dead_letters", "SELECT (queue, task_execution_id); INSERT; DELETE"),
         *_on("execution_events", "SELECT; INSERT"),
+        *_on("key_rates", _EVERYTHING),
+        *_on("maintenance_jobs", "SELECT; INSERT; UPDATE"),
         *_on("partition_claims", _EVERYTHING),
+        *_on("queue_samples", "SELECT; INSERT; DELETE"),
         *_on("queue_settings", "SELECT; UPDATE"),
+        *_on("schedule_ticks", "SELECT; INSERT; DELETE"),
         *_on("sleeping_workers", _EVERYTHING),
-        *_on("task_executions", "SELECT; UPDATE"),
+        *_on("task_batches", "SELECT"),
+        *_on("task_executions", "SELECT; INSERT; UPDATE"),  # INSERT: it plants the tasks of schedules
         *_on("task_leases", _EVERYTHING),
+        *_on("task_metrics", "SELECT; INSERT; DELETE"),
         *_on("task_outbox", _EVERYTHING),
+        *_on("task_schedules", "SELECT; INSERT; UPDATE"),
+        *_on("task_steps", "SELECT; INSERT"),
         *_on("task_subscriptions", _EVERYTHING),
         *_on("workers", _EVERYTHING),
+        *_DRAWS,
     ),
     Role.VIEWER: (*_VERSION, *_READABLE, *_COUNTS),
     Role.OPERATOR: (
@@ -222,46 +223,3 @@ _TOGETHER = {
     ),
 }
 """The privileges that a producer needs only for features that it uses together."""
-_SCHEDULES = ("schedule_ticks", "task_schedules")
-_STATISTICS = ("queue_samples", "task_metrics")
-_KEY_LIMITS = ("key_limits", "key_rates")
-_ADDED = {
-    "0002": {
-        Role.WORKER: (  # to plant
-            *_on("schedule_ticks", "SELECT; INSERT; DELETE"),
-            *_on("task_schedules", "SELECT; INSERT; UPDATE"),
-            *_on("task_executions", "INSERT"),
-            *_DRAWS,
-        ),
-        Role.VIEWER: tuple(right for name in _SCHEDULES for right in _on(name, "SELECT")),
-        Role.OPERATOR: tuple(right for name in _SCHEDULES for right in _on(name, _EVERYTHING)),
-    },
-    "0003": {
-        Role.WORKER: (
-            *_on("dead_letters", "SELECT (queue)"),
-            *_on("maintenance_jobs", "SELECT; INSERT; UPDATE"),
-            *(right for name in _STATISTICS for right in _on(name, "SELECT; INSERT; DELETE")),
-        ),
-        Role.VIEWER: tuple(right for name in _STATISTICS for right in _on(name, "SELECT")),
-        Role.OPERATOR: tuple(right for name in (*_STATISTICS, "maintenance_jobs") for right in _on(name, _EVERYTHING)),
-    },
-    "0006": {
-        Role.WORKER: _on("task_steps", "SELECT; INSERT"),
-        Role.VIEWER: _on("task_steps", "SELECT"),
-        Role.OPERATOR: _on("task_steps", _EVERYTHING),
-    },
-    "0007": {
-        Role.WORKER: (
-            *_on("task_batches", "SELECT"),
-            *_on("dead_letters", "SELECT (task_execution_id); DELETE"),  # to cancel the other tasks of a batch
-        ),
-        Role.VIEWER: _on("task_batches", "SELECT"),
-        Role.OPERATOR: (*_on("task_batches", _EVERYTHING), *_on("task_batch_changes", _EVERYTHING)),
-    },
-    "0009": {
-        Role.WORKER: (*_on("key_limits", "SELECT"), *_on("key_rates", _EVERYTHING)),
-        Role.VIEWER: tuple(right for name in _KEY_LIMITS for right in _on(name, "SELECT")),
-        Role.OPERATOR: tuple(right for name in _KEY_LIMITS for right in _on(name, _EVERYTHING)),
-    },
-}
-"""The privileges for what each revision brought, by the role that needs them."""

@@ -10,11 +10,17 @@ from collections.abc import Callable
 
 from ..errors import SchemaOutOfDate
 
-REVISION = "0010"
+REVISION = "0001"
 """The newest schema that this code knows; `outboxq upgrade` creates it."""
 
 OLDEST_SCHEMA = "0001"
 """The oldest schema that this code runs on. It is raised one release after the schema that the code then needs."""
+
+FINGERPRINT = "44abe8ac8b82"
+"""The digest of the text of revision 0001. The tables keep it, so that those of an unreleased text are recognised.
+
+Until the first release, that revision is changed in place, and `tests/unit/test_revisions.py` says the new digest.
+"""
 
 UPGRADE = "run: outboxq upgrade, with your application (module:outbox) or --url"
 """The remedy for missing or old tables if it is not known how this process was started."""
@@ -23,6 +29,18 @@ UPGRADE = "run: outboxq upgrade, with your application (module:outbox) or --url"
 def is_newer(schema: str | None) -> bool:
     """Return True if a later release made this schema. Revisions are four digits, so they sort as text."""
     return schema is not None and schema > REVISION
+
+
+def ensure_released(fingerprint: str | None, place: Callable[[], str]) -> None:
+    """Raise SchemaOutOfDate where the tables are those of another text of revision 0001, which no migration leads on from.
+
+    `fingerprint` is that of the tables; None: they keep none.
+    """
+    if fingerprint != FINGERPRINT:
+        raise SchemaOutOfDate(
+            f"{place()} has outboxq tables of an unreleased version, which cannot be upgraded; make the database anew: delete "
+            "its tables or take an empty database, and run outboxq upgrade"
+        )
 
 
 def ensure_fit(schema: str | None, oldest_code: str | None, place: Callable[[], str]) -> None:

@@ -16,7 +16,6 @@ from ..database.target import Target
 from ..model import EventType, TaskStatus
 from ..model.batches import BatchCounts, BatchKind, OnFailed, Place
 from .arguments import identifier
-from .batches import is_there
 from .results import Standing, standing_of
 from .transactions import Transactions
 
@@ -108,7 +107,7 @@ def batch_standings(
     """
     try:
         with store.transaction(Begin.READ) as target:
-            return _standings(store, target, places, everything=everything)
+            return _standings(target, places, everything=everything)
     except Exception as error:
         store.rights.explain(error, Begin.READ, _READS)
         raise
@@ -124,11 +123,7 @@ def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -
         raise
 
 
-def _standings(
-    store: Transactions, target: Target, places: Collection[Place], *, everything: bool
-) -> dict[Place, BatchStanding]:
-    if not is_there(store, target):
-        return {}
+def _standings(target: Target, places: Collection[Place], *, everything: bool) -> dict[Place, BatchStanding]:
     given = target.dialect.pack("places", statements.PLACES, [(place.batch_id, place.number) for place in places])
     found: dict[Place, BatchStanding] = {}
     blockers: dict[tuple[UUID, TaskStatus], Standing | None] = {}

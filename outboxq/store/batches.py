@@ -13,37 +13,29 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.privileges import Feature, Privilege, Right
-from ..database.revisions import UPGRADE
+from ..database.privileges import Feature
 from ..database.statements import batches as statements
 from ..database.statements import operations
 from ..database.statements.results import TASKS
 from ..database.statements.results import ended as ended_tasks
 from ..database.target import Target
-from ..errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTransition, SchemaOutOfDate
+from ..errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTransition
 from ..model import STATUS_AFTER, EventType, NewTask, TaskStatus
 from ..model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch
 from ..model.options import bad_name, is_name
 from ..model.uuid7 import uuid7
 from .arguments import identifier, positive, storable
 from .operations import freed, marked, was_done
-from .rights import lacks
 from .rows import event_data
 from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 
-REVISION = "0007"
-"""The revision that brought batches."""
 _FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
 _IDS, _RESULTS, _CANCELLED_AT_ONCE = 50_000, 200, 500
 _CREATES = frozenset({Feature.BATCHES})
 _PRUNED_AT_ONCE = 500
 _NOTHING = Counter[UUID]()
-_MAY_DELETE = tuple(
-    Right(name="task_batches", privilege=privilege)
-    for privilege in (Privilege.SELECT, Privilege.UPDATE, Privilege.DELETE)
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +61,7 @@ class Batches:
     def create(self, batch: NewBatch, *, using: object = None) -> None:
         """Write a batch that is open: tasks are added by enqueueing them with its id as their `pipeline_execution_id`.
 
-        It counts from `close` on. Raises SchemaOutOfDate on a schema without batches, and InvalidArgument, before anything is
-        written.
+        It counts from `close` on. Raises InvalidArgument before anything is written.
         """
         _check(batch)
         row = (
@@ -84,7 +75,6 @@ class Batches:
         )
 
         def work(target: Target) -> None:
-            require(self._store, target)
             with target.atomic():
                 target.run(statements.create, self._store.values(target), [row])
 
@@ -103,18 +93,9 @@ class Batches:
 
         self._store.run(work, using=using)
 
-    def ensure_current(self, *, using: object = None) -> None:
-        """Raise SchemaOutOfDate unless the schema has batches."""
-        self._store.run(lambda target: require(self._store, target), using=using, begin=Begin.READ)
-
     def get(self, batch_id: UUID, *, using: object = None) -> Batch:
         """Return the batch. Raises BatchNotFound."""
-
-        def work(target: Target) -> builtins.list[Row]:
-            require(self._store, target)
-            return target.run(statements.get, self._store.values(target, batch_id=identifier(batch_id)))
-
-        rows = self._store.run(work, using=using, begin=Begin.READ)
+        rows = self._store.read(statements.get, batch_id=identifier(batch_id), using=using)
         if not rows:
             raise BatchNotFound(f"there is no batch {batch_id}")
         return batch_of(rows[0])
@@ -122,19 +103,10 @@ class Batches:
     def list(
         self, *, limit: int = 100, before: UUID | None = None, only_open: bool = False, using: object = None
     ) -> builtins.list[Batch]:
-        """Return up to `limit` batches, newest first, with ids before that one; with `only_open`, those that go on.
-
-        Without batches in the schema there are none.
-        """
+        """Return up to `limit` batches, newest first, with ids before that one; with `only_open`, those that go on."""
         asked = {"limit": positive(limit), "before": _LAST if before is None else identifier(before)}
-
-        def work(target: Target) -> builtins.list[Row]:
-            if not is_there(self._store, target):
-                return []
-            found = statements.newest_open if only_open else statements.newest
-            return target.run(found, self._store.values(target, **asked))
-
-        return [batch_of(row) for row in self._store.run(work, using=using, begin=Begin.READ)]
+        found = statements.newest_open if only_open else statements.newest
+        return [batch_of(row) for row in self._store.read(found, using=using, **asked)]
 
     def statuses(self, batch_id: UUID, *, using: object = None) -> dict[TaskStatus, int]:
         """Count the tasks of a batch by status, those that follow it too. It reads all of them."""
@@ -212,7 +184,6 @@ class Batches:
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
 
         def request(target: Target) -> builtins.list[Row]:
-            require(self._store, target)
             return target.run(statements.request_cancel, self._store.values(target, **values))
 
         def asked(target: Target) -> builtins.list[Row] | None:
@@ -225,13 +196,7 @@ class Batches:
 
     def continue_cancelling(self, *, limit: int = 100) -> int:
         """Cancel the tasks of the batches that are being cancelled; returns how many. Every worker does so now and then."""
-
-        def look(target: Target) -> builtins.list[Row]:
-            if not is_there(self._store, target):
-                return []
-            return target.run(statements.cancelling, self._store.values(target, limit=positive(limit)))
-
-        found = self._store.run(look, begin=Begin.READ)
+        found = self._store.read(statements.cancelling, limit=positive(limit))
         return sum(self._cancel_members(row, _reason(row)) for row in found)
 
     def _cancel_members(
@@ -290,14 +255,6 @@ class Batches:
         """
 
         def work(target: Target) -> int:
-            if not is_there(self._store, target):
-                return 0
-            if lacking := lacks(target, _MAY_DELETE):
-                text = (
-                    "batches without tasks stay, since the database role %r may not delete them; see `outboxq grants`"
-                )
-                log.warning(text, lacking[0]["role"])
-                return 0
             with target.atomic():
                 if found := target.run(statements.missing_letters, {"limit": _PRUNED_AT_ONCE}):
                     # A statement of its own: it sees all that has ended until the batches were locked.
@@ -307,25 +264,6 @@ class Batches:
 
         while not stop() and self._store.run(work, using=using) == _PRUNED_AT_ONCE:
             pass
-
-
-def is_there(store: Transactions, target: Target) -> bool:
-    """Return whether the schema has batches. It is asked until it has. Raises SchemaOutOfDate where there are no tables at all."""
-    known = store.rights.with_batches
-    if not known and target.run(statements.is_there):
-        known = store.rights.with_batches = True
-    if not known:
-        store.ensure_schema(target)
-    return known
-
-
-def require(store: Transactions, target: Target) -> None:
-    """Raise SchemaOutOfDate unless the schema has batches."""
-    if not is_there(store, target):
-        raise SchemaOutOfDate(
-            f"batches and chains need the tables of revision {REVISION}, which this database does not have yet",
-            remedy=UPGRADE,
-        )
 
 
 def already_ended(batch: Batch) -> InvalidTransition:
@@ -348,7 +286,6 @@ def added_to(tasks: Iterable[NewTask]) -> Counter[UUID]:
 
 def join(store: Transactions, target: Target, added: Counter[UUID]) -> None:
     """Add so many tasks to each of these batches, before they are written. Raises BatchClosed for one that takes none."""
-    require(store, target)
     for batch_id, number in sorted(added.items()):
         if not target.run(statements.change, store.values(target, batch_id=batch_id, added=number)):
             raise BatchClosed(

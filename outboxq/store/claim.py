@@ -20,7 +20,7 @@ from .arguments import identifier, positive, queue_names
 from .broken_entries import Search, perhaps_the_row, set_aside, started, usable
 from .claim_starts import ClaimStarts
 from .failure_log import say
-from .key_limits import KeyLimitClaims, can_claim, limits_of
+from .key_limits import KeyLimitClaims, limits_from
 from .partition_keys import KeyTurns
 from .transactions import Transactions
 
@@ -214,11 +214,7 @@ class _Call:
             return []
         settings, now, free = locked[0], locked[0]["now"], limit
         most = settings["concurrency_limit"]
-        if most == 0:  # the queue limits its keys, and its own limit is with those
-            key_limits = limits_of(self.store, target, queue)
-            if key_limits is None:
-                return []
-            most = key_limits.concurrency_limit
+        if (key_limits := limits_from(settings)) is not None:
             with_keys = partial(self.cursor.limited_keys.claim, target, values, key_limits, now, fair=fair)
         if most is not None:
             free = min(free, most - target.run(limits.running, {"queue": queue})[0]["tasks"])
@@ -251,7 +247,7 @@ class _Call:
 
         def work(target: Target) -> bool:
             found = target.run(any_due, self._values(target))[0]
-            if not found["due"] and found["by_key"] and can_claim(self.store, target):
+            if not found["due"] and found["by_key"]:
                 found = target.run(by_key, self._values(target))[0]
             return bool(found["due"])
 

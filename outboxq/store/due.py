@@ -8,11 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from ..database.dialects import Begin
-from ..database.privileges import Role
 from ..database.statements import due as statements
 from ..database.statements import tasks
 from ..database.target import Target
-from .availability import KEY_LIMITS, can_read
 from .transactions import Transactions
 
 
@@ -34,7 +32,7 @@ def next_available_at(
     """Return the next moment, strictly in the future, at which a task of these queues becomes due; None: none is waiting."""
 
     def work(target: Target) -> Any:
-        return _following(store, target, queues, Role.VIEWER)
+        return _following(store, target, queues)
 
     return store.run(work, using=using, begin=Begin.READ)  # type: ignore[no-any-return]
 
@@ -54,11 +52,11 @@ def look_ahead(
     """
 
     def work(target: Target) -> Look:
-        moment = _following(store, target, queues, Role.WORKER)
+        moment = _following(store, target, queues)
         values = store.values(target) | store.scope(target, queues, topics)
         now = target.run(tasks.now, values)[0]["now"]
         found = target.run(_RECENT[queues is None] if recent else _DUE[queues is None], values)[0]
-        if not found["due"] and found["by_key"] and can_read(store, target, KEY_LIMITS, Role.WORKER):
+        if not found["due"] and found["by_key"]:
             found = target.run(_DUE_BY_KEY[queues is None], values)[0]
         due = bool(found["due"])
         return Look(due=due, seconds=None if moment is None else max(0.0, (moment - now).total_seconds()))
@@ -66,10 +64,10 @@ def look_ahead(
     return store.run(work, using=using, begin=Begin.READ)
 
 
-def _following(store: Transactions, target: Target, queues: Sequence[str] | None, role: Role) -> datetime | None:
+def _following(store: Transactions, target: Target, queues: Sequence[str] | None) -> datetime | None:
     values = store.values(target) | store.scope(target, queues, None)
     found = target.run(_NEXT[queues is None], values)[0]
-    if found["by_key"] and can_read(store, target, KEY_LIMITS, role):
+    if found["by_key"]:
         found = target.run(_NEXT_BY_KEY[queues is None], values)[0]
     moment: datetime | None = found["available_at"]
     return moment

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from ..database.dialects import Begin
-from ..database.privileges import Role
 from ..database.statements import ends, tasks
 from ..database.statements.grammar import Builder
 from ..database.target import Target
@@ -18,7 +17,6 @@ from ..errors import InvalidArgument, LeaseLost
 from ..model import ENDS_CLAIM, STATUS_AFTER, Claim, EventType, Outcome, duration
 from ..model.progress import Progress
 from ..payload.parameters import sanitize
-from .availability import PROGRESS, can_read
 from .rows import event_data
 from .transactions import Transactions
 
@@ -39,9 +37,6 @@ class Beat:
     lease_expires_at: datetime | None
     """The moment at which it ends now. None: another transaction has it locked, so it was neither extended nor lost."""
     cancel_requested: bool
-    takes_progress: bool = False
-    """True if the heartbeat wrote progress too, for the leases that it extended. False: it was given none, or the schema has no
-    place for it."""
 
 
 class Finishes(Protocol):
@@ -149,41 +144,23 @@ def heartbeat(
 ) -> dict[UUID, Beat]:
     """Extend the leases of these claims of one worker by their own length from now; a missing id was lost.
 
-    Never waits for a row that another session has locked: see `Beat.lease_expires_at`. `progress` has that of their tasks. If
-    it has any, the same statement writes it, for a task that is missing there that it has none. A schema older than 0008 has no
-    place for it: then the leases are extended all the same, and `Beat.takes_progress` is False.
+    Never waits for a row that another session has locked: see `Beat.lease_expires_at`. `progress` has that of their tasks, which
+    the same statement writes. A task that is missing there keeps the progress that it has.
     """
     if not claims:
         return {}
     if len({claim.worker_id for claim in claims}) > 1:
         raise InvalidArgument("heartbeat() takes the claims of one worker")
-    written = progress if progress and _has_place_for_progress(store, using) else NO_PROGRESS
-    rows: list[tuple[object, ...]] = [(claim.id, claim.lease_token, claim.lease_seconds) for claim in claims]
-    if written:
-        rows = [(*row, *_cells(written.get(claim.id))) for row, claim in zip(rows, claims, strict=True)]
+    rows = [(claim.id, claim.lease_token, claim.lease_seconds, *_cells(progress.get(claim.id))) for claim in claims]
 
     def work(target: Target) -> dict[UUID, Beat]:
         values = store.values(target, worker_id=claims[0].worker_id)
         with target.atomic():
-            beaten = target.run(ends.heartbeat_with_progress if written else ends.heartbeat, values, rows)
-        return {
-            row["id"]: Beat(row["lease_expires_at"], row["cancel_requested_at"] is not None, bool(written))
-            for row in beaten
-        }
+            beaten = target.run(ends.heartbeat, values, rows)
+        return {row["id"]: Beat(row["lease_expires_at"], row["cancel_requested_at"] is not None) for row in beaten}
 
-    try:
-        # At worst the lease ends as if it had not been extended.
-        return store.run(work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS)
-    except Exception:
-        if written:
-            store.rights.usable.discard((PROGRESS, Role.VIEWER))  # the schema may have been taken back
-        raise
-
-
-def _has_place_for_progress(store: Transactions, using: object) -> bool:
-    if (PROGRESS, Role.VIEWER) in store.rights.usable:
-        return True
-    return store.run(lambda target: can_read(store, target, PROGRESS), using=using, begin=Begin.READ)
+    # At worst the lease ends as if it had not been extended.
+    return store.run(work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS)
 
 
 def _cells(progress: Progress | None) -> tuple[float | None, str | None]:

@@ -19,7 +19,7 @@ from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatu
 from ..model.progress import Progress
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
-from .key_limits import KeyState, states_of
+from .key_limits import KeyState, limits_keys, states_of
 from .progress import read_progress
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
 from .tasks import event_of, execution_of, no_task
@@ -47,18 +47,18 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
         if not found:
             from .links import explanation_of_link  # imported when there is no task: few commands need it
 
-            if (link := explanation_of_link(store, target, task_id)) is not None:
+            if (link := explanation_of_link(target, task_id)) is not None:
                 return link
             raise no_task(task_id)
         task = execution_of(found[0])
-        return explanation_of(store, target, task, now, running_progress(store, target, task))
+        return explanation_of(store, target, task, now, running_progress(target, task))
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT)
 
 
-def running_progress(store: Transactions, target: Target, task: TaskExecution) -> Progress | None:
+def running_progress(target: Target, task: TaskExecution) -> Progress | None:
     """Return the progress of a running task, as this transaction sees it."""
-    return read_progress(store, target, [task.id]).get(task.id) if task.status is TaskStatus.RUNNING else None
+    return read_progress(target, [task.id]).get(task.id) if task.status is TaskStatus.RUNNING else None
 
 
 def explanation_of(
@@ -79,7 +79,7 @@ def _state(
     history = target.run(tasks.history, {"task_id": task.id})
     moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
     if task.status is TaskStatus.FAILED:
-        return _failed(store, target, task)
+        return _failed(target, task)
     return _ended(task, moves[-1] if moves else None)
 
 
@@ -97,10 +97,10 @@ def origin_of(headers: str | None) -> str | None:
         return None  # no schedule wrote these
 
 
-def _failed(store: Transactions, target: Target, task: TaskExecution) -> Explanation:
+def _failed(target: Target, task: TaskExecution) -> Explanation:
     from .links import advice, batch_that_waits
 
-    waits = batch_that_waits(store, target, task)
+    waits = batch_that_waits(target, task)
     why = f": {task.last_error}" if task.last_error else ""
     waiting = "" if waits is None else f"the {waits.kind} {waits.id} waits for it; "
     do = "redrive or discard it" if waits is None else advice(waits, "it")
@@ -167,7 +167,7 @@ def _waiting(store: Transactions, target: Target, task: TaskExecution, now: date
         return inconsistent("it is Ready, but not in the outbox")
     settings = next(iter(target.run(explaining.settings, values)), {})
     state = None
-    if settings.get("concurrency_limit") == 0:
+    if limits_keys(settings):
         state = states_of(store, target, [(task.queue, task.partition_key)]).get((task.queue, task.partition_key))
     due, values = entry[0]["available_at"], {**values, **entry[0], "entry_id": entry[0]["id"]}
     found = (
@@ -179,7 +179,7 @@ def _waiting(store: Transactions, target: Target, task: TaskExecution, now: date
         or limited_key(task, state, now)
         or limited(
             task.queue,
-            with_own_limit(settings, state),
+            settings,
             now,
             lambda: int(target.run(limits.running, values)[0]["tasks"]),
         )
@@ -270,11 +270,6 @@ def limited_key(task: TaskExecution, state: KeyState | None, now: datetime) -> E
         sentence = f"{_name_of_key(task)} may start {each}; the next may start in {span_of(following - now)}"
         return Explanation(Reason.KEY_RATE, sentence, lift("--per-key", "none"))
     return None
-
-
-def with_own_limit(settings: Mapping[str, Any], state: KeyState | None) -> Mapping[str, Any]:
-    """Return the settings with the concurrency limit of the queue itself, which is kept elsewhere if it limits its keys."""
-    return settings if state is None else {**settings, "concurrency_limit": state.limits.concurrency_limit}
 
 
 def limited(queue: str, settings: Mapping[str, Any], now: datetime, running: Callable[[], int]) -> Explanation | None:

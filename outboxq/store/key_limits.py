@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from ..database.dialects import Row
-from ..database.privileges import Role
 from ..database.statements import key_limits as statements
 from ..database.statements import limits, partition_keys
 from ..database.target import Target
 from ..model import EARLIEST
-from .availability import KEY_LIMITS, can_read
 from .broken_entries import started
-from .failure_log import FailureLog
 from .partition_keys import take_heads
 from .transactions import Transactions
 
@@ -24,7 +20,6 @@ _LEAST, _MOST = 64, statements.HORIZON
 """Entries or keys looked at in one statement, however few or many are to be claimed."""
 _SLACK = 1e-6
 """Share of a start by which rounding may be wrong."""
-_failing = FailureLog(logging.getLogger("outboxq.store"), level=logging.WARNING)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,8 +53,6 @@ class KeyLimits:
     """The limits of a queue that limits its keys."""
 
     queue: str
-    concurrency_limit: int | None
-    """The limit of the whole queue."""
     key_concurrency: int
     key_rate: Bucket | None
 
@@ -287,30 +280,18 @@ def _startable(place: _Place) -> list[tuple[int | None, datetime]]:
     return [(None, place.entries[0][1] if place.entries else EARLIEST)] if place.free > 0 else []
 
 
-def can_claim(store: Transactions, target: Target) -> bool:
-    """Return whether the schema has the tables of limits per key, and a worker's rights on them are there."""
-    return can_read(store, target, KEY_LIMITS, Role.WORKER)
+def limits_keys(settings: Mapping[str, Any]) -> bool:
+    """Return whether a queue with these settings limits its keys."""
+    return any(settings.get(name) is not None for name in limits.LIMITS_OF_KEYS)
 
 
-def limits_of(store: Transactions, target: Target, queue: str) -> KeyLimits | None:
-    """Return the limits per key of a queue whose concurrency limit is 0; None if it has none, or they cannot be read.
-
-    Without them nothing of the queue may start. A worker that lacks the rights says so.
-    """
-    if not can_claim(store, target):
-        lacking = store.rights.lacking_for(KEY_LIMITS, Role.WORKER, target)
-        if lacking is not None:
-            _failing.failed(f"nothing of the queue {queue!r} is claimed here, which limits its keys", lacking)
-        return None
-    rows = target.run(statements.of_queue, {"queue": queue})
-    return limits_from(rows[0]) if rows else None
-
-
-def limits_from(row: Row) -> KeyLimits:
+def limits_from(row: Row) -> KeyLimits | None:
+    """Return what a queue with this row of settings allows each of its keys; None: it does not limit them."""
     rate, seconds = row["key_rate_limit"], row["key_rate_seconds"]
+    if not limits_keys(row):
+        return None
     return KeyLimits(
         queue=row["queue"],
-        concurrency_limit=row["concurrency_limit"],
         key_concurrency=row["key_concurrency"] or 1,
         key_rate=None if rate is None else Bucket(starts=rate, seconds=seconds),
     )
@@ -321,11 +302,11 @@ def states_of(
 ) -> dict[tuple[str, str | None], KeyState]:
     """Return the states of these keys, each given by its queue and its name. Those of queues without limits per key are left out."""
     names = sorted({(queue, key or "") for queue, key in keys})
-    if not names or not can_read(store, target, KEY_LIMITS):
-        return {}
+    rows = target.run(statements.of_keys, store.values(target), names) if names else []
     return {
         (row["queue"], row["partition_key"] or None): KeyState(
-            limits=limits_from(row), running=row["running"], full_at=row["full_at"]
+            limits=found, running=row["running"], full_at=row["full_at"]
         )
-        for row in target.run(statements.of_keys, store.values(target), names)
+        for row in rows
+        if (found := limits_from(row)) is not None
     }

@@ -9,29 +9,27 @@ from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
 from ..model.batches import Batch, BatchKind, OnFailed, is_batch, place_of
 from ..model.plurals import plural
-from .availability import BATCHES, can_read
 from .batch_standings import BatchTask, first_task
 from .batches import batch_of
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, written
-from .transactions import Transactions
 
 
-def batch_that_waits(store: Transactions, target: Target, task: TaskExecution) -> Batch | None:
+def batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:
     """Return the batch that goes on only once this dead letter has been redriven or discarded; None if none does."""
     batch_id = task.pipeline_execution_id
-    found = _batch(store, target, batch_id) if is_batch(batch_id) else None
+    found = _batch(target, batch_id) if is_batch(batch_id) else None
     return found if found is not None and found.awaited else None
 
 
-def explanation_of_link(store: Transactions, target: Target, task_id: UUID) -> Explanation | None:
+def explanation_of_link(target: Target, task_id: UUID) -> Explanation | None:
     """Return why this task of which there is no row is not enqueued; None if it is to follow no batch."""
     place = place_of(task_id)
-    found = None if place is None else _batch(store, target, place.batch_id)
+    found = None if place is None else _batch(target, place.batch_id)
     return None if found is None or task_id not in found.then_ids[found.stage :] else _explained(target, found, task_id)
 
 
-def _batch(store: Transactions, target: Target, batch_id: UUID) -> Batch | None:
-    rows = target.run(batches.get, {"batch_id": batch_id}) if can_read(store, target, BATCHES) else []
+def _batch(target: Target, batch_id: UUID) -> Batch | None:
+    rows = target.run(batches.get, {"batch_id": batch_id})
     return batch_of(rows[0]) if rows else None
 
 

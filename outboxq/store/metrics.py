@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.privileges import Role
 from ..database.statements import metrics as statements
 from ..database.statements import tasks
 from ..database.target import Target
@@ -16,14 +15,11 @@ from ..model import EARLIEST
 from ..model.histograms import BOUNDS
 from ..model.uuid7 import family
 from .arguments import identifier, storable
-from .availability import STATISTICS, can_read
 from .maintenance_jobs import MaintenanceJobs, locked
 from .series import steps_of
 from .tasks import now
 from .transactions import Transactions
 
-REVISION = "0003"
-"""The revision that brought the tables of statistics."""
 SUM_UP = "sum up metrics"
 """The job of summing up."""
 LEVELS = (
@@ -133,18 +129,15 @@ class Metrics:
         """Return a point for each step from `since` to `until` (None: to now), of one queue or task or of all, oldest first.
 
         What a worker has counted in ten seconds is in the step in which these began. Old counts are kept in longer
-        spans (`LEVELS`): with a shorter step, those of a span are all in the first of its steps. Where the schema is older
-        than the counts, all points are zero. Raises InvalidArgument for more than 2 000 steps.
+        spans (`LEVELS`): with a shorter step, those of a span are all in the first of its steps. Raises InvalidArgument for more than 2 000 steps.
         """
         wanted = {"queue": storable(queue, "queue"), "task_name": storable(task, "task")}
 
         def work(target: Target) -> list[MetricPoint]:
             end = until or target.run(tasks.now, self._store.values(target))[0]["now"]
             steps = steps_of(since, end, step)
-            found: dict[int, Row] = {}
-            if can_read(self._store, target, STATISTICS):
-                values = {**wanted, "since": since, "until": end, "step": steps.step // timedelta(microseconds=1)}
-                found = {row["step"]: row for row in target.run(statements.series, values)}
+            values = {**wanted, "since": since, "until": end, "step": steps.step // timedelta(microseconds=1)}
+            found = {row["step"]: row for row in target.run(statements.series, values)}
             return [point_of(at, steps.step, found.get(place)) for place, at in enumerate(steps.begins())]
 
         return self._store.run(work, using=using, begin=Begin.READ)
@@ -186,31 +179,13 @@ class Metrics:
         return self._store.run(work, using=using, begin=Begin.ASYNCHRONOUS)
 
 
-def why_unusable(store: Transactions, role: Role, *, using: object = None) -> str | None:
-    """Return a sentence that names the reason why such a role cannot use the tables of statistics, and what to do. None: it can."""
-    if (REVISION, role) in store.rights.usable:
-        return None
-
-    def work(target: Target) -> str | None:
-        if not target.run(statements.is_there):
-            return "the schema is older than the statistics; run: outboxq upgrade"
-        lacking = store.rights.lacking_for(REVISION, role, target)
-        return None if lacking is None else str(lacking)
-
-    why = store.run(work, using=using, begin=Begin.READ)
-    if why is None:
-        store.rights.usable.add((REVISION, role))
-    return why
-
-
 def happened(
     target: Target, since: datetime, *, by_task: bool
 ) -> tuple[dict[tuple[str, str | None], Row], datetime] | None:
     """Add up what workers have counted since a moment, by queue or task, with the begin of the first span that is kept.
 
-    None: no worker has written anything in this time. So the events are counted where no worker counts any more, such as after a
-    return to an older release. A worker writes a span of ten seconds when it is over. So the window ends, as it begins, up to ten
-    seconds earlier.
+    None: no worker has written anything in this time. Then the events are counted. A worker writes a span of ten seconds when it is
+    over. So the window ends, as it begins, up to ten seconds earlier.
     """
     span = timedelta(seconds=statements.SPAN)
     rows = target.run(statements.SINCE["by_task" if by_task else "by_queue"], {"since": since - span})

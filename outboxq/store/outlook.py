@@ -23,9 +23,8 @@ from .explaining import (
     runs_in_no_order,
     silence,
     unmanned,
-    with_own_limit,
 )
-from .key_limits import states_of
+from .key_limits import limits_keys, states_of
 from .reasons import Reason
 from .transactions import Transactions
 from .unknown_tasks import releases_as_unknown
@@ -67,7 +66,7 @@ def _of_waiting(
     tasks = [task for task in tasks if task.id in rows]
     workers = live_workers(target, now)
     later = [(task.id, task.lease_token) for task in tasks if rows[task.id]["available_at"] > now]
-    by_key = [(task.queue, task.partition_key) for task in tasks if rows[task.id]["concurrency_limit"] == 0]
+    by_key = [(task.queue, task.partition_key) for task in tasks if limits_keys(rows[task.id])]
     states = states_of(store, target, by_key)
     given_back = releases_as_unknown(target, later) if later else {}
 
@@ -85,11 +84,7 @@ def _of_waiting(
         state = states.get((task.queue, task.partition_key))
         if not runs_in_no_order(task, state) and (behind := _behind(task, row)):
             return behind
-        found = (
-            limited_key(task, state, now)
-            or limited(task.queue, with_own_limit(row, state), now, lambda: int(row["running"]))
-            or missing
-        )
+        found = limited_key(task, state, now) or limited(task.queue, row, now, lambda: int(row["running"])) or missing
         return found.reason if found else Reason.DUE
 
     return {task.id: Outlook(reason=reason(task), due_at=rows[task.id]["available_at"]) for task in tasks}

@@ -12,14 +12,13 @@ from ..database.dialects import Begin, Row
 from ..database.statements import depths
 from ..database.statements import overview as statements
 from ..database.target import Target
-from .availability import variant
 from .counts import Count
 from .health import HealthLimits, Problem, Signs, problems
-from .queues import QueueSettings, settings_from
+from .queues import QueueSettings, settings_of
 from .samples import BOUND, QueueSample, counted
 from .statistics import Statistics, unknown_names
 from .transactions import Transactions
-from .workers import LIVE_WITHIN, LiveWorker, live_workers, whole_look
+from .workers import LIVE_WITHIN, LiveWorker, live_workers
 
 _STATES = ("ready", "delayed", "running", "failed")
 
@@ -51,7 +50,7 @@ def overview(store: Transactions, limits: HealthLimits | None = None, *, using: 
     """Return the present numbers of all queues and what needs attention, by the rules of `health`.
 
     Of the waiting tasks of each queue and priority, and of all dead letters, 10 000 are counted; where there are more, a queue has its
-    last sample too. Three statements, besides those that find out once what the schema has.
+    last sample too. Three statements.
     """
     limits = limits or HealthLimits()
     return store.run(partial(_read, store, limits=limits), using=using, begin=Begin.READ)
@@ -75,7 +74,7 @@ def change_mark(store: Transactions, *, using: object = None) -> str:
 
     def work(target: Target) -> str:
         values = store.values(target, live_since=-LIVE_WITHIN.total_seconds())
-        (row,) = target.run(statements.MARK[variant(store, target)], values)
+        (row,) = target.run(statements.mark, values)
         return "|".join("" if value is None else str(value) for value in row.values())
 
     return store.run(work, using=using, begin=Begin.READ)
@@ -89,12 +88,12 @@ def _read(store: Transactions, target: Target, *, limits: HealthLimits) -> Overv
         "overdue_before": -overdue.total_seconds(),
     }
     signals: dict[str, list[Row]] = {}
-    for row in target.run(statements.SIGNALS[variant(store, target)], values | since):
+    for row in target.run(statements.signals, values | since):
         signals.setdefault(row["kind"], []).append(row)
     now = signals["now"][0]["at"]
     waiting = counted(target.run(depths.waiting, values))
-    workers = live_workers(target, now, look=whole_look(store, target))
-    settings = settings_from(store, target, [_setting(row) for row in signals.get("settings", ())])
+    workers = live_workers(target, now)
+    settings = [settings_of(_setting(row)) for row in signals.get("settings", ())]
     queues = _queues(signals, waiting, workers, settings, now)
     overdue_schedules = signals.get("schedule", ()) if limits.schedule_overdue is not None else ()
     held: dict[str, list[Any]] = {}
@@ -180,6 +179,9 @@ def _setting(row: Row) -> Row:
         "concurrency_limit": row["number_1"],
         "rate_limit": row["number_2"],
         "rate_seconds": row["seconds"],
+        "key_concurrency": row["number_4"],
+        "key_rate_limit": row["number_5"],
+        "key_rate_seconds": row["other_seconds"],
         "fair": bool(row["number_3"]),
         "updated_at": row["other_at"],
     }

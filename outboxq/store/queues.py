@@ -10,15 +10,12 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.privileges import Role
-from ..database.revisions import UPGRADE
-from ..database.statements import key_limits, queues, samples, tasks
 from ..database.statements import overview as statements
+from ..database.statements import queues, samples, tasks
 from ..database.target import Target
-from ..errors import InvalidArgument, SchemaOutOfDate
+from ..errors import InvalidArgument
 from ..model import duration
 from .arguments import positive, storable
-from .availability import KEY_LIMITS, STATISTICS, can_read
 from .counts import Count, counted_to
 from .transactions import Transactions
 from .workers import live_workers
@@ -90,10 +87,9 @@ class Queues:
         """Limit how many tasks of the queue run at once, or start in a time: `rate=(100, timedelta(minutes=1))`.
 
         The last two are limits of each key: how many tasks of one concurrency key run at once, and how many of one key start in
-        a time. Workers of releases that do not know them claim nothing of such a queue.
+        a time.
 
-        What is left out stays; None removes that limit. What runs already is not stopped. Raises InvalidArgument, and
-        SchemaOutOfDate for limits per key where the schema is older than they are.
+        What is left out stays; None removes that limit. What runs already is not stopped. Raises InvalidArgument.
         """
         given = {
             "concurrency": concurrency,
@@ -135,14 +131,13 @@ class Queues:
             names = {row["queue"] for row in target.run(statements.queue_names, values)}
             present = target.run(tasks.now, values)[0]["now"]
             names.update(name for worker in live_workers(target, present) for name in worker.queues or ())
-            if can_read(self._store, target, STATISTICS):
-                names.update(row["queue"] for row in target.run(samples.latest, values))
+            names.update(row["queue"] for row in target.run(samples.latest, values))
             return [found.get(name) or QueueSettings(queue=name) for name in sorted(names)]
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def _settings(self, target: Target) -> builtins.list[QueueSettings]:
-        return settings_from(self._store, target, target.run(queues.settings))
+        return [settings_of(row) for row in target.run(queues.settings)]
 
     def held_keys(self, queue: str, *, limit: int = 50, using: object = None) -> builtins.list[HeldKey]:
         """Return up to `limit` partition keys of a queue that dead letters hold, those held for longest first."""
@@ -161,93 +156,48 @@ class Queues:
                 target.run(queues.forget, {"queue": queue})
             if settings.get("paused") is not True:
                 self._store.wake(target, [queue])
-            return settings_from(self._store, target, [row])[0]
+            return settings_of(row)
 
         return self._store.run(work, using=using)
 
     def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> Row:
-        """Change the settings, those per key too, and return the row."""
-        own = {name: value for name, value in settings.items() if not name.endswith("_per_key")}
-        per_key = {name: value for name, value in settings.items() if name.endswith("_per_key")}
-        if not per_key and "concurrency" not in own:
-            return self._write(target, queue, own)
-        # The concurrency limit last: where it is stored depends on the limits per key, which this first write locks.
-        concurrency = own.pop("concurrency", ...)
-        row = self._write(target, queue, own)
-        stored: Row | None = None
-        if can_read(self._store, target, KEY_LIMITS, Role.OPERATOR):
-            stored = next(iter(target.run(key_limits.of_queue, {"queue": queue})), None)
-        elif (wanted := any(value is not None for value in per_key.values())) or row["concurrency_limit"] == 0:
-            if target.run(key_limits.is_there) and (
-                lacking := self._store.rights.lacking_for(KEY_LIMITS, Role.OPERATOR, target)
-            ):
-                raise lacking
-            if wanted:
-                raise SchemaOutOfDate("the schema of this database has no limits per key yet", remedy=UPGRADE)
-        # A row beside another limit than 0: an older release has set that since, and so ended the limits per key.
-        old: Row = stored if stored is not None and row["concurrency_limit"] == 0 else {}
-        old_rate = (old.get("key_rate_limit"), old.get("key_rate_seconds"))
-        rate, seconds = (per_key["rate_per_key"] or (None, None)) if "rate_per_key" in per_key else old_rate
-        limits = {
-            "queue": queue,
-            "concurrency_limit": old.get("concurrency_limit", row["concurrency_limit"])
-            if concurrency is ...
-            else concurrency,
-            "key_concurrency": per_key.get("concurrency_per_key", old.get("key_concurrency")),
-            "key_rate_limit": rate,
-            "key_rate_seconds": seconds,
-        }
-        is_limited = limits["key_concurrency"] is not None or rate is not None
-        if is_limited:
-            target.run(queues.limit_keys, limits)
-        elif stored is not None:
-            target.run(queues.forget_key_limits, limits)
-        if stored is not None and (rate, seconds) != old_rate:
-            target.run(queues.forget_key_rates, limits)
-        # Zero: no release that does not know the limits per key claims anything of the queue.
-        return self._write(target, queue, {"concurrency": 0 if is_limited else limits["concurrency_limit"]})
+        """Change the settings, and return the row. A changed rate per key begins with full buckets."""
+        # The row is locked before its rate is compared: no claim spends starts of the old rate meanwhile.
+        old = self._write(target, queue, {}) if "rate_per_key" in settings else None
+        row = self._write(target, queue, settings)
+        if old is not None and any(old[name] != row[name] for name in ("key_rate_limit", "key_rate_seconds")):
+            target.run(queues.forget_key_rates, {"queue": queue})
+        return row
 
     def _write(self, target: Target, queue: str, settings: dict[str, Any]) -> Row:
         values = {
             "queue": queue,
-            **{f"sets_{name}": name in settings for name in ("paused", "concurrency", "rate", "fair")},
+            **{f"sets_{name}": name in settings for name in queues.SETTINGS},
             "paused": settings.get("paused", False),
             "concurrency_limit": settings.get("concurrency"),
+            "key_concurrency": settings.get("concurrency_per_key"),
             "fair": settings.get("fair", True),
         }
         values["rate_limit"], values["rate_seconds"] = settings.get("rate") or (None, None)
+        values["key_rate_limit"], values["key_rate_seconds"] = settings.get("rate_per_key") or (None, None)
         return target.run(queues.change, self._store.values(target, **values))[0]
-
-
-def settings_from(store: Transactions, target: Target, rows: builtins.list[Row]) -> builtins.list[QueueSettings]:
-    """Return the settings of these rows. Limits per key are read only where a row says that there are some."""
-    by_queue: dict[str, Row] = {}
-    if any(row["concurrency_limit"] == 0 for row in rows) and can_read(store, target, KEY_LIMITS):
-        by_queue = {row["queue"]: row for row in target.run(queues.key_limits_of_all)}
-    return [settings_of(row, by_queue.get(row["queue"])) for row in rows]
 
 
 def held_key_of(row: Row) -> HeldKey:
     return HeldKey(**{**row, "waiting": counted_to(MOST_WAITING, row["waiting"])})
 
 
-def settings_of(row: Row, per_key: Row | None = None) -> QueueSettings:
-    """Return the settings of a row, with its limits per key. Those do not hold if the row has a concurrency limit of its own."""
-    concurrency, limits = row["concurrency_limit"], {}
-    if concurrency == 0 and per_key is not None:
-        concurrency = per_key["concurrency_limit"]
-        limits = {
-            "concurrency_per_key": per_key["key_concurrency"],
-            "rate_per_key": _span(per_key["key_rate_limit"], per_key["key_rate_seconds"]),
-        }
+def settings_of(row: Row) -> QueueSettings:
+    """Return the settings of a row."""
     return QueueSettings(
         queue=row["queue"],
         paused_at=row["paused_at"],
-        concurrency=concurrency,
+        concurrency=row["concurrency_limit"],
         rate=_span(row["rate_limit"], row["rate_seconds"]),
+        concurrency_per_key=row["key_concurrency"],
+        rate_per_key=_span(row["key_rate_limit"], row["key_rate_seconds"]),
         fair=row["fair"],
         updated_at=row["updated_at"],
-        **limits,
     )
 
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..database.dialects import Begin, Row
-from ..database.privileges import Privilege, Right
-from ..database.statements import retention, schedules, steps
-from ..database.statements.grammar import Builder
+from ..database.dialects import Row
+from ..database.statements import retention
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
 from .arguments import positive
-from .batches import Batches, is_there
-from .rights import lacks
+from .batches import Batches
 from .tasks import now as moment
 from .time_partitions import TimePartitions
 from .transactions import Transactions
@@ -28,37 +24,8 @@ from .transactions import Transactions
 log = logging.getLogger("outboxq.store")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Rows:
-    """Rows that go with the tasks to which they belong, and that a later revision brought."""
-
-    table: str
-    noun: str
-    has_table: Builder
-    prune: Builder
-    without_task: Builder
-
-
-_FURTHER = (
-    _Rows(
-        table="schedule_ticks",
-        noun="ticks",
-        has_table=schedules.has_table,
-        prune=retention.prune_ticks,
-        without_task=retention.ticks_without_task,
-    ),
-    _Rows(
-        table="task_steps",
-        noun="steps",
-        has_table=steps.has_table,
-        prune=retention.prune_steps,
-        without_task=retention.steps_without_task,
-    ),
-)
 _NIL = UUID(int=0)
 _SHARE = 1.5
-_MOST_FURTHER = 500
-"""The tasks that are not there whose ticks or steps are deleted in one transaction."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -103,55 +70,20 @@ def prune(
     last = first_id(before + timedelta(days=1))
     ranges = _closed(store, before, last, using) if whole_partitions else [(_NIL, last)]
     batches = [{**values, "from_id": low, "to_id": high} for low, high in ranges]
-    with_batches = store.run(lambda target: _reads_batches(store, target), using=using, begin=Begin.READ)
     if dry_run:
-        return sum(_count(store, given, using, with_batches=with_batches) for given in batches)
+        return sum(int(store.read(retention.prunable, using=using, **given)[0]["tasks"]) for given in batches)
     deleted = 0
     if using is None:
         partitions = TimePartitions(store)
         partitions.make()
-        deleted = partitions.drop_before(before, values, stop, with_batches=with_batches)
-    further = store.run(_further, using=using, begin=Begin.READ)
+        deleted = partitions.drop_before(before, values, stop)
     done = on_progress or (lambda _: None)
     if deleted:
         done(deleted)
     for given in batches:
-        deleted = _delete(
-            store, given, using, stop, deleted, further=further, with_batches=with_batches, on_progress=done
-        )
-    for rows in further:
-        _delete_further(store, rows, {"from_id": _NIL, "to_id": last, "limit": _MOST_FURTHER}, using, stop)
+        deleted = _delete(store, given, using, stop, deleted, on_progress=done)
     Batches(store).prune(before, stop, using=using)
     return deleted
-
-
-def _count(store: Transactions, values: Mapping[str, Any], using: object, *, with_batches: bool) -> int:
-    prunable = retention.prunable if with_batches else retention.prunable_without_batches
-    counted = store.run(lambda target: target.run(prunable, values), using=using, begin=Begin.READ)
-    return int(counted[0]["tasks"])
-
-
-def _reads_batches(store: Transactions, target: Target) -> bool:
-    """Return whether the schema has batches, and the role may read which of them go on."""
-    if not is_there(store, target):
-        return False
-    if lacking := lacks(target, [Right(name="task_batches", privilege=Privilege.SELECT)]):
-        text = "tasks of batches that go on are pruned too, since the database role %r may not read task_batches; see `outboxq grants`"
-        log.warning(text, lacking[0]["role"])
-    return not lacking
-
-
-def _further(target: Target) -> list[_Rows]:
-    """Return the kinds of rows that the schema has besides, and that the role may delete."""
-    found = [rows for rows in _FURTHER if target.run(rows.has_table)]
-    for rows in tuple(found):
-        if lacking := lacks(
-            target, [Right(name=rows.table, privilege=one) for one in (Privilege.SELECT, Privilege.DELETE)]
-        ):
-            text = "the %s of pruned tasks stay, since the database role %r may not delete them; see `outboxq grants`"
-            log.warning(text, rows.noun, lacking[0]["role"])
-            found.remove(rows)
-    return found
 
 
 def _delete(
@@ -161,8 +93,6 @@ def _delete(
     stop: Callable[[], bool],
     deleted: int,
     *,
-    further: Sequence[_Rows],
-    with_batches: bool,
     on_progress: Callable[[int], None],
 ) -> int:
     """Delete the rows between two ids, batch by batch; returns how many tasks went, with those that were `deleted` before."""
@@ -170,10 +100,7 @@ def _delete(
     def work(target: Target) -> tuple[list[Row], int]:
         """Delete a batch; returns the tasks that were looked at (without a status: passed over), and how many other events went."""
         with target.atomic():
-            seen = target.run(retention.prune if with_batches else retention.prune_without_batches, values)
-            gone = [(row["id"],) for row in seen if row["status"] is not None]
-            for rows in further if gone else ():
-                target.run(rows.prune, values, gone)
+            seen = target.run(retention.prune, values)
             unrouted = target.run(retention.prune_unrouted, values)
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
         store.wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
@@ -192,23 +119,6 @@ def _delete(
             # Longer than the batch took, for others: on SQLite whoever waits for the writer's lock looks only now and then.
             store.gone.wait(_SHARE * (time.monotonic() - began))
     return deleted
-
-
-def _delete_further(
-    store: Transactions, rows: _Rows, values: dict[str, Any], using: object, stop: Callable[[], bool]
-) -> None:
-    """Delete rows whose tasks are not there. A release that does not know them leaves them when it prunes."""
-
-    def left(target: Target) -> list[Row]:
-        return target.run(rows.without_task, values)
-
-    def delete(target: Target) -> None:
-        target.run(rows.prune, values, ids)
-
-    while not stop() and (found := store.run(left, using=using, begin=Begin.READ)):
-        ids = [(row["id"],) for row in found]
-        store.run(delete, using=using)
-        values["from_id"] = ids[-1][0]
 
 
 def _closed(store: Transactions, before: datetime, last: UUID, using: object) -> list[tuple[UUID, UUID]]:

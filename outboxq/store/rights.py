@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..database.dialects import Begin, Row, granting
 from ..database.dialects.granting import grant, pack
-from ..database.privileges import Feature, Kind, Privilege, Right, Role, added_by, needed, rights
+from ..database.privileges import Feature, Kind, Privilege, Right, Role, rights
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 
@@ -29,10 +29,6 @@ class Rights:
         self._works = works
         self.known: set[frozenset[Feature] | None] = {None}
         """Enqueues for which the rights are known to be there, of the role that enqueued so first. None: it is no enqueue."""
-        self.with_batches = False
-        """True once the schema is known to have batches."""
-        self.usable: set[tuple[str, Role]] = set()
-        """The revisions whose tables are known to be there, with all rights on them that such a role needs."""
 
     def check(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
         """Raise NotPermitted where the role of the transaction may not enqueue so."""
@@ -42,15 +38,8 @@ class Rights:
     def ensure(self, role: Role) -> None:
         """Raise NotPermitted unless the store's database role has the rights of such a role."""
         with self.naming(), self._store.transaction(Begin.READ) as target:
-            if lacking := lacks(target, needed(role)):
+            if lacking := lacks(target, rights(role)):
                 raise complaint(lacking, role)
-
-    def lacking_for(self, revision: str, role: Role, target: Target) -> ConfigurationError | None:
-        """Return the error that names what such a role lacks of the rights for what this revision brought. None: it lacks
-        nothing.
-        """
-        lacking = lacks(target, added_by(revision, role))
-        return complaint(lacking, role) if lacking else None
 
     @contextmanager
     def naming(self) -> Iterator[None]:
@@ -126,10 +115,7 @@ class Rights:
             )
         if not name or "\0" in name:
             raise InvalidArgument("the name of a database role is text")
-        present = {row["name"] for row in target.run(granting.present)}
-        old = needed(role)
-        # An older schema lacks tables that later revisions brought.
-        wanted = tuple(one for one in rights(role, features) if one in old or one.name in present)
+        wanted = rights(role, features)
         places = target.run(granting.missing, pack(()))
         if not places:
             raise ConfigurationError(

@@ -13,7 +13,6 @@ from ..database.statements import depths, samples, statistics, tasks
 from ..database.target import Target
 from ..model import EARLIEST
 from .arguments import storable
-from .availability import STATISTICS, can_read
 from .series import steps_of
 from .tasks import now
 from .transactions import Transactions
@@ -80,16 +79,13 @@ class Samples:
     ) -> list[DepthPoint]:
         """Return a point for each step from `since` to `until` (None: to now), of one queue or of all together, oldest first.
 
-        Samples are taken every 15 seconds at most; those older than 48 hours are kept once an hour. Where the schema is older than
-        the samples, all points are empty. Raises InvalidArgument for more than 2 000 steps.
+        Samples are taken every 15 seconds at most; those older than 48 hours are kept once an hour. Raises InvalidArgument for more than 2 000 steps.
         """
         storable(queue, "queue")
 
         def work(target: Target) -> list[DepthPoint]:
             end = until or target.run(tasks.now, self._store.values(target))[0]["now"]
             begins = steps_of(since, end, step).begins()
-            if not can_read(self._store, target, STATISTICS):
-                return [DepthPoint(at=at) for at in begins]
             ends = [*begins[1:], end]
             packed = target.dialect.pack("steps", samples.STEPS, list(zip(begins, ends, strict=True)))
             found = {row.pop("begins_at"): row for row in target.run(samples.series, {"queue": queue, **packed})}
@@ -109,8 +105,6 @@ class Samples:
         place = {at: number for number, at in enumerate(begins)}
 
         def work(target: Target) -> dict[str, list[int | None]]:
-            if not can_read(self._store, target, STATISTICS):
-                return {}
             packed = target.dialect.pack("steps", samples.STEPS, list(zip(begins, [*begins[1:], until], strict=True)))
             rows = target.run(samples.by_queue, {"most": _MOST_ROWS, **packed})
             sampled = {row["begins_at"] for row in rows}

@@ -12,13 +12,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..database.dialects import Begin
-from ..database.revisions import UPGRADE
 from ..database.statements import enqueue as enqueue_statements
 from ..database.statements import schedules as statements
 from ..database.statements import tasks
 from ..database.statements.grammar import Builder
 from ..database.target import Target
-from ..errors import InvalidArgument, ScheduleNotFound, SchemaOutOfDate
+from ..errors import InvalidArgument, ScheduleNotFound
 from ..model import Handle, NewTask, TaskStatus
 from ..model.options import bad_name, is_name
 from ..model.schedules import (
@@ -63,7 +62,6 @@ class Schedules:
     def __init__(self, store: Transactions) -> None:
         self._store = store
         self._failing = FailureLog(log)
-        self._has_tables = False
         self.horizon = HORIZON
         """Ticks that a change brings are planted in its transaction, so long ahead. A test has none planted ahead."""
 
@@ -257,8 +255,7 @@ class Schedules:
         """Turn the ticks of all schedules up to `horizon` from now into tasks; returns how many. Any number of workers may do so.
 
         Each page of schedules is a transaction of its own. Schedules that another planter has locked are passed over. One that
-        cannot be planted is logged, and keeps no other from it. `stop` is asked before each page. Raises SchemaOutOfDate where
-        the tables of schedules are not there.
+        cannot be planted is logged, and keeps no other from it. `stop` is asked before each page.
         """
         number, after = 0, ""
 
@@ -368,18 +365,12 @@ class Schedules:
         begin: Begin = Begin.WRITE,
         done: Callable[[Target], T | None] = lambda _: None,
     ) -> T:
-        def where_there_are_tables(target: Target) -> T:
-            if not self._has_tables:
-                if not target.run(statements.has_table):
-                    self._store.check_schema(target)  # says so where there are no tables at all
-                    fault = "the outboxq schema is older than 0002 and has no tables for schedules"
-                    raise SchemaOutOfDate(fault, remedy=UPGRADE)
-                self._has_tables = True
+        def whole(target: Target) -> T:
             # Each change is several statements, and planting may end in an error: a caller's transaction goes on without them.
             with target.atomic(savepoint=begin is Begin.WRITE and not target.own):
                 return work(target)
 
-        return self._store.run(where_there_are_tables, using=using, begin=begin, done=done)
+        return self._store.run(whole, using=using, begin=begin, done=done)
 
 
 def _schedules(target: Target, builder: Builder, values: Mapping[str, Any] | None = None) -> list[Schedule]:

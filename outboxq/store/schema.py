@@ -18,14 +18,11 @@ log = logging.getLogger("outboxq.store")
 
 
 def check_fit(target: Target, url: URL | None) -> None:
-    """Raise SchemaOutOfDate unless the tables are there and fit this code. `url`: the database's, for the error.
-
-    It looks the version table up before reading it: an error would abort the caller's transaction.
-    """
+    """Raise SchemaOutOfDate unless the tables are there and fit this code. `url`: the database's, for the error."""
     target.ensure_readable()
-    found = target.run(schema.has_version_table) and target.run(schema.version)
-    revision, oldest_code = (found[0]["version_num"], found[0]["oldest_code"]) if found else (None, None)
-    ensure_fit(revision, oldest_code, partial(target.dialect.place, url, target.database))
+    place = partial(target.dialect.place, url, target.database)
+    revision, oldest_code = schema.found(target.run, place)
+    ensure_fit(revision, oldest_code, place)
 
 
 def explain_undefined(target: Target, error: Exception, check: Callable[[Target], None]) -> None:

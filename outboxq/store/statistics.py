@@ -15,7 +15,6 @@ from typing import Any, Literal, Self, get_args
 from sqlalchemy import Text
 
 from ..database.dialects import Begin, Row
-from ..database.privileges import Role
 from ..database.statements import queues, statistics, tasks
 from ..database.statements.statistics import PERCENTILES
 from ..database.target import Target
@@ -25,7 +24,7 @@ from . import depths, metrics
 from .arguments import queue_names
 from .depths import Found
 from .metrics import Percentiles
-from .queues import QueueSettings, settings_from
+from .queues import QueueSettings, settings_of
 from .samples import QueueSample
 from .transactions import Transactions
 from .workers import LiveWorker, live_workers
@@ -166,8 +165,7 @@ def stats(
     if exact:
         read = partial(_read, store, window=since, names=names, by_task=by_task)
         return store.run(read, using=using, begin=Begin.SNAPSHOT)
-    measured = metrics.why_unusable(store, Role.VIEWER, using=using) is None
-    look = partial(_look, store, window=since, names=names, by_task=by_task, measured=measured)
+    look = partial(_look, store, window=since, names=names, by_task=by_task)
     seen = store.run(look, using=using, begin=Begin.READ)
     if seen.counted:
         return seen.statistics()
@@ -193,18 +191,16 @@ def _read(
     return seen.statistics()
 
 
-def _look(
-    store: Transactions, target: Target, *, window: timedelta, names: list[str] | None, by_task: bool, measured: bool
-) -> _Seen:
-    """Count up to the bounds, and read what workers have counted if `measured`."""
+def _look(store: Transactions, target: Target, *, window: timedelta, names: list[str] | None, by_task: bool) -> _Seen:
+    """Count up to the bounds, and read what workers have counted."""
     seen = _Seen.look(store, target, window=window, names=names, by_task=by_task)
     values = _values(target, now=seen.now, window=window, names=names)
     seen.add(depths.waiting(store, target, values, by_task=by_task, names=names))
-    if measured and (happened := metrics.happened(target, seen.now - window, by_task=by_task)) is not None:
+    if (happened := metrics.happened(target, seen.now - window, by_task=by_task)) is not None:
         found, seen.first = happened
         seen.counted = True
         seen.add(found)
-    if measured and any(row.get(mark) for row in seen.found.values() for mark in _MARKS):
+    if any(row.get(mark) for row in seen.found.values() for mark in _MARKS):
         seen.samples = depths.last_samples(store, target)
         if not by_task and any(row.get("failed_at_least") for row in seen.found.values()):
             seen.add({(one.queue, None): {"failed_at_least": True} for one in seen.samples.values() if one.failed})
@@ -255,7 +251,7 @@ class _Seen:
     ) -> Self:
         """Read the clock, the settings of queues and the live workers."""
         now = target.run(tasks.now, store.values(target))[0]["now"]
-        settings = {one.queue: one for one in settings_from(store, target, target.run(queues.settings))}
+        settings = {one.queue: one for one in map(settings_of, target.run(queues.settings))}
         found: Found = {}
         if not by_task:
             paused = [queue for queue, each in settings.items() if each.paused_at is not None]

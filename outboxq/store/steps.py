@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.privileges import Role
 from ..database.statements import operations as hand_statements
 from ..database.statements import steps as statements
 from ..database.statements import tasks
 from ..database.target import Target
-from ..errors import InvalidArgument, InvalidTransition, StepsUnavailable
+from ..errors import InvalidArgument, InvalidTransition
 from ..model import Claim, EventType, TaskStatus
 from ..model.steps import Step
 from ..model.uuid7 import uuid7
 from .arguments import identifier
-from .availability import STEPS, can_read
 from .operations import freed, marked, moving
 from .rows import event_data
 from .tasks import data_of, no_task
@@ -28,7 +25,6 @@ from .transactions import Transactions
 
 _LOOKS = 10
 """Number of times that a task may be claimed and given back between a look and the write before the call gives up."""
-_OLD = "the outboxq schema is older than 0006 and has no table for steps; run: outboxq upgrade"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,35 +55,14 @@ class Steps:
     def __init__(self, store: Transactions) -> None:
         self._store = store
 
-    def ensure_usable(self) -> None:
-        """Raise StepsUnavailable unless the schema has the table of steps, and a worker's rights on it are there.
-
-        The database is asked until it is so.
-        """
-        known = (STEPS, Role.WORKER)
-        if known in self._store.rights.usable:
-            return
-
-        def work(target: Target) -> Exception | None:
-            if not target.run(statements.has_table):
-                self._store.ensure_schema(target)
-                return StepsUnavailable(_OLD)
-            return self._store.rights.lacking_for(STEPS, Role.WORKER, target)
-
-        if (why := self._store.run(work, begin=Begin.READ)) is not None:
-            raise StepsUnavailable(str(why)) from why
-        self._store.rights.usable.add(known)
-
     def of_claim(self, claim: Claim) -> builtins.list[Step]:
-        """Return the steps that the task has completed so far, for its handler. Raises StepsUnavailable."""
-        self.ensure_usable()
-        with self._taken_back():
-            return [_step_of(row) for row in self._store.read(statements.of_task, task_id=claim.id)]
+        """Return the steps that the task has completed so far, for its handler."""
+        return self.list(claim.id)
 
     def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
         """Write a step of this claim with its event; None: nothing was written, since the claim is lost.
 
-        It is on disk when the call returns. A COMMIT that was not answered is found out by the row. Raises StepsUnavailable.
+        It is on disk when the call returns. A COMMIT that was not answered is found out by the row.
         """
         delay = None if step.delay is None else step.delay.total_seconds()
         given = {
@@ -109,8 +84,7 @@ class Steps:
         def done(target: Target) -> builtins.list[Row] | None:
             return target.run(statements.written, given) or None
 
-        with self._taken_back():
-            found = self._store.run(work, using=using, begin=Begin.SINGLE, done=done)
+        found = self._store.run(work, using=using, begin=Begin.SINGLE, done=done)
         return Written(due_at=found[0]["due_at"]) if found else None
 
     def is_written(self, claim: Claim, name: str) -> bool:
@@ -201,29 +175,10 @@ class Steps:
                 return
         raise InvalidTransition(f"task {task_id} is claimed and given back faster than it can be rewound; try again")
 
-    @contextmanager
-    def _taken_back(self) -> Iterator[None]:
-        """Raise StepsUnavailable where the schema was taken back while this process ran."""
-        try:
-            yield
-        except Exception as error:
-            if not self._store.dialect.is_undefined(error):
-                raise
-            self._store.rights.usable.discard((STEPS, Role.WORKER))
-            self._store.rights.usable.discard((STEPS, Role.VIEWER))
-            raise StepsUnavailable(_OLD) from error
-
     def list(self, task_id: UUID, *, using: object = None) -> builtins.list[Step]:
-        """Return the steps that a task has completed and the sleeps that it has begun, in that order; none for a task without.
-
-        Where the schema is older than steps, or the role may not read them, there are none either.
-        """
-        given = {"task_id": identifier(task_id)}
-
-        def work(target: Target) -> builtins.list[Row]:
-            return target.run(statements.of_task, given) if can_read(self._store, target, STEPS) else []
-
-        return [_step_of(row) for row in self._store.run(work, using=using, begin=Begin.READ)]
+        """Return the steps that a task has completed and the sleeps that it has begun, in that order; none for a task without."""
+        rows = self._store.read(statements.of_task, task_id=identifier(task_id), using=using)
+        return [_step_of(row) for row in rows]
 
 
 def _step_of(row: Row) -> Step:
@@ -233,8 +188,6 @@ def _step_of(row: Row) -> Step:
 def _from(target: Target, task_id: UUID, name: str) -> list[Step]:
     """Return the steps from the one of this name on. Raises InvalidArgument where the task has none."""
     _status(target, task_id)
-    if not target.run(statements.has_table):
-        raise StepsUnavailable(_OLD)
     found = [_step_of(row) for row in target.run(statements.of_task, {"task_id": task_id})]
     for step in found:
         if step.name == name:

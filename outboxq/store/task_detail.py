@@ -62,7 +62,7 @@ def task_detail(store: Transactions, task_id: UUID, *, events: int = _EVENTS, us
         newest = target.run(tasks.recent_history, values)
         history = newest[events - 1 :: -1]
         read = _Answered(target, _answers(row, history))
-        why = explanation_of(store, read, task, row["now"], running_progress(store, target, task))
+        why = explanation_of(store, read, task, row["now"], running_progress(target, task))
         shown = [event_of(event) for event in history]
         return TaskDetail(
             at=row["now"],

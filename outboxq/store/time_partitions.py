@@ -12,7 +12,6 @@ from sqlalchemy.exc import DBAPIError
 
 from ..database.dialects import Begin, Row
 from ..database.dialects.partitioning import Layout, Partition, Partitioning
-from ..database.statements import schedules, steps
 from ..database.statements import time_partitions as statements
 from ..database.target import Target
 from ..errors import InvalidArgument
@@ -64,17 +63,12 @@ class TimePartitions:
 
         return self._briefly(work)
 
-    def drop_before(
-        self, before: datetime, values: Mapping[str, Any], stop: Callable[[], bool], *, with_batches: bool
-    ) -> int:
-        """Drop the partitions that ended before this moment, oldest first; returns how many tasks went.
-
-        `with_batches`: tasks whose batch goes on, or ended since, are kept.
-        """
+    def drop_before(self, before: datetime, values: Mapping[str, Any], stop: Callable[[], bool]) -> int:
+        """Drop the partitions that ended before this moment, oldest first; returns how many tasks went."""
         layout = self.layout()
         if layout is None or not layout.owned:
             return 0
-        partitioning = Partitioning(self._store.dialect, with_batches=with_batches)
+        partitioning = Partitioning(self._store.dialect)
         dropped = 0
         for one in layout.partitions:
             if one.end > before or stop():
@@ -137,10 +131,6 @@ class TimePartitions:
                 bring.run(execute, {"kept": kept})
             for forget in statements.FORGET.values():
                 target.run(forget, {**bounds, "kept": kept})
-            if target.run(schedules.has_table):
-                target.run(statements.forget_ticks, {**bounds, "kept": kept})
-            if target.run(steps.has_table):
-                target.run(statements.forget_steps, {**bounds, "kept": kept})
             partitioning.drop(execute, one)
             return went
 

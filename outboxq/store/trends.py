@@ -11,7 +11,6 @@ from ..database.statements import samples
 from ..database.statements import trends as statements
 from ..database.target import Target
 from .arguments import positive, storable
-from .availability import STATISTICS, can_read
 from .metrics import MetricPoint, point_of
 from .queues import MOST_WAITING, HeldKey, held_key_of
 from .samples import DepthPoint, depth_of
@@ -43,33 +42,25 @@ def trends(
 ) -> Trends:
     """Return the series of `metrics` and of `samples` for the same steps, of one queue or of all, in one statement.
 
-    With `held_keys`, up to so many keys of the queue that dead letters hold are read with them. Where the schema is older than the
-    statistics, all points are empty. Raises InvalidArgument for more than 2 000 steps.
+    With `held_keys`, up to so many keys of the queue that dead letters hold are read with them. Raises InvalidArgument for more than 2 000 steps.
     """
     steps, name = steps_of(since, until, step), storable(queue, "queue")
     limit = None if queue is None or held_keys is None else positive(held_keys)
 
     def work(target: Target) -> Trends:
-        has_series = can_read(store, target, STATISTICS)
-        if has_series:
-            which = "all" if limit is None else "of_queue"
-        elif limit is not None:
-            which = "only_keys"
-        else:
-            return _trends(steps, queue, [])
-        values: dict[str, Any] = {"queue": name}
-        if has_series:
-            begins = steps.begins()
-            ends = [*begins[1:], until]
-            values |= target.dialect.pack("steps", samples.STEPS, list(zip(begins, ends, strict=True)))
-            values |= {
-                "since": since,
-                "until": until,
-                "task_name": None,
-                "step": steps.step // timedelta(microseconds=1),
-            }
+        begins = steps.begins()
+        ends = [*begins[1:], until]
+        values: dict[str, Any] = {
+            "queue": name,
+            **target.dialect.pack("steps", samples.STEPS, list(zip(begins, ends, strict=True))),
+            "since": since,
+            "until": until,
+            "task_name": None,
+            "step": steps.step // timedelta(microseconds=1),
+        }
+        which = "all"
         if limit is not None:
-            values |= {"limit": limit, "most": MOST_WAITING + 1}
+            which, values = "of_queue", {**values, "limit": limit, "most": MOST_WAITING + 1}
         return _trends(steps, queue, target.run(statements.TRENDS[which], values))
 
     return store.run(work, using=using, begin=Begin.READ)

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.privileges import Role
 from ..database.statements import tasks
 from ..database.statements import workers as statements
 from ..database.statements.grammar import Builder
@@ -19,7 +18,6 @@ from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
 from .arguments import identifier, positive, storable
-from .availability import ISOLATION, PROCESSES, can_read
 from .sleeping_workers import SleepingWorkers
 from .transactions import Transactions
 
@@ -45,7 +43,7 @@ class LiveWorker:
     started_at: datetime
     last_seen_at: datetime
     host: str | None = None
-    """Name of the machine; None, as in the next four: the worker or the schema is older than revision 0005."""
+    """Name of the machine; None, as in the other fields of `describe`: the worker has not described itself."""
     pid: int | None = None
     """Id of the process on that machine."""
     version: str | None = None
@@ -55,9 +53,7 @@ class LiveWorker:
     busy: int | None = None
     """Number of its threads that ran a handler when it was last seen."""
     isolation: str | None = None
-    """Isolation of its handlers: ``thread``, or ``process``, in as many child processes as it has threads; None: the worker or
-    the schema is older than revision 0010.
-    """
+    """Isolation of its handlers: ``thread``, or ``process``, in as many child processes as it has threads."""
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -132,7 +128,7 @@ class Workers:
     ) -> bool:
         """Write down the process of a registered worker; the fields are those of LiveWorker.
 
-        False: the worker is not registered, or the schema has no place for it; nothing is written.
+        False: the worker is not registered; nothing is written.
         """
         values = {
             "worker_id": identifier(worker_id),
@@ -143,16 +139,7 @@ class Workers:
             "busy": busy,
             "isolation": storable(isolation, "isolation"),
         }
-        builder = self._store.run(lambda target: _described_by(self._store, target), using=using, begin=Begin.READ)
-        if builder is None:
-            return False
-        try:
-            return bool(self._tell(builder, values, using))
-        except Exception:
-            self._store.rights.usable -= {
-                (one, Role.VIEWER) for one in (PROCESSES, ISOLATION)
-            }  # the schema may be older again
-            raise
+        return bool(self._tell(statements.describe, values, using))
 
     def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
         """The worker ends. Those that have not been seen for a day are forgotten with it.
@@ -173,7 +160,7 @@ class Workers:
 
         def work(target: Target) -> Presence:
             now = target.run(tasks.now, self._store.values(target))[0]["now"]
-            return Presence(at=now, workers=live_workers(target, now, span, look=whole_look(self._store, target)))
+            return Presence(at=now, workers=live_workers(target, now, span))
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
@@ -185,29 +172,13 @@ class Workers:
         )
 
 
-def whole_look(store: Transactions, target: Target) -> Builder:
-    """Return the statement that reads all of workers that the schema has."""
-    if can_read(store, target, ISOLATION):
-        return statements.live_isolated
-    return statements.live_described if can_read(store, target, PROCESSES) else statements.live
-
-
-def _described_by(store: Transactions, target: Target) -> Builder | None:
-    """Return the statement that writes all of a worker's process that the schema has; None if it has nothing of it."""
-    if can_read(store, target, ISOLATION):
-        return statements.describe_isolated
-    return statements.describe if can_read(store, target, PROCESSES) else None
-
-
-def live_workers(
-    target: Target, now: datetime, within: timedelta = LIVE_WITHIN, *, look: Builder = statements.live
-) -> list[LiveWorker]:
-    """Return the workers that were seen within this time, the oldest first; with `whole_look` also what their processes are."""
+def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN) -> list[LiveWorker]:
+    """Return the workers that were seen within this time, the oldest first."""
     try:
         since = now - within
     except OverflowError:
         raise InvalidArgument(f"live_within={within!r} reaches back to before the first year") from None
-    rows = target.run(look, {"live_since": since})
+    rows = target.run(statements.live, {"live_since": since})
     return [_worker(row) for row in rows]
 
 

@@ -196,8 +196,7 @@ class Chain(Generic[R_co]):
     def enqueue(self) -> ChainHandle[R_co]:
         """Enqueue the first call. Each of the others is enqueued by the transaction in which the one before it completes.
 
-        Each call of this method enqueues another chain. Raises InvalidTarget if there is no transaction to write in,
-        SchemaOutOfDate if the tables are older than chains.
+        Each call of this method enqueues another chain. Raises InvalidTarget if there is no transaction to write in.
         """
         batch_id = new_batch_id()
         first = self.calls[0].as_new(first_id(batch_id))
@@ -257,8 +256,7 @@ class BatchedTasks(AwaitedResults):
                 completes, or is discarded. "cancel": the other tasks of the batch are cancelled; `then` follows all the same.
             name: A name for people. None: none.
 
-        Raises InvalidTarget if there is no transaction to write in, SchemaOutOfDate if the tables are older than batches,
-        InvalidArgument for an option out of its range.
+        Raises InvalidTarget if there is no transaction to write in, InvalidArgument for an option out of its range.
         """
         batch_id, policy = new_batch_id(), choice(OnFailed, on_failed, "on_failed")
         place = Place(batch_id=batch_id, number=1)

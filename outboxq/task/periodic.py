@@ -103,7 +103,7 @@ class PeriodicTasks(AwaitedResults):
         """Store the schedules that this process's tasks declare, and pause those that the tasks declare no more.
 
         Every worker does this when it starts, and `outboxq upgrade APP` calls it. Raises InvalidArgument for a name that a
-        schedule has which was stored at run time, SchemaOutOfDate for tables of a release without schedules.
+        schedule has which was stored at run time.
         """
         declare_schedules(self.store, self.tasks)
 

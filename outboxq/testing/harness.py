@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy.orm import Session, scoped_session
 
-from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
+from ..errors import ConfigurationError, InvalidArgument
 from ..model import Claim, EventType, duration
 from ..model.batches import NewBatch
 from ..model.plurals import plural
@@ -311,11 +311,8 @@ class Harness:
             )
 
     def _schedules(self) -> list[Schedule]:
-        """Return the schedules that have ticks; none where the tables are older than schedules."""
-        try:
-            return [one for one in self.store.schedules.list() if one.paused_at is None]
-        except SchemaOutOfDate:
-            return []
+        """Return the schedules that have ticks."""
+        return [one for one in self.store.schedules.list() if one.paused_at is None]
 
     def _next_tick(self) -> datetime | None:
         """Return the next tick that is not planted yet."""

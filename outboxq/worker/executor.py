@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..context import Asleep, Leave, TaskContext, current
-from ..errors import ConfigurationError, PayloadError, StepRefused, StepsUnavailable, UnreadableArguments
+from ..errors import ConfigurationError, PayloadError, StepRefused, UnreadableArguments
 from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskTimeout, forks
 from ..payload.parameters import dump_result, sanitize
 from ..task import Task, takes_context
@@ -22,7 +22,6 @@ _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
 SHORTEST_SNOOZE = timedelta(seconds=1)
 """The shortest delay of a Snooze. A handler that asked to run again at once, each time, would make hundreds of events a second."""
-_UNAVAILABLE = timedelta(seconds=15)
 """The delay of a task whose steps the database cannot store yet."""
 _COMPLETED = EventType.COMPLETED
 """Named once, as in `task_runner.py`."""
@@ -163,8 +162,6 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
     except Asleep as request:
         data = {"step": request.name}
         return Outcome(claim=claim, event_type=EventType.SNOOZED, available_at=request.until, data=data)
-    except StepsUnavailable as error:
-        return released(claim, str(error), delay=_UNAVAILABLE)
     except StepRefused as error:  # another attempt would be refused too, after it has called the same functions again
         return _failed_for_good(context, error)
     except Snooze as request:

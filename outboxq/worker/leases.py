@@ -6,20 +6,18 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
 from uuid import UUID
 
 from ..context import TaskContext
-from ..database.revisions import UPGRADE
 from ..model import Claim, Outcome
 from ..model.log_fields import LOST, fields_of
 from ..model.plurals import plural
 from ..model.progress import Progress
 from ..store import Lease, Store
-from ..store.availability import PROGRESS
 from ..store.ends import Beat
 from ..store.failure_log import FailureLog, say
 from .failpoints import Failpoint, OnFailpoint
@@ -104,7 +102,6 @@ class Leases:
         self._held: dict[UUID, ActiveClaim] = {}
         self._lock = threading.Lock()
         self._failing = FailureLog(log)
-        self._warned_no_place = False
 
     def hold(self, contexts: Iterable[TaskContext], *, sent: float) -> list[ActiveClaim]:
         """Extend the leases of these claims from now on; the caller sets `beat_moved`. `sent`: `time.monotonic()` before the claim was
@@ -282,19 +279,11 @@ class Leases:
             for one in held:
                 one.written = reported[one.claim.id]
             return self.store.heartbeat(claims)
-        self._warn_if_no_place(beats.values())
         for one in held:
             beat = beats.get(one.claim.id)
-            if beat is not None and beat.takes_progress and beat.lease_expires_at is not None:
+            if beat is not None and beat.lease_expires_at is not None:
                 one.written = reported[one.claim.id]
         return beats
-
-    def _warn_if_no_place(self, beats: Collection[Beat]) -> None:
-        """Warn once that the schema has no place for the progress of tasks."""
-        if beats and not self._warned_no_place and not any(beat.takes_progress for beat in beats):
-            self._warned_no_place = True
-            text = "the progress of running tasks is not shown, for the schema of the database is older than %s; %s"
-            log.warning(text, PROGRESS, UPGRADE)
 
     def _missed(self, one: ActiveClaim, *, asked: float) -> bool:
         """Note that the heartbeat that was sent at `asked` did not find a claim. Returns whether that is news for its handler."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
-from ..errors import FileUnusable, NotPermitted
+from ..errors import FileUnusable
 from ..store import Store
 from ..store.failure_log import FailureLog
 from .meter import Meter
@@ -110,23 +110,16 @@ class BatchCanceller:
     def __post_init__(self) -> None:
         self.wake = threading.Event()
         """Ends the pause of the thread."""
-        self._is_due = self._is_off = False
+        self._is_due = False
 
     def run_once(self) -> None:
-        """Cancel what is to be cancelled. Where the role lacks a right, one warning names it, and the worker goes on."""
+        """Cancel what is to be cancelled."""
         self._is_due = False
-        try:
-            self.store.batches.continue_cancelling()
-        except NotPermitted as error:
-            if not self._is_off:
-                log.warning("this worker cancels no tasks of batches, and works on without that: %s", error)
-            self._is_off = True
-        else:
-            self._is_off = False
+        self.store.batches.continue_cancelling()
 
     def expect(self) -> None:
         """Look soon: a task of a batch has failed."""
-        self._is_due = not self._is_off
+        self._is_due = True
         self.wake.set()
 
     def pause(self) -> float:

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..errors import ConfigurationError, InvalidArgument, NotPermitted
+from ..errors import InvalidArgument
 from ..store import Store
 
 log = logging.getLogger("outboxq.worker")
 
-_EVERY, _SOON, _WITHOUT_RIGHTS = (5.0, 15.0), (0.0, 1.0), (60.0, 90.0)
-"""Seconds between two runs; after a start that planted something; and between two tries of a role that lacks a right. Ticks are planted
-a minute ahead, so none of these makes a tick late."""
+_EVERY, _SOON = (5.0, 15.0), (0.0, 1.0)
+"""Seconds between two runs, and after a start that planted something. Ticks are planted a minute ahead, so neither makes a tick late."""
 
 
 @dataclass(eq=False, repr=False)
@@ -23,7 +22,6 @@ class Planting:
     """Declares the schedules of this worker's code, and plants those of all.
 
     It knows neither the tasks nor whose schedules they are, so the schedules of a service go on while none of its workers runs.
-    Where the schema is too old, or the role lacks a right, it says so once and tries again: everything else of the worker goes on.
     """
 
     store: Store
@@ -34,7 +32,6 @@ class Planting:
         self._wait = _EVERY
         self._is_declared = False
         self._refusal = ""
-        self._is_off = False
         self._stopping = False
 
     def begin(self, *, burst: bool) -> None:
@@ -43,16 +40,15 @@ class Planting:
         A thread that plants while the worker is stopped may outlive its connections, so it has nothing to do at first.
         """
         self._wait = _EVERY
-        if self._attempt(self._declare):
-            pages = iter((False,))
-            with suppress(Exception):  # the thread tries again
-                self._attempt(lambda: self._plant_first((lambda: False) if burst else (lambda: next(pages, True))))
+        self._declare()
+        pages = iter((False,))
+        with suppress(Exception):  # the thread tries again
+            self._plant_first((lambda: False) if burst else (lambda: next(pages, True)))
 
     def run_once(self) -> None:
         self._wait = _EVERY
-        if self._attempt(self._run) and self._is_off:
-            self._is_off = False
-            log.warning("schedules are planted again")
+        self._declare()
+        self.store.schedules.plant(stop=lambda: self._stopping)
 
     def pause(self) -> float:
         """Return the seconds until the next planting."""
@@ -61,10 +57,6 @@ class Planting:
     def stop(self) -> None:
         """Plant no further page of schedules."""
         self._stopping = True
-
-    def _run(self) -> None:
-        self._declare()
-        self.store.schedules.plant(stop=lambda: self._stopping)
 
     def _plant_first(self, stop: Callable[[], bool]) -> None:
         if self.store.schedules.plant(stop=stop):
@@ -87,16 +79,3 @@ class Planting:
             self._refusal = str(error)
         else:
             self._is_declared = True
-
-    def _attempt(self, work: Callable[[], None]) -> bool:
-        """Return whether it was done; False where the database is not ready for schedules."""
-        try:
-            work()
-        except ConfigurationError as error:
-            if isinstance(error, NotPermitted):
-                self._wait = _WITHOUT_RIGHTS
-            if not self._is_off:
-                log.warning("this worker plants no schedules, and works on without them: %s", error)
-            self._is_off = True
-            return False
-        return True

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from ..database.engine import close
-from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
+from ..errors import ConfigurationError, InvalidArgument
 from ..model.histograms import BOUNDS, BUCKETS
 from ..model.rules import parse_rule
 from ..store import Statistics, Store, TableSize
@@ -100,15 +100,10 @@ class Gauges:
 def next_ticks(store: Store) -> dict[str, float]:
     """Return the Unix time of the next tick of each schedule that is not paused and has one.
 
-    That is the next one from now on, or, where no worker has planted in time, the first one that is not planted. Return nothing
-    while the tables of schedules are not there.
+    That is the next one from now on, or, where no worker has planted in time, the first one that is not planted.
     """
-    try:
-        schedules, now = store.schedules.list(), store.now()
-    except SchemaOutOfDate:
-        return {}
-    found = {}
-    for one in schedules:
+    found, now = {}, store.now()
+    for one in store.schedules.list():
         with suppress(InvalidArgument):  # a zone that is unknown here: the planters log it
             tick = parse_rule(one.rule, one.tz, starts_at=one.starts_at).after(min(one.planted_until, now))
             if one.paused_at is None and tick is not None and (one.ends_at is None or tick < one.ends_at):

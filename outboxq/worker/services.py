@@ -22,7 +22,7 @@ from .meter import Meter
 from .options import Isolation, WorkerSettings
 from .planting import Planting
 from .recovery import Recovery
-from .statistics import MetricsWriter, StatisticsTables, StatisticsUpkeep
+from .statistics import MetricsWriter, StatisticsUpkeep
 from .thread_pool import HandlerPool
 from .unknown_tasks import KnownTasks, UnknownTasks
 
@@ -91,9 +91,8 @@ class Services:
         known_tasks = KnownTasks(store, description["task_names"], queues=settings.queues, topics=settings.topics)
         self._planting = Planting(store, partial(declare_schedules, tasks=tasks))
         self.batches = BatchCanceller(store)
-        tables = StatisticsTables(store)
-        written = MetricsWriter(store, meter, worker_id, tables)
-        upkeep = StatisticsUpkeep(store, tables, stopping)
+        written = MetricsWriter(store, meter, worker_id)
+        upkeep = StatisticsUpkeep(store, stopping)
         thread = partial(ServiceThread, on_thread_failure=on_thread_failure)
         self.registration = thread("registration", registration, wake=unknown.found_new, on_stop=registration.end)
         self._known_tasks = thread("known-tasks", known_tasks)

@@ -1,7 +1,6 @@
 """Writes what the meter has counted into the database, sums up what is old, and takes samples of what waits.
 
-No task depends on it. Where the schema is older than the tables of statistics, or the role lacks rights on them, one line is
-logged, and it begins by itself after the upgrade.
+No task depends on it.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ from datetime import timedelta
 from uuid import UUID
 
 from ..database.engine import close
-from ..database.privileges import Role
 from ..model.uuid7 import uuid7
 from ..store import QueueSample, Store, TaskMetric
-from ..store.metrics import SUM_UP, why_unusable
+from ..store.metrics import SUM_UP
 from .meter import Counts, Meter
 
 log = logging.getLogger("outboxq.worker")
@@ -51,31 +49,6 @@ _NUMBERS = (
 )
 
 
-class StatisticsTables:
-    """The tables of statistics, if this worker can use them. It asks again until it can."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._lock = threading.Lock()
-        self._reason: str | None = None
-
-    @property
-    def are_usable(self) -> bool:
-        """Return whether the tables are there, with the rights on them. A change is logged, once."""
-        why = why_unusable(self._store, Role.WORKER)
-        with self._lock:
-            before, self._reason = self._reason, why
-        if why is not None and why != before:
-            log.warning("no statistics are written: %s", why)
-        elif why is None and before is not None:
-            log.info("statistics are written from now on")
-        return why is None
-
-    def look_again(self) -> None:
-        """Ask the database again before the next use: it has refused one."""
-        self._store.rights.usable.clear()
-
-
 @dataclass(eq=False, repr=False)
 class MetricsWriter:
     """Writes every ten seconds, and at the end, what the meter has counted since the last write: a row for each queue and task.
@@ -87,7 +60,6 @@ class MetricsWriter:
     store: Store
     meter: Meter
     worker_id: UUID
-    tables: StatisticsTables
 
     def __post_init__(self) -> None:
         self._written: Mapping[tuple[str, str], Counts] = {}
@@ -97,14 +69,9 @@ class MetricsWriter:
 
     def run_once(self) -> None:
         self._due = time.monotonic() + WRITE_EVERY
-        if not self.tables.are_usable:
-            self._written, self._unwritten = self.meter.read(), ()  # what nobody can store is not stored later as news
-            return
-        try:
-            self._write()
-        except Exception:
-            self.tables.look_again()
-            raise
+        self._write_rows()
+        self._unwritten = self._counted()
+        self._write_rows()
 
     def end(self) -> None:
         """Write the rest, if the database can be reached."""
@@ -114,11 +81,6 @@ class MetricsWriter:
     def pause(self) -> float:
         """Return the seconds until the next write."""
         return max(0.0, self._due - time.monotonic())
-
-    def _write(self) -> None:
-        self._write_rows()
-        self._unwritten = self._counted()
-        self._write_rows()
 
     def _write_rows(self) -> None:
         self.store.metrics.record(self._unwritten, worker_id=self.worker_id)
@@ -150,7 +112,6 @@ class StatisticsUpkeep:
     """Takes samples of what waits, and sums up old metrics: one worker at a time, for all."""
 
     store: Store
-    tables: StatisticsTables
     stopping: threading.Event
     clock: Callable[[], float] = time.monotonic
     _due: float = field(default=-math.inf, init=False)
@@ -160,13 +121,7 @@ class StatisticsUpkeep:
 
     def run_once(self) -> None:
         self._due = self.clock() + _SAMPLE_EVERY
-        if not self.tables.are_usable:
-            return
-        try:
-            waits = self._take_sample(), self._sum_up()
-        except Exception:
-            self.tables.look_again()
-            raise
+        waits = self._take_sample(), self._sum_up()
         self._due = self.clock() + max(1.0, min(waits)) + random.uniform(0.0, 1.0)  # noqa: S311
 
     def pause(self) -> float:

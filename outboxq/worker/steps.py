@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
 from ..context import Asleep, TaskContext
-from ..errors import LeaseLost, StepRefused, StepsUnavailable
+from ..errors import LeaseLost, StepRefused
 from ..integration.base import Integration
 from ..model import Claim, duration
 from ..model.log_fields import fields_of
@@ -103,8 +103,6 @@ class Steps:
                     steps = self._load(claim)
             else:
                 steps = self._known(context).stored.values()
-        except StepsUnavailable:  # so it has none
-            return timedelta(0)
         except Exception as error:  # noqa: BLE001 - the attempt has failed already, and must end so
             text = "%s: its sleeps could not be read, so its policy counts them: %s"
             log.warning(text, claim, sentence(error), extra=fields_of(claim, exception=exception_field(error)))
@@ -190,17 +188,10 @@ class Steps:
     def _known(self, context: TaskContext) -> HandlerSteps:
         """Read the steps that the task has completed. The first claim of a task finds none, so it does not ask."""
         claim = context.claim
-        if claim.lease_token > 1:
-            steps = self._until_answered(context, lambda: self._load(claim))
-        else:
-            self._until_answered(context, self._ensure_usable)
-            steps = []
+        steps = self._until_answered(context, lambda: self._load(claim)) if claim.lease_token > 1 else []
         return HandlerSteps(
             stored={step.name: step for step in steps}, count=max((step.number for step in steps), default=0)
         )
-
-    def _ensure_usable(self) -> None:
-        self.own.steps.ensure_usable()
 
     def _load(self, claim: Claim) -> list[Step]:
         return self.own.steps.of_claim(claim)

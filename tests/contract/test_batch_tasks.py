@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -19,13 +18,9 @@ from outboxq import (
     Outbox,
     PayloadError,
     RetryPolicy,
-    SchemaOutOfDate,
     TaskContext,
-    TaskNotFound,
     TaskStatus,
-    migrations,
 )
-from outboxq.model.batches import Place, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.task.batches import OpenBatch
 from tests.conftest import Database
@@ -316,28 +311,6 @@ def test_mistakes_are_refused_at_once(
     with pytest.raises(error, match=words):
         made(outbox, leaf)
     assert database.counts() == (0, 0, 0)
-
-
-def test_an_older_schema_refuses_before_anything_is_written(outbox: Outbox, database: Database) -> None:
-    @outbox.task(name="leaf")
-    def leaf() -> None: ...
-
-    migrations.downgrade(database.url, "0001")
-    database.corrupted = True
-    with (
-        pytest.raises(SchemaOutOfDate, match=re.escape("revision 0007") + ".*outboxq upgrade"),
-        outbox.batch(using=outbox, then=leaf.call()),
-    ):
-        raise AssertionError("it was made")
-    with pytest.raises(SchemaOutOfDate, match="outboxq upgrade"):
-        outbox.chain(leaf.call()).using(outbox).enqueue()
-    assert outbox.store.batches.list() == []
-    with pytest.raises(TaskNotFound):
-        outbox.result(Place(batch_id=new_batch_id(), number=1).task_id, timeout=0)
-    assert database.counts() == (0, 0, 0)
-    leaf.using(outbox).enqueue()
-    outbox.worker(notifications=False).run(burst=True)
-    assert outbox.store.batches.continue_cancelling() == 0
 
 
 def test_a_batch_that_is_over_takes_no_task_of_a_late_handler(outbox: Outbox, run: Callable[[], None]) -> None:

@@ -7,7 +7,6 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from outboxq import migrations
 from outboxq.cli import main
 from outboxq.model import TaskStatus
 from outboxq.model.batches import BatchKind, BatchStatus, NewBatch, new_batch_id
@@ -142,8 +141,3 @@ def test_what_is_not_there_is_said(database: Database) -> None:
     words = ["task", "list", "--batch", str(new_batch_id()), "--url", database.url]
     unknown = CliRunner().invoke(main, words, catch_exceptions=False)
     assert (unknown.exit_code, unknown.stdout, "there is no batch" in unknown.stderr) == (3, "", True)
-    migrations.downgrade(database.url, "0001")
-    database.corrupted = True
-    older = said(database, "show", str(new_batch_id()))
-    assert (older.exit_code, "outboxq upgrade" in older.output) == (4, True)
-    assert said(database, "list").exit_code == 0

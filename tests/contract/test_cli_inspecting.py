@@ -13,9 +13,8 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner, Result
 
-from outboxq import migrations
 from outboxq.cli import main
-from outboxq.database.revisions import OLDEST_SCHEMA, REVISION
+from outboxq.database.revisions import REVISION
 from outboxq.model import EventType, OnDeadLetter, Outcome
 from outboxq.model.progress import Progress
 from outboxq.model.subscriptions import Subscription
@@ -177,17 +176,8 @@ def test_a_database_that_cannot_be_asked_has_another_exit_code_than_a_problem(tm
 
 def test_the_revision_is_told_for_any_schema(database):
     assert outboxq(database, "db", "current", "--check").stdout == f"{REVISION}, the revision of this release\n"
-    migrations.downgrade(database.engine, "0002")
-    old = outboxq(database, "db", "current", "--check", exit_code=4)
-    assert old.stdout.startswith("0002; this release works with it")
-    assert outboxq(database, "db", "current").exit_code == 0
-    states = {one[0]: one[1] for one in rows(outboxq(database, "db", "history"))}
-    assert (states["0001"], states["0002"], states["0003"]) == ("applied", "current", "pending")
-    script = outboxq(database, "db", "sql").stdout
-    assert "task_metrics" in script
-    assert "CREATE TABLE task_outbox" not in script
+    assert [one[:2] for one in rows(outboxq(database, "db", "history"))] == [["0001", "current"]]
     assert "task_outbox" in outboxq(database, "db", "sql", "--from", "base", "--to", "0001").stdout
-    migrations.upgrade(database.engine)
     assert f"have revision {REVISION} already" in outboxq(database, "db", "sql").stderr
     for wrong in (("--from", "9999"), ("--to", "x")):
         outboxq(database, "db", "sql", *wrong, exit_code=2)
@@ -198,14 +188,6 @@ def test_without_tables_there_is_no_revision(tmp_path):
     words = ["--url", f"sqlite:///{tmp_path}/empty.db"]
     assert CliRunner().invoke(main, ["db", "current", *words]).stdout.startswith("there are no tables; ")
     assert "task_outbox" in CliRunner().invoke(main, ["db", "sql", *words]).stdout
-
-
-def test_the_script_of_sql_brings_the_tables_to_the_release(postgresql):
-    migrations.downgrade(postgresql.engine, "0003")
-    script = outboxq(postgresql, "db", "sql").stdout
-    with postgresql.engine.connect() as connection:
-        connection.connection.driver_connection.execute(script)
-    assert migrations.current(postgresql.engine) == REVISION
 
 
 def test_the_sizes_of_tables_are_printed(database):
@@ -256,26 +238,6 @@ LOOKS = (
     ("db", "history"),
     ("db", "sizes"),
 )
-
-
-def test_each_look_works_on_the_oldest_schema(database):
-    task_id = failed(database, queue="mail")
-    database.store.subscriptions.replace([Subscription(topic="a", task_name="tests.work", parameter="x")])
-    database.store.workers.register(uuid4(), label="host:1", concurrency=8, task_names=["tests.work"])
-    migrations.downgrade(database.url, OLDEST_SCHEMA)
-    try:
-        words = (
-            *LOOKS,
-            ("task", "history", task_id),
-            ("task", "reschedule", task_id, "--in", "1h"),
-            ("queue", "show", "mail"),
-        )
-        for one in words:
-            assert json.loads(outboxq(database, *one, "--json", exit_code=int(one == ("check",))).stdout) != []
-        (worker,) = rows(outboxq(database, "worker", "list"))
-        assert (worker[0], worker[4]) == ("host:1", "?/8")
-    finally:
-        migrations.upgrade(database.url)
 
 
 def test_text_of_the_tables_controls_no_terminal(database):

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner, Result
 
-from outboxq import migrations
 from outboxq.cli import main
 from outboxq.model.schedules import CatchUp, Overlap
 
@@ -274,11 +273,3 @@ def test_plant_does_what_a_worker_would(database):
     assert outboxq(database, "plant", "--ahead", "3h").stdout == "3 ticks were planted\n"
     assert outboxq(database, "plant", "--ahead", "3h").stdout == "0 ticks were planted\n"
     assert "longer than 1d" in outboxq(database, "plant", "--ahead", "2d", exit_code=2).stderr
-
-
-def test_tables_of_an_older_revision_are_named_with_the_command_that_upgrades_them(database):
-    migrations.downgrade(database.engine, "0001")
-    result = outboxq(database, "list", exit_code=4)
-    assert "has no tables for schedules" in result.stderr
-    assert "outboxq upgrade" in result.stderr
-    migrations.upgrade(database.engine)

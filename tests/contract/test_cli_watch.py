@@ -13,9 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq import migrations
 from outboxq.cli.status_watch import View, _with_top, cut, sparkline
-from outboxq.store import Store
 from tests.terminal import shown
 
 HOUR = timedelta(hours=1)
@@ -57,16 +55,6 @@ def test_queues_are_sorted_by_trouble(database):
     assert {len(row[1]) for row in curves[1]} == {24}
     assert {row[2][24:] for row in curves[1]} == {" 0"}
     assert workers[1][0][:4] == ("host:1", None, None, "?/8")
-
-
-def test_the_view_works_on_the_oldest_schema(database):
-    migrations.downgrade(database.url, "0001")
-    store = Store(database.engine)
-    database.add(store, queue="mail")
-    view, overview = View(store, HOUR), store.overview()
-    ((_, curves),) = view.tables(view.sorted(store.stats(), overview), overview)
-    assert curves == [("all queues", " " * 24, f"{'▁' * 24} 0")]
-    migrations.upgrade(database.url)
 
 
 @pytest.mark.in_turn

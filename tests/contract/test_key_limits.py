@@ -10,14 +10,14 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner
 
-from outboxq import Outbox, TaskContext, migrations
+from outboxq import Outbox, TaskContext
 from outboxq.cli import main
 from outboxq.database.statements.key_limits import HORIZON
 from outboxq.database.tables import key_rates
-from outboxq.errors import InvalidArgument, SchemaOutOfDate
+from outboxq.errors import InvalidArgument
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Reason, Store
+from outboxq.store import Reason
 from outboxq.store.due import Look
 from outboxq.store.key_limits import Bucket
 from tests.contract import helpers
@@ -205,18 +205,7 @@ def test_two_claims_at_once_do_not_pass_the_limits_of_a_key_together(database):
     assert database.claim(5) == []
 
 
-def test_no_other_kind_of_claim_takes_from_a_queue_that_limits_its_keys(database):
-    """An older release sees a queue with a concurrency limit of 0."""
-    database.store.queues.limit("default", concurrency=7, concurrency_per_key=2)
-    assert database.rows("SELECT concurrency_limit FROM queue_settings") == [(0,)]
-    assert database.rows("SELECT concurrency_limit, key_concurrency FROM key_limits") == [(7, 2)]
-    database.run("DELETE FROM key_limits")
-    add(database, "a"), database.add()
-    assert database.claim(5) == []
-    assert database.frozen.look_ahead().due is False
-
-
-def test_the_settings_are_kept_apart_and_shown_together(database):
+def test_the_settings_are_set_and_removed_one_by_one(database):
     queues = database.store.queues
     queues.limit("mail", concurrency=7)
     both = queues.limit("mail", concurrency_per_key=2, rate_per_key=(5, 60))
@@ -231,19 +220,8 @@ def test_the_settings_are_kept_apart_and_shown_together(database):
     assert (one.concurrency, one.concurrency_per_key, one.rate_per_key) == (8, 2, None)
     one = queues.limit("mail", concurrency_per_key=None)
     assert (one.concurrency, one.concurrency_per_key, one.rate_per_key) == (8, None, None)
-    assert database.rows("SELECT concurrency_limit FROM queue_settings") == [(8,)]
-    assert database.rows("SELECT * FROM key_limits") == []
     queues.limit("mail", concurrency=None)
     assert queues.settings() == []
-
-
-def test_a_limit_of_an_older_release_ends_those_of_keys(database):
-    queues = database.store.queues
-    queues.limit("mail", concurrency=7, concurrency_per_key=2)
-    database.run("UPDATE queue_settings SET concurrency_limit = 3")
-    assert (queues.settings()[0].concurrency, queues.settings()[0].concurrency_per_key) == (3, None)
-    one = queues.limit("mail", rate_per_key=(1, 1))
-    assert (one.concurrency, one.concurrency_per_key) == (3, None)
 
 
 def test_a_new_rate_begins_with_full_buckets(database):
@@ -354,33 +332,6 @@ def test_the_commands_set_and_show_limits_per_key(database):
     assert database.store.queues.settings() == []
     assert run("limit", "mail").exit_code == 2
     assert run("limit", "mail", "--per-key", "5").exit_code == 2
-
-
-def test_on_an_older_schema_a_limit_per_key_is_refused_and_all_else_works(database):
-    migrations.downgrade(database.engine, "0008")
-    store = Store(database.engine, clock=database.clock)
-    with pytest.raises(SchemaOutOfDate, match="outboxq upgrade"):
-        store.queues.limit("mail", concurrency=3, concurrency_per_key=2)
-    assert store.queues.settings() == []
-    assert store.queues.limit("mail", concurrency=3, rate=(1, 1)).concurrency == 3
-    add(database, "a"), add(database, "a")
-    assert len(store.claim_ready_task(5, worker_id=database.worker)) == 1
-    assert store.look_ahead().due is False
-    database.run(
-        "INSERT INTO queue_settings (queue, concurrency_limit, fair, updated_at) "
-        f"VALUES ('default', 0, {'1' if database.name == 'sqlite' else 'true'}, '2030-01-01T12:00:00.000000+00:00')"
-    )
-    assert store.claim_ready_task(5, worker_id=database.worker) == []
-    assert store.look_ahead().due is False
-    migrations.upgrade(database.engine)
-
-
-def test_a_downgrade_gives_a_queue_its_own_limit_back(database):
-    database.store.queues.limit("mail", concurrency=7, concurrency_per_key=2)
-    migrations.downgrade(database.engine, "0008")
-    assert database.rows("SELECT concurrency_limit FROM queue_settings") == [(7,)]
-    migrations.upgrade(database.engine)
-    assert database.own_store().queues.settings()[0].concurrency_per_key is None
 
 
 def test_a_context_knows_the_key(database):

@@ -9,7 +9,6 @@ from uuid import UUID, uuid4
 import pytest
 from click.testing import CliRunner, Result
 
-from outboxq import migrations
 from outboxq.cli import main
 from outboxq.errors import TaskNotFound
 from outboxq.model import TaskExecution, TaskStatus
@@ -141,10 +140,6 @@ def test_an_id_of_nothing_is_not_found(database: Database) -> None:
     for unknown in (new_task().id, uuid4(), batch.id, behind, following(new_batch_id()).id):
         with pytest.raises(TaskNotFound):
             database.store.explain(unknown)
-    migrations.downgrade(database.url, "0001")
-    database.corrupted = True
-    with pytest.raises(TaskNotFound):
-        Store(database.engine).explain(new_task().id)
 
 
 def test_a_task_that_is_enqueued_after_the_first_look_is_shown(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -12,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.exc import OperationalError
 
-from outboxq import Outbox, RetryPolicy, migrations
+from outboxq import Outbox, RetryPolicy
 from outboxq.database.statements.metrics import COUNTS, RUN, SECONDS, WAIT
 from outboxq.model import EventType, Outcome
 from outboxq.model.histograms import BUCKETS, bucket_of
@@ -20,7 +19,7 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import Percentiles, Store, TaskMetric
 from outboxq.store.metrics import SUM_UP, percentile
 from outboxq.worker.meter import Meter
-from outboxq.worker.statistics import MetricsWriter, StatisticsTables
+from outboxq.worker.statistics import MetricsWriter
 from tests.contract import helpers
 from tests.waiting import until
 
@@ -62,7 +61,7 @@ def meter():
 
 @pytest.fixture
 def writer(database, meter):
-    return MetricsWriter(database.frozen, meter, uuid4(), StatisticsTables(database.frozen))
+    return MetricsWriter(database.frozen, meter, uuid4())
 
 
 # Writing
@@ -145,28 +144,6 @@ def test_a_row_that_is_sent_twice_is_written_once(database):
     for batch in ([one], [one, metric(completed=2)], [one]):
         database.frozen.metrics.record(batch, worker_id=worker)
     assert sums(database)["mail", "send"] == {"completed": 3}
-
-
-def test_without_the_tables_nothing_is_written_and_one_line_says_so(database, meter, caplog):
-    migrations.downgrade(database.url, "0001")
-    store = Store(database.engine, clock=database.clock)
-    writer = MetricsWriter(store, meter, uuid4(), StatisticsTables(store))
-    ended(meter, times=4, database=database)
-    with caplog.at_level(logging.INFO, "outboxq.worker"):
-        for _ in range(3):
-            writer.run_once()
-    assert [one.levelname for one in caplog.records] == ["WARNING"]
-    assert "run: outboxq upgrade" in caplog.text
-    [found] = store.stats()
-    assert not found.by_workers
-    migrations.upgrade(database.url)
-    ended(meter, times=2, database=database)
-    with caplog.at_level(logging.INFO, "outboxq.worker"):
-        writer.run_once()
-        ended(meter, times=3, database=database)
-        writer.run_once()
-    assert [one.levelname for one in caplog.records] == ["WARNING", "INFO"]
-    assert sums(database)["mail", "send"]["completed"] == 5, "what nobody could write is no news of today"
 
 
 # Summing up

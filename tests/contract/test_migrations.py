@@ -26,7 +26,7 @@ from sqlalchemy.orm import Session
 
 from outboxq import migrations
 from outboxq.database.engine import configure_sqlite, make_engine
-from outboxq.database.revisions import OLDEST_SCHEMA, REVISION, UPGRADE
+from outboxq.database.revisions import FINGERPRINT, OLDEST_SCHEMA, REVISION, UPGRADE
 from outboxq.database.tables import metadata
 from outboxq.errors import ConfigurationError, InvalidTarget, SchemaOutOfDate
 from outboxq.model import NewTask
@@ -723,6 +723,51 @@ def test_a_store_that_found_the_schema_missing_finds_it_once_it_is_there(empty):
     assert store.verify() == []
 
 
+FORMER = {
+    "another text of 0001": ("UPDATE outboxq_alembic_version SET fingerprint = 'another'",),
+    "no fingerprint": ("ALTER TABLE outboxq_alembic_version DROP COLUMN fingerprint",),
+    "further revisions": (
+        "ALTER TABLE outboxq_alembic_version DROP COLUMN fingerprint",
+        "UPDATE outboxq_alembic_version SET version_num = '0010'",
+    ),
+    "taken back": (
+        "ALTER TABLE outboxq_alembic_version DROP COLUMN fingerprint",
+        "DELETE FROM outboxq_alembic_version",
+    ),
+}
+"""What the version tables of unreleased versions have: of earlier texts of 0001, and of those that had ten revisions."""
+
+
+@pytest.mark.parametrize("made", FORMER)
+def test_tables_of_an_unreleased_version_are_refused_with_what_to_do(empty, made):
+    migrations.upgrade(empty.url)
+    for statement in FORMER[made]:
+        empty.run(statement)
+    before = shape(empty)
+    sentence = (
+        f"{called(empty.url)} has outboxq tables of an unreleased version, which cannot be upgraded; make the database anew: "
+        "delete its tables or take an empty database, and run outboxq upgrade"
+    )
+    store = Store(empty.engine)
+    for attempt in (
+        store.ensure_current,
+        lambda: migrations.upgrade(empty.url),
+        lambda: migrations.downgrade(empty.url, "base"),
+        lambda: migrations.current(empty.url),
+    ):
+        with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$") as refused:
+            attempt()
+        assert not refused.value.code_is_older
+        assert refused.value.mended_by("outboxq upgrade app:outbox") is refused.value, "no upgrade helps"
+    if empty.name == "sqlite":
+        configure_sqlite(empty.host)
+    with empty.host.begin() as connection:
+        with pytest.raises(SchemaOutOfDate, match="unreleased version"):
+            store.enqueue(new(), using=connection)
+        assert connection.exec_driver_sql("SELECT count(*) FROM task_outbox").scalar_one() == 0
+    assert shape(empty) == before
+
+
 def test_an_emptied_schema_counts_as_none(empty):
     migrations.upgrade(empty.url)
     migrations.downgrade(empty.url, "base")
@@ -734,8 +779,10 @@ def test_a_schema_says_the_oldest_code_that_it_admits(empty):
     for _ in range(2):  # taken back to nothing, the version table stays
         migrations.upgrade(empty.url)
         with empty.engine.connect() as connection:
-            found = connection.exec_driver_sql("SELECT version_num, oldest_code FROM outboxq_alembic_version").all()
-        assert [tuple(row) for row in found] == [(REVISION, "0001")]
+            found = connection.exec_driver_sql(
+                "SELECT version_num, oldest_code, fingerprint FROM outboxq_alembic_version"
+            ).all()
+        assert [tuple(row) for row in found] == [(REVISION, "0001", FINGERPRINT)]
         migrations.downgrade(empty.url, "base")
 
 
@@ -816,29 +863,3 @@ def test_threads_may_upgrade_at_once(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(migrations.upgrade, urls))
     assert [migrations.current(url) for url in urls] == [REVISION] * 4
-
-
-def test_functions_of_batches_have_the_rights_of_the_owner_of_the_tasks(cluster) -> None:
-    """An administrator may upgrade for them: what the functions insert runs triggers that the owner of the tables makes."""
-    url, owner = cluster.create_database(), f"Owner {uuid4().hex[:8]}"
-    engine = create_engine(url)
-    try:
-        with engine.connect() as connection, connection.begin():
-            connection.exec_driver_sql(f'CREATE ROLE "{owner}"')
-            connection.exec_driver_sql(f'GRANT ALL ON SCHEMA public TO "{owner}"')
-        with engine.connect() as connection, connection.begin():
-            connection.exec_driver_sql(f'SET LOCAL ROLE "{owner}"')
-            migrations.upgrade(connection, revision="0006")
-        migrations.upgrade(url)
-        with engine.connect() as connection:
-            owners = connection.exec_driver_sql(
-                "SELECT pg_get_userbyid(proowner), prosecdef FROM pg_proc WHERE proname IN "
-                "('outboxq_note_end', 'outboxq_count_ends', 'outboxq_advance_batch') UNION ALL "
-                "SELECT pg_get_userbyid(relowner), true FROM pg_class WHERE relname IN ('task_batches', 'task_batch_changes')"
-            ).all()
-        assert [tuple(one) for one in owners] == [(owner, True)] * 5
-    finally:
-        engine.dispose()
-        cluster.drop_database(url)
-        with psycopg.connect(make_url(cluster.url).set(drivername="postgresql").render_as_string(False)) as connection:
-            connection.execute(f'DROP ROLE "{owner}"')

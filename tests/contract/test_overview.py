@@ -8,7 +8,6 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import event
 
-from outboxq import migrations
 from outboxq.database.statements import overview as statements
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, OnDeadLetter, Outcome
@@ -270,27 +269,6 @@ def test_an_event_that_is_committed_after_a_later_one_changes_the_mark(postgresq
 
 
 # Older schemas, and roles that were granted their rights before
-
-
-@pytest.mark.parametrize("revision", ["0001", "0002", "0004"])
-def test_on_an_older_schema_the_rest_is_read(database, revision):
-    migrations.downgrade(database.url, revision)
-    store = Store(database.engine, clock=database.clock)
-    database.add(queue="mail")
-    register(database, store=store)
-    marks = {store.change_mark()}
-    assert store.overview().ready == Count(number=1)
-    assert store.health() == []
-    assert [one.queue for one in store.queues.list()] == ["mail"]
-    assert store.task_page().tasks
-    database.add(queue="mail")
-    marks.add(store.change_mark())
-    migrations.upgrade(database.url)
-    marks.add(store.change_mark())
-    store.samples.record([QueueSample(queue="later", ready=1)])
-    marks.add(store.change_mark())
-    assert len(marks) >= 3
-    assert [one.queue for one in store.queues.list()] == ["later", "mail"]
 
 
 def test_the_number_of_held_keys_is_bounded():

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import pairwise
 
 import pytest
-from sqlalchemy.engine import make_url
 
-from outboxq import Outbox, TaskContext, migrations
-from outboxq.database.dialects.granting import grant
-from outboxq.database.engine import make_engine
-from outboxq.database.privileges import Role, needed
-from outboxq.errors import SchemaOutOfDate
+from outboxq import Outbox, TaskContext
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Store
 from outboxq.worker import planting
 from outboxq.worker.planting import Planting
 from tests.waiting import until
@@ -36,7 +27,7 @@ def new(name="seconds", **fields):
 @pytest.fixture
 def often(monkeypatch):
     """Workers plant every 50 ms, so that a test waits for no clock of ours."""
-    for name in ("_EVERY", "_SOON", "_WITHOUT_RIGHTS"):
+    for name in ("_EVERY", "_SOON"):
         monkeypatch.setattr(planting, name, (0.05, 0.05))
 
 
@@ -130,41 +121,6 @@ def test_where_nothing_is_to_be_planted_nothing_is_locked(database):
     assert database.rows("SELECT * FROM task_schedules") == before
 
 
-def test_on_the_older_schema_a_worker_works_and_plants_once_it_is_upgraded(tmp_path, cluster, often, caplog):
-    """Nothing is to be started again: neither the worker nor the declaration of its schedules."""
-    for url in (f"sqlite:///{tmp_path}/older.db", cluster.create_database()):
-        migrations.upgrade(url, revision="0001")
-        outbox, seen = Outbox(url), []
-
-        @outbox.task(name="tests.tick")
-        def tick(seen=seen) -> None:
-            seen.append(None)
-
-        caplog.clear()
-        outbox.periodic(every=1, name="seconds")(tick)
-        worker = outbox.worker(poll=0.05)
-        caplog.set_level(logging.WARNING)
-        worker.start()
-        try:
-            task = outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}")).id
-            store = outbox.store
-            until(lambda store=store, task=task: store.get(task).status is TaskStatus.COMPLETED)
-            until(lambda: "plants no schedules" in caplog.text)
-            assert outbox.store.verify() == []
-            assert outbox.store.prune(timedelta(0)) == 1
-            with pytest.raises(SchemaOutOfDate, match="older than 0002.*outboxq upgrade"):
-                outbox.store.schedules.put(new("mine"))
-            warned = [one for one in caplog.records if "plants no schedules" in one.getMessage()]
-            assert len(warned) == 1
-            assert "outboxq upgrade" in warned[0].getMessage()
-            migrations.upgrade(url)
-            until(lambda seen=seen: len(seen) >= 2)
-            assert "schedules are planted again" in caplog.text
-        finally:
-            worker.stop()
-            outbox.store.bound_engine.dispose()
-
-
 def test_two_planters_at_once_make_one_task_of_a_tick(postgresql):
     """One of them holds the schedule; the other passes it over and waits for nothing."""
     postgresql.store.schedules.put(new(rule="every 1", overlap=Overlap.QUEUE))
@@ -233,76 +189,6 @@ def test_releases_that_declare_a_new_schedule_at_once_leave_it_to_the_newer(post
     older.join(60)
     stored = schedules.get("seconds")
     assert (stored.declared_by, stored.rule) == ("1.10", "every 30")
-
-
-@pytest.fixture
-def granted_before(cluster, migrated_postgresql):
-    return partial(_granted_before, cluster, migrated_postgresql)
-
-
-@contextmanager
-def _granted_before(cluster, template, kind):
-    """The stores of a database's owner and of a role that has what such a role was granted at the first revision."""
-    url, role = cluster.create_database(template=template), f"outboxq_{uuid7().hex}"
-    owner, store = Store(make_engine(url)), Store(make_engine(make_url(url).set(username=role)))
-    with owner.bound_engine.begin() as connection:
-        connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN")
-        for right in needed(kind):
-            connection.exec_driver_sql(grant(right, "public", role))
-    yield owner, store, role
-    store.bound_engine.dispose()
-    with owner.bound_engine.begin() as connection:
-        connection.exec_driver_sql(f"DROP OWNED BY {role}")
-        connection.exec_driver_sql(f"DROP ROLE {role}")
-    owner.bound_engine.dispose()
-    cluster.drop_database(url)
-
-
-def test_a_worker_from_before_the_upgrade_works_without_schedules(granted_before, often, caplog):
-    with granted_before(Role.WORKER) as (owner, store, role):
-        outbox, seen = Outbox(store.bound_engine), []
-
-        @outbox.task(name="tests.tick")
-        def tick() -> None:
-            seen.append(None)
-
-        outbox.periodic(every=1, name="seconds")(tick)
-        worker = outbox.worker()
-        worker.start()
-        try:
-            owner.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}"))
-            until(lambda: seen)
-            until(lambda: "plants no schedules" in caplog.text)
-            warned = [one.getMessage() for one in caplog.records if "plants no schedules" in one.getMessage()]
-            assert len(warned) == 1
-            assert f"outboxq grants --role worker {role}" in warned[0]
-            owner.rights.grant(Role.WORKER, role)
-            until(lambda: len(seen) >= 2)
-        finally:
-            worker.stop()
-
-
-def test_others_from_before_the_upgrade_do_what_they_did(granted_before, caplog):
-    with granted_before(Role.OPERATOR) as (owner, store, _):
-        owner.schedules.put(new())
-        owner.schedules.pause("seconds")
-        assert store.verify() == []
-        assert "tick_without_task was not checked" in caplog.text
-        assert store.prune(timedelta(0)) == 60
-        assert "the ticks of pruned tasks stay" in caplog.text
-    with granted_before(Role.VIEWER) as (_, store, _):
-        assert store.verify() == []
-
-
-def test_grants_name_the_tables_that_are_there(cluster):
-    url = cluster.create_database()
-    migrations.upgrade(url, revision="0001")
-    store = Store(make_engine(url))
-    granted = "\n".join(store.rights.grants(Role.WORKER, "somebody"))
-    assert "task_outbox" in granted
-    assert "task_schedules" not in granted
-    store.bound_engine.dispose()
-    cluster.drop_database(url)
 
 
 def test_it_is_asked_at_random_moments_so_that_workers_spread():

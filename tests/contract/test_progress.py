@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
-from outboxq import InvalidArgument, Outbox, TaskContext, migrations
+from outboxq import InvalidArgument, Outbox, TaskContext
 from outboxq.model import EventType, Outcome
 from outboxq.model.progress import Progress
-from outboxq.store import Reason, Store
+from outboxq.store import Reason
 from outboxq.worker.executor import context_of
 from outboxq.worker.leases import Leases
 from tests.contract.helpers import claimed, recovered
@@ -24,14 +24,13 @@ SOME = Progress(fraction=0.4, note="12 of 30")
 OTHER = Progress(fraction=1.0, note="")
 
 
-def test_a_heartbeat_writes_what_was_reported_and_that_others_have_none(database):
+def test_a_heartbeat_writes_what_was_reported_and_leaves_that_of_others(database):
     claims = [claimed(database) for _ in range(3)]
     first, second, third = (claim.id for claim in claims)
-    beats = database.frozen.heartbeat(claims, progress={first: SOME, second: OTHER})
-    assert [beats[claim.id].takes_progress for claim in claims] == [True] * 3
+    database.frozen.heartbeat(claims, progress={first: SOME, second: OTHER})
     assert database.frozen.progress([first, second, third, uuid4()]) == {first: SOME, second: OTHER}
     database.frozen.heartbeat(claims, progress={second: SOME})
-    assert database.frozen.progress([first, second, third]) == {second: SOME}
+    assert database.frozen.progress([first, second, third]) == {first: SOME, second: SOME}
 
 
 def test_a_heartbeat_without_progress_leaves_it_and_extends_the_leases_as_ever(database):
@@ -40,7 +39,6 @@ def test_a_heartbeat_without_progress_leaves_it_and_extends_the_leases_as_ever(d
     database.clock.advance(10)
     beat = database.frozen.heartbeat([claim])[claim.id]
     assert (beat.lease_expires_at - database.clock()).total_seconds() == 60
-    assert not beat.takes_progress
     assert database.frozen.progress([claim.id]) == {claim.id: SOME}
     database.clock.advance(10)
     beat = database.frozen.heartbeat([claim], progress={claim.id: OTHER})[claim.id]
@@ -117,53 +115,6 @@ def test_a_worker_writes_progress_with_its_heartbeats(database):
     finally:
         going_on.set()
         worker.stop()
-
-
-@pytest.mark.parametrize("revision", ["0001", "0005"])
-def test_an_older_schema_has_no_place_for_it_and_costs_no_lease(database, revision, caplog):
-    migrations.downgrade(database.url, revision)
-    store = Store(database.engine, clock=database.clock)
-    claim = claimed(database, lease=LEASE)
-    leases, one = held(store, claim)
-    for _ in range(2):
-        database.clock.advance(10)
-        one.context.progress(0.4, "12 of 30")
-        leases.run_once()
-        [(expires,)] = database.rows("SELECT lease_expires_at FROM task_leases")
-        assert one.context.lost is False
-        expires = datetime.fromisoformat(expires) if isinstance(expires, str) else expires
-        assert expires == database.clock() + LEASE
-    [record] = caplog.records
-    assert record.getMessage() == (
-        "the progress of running tasks is not shown, for the schema of the database is older than 0008; run: outboxq "
-        "upgrade, with your application (module:outbox) or --url"
-    )
-    assert store.progress([claim.id]) == {}
-    assert store.explain(claim.id).progress is None
-    assert store.task_detail(claim.id).explanation.progress is None
-    migrations.upgrade(database.url)
-    leases.run_once()
-    assert store.progress([claim.id]) == {claim.id: SOME}
-
-
-def test_a_schema_that_is_taken_back_costs_the_progress_and_no_lease(database, caplog):
-    store = Store(database.engine, clock=database.clock)
-    claim = claimed(database)
-    leases, one = held(store, claim)
-    one.context.progress(0.2)
-    leases.run_once()
-    assert store.progress([claim.id]) == {claim.id: Progress(fraction=0.2)}
-    migrations.downgrade(database.url, "0005")
-    database.clock.advance(40)
-    one.context.progress(0.4)
-    leases.run_once()
-    database.clock.advance(40)
-    assert not one.context.was_lost
-    assert store.recover() == [], "the lease was extended all the same"
-    assert ["could not be written" in record.getMessage() for record in caplog.records] == [True]
-    one.context.progress(0.6)
-    leases.run_once()
-    assert "not shown" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.parametrize(

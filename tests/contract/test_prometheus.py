@@ -23,16 +23,14 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
-from outboxq import Cancel, ConfigurationError, InvalidArgument, Outbox, RetryPolicy, migrations
+from outboxq import Cancel, ConfigurationError, InvalidArgument, Outbox, RetryPolicy
 from outboxq.cli import main
 from outboxq.cli.metrics_ports import port_of
 from outboxq.contrib.prometheus import WorkerCollector
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Role
-from outboxq.model import NewTask
 from outboxq.model.histograms import BOUNDS
 from outboxq.model.schedules import NewSchedule
-from outboxq.model.uuid7 import uuid7
 from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus
 from outboxq.worker.metrics import METRICS, Kind, Source
@@ -441,14 +439,6 @@ def test_a_tick_that_nobody_planted_stays_the_next_one(database):
     assert prometheus.next_ticks(store) == {"nightly": datetime(2031, 5, 8, 3, tzinfo=UTC).timestamp()}
 
 
-def test_a_schema_without_schedules_has_no_ticks(tmp_path):
-    url = f"sqlite:///{tmp_path / 'old.db'}"
-    migrations.upgrade(url, "0001")
-    outbox = Outbox(url)
-    assert prometheus.next_ticks(outbox.store) == {}
-    outbox.store.engine.dispose()
-
-
 def test_the_lateness_of_a_tick_counts_from_its_time_and_once(outbox):
     store = outbox.store
     store.schedules.put(
@@ -483,20 +473,6 @@ def test_a_queue_that_is_too_long_to_count_has_the_number_of_its_last_sample(dat
     assert prometheus._depths(found) == {"ready": 12_000, "delayed": 4, "running": 0, "failed": 1}
     found = Statistics(queue="mail", ready=10_000, ready_at_least=True)
     assert prometheus._depths(found)["ready"] == 10_000
-
-
-@pytest.mark.in_turn
-def test_a_database_at_the_first_revision_has_its_gauges_too(database, tmp_path, cluster):
-    """A rollout may start the new code before the upgrade."""
-    url = f"sqlite:///{tmp_path / 'old.db'}" if database.name == "sqlite" else cluster.create_database()
-    migrations.upgrade(url, "0001")
-    outbox = Outbox(url)
-    outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.work", queue="mail", args="{}"))
-    with serving(outbox, queues=["idle"]) as (_, port):
-        found = scrape(port)
-    assert found["outboxq_tasks"][labels(queue="mail", state="ready")] == 1
-    assert "outboxq_schedule_next_timestamp_seconds" not in found
-    outbox.store.engine.dispose()
 
 
 def test_a_worker_with_its_own_rights_and_no_more_reads_the_gauges(postgresql):

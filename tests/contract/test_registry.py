@@ -10,9 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq import Outbox, migrations
+from outboxq import Outbox
 from outboxq.errors import InvalidArgument
-from outboxq.store import Store
 from tests.contract import helpers
 from tests.waiting import until
 
@@ -154,45 +153,6 @@ def test_what_the_process_of_a_worker_is_stands_beside_it(database):
     database.frozen.workers.describe(mine, **{**PROCESS, "busy": 0})
     assert {worker.busy for worker in database.frozen.workers.list()} == {0, None}
     assert not database.frozen.workers.describe(uuid4(), **PROCESS)
-
-
-def test_the_process_is_left_out_on_an_older_schema_and_begins_with_the_upgrade(database):
-    migrations.downgrade(database.url, "0001")
-    worker_id = register(database)
-    store = Store(database.engine, clock=database.clock)
-    assert not store.workers.describe(worker_id, **PROCESS)
-    assert [process_of(worker) for worker in store.workers.list()] == [NOTHING]
-    assert store.workers.seen(worker_id)
-    migrations.upgrade(database.url)
-    assert store.workers.describe(worker_id, **PROCESS)
-    assert [process_of(worker) for worker in store.workers.list()] == [PROCESS]
-
-
-def test_the_isolation_is_left_out_on_a_schema_before_it(database):
-    migrations.downgrade(database.url, "0009")
-    worker_id = register(database)
-    store = Store(database.engine, clock=database.clock)
-    assert store.workers.describe(worker_id, **PROCESS)
-    assert [process_of(worker) for worker in store.workers.list()] == [PROCESS | {"isolation": None}]
-    assert store.overview().live_workers == 1
-    migrations.upgrade(database.url)
-    assert store.workers.describe(worker_id, **PROCESS)
-    assert [process_of(worker) for worker in store.workers.list()] == [PROCESS]
-    migrations.downgrade(database.url, "0009")
-    with pytest.raises(Exception, match="isolation"):
-        store.workers.describe(worker_id, **PROCESS)
-    assert store.workers.describe(worker_id, **PROCESS)
-
-
-def test_a_schema_that_is_taken_back_costs_one_failure(database):
-    worker_id = register(database)
-    store = Store(database.engine, clock=database.clock)
-    assert store.workers.describe(worker_id, **PROCESS)
-    migrations.downgrade(database.url, "0004")
-    with pytest.raises(Exception, match="busy|release|host|pid"):
-        store.workers.describe(worker_id, **PROCESS)
-    assert not store.workers.describe(worker_id, **PROCESS)
-    assert [process_of(worker) for worker in store.workers.list()] == [NOTHING]
 
 
 def test_a_worker_describes_its_own_process(database):

@@ -69,12 +69,3 @@ def test_a_renamed_schema_is_found_and_mended(postgresql_empty, old, new):
         connection.exec_driver_sql(f"""SELECT "{new}".outboxq_enqueue('tests.work')""")
         connection.exec_driver_sql(f"""SELECT * FROM "{new}".outboxq_backlog('default')""")
     assert len(store.tasks()) == 3
-
-
-def test_tables_without_batches_are_found_too(postgresql_empty):
-    with postgresql_empty.engine.begin() as connection:
-        connection.exec_driver_sql("CREATE SCHEMA old")
-    migrations.upgrade(postgresql_empty.url, "0001", schema="old")
-    with postgresql_empty.engine.begin() as connection:
-        connection.exec_driver_sql("ALTER SCHEMA old RENAME TO new")
-    assert misplaced(Store(postgresql_empty.engine, schema="new")) == {"function_of_other_schema": ["outboxq_enqueue"]}

@@ -12,7 +12,7 @@ from outboxq.model import EventType, Outcome
 from outboxq.model.histograms import BUCKETS
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import QueueSample, Store, TaskMetric
-from outboxq.worker.statistics import StatisticsTables, StatisticsUpkeep
+from outboxq.worker.statistics import StatisticsUpkeep
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
@@ -236,7 +236,7 @@ def test_samples_of_before_an_outage_of_days_are_thinned_out_too(database):
 
 
 def upkeep(store, clock=None):
-    made = StatisticsUpkeep(store, StatisticsTables(store), threading.Event())
+    made = StatisticsUpkeep(store, threading.Event())
     made.clock = clock or made.clock
     return made
 

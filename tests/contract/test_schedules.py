@@ -11,7 +11,7 @@ from outboxq.database.dialects import Begin
 from outboxq.errors import InvalidArgument, ScheduleNotFound
 from outboxq.model import OnDeadLetter, TaskStatus
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
-from outboxq.store import planting, retention
+from outboxq.store import planting
 from outboxq.store.planting import HORIZON, plant, prepare
 from tests.conftest import NOON
 
@@ -236,23 +236,6 @@ def test_a_pruned_task_takes_its_tick_with_it(database):
     assert database.frozen.prune(HOUR) == 4 + 3  # and three that the pause cancelled
     assert len(schedules.ticks("nightly")) == 3
     assert skipped(database) == []
-
-
-def test_a_prune_takes_ticks_along_whose_tasks_an_older_release_has_pruned(database, monkeypatch):
-    monkeypatch.setattr(retention, "_MOST_FURTHER", 1)
-    schedules = database.frozen.schedules
-    schedules.put(new())
-    database.run("DELETE FROM task_outbox")
-    database.run("DELETE FROM execution_events")
-    database.run("DELETE FROM task_executions")
-    database.clock.advance(MINUTE)
-    schedules.plant()
-    assert len(schedules.ticks("nightly")) == 3 + 3
-    before_all = database.clock() - datetime.now(UTC) + 2 * DAY  # ids have the machine's time
-    database.frozen.prune(before_all)
-    assert len(schedules.ticks("nightly")) == 3 + 3, "they are as young as their tasks"
-    assert database.frozen.prune(HOUR) == 0
-    assert len(schedules.ticks("nightly")) == 3, "those with a task stay"
 
 
 def test_what_has_started_is_not_cancelled_and_not_planted_again(database):

@@ -45,7 +45,6 @@ NULLABLE = {
     "partition_claims": "",
 }
 OTHERS = {
-    "key_limits",
     "key_rates",
     "maintenance_jobs",
     "queue_samples",

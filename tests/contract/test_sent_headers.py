@@ -7,9 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from outboxq import InvalidArgument, InvalidCall, Outbox, Retry, RetryPolicy, Snooze, TaskContext, migrations
+from outboxq import InvalidArgument, InvalidCall, Outbox, Retry, RetryPolicy, Snooze, TaskContext
 from outboxq.testing import Harness
-from tests.conftest import Database
 from tests.contract.helpers import everything
 from tests.contract.test_cli import cells, outboxq
 
@@ -138,31 +137,3 @@ def test_task_show_prints_them(outbox, seen, database):
     handle = outbox.tasks.get("t").using(outbox, headers={"request-id": "r1"}).enqueue()
     shown = outboxq("task", "show", str(handle.id), url=database.url)
     assert ["headers", '{"request-id":"r1"}'] in cells(shown)
-
-
-def test_they_need_no_later_schema_than_the_oldest(empty_0001):
-    outbox, seen = Outbox(empty_0001), []
-
-    @outbox.task(name="t", subscribe="order")
-    def t(ctx: TaskContext, order: int | None = None) -> None:
-        seen.append(dict(ctx.headers))
-
-    outbox.sync_subscriptions()
-    t.using(outbox, headers=GIVEN).enqueue()
-    outbox.emit("order", using=outbox, headers=GIVEN)
-    drain(outbox)
-    assert seen == [GIVEN, GIVEN]
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def empty_0001(request, tmp_path):
-    """The engine of a database as the release before made it."""
-    url = f"sqlite:///{tmp_path / 'old.db'}"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("cluster").create_database()
-    migrations.upgrade(url, "0001")
-    database = Database(request.param, url)
-    yield database.engine
-    database.close()
-    if request.param == "postgresql":
-        request.getfixturevalue("cluster").drop_database(url)

@@ -7,12 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq import migrations
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, OnDeadLetter, Outcome
 from outboxq.model.histograms import BUCKETS
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import DepthPoint, MetricPoint, QueueSample, Store, TaskMetric
+from outboxq.store import DepthPoint, MetricPoint, QueueSample, TaskMetric
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -98,13 +97,6 @@ def test_a_series_that_cannot_be_is_refused(database, wrong):
             noun.series(since=since.replace(tzinfo=None), step=MINUTE)
 
 
-def test_on_an_older_schema_all_points_are_empty(database):
-    migrations.downgrade(database.url, "0001")
-    store, since = Store(database.engine, clock=database.clock), database.clock.now - HOUR
-    assert store.metrics.series(since=since, step=HOUR) == [MetricPoint(at=since, step=HOUR)]
-    assert store.samples.series(since=since, step=HOUR) == [DepthPoint(at=since)]
-
-
 def test_trends_are_both_series_at_once(database):
     since = database.clock.now
     for seconds in (10, 45, 100):
@@ -156,5 +148,3 @@ def test_each_queue_has_its_own_depths(database):
     record([QueueSample(queue="mail", ready=2)])
     span = {"since": since, "until": since + 4 * MINUTE, "step": MINUTE}
     assert database.frozen.samples.by_queue(**span) == {"mail": [4, None, 2, None], "other": [0, None, 0, None]}
-    migrations.downgrade(database.url, "0001")
-    assert Store(database.engine, clock=database.clock).samples.by_queue(**span) == {}

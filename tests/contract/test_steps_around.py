@@ -1,4 +1,4 @@
-"""Durable steps where the schema or the role is older, in what prunes tasks, and in the commands."""
+"""Durable steps in what prunes tasks, and in the commands."""
 
 from __future__ import annotations
 
@@ -7,92 +7,15 @@ import os
 import signal
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
 
-from outboxq import EventType, Outbox, RetryPolicy, StepsUnavailable, TaskContext, TaskStatus, migrations
+from outboxq import EventType, Outbox, RetryPolicy, TaskContext
 from outboxq.cli import main
-from outboxq.database.privileges import Role
-from outboxq.model import NewTask, Outcome
-from outboxq.model.uuid7 import uuid7
+from outboxq.model import Outcome
 from outboxq.store import NewStep
 from tests.contract import helpers
-from tests.contract.test_planting import granted_before  # noqa: F401 - a fixture
 from tests.waiting import until
-
-
-def outbox_of(engine, calls):
-    """An outbox with a task of one step, and one without."""
-    outbox = Outbox(engine)
-
-    @outbox.task(name="stepped", retry=RetryPolicy.never())
-    def stepped(ctx: TaskContext) -> None:
-        ctx.step("one", calls.append, "stepped")
-
-    @outbox.task(name="plain", retry=RetryPolicy.never())
-    def plain() -> None:
-        calls.append("plain")
-
-    return outbox, stepped, plain
-
-
-def released(store, task_id):
-    return [one for one in store.history(task_id) if one.event_type is EventType.RELEASED]
-
-
-@pytest.mark.parametrize("revision", ["0001", "0005"])
-def test_on_an_older_schema_a_task_of_steps_waits_for_the_upgrade_and_others_run(database, revision):
-    migrations.downgrade(database.engine, revision)
-    calls: list[str] = []
-    outbox, stepped, plain = outbox_of(database.host_engine(), calls)
-    handles = [task.using(outbox).enqueue() for task in (stepped, plain)]
-    worker = outbox.worker(notifications=False, poll=0.01, recover_every=60)
-    worker.start()
-    try:
-        until(lambda: calls == ["plain"] and released(database.store, handles[0].id))
-        [event] = released(database.store, handles[0].id)
-        assert "is older than 0006 and has no table for steps; run: outboxq upgrade" in event.event_data["reason"]
-        assert database.store.get(handles[0].id).attempt == 1
-        assert database.store.steps.list(handles[0].id) == []
-        migrations.upgrade(database.engine)
-        database.store.run_now(handles[0].id)
-        until(lambda: database.store.get(handles[0].id).status is TaskStatus.COMPLETED)  # without a restart
-    finally:
-        worker.stop()
-    assert calls == ["plain", "stepped"]
-
-
-def test_a_schema_that_is_taken_back_while_a_process_runs_is_noticed(database):
-    store, claims = database.frozen, [helpers.claimed(database) for _ in range(2)]
-    store.steps.ensure_usable()
-    migrations.downgrade(database.engine, "0005")
-    for call in (lambda: store.steps.complete(claims[0], NewStep(name="one", number=1)), store.steps.ensure_usable):
-        with pytest.raises(StepsUnavailable, match="run: outboxq upgrade"):
-            call()
-    with pytest.raises(StepsUnavailable):
-        store.steps.of_claim(claims[0])
-    migrations.upgrade(database.engine)
-    assert store.steps.complete(claims[1], NewStep(name="one", number=1))
-    assert len(store.steps.of_claim(claims[1])) == 1
-
-
-def test_a_worker_from_before_the_upgrade_waits_for_its_rights(granted_before):  # noqa: F811
-    with granted_before(Role.WORKER) as (owner, store, role):
-        calls: list[str] = []
-        outbox, _, _ = outbox_of(store.bound_engine, calls)
-        handle = owner.enqueue(NewTask(id=uuid7(), task_name="stepped", args="{}"))
-        worker = outbox.worker()
-        worker.start()
-        try:
-            until(lambda: released(owner, handle.id))
-            [event] = released(owner, handle.id)
-            assert f"outboxq grants --role worker {role} --apply" in event.event_data["reason"]
-            owner.rights.grant(Role.WORKER, role)
-            owner.run_now(handle.id)
-            until(lambda: calls == ["stepped"])
-        finally:
-            worker.stop()
 
 
 def stepped(database, *names, **fields):
@@ -114,21 +37,6 @@ def test_a_prune_takes_the_steps_of_its_tasks_and_no_others(database):
     assert database.frozen.prune(0, batch=1) == 1
     assert [step.name for step in database.frozen.steps.list(running.id)] == ["three"]
     assert steps_left(database) == 1
-
-
-def test_a_prune_takes_steps_that_an_older_release_has_left(database):
-    claim, running = stepped(database, "one", "two"), stepped(database, "three")
-    for table, key in (
-        ("task_leases", "task_execution_id"),
-        ("execution_events", "task_execution_id"),
-        ("task_executions", "id"),
-    ):
-        stored = claim.id.hex if database.name == "sqlite" else claim.id
-        database.run(f"DELETE FROM {table} WHERE {key} = '{stored}'")
-    database.clock.advance(timedelta(days=2))
-    database.frozen.prune(0)
-    assert steps_left(database) == 1
-    assert database.frozen.steps.list(running.id)
 
 
 # The commands

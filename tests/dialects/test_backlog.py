@@ -238,7 +238,7 @@ def test_it_counts_in_its_own_schema_and_goes_with_its_revision(cluster):
         assert backlog(database, schema="jobs").ready == 1
         assert backlog(database).ready == 0
         for schema in (None, "jobs"):
-            migrations.downgrade(url, "0002", schema=schema)
+            migrations.downgrade(url, "base", schema=schema)
         assert database.rows("SELECT proname FROM pg_proc WHERE proname = 'outboxq_backlog'") == []
         migrations.upgrade(url)
         assert backlog(database) == (0, 0.0, 0, 0)

@@ -94,6 +94,27 @@ def test_the_next_release_runs_on_todays_schema_before_it_expands_it(releases, u
     assert today.look(url)["statuses"] == dict.fromkeys(tasks, "Completed")
 
 
+def test_the_next_release_says_what_it_brings_and_takes_it_back(releases, url):
+    today, following, _ = releases
+    today.upgrade(url)
+    (code, said), (_, history), (_, script) = following.commands(
+        url, ("db", "current", "--check"), ("db", "history"), ("db", "sql")
+    )
+    assert code == 4
+    assert said == f"{REVISION}; this release works with it, and brings revision {NEXT}: run outboxq upgrade\n"
+    assert [line.split("\t")[:2] for line in history.splitlines()[1:]] == [[REVISION, "current"], [NEXT, "pending"]]
+    assert "ADD COLUMN colour" in script
+    assert "CREATE TABLE" not in script
+    following.upgrade(url)
+    assert following.commands(url, ("db", "current", "--check")) == [(0, f"{NEXT}, the revision of this release\n")]
+    assert today.commands(url, ("db", "current")) == [
+        (0, f"{NEXT}, of a later release; this one knows revisions up to {REVISION}\n")
+    ]
+    following.python(url, "-c", _TAKE_BACK, url, REVISION)
+    assert today.commands(url, ("db", "current", "--check")) == [(0, f"{REVISION}, the revision of this release\n")]
+    today.work(url)
+
+
 def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
     releases, url, producers, tmp_path: Path
 ):

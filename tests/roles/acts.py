@@ -62,7 +62,7 @@ class Stage:
                 "TRUNCATE task_executions, task_outbox, task_leases, execution_events, dead_letters, idempotency_keys, "
                 "partition_claims, task_subscriptions, queue_settings, workers, sleeping_workers, task_schedules, "
                 "schedule_ticks, task_steps, task_metrics, queue_samples, maintenance_jobs, "
-                "task_batches, task_batch_changes, key_limits, key_rates"
+                "task_batches, task_batch_changes, key_rates"
             )
 
     @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import subprocess
@@ -20,12 +19,11 @@ from sqlalchemy.orm import Session
 
 from outboxq import Outbox, migrations
 from outboxq.cli import main
-from outboxq.database.dialects.granting import grant
 from outboxq.database.engine import make_engine
-from outboxq.database.privileges import Feature, Role, needed, rights
+from outboxq.database.privileges import Feature, Role, rights
 from outboxq.errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 from outboxq.store import Store
-from tests.roles.acts import metric, new
+from tests.roles.acts import new
 
 ODD = ['a"; DROP TABLE task_outbox; --', "a b", "UPPER", "é%s %(x)s", "o'clock"]
 
@@ -189,57 +187,13 @@ def test_sqlite_has_no_roles(sqlite):
         Store(sqlite.engine).rights.grants(Role.WORKER, "me")
 
 
-# Rights that a later revision added
-
-
-def grant_as_before(place, role, name):
-    """Grant what such a role needed before the revisions that came after the oldest."""
-    for right in needed(role):
-        place.run(grant(right, "public", name))
-
-
-def test_a_worker_that_was_granted_its_rights_before_works_without_statistics_until_it_is_granted_more(made, caplog):
+def test_a_worker_that_lacks_a_right_does_not_start_and_says_which_command_grants_it(made):
     name = made.role()
-    grant_as_before(made, Role.WORKER, name)
-    outbox = Outbox(made.store(name).bound_engine)
-
-    @outbox.task(name="tests.work")
-    def work(secret: int) -> None: ...
-
-    def run():
-        made.store().enqueue(new())
-        with caplog.at_level(logging.INFO, "outboxq.worker"):
-            assert outbox.worker(poll=0.01, notifications=False).run(burst=True) == 0
-        return made.run("SELECT sum(completed) FROM task_metrics")[0][0]
-
-    assert run() is None
-    [line] = [one for one in caplog.records if "no statistics are written" in one.message]
-    assert line.levelname == "WARNING"
-    assert f"outboxq grants --role worker {name} --apply" in line.message
-    assert not [one for one in caplog.records if one.levelname == "ERROR"]
-    done = outboxq("grants", "--role", "worker", "--apply", name, "--url", made.url)
-    assert done.exit_code == 0, done.output
-    assert run() == 1
-
-
-def test_a_viewer_that_was_granted_its_rights_before_sees_what_the_events_tell(made):
-    name = made.role()
-    grant_as_before(made, Role.VIEWER, name)
-    made.store().enqueue(new())
-    made.store().metrics.record([metric()], worker_id=uuid4())
-    [found] = made.store(name).stats()
-    assert (found.ready, found.by_workers) == (1, False)
-    said = outboxq("status", "--url", made.url_of(name))
-    assert said.exit_code == 0, said.output
-
-
-def test_rights_are_granted_on_the_tables_that_an_older_schema_has(place):
-    migrations.upgrade(place.url, "0001")
-    name = place.role()
-    for role in (Role.WORKER, Role.VIEWER, Role.OPERATOR):
-        done = outboxq("grants", "--role", role, "--apply", name, "--url", place.url)
-        assert done.exit_code == 0, done.output
-        assert "task_metrics" not in done.stdout
+    Store(made.store().bound_engine).rights.grant(Role.WORKER, name)
+    made.run(f"REVOKE INSERT ON task_metrics FROM {name}")
+    with pytest.raises(NotPermitted, match=COMMAND.format(role="worker", options="", name=name)) as told:
+        Outbox(made.store(name).bound_engine).worker(notifications=False).run(burst=True)
+    assert f"the database role '{name}' lacks INSERT on task_metrics in the schema 'public'" in str(told.value)
 
 
 # Reading what others enqueued

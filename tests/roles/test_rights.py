@@ -18,10 +18,9 @@ from sqlalchemy.exc import DBAPIError
 from outboxq import Outbox, migrations
 from outboxq.database.dialects.granting import grant
 from outboxq.database.engine import make_engine
-from outboxq.database.privileges import Feature, Kind, Right, Role, needed, rights
+from outboxq.database.privileges import Feature, Kind, Right, Role, rights
 from outboxq.errors import NotPermitted, SchemaOutOfDate
 from outboxq.model import NewTask
-from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.roles.acts import ACTS, Stage, waits_for_results
@@ -158,31 +157,6 @@ def refused(stage, act):
     return False
 
 
-def test_a_worker_that_was_granted_its_rights_before_the_upgrade_leaves_queues_that_limit_their_keys(
-    stage, role, owner, caplog
-):
-    for right in needed(Role.WORKER):
-        owner.execute(grant(right, "public", role))
-    stage.owner.queues.limit("mail", concurrency_per_key=2)
-    for queue in ("mail", "other"):
-        stage.owner.enqueue(NewTask(id=uuid7(), task_name="work", args="{}", queue=queue, concurrency_key="ada"))
-    assert [claim.queue for claim in stage.store.claim_ready_task(5, worker_id=uuid4())] == ["other"]
-    assert stage.store.look_ahead().due is False
-    assert "nothing of the queue 'mail' is claimed here, which limits its keys" in caplog.text
-    assert "outboxq grants --role worker" in caplog.text
-
-
-def test_an_operator_that_was_granted_its_rights_before_the_upgrade_ends_no_limits_per_key(stage, role, owner):
-    for right in needed(Role.OPERATOR):
-        owner.execute(grant(right, "public", role))
-    limits = stage.owner.queues.limit("mail", concurrency=9, concurrency_per_key=2)
-    for given in ({"concurrency": 5}, {"concurrency_per_key": None}, {"rate_per_key": (1, 60)}):
-        with pytest.raises(NotPermitted, match="outboxq grants --role operator"):
-            stage.store.queues.limit("mail", **given)
-    assert stage.owner.queues.settings() == [limits]
-    assert stage.store.queues.limit("other", concurrency=5).concurrency == 5
-
-
 def test_a_right_is_asked_for_again_once_the_tables_are_there(cluster, role):
     """Of tables that are not there, no right is lacking; an error of the database would abort the caller's transaction."""
     url = cluster.create_database()
@@ -231,23 +205,6 @@ def test_who_may_read_results_and_not_batches_waits_for_tasks_only(stage, role):
             stage.owner.complete(claim, value)
         assert waited.result(60) == 1
     assert outbox.result(chain.task_ids[1], timeout=60) == 2
-
-
-def test_a_worker_that_was_granted_its_rights_before_there_were_batches_ends_their_tasks(stage, role, owner):
-    for one in needed(Role.WORKER):
-        owner.execute(grant(one, "public", role))
-    batch = NewBatch(id=new_batch_id(), then=(NewTask(id=uuid7(), task_name="then", args="{}"),))
-    stage.owner.batches.create(batch)
-    for _ in range(2):
-        stage.owner.enqueue(NewTask(id=uuid7(), task_name="work", args="{}", pipeline_execution_id=batch.id))
-    stage.owner.batches.close(batch.id)
-    first, second = stage.store.claim_ready_task(2, worker_id=uuid4())
-    stage.store.complete(first)
-    stage.store.fail(second, "no")
-    (follows,) = stage.store.claim_ready_task(2, worker_id=uuid4())
-    assert follows.id == batch.then[0].id
-    with pytest.raises(NotPermitted, match="outboxq grants"):
-        stage.store.batches.get(batch.id)
 
 
 @pytest.mark.parametrize("kind", [Role.VIEWER, Role.WORKER, Role.OPERATOR])

@@ -14,7 +14,7 @@ from django.urls import path
 from django.utils.timezone import get_current_timezone_name as zone
 from django.views.decorators.http import require_POST
 
-from ...errors import BatchNotFound, InvalidTransition, SchemaOutOfDate
+from ...errors import BatchNotFound, InvalidTransition
 from ...model import TaskStatus
 from ...model.batches import Batch as Found
 from ...model.batches import OnFailed
@@ -99,13 +99,8 @@ class BatchAdmin(admin.ModelAdmin):
         if before is not None and below is None:
             return self._back(request, f"{plain(before)} is not the id of a batch.")
         context: dict[str, Any] = {"title": self.opts.verbose_name_plural.capitalize(), "zone": zone()}
-        try:
-            with present_transaction(self.alias, mode="DEFERRED") as using:
-                self.batches.ensure_current(using=using)
-                found = self.batches.list(limit=_PAGE + 1, before=below, only_open=only_open, using=using)
-        except SchemaOutOfDate as error:
-            missing = str(error.mended_by(outboxes[self.alias].store.upgrade_command))
-            return self._shown(request, self.list_template, {**context, "missing": plain(missing)}, extra_context)
+        with present_transaction(self.alias, mode="DEFERRED") as using:
+            found = self.batches.list(limit=_PAGE + 1, before=below, only_open=only_open, using=using)
         state = {"state": _OPEN} if only_open else {}
         more = {BEFORE: found[_PAGE - 1].id, **state} if len(found) > _PAGE else None
         context |= {
@@ -178,7 +173,7 @@ class BatchAdmin(admin.ModelAdmin):
         try:
             with present_transaction(self.alias, mode="DEFERRED") as using:
                 return self.batches.get(batch_id, using=using)
-        except (BatchNotFound, SchemaOutOfDate):
+        except BatchNotFound:
             return None
 
     def _row(self, found: Found) -> dict[str, Any]:

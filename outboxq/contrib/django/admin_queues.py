@@ -11,11 +11,9 @@ from django.contrib import admin, messages
 from ...store.queues import Queues
 from .admin_texts import local_time
 from .django_outbox import outboxes
-from .models import KeyLimit
 
 _MOST = 2**31 - 1
 _LONGEST = timedelta(days=3650).total_seconds()
-_LIMITS = ("concurrency_limit", "key_concurrency", "key_rate_limit", "key_rate_seconds")
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60))
 
 
@@ -51,9 +49,7 @@ class QueueForm(forms.ModelForm):
 
     def __init__(self, *args: Any, instance: Any = None, initial: Any = None, **options: Any) -> None:
         is_paused = instance is not None and instance.paused_at is not None
-        # The model has 0 for the concurrency limit of a queue that limits its keys.
-        given = {"paused": is_paused, **({} if instance is None else limits_of(instance))}
-        super().__init__(*args, instance=instance, initial={**given, **(initial or {})}, **options)
+        super().__init__(*args, instance=instance, initial={"paused": is_paused, **(initial or {})}, **options)
 
     def clean(self) -> Any:
         cleaned = super().clean()
@@ -97,16 +93,15 @@ class QueueSettingsAdmin(admin.ModelAdmin):
         return "open" if at is None else f"paused since {local_time(at, with_zone=True)}"
 
     def concurrency(self, settings: Any) -> str:
-        limit = limits_of(settings)["concurrency_limit"]
+        limit = settings.concurrency_limit
         return "" if limit is None else str(limit)
 
     def rate(self, settings: Any) -> str:
         return _rate(settings.rate_limit, settings.rate_seconds)
 
     def per_key(self, settings: Any) -> str:
-        limits = limits_of(settings)
-        most = limits["key_concurrency"]
-        parts = ["" if most is None else f"{most} at once", _rate(limits["key_rate_limit"], limits["key_rate_seconds"])]
+        most = settings.key_concurrency
+        parts = ["" if most is None else f"{most} at once", _rate(settings.key_rate_limit, settings.key_rate_seconds)]
         return ", ".join(part for part in parts if part)
 
     def order(self, settings: Any) -> str:
@@ -164,15 +159,6 @@ class QueueSettingsAdmin(admin.ModelAdmin):
                 change(outbox.store.queues, settings.queue, using=transaction)
                 self.log_change(request, settings, result)
             self.message_user(request, f"Queue {settings.queue}: {result}.", messages.SUCCESS)
-
-
-def limits_of(settings: Any) -> dict[str, Any]:
-    """Return the limits of a row of the model. Those of a queue that limits its keys stand in another table."""
-    nothing = dict.fromkeys(("key_concurrency", "key_rate_limit", "key_rate_seconds"))
-    if settings.concurrency_limit != 0:
-        return {"concurrency_limit": settings.concurrency_limit, **nothing}
-    found = KeyLimit.objects.using(settings._state.db).filter(pk=settings.queue).values().first()  # noqa: SLF001 - Django's own name for it
-    return {"concurrency_limit": 0, **nothing} if found is None else {name: found[name] for name in _LIMITS}
 
 
 def _rate(starts: int | None, seconds: float) -> str:

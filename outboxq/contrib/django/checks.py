@@ -40,7 +40,8 @@ def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> lis
             with transaction.atomic(using=alias):
                 outboxes[alias].store.ensure_current_on_django()
         except SchemaOutOfDate as error:
-            hint = _NEWER if error.code_is_older else _OLDER
+            older = _OLDER if error.is_mended_by_an_upgrade else None
+            hint = _NEWER if error.code_is_older else older
             found.append(Caution(f"{alias}: {error}", hint=hint, id="outboxq.W002"))
     return found
 

@@ -6,7 +6,6 @@ Only the outbox writes the tables, since each change of a task is more than one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from django.db import models
@@ -141,6 +140,9 @@ class QueueSettings(ReadOnlyModel):
     rate_limit = models.IntegerField(null=True)
     rate_seconds = models.FloatField(null=True)
     rate_full_at = InstantField(null=True)
+    key_concurrency = models.IntegerField(null=True)
+    key_rate_limit = models.IntegerField(null=True)
+    key_rate_seconds = models.FloatField(null=True)
     fair = models.BooleanField()
     updated_at = InstantField()
 
@@ -165,17 +167,6 @@ class DeadLetter(ReadOnlyModel):
     Meta = _meta("dead_letters", "view")
 
 
-class DeferringManager(models.Manager.from_queryset(ReadOnlyQuerySet)):  # type: ignore[misc]
-    """Reads columns of later revisions when they are asked for, so that a query also runs on an older schema."""
-
-    def __init__(self, *deferred: str) -> None:
-        super().__init__()
-        self._deferred = deferred
-
-    def get_queryset(self) -> Any:
-        return super().get_queryset().defer(*self._deferred)
-
-
 class LiveWorker(ReadOnlyModel):
     """A row of `workers`: a worker as it registered itself."""
 
@@ -195,8 +186,6 @@ class LiveWorker(ReadOnlyModel):
     busy = models.IntegerField(null=True)
     isolation = models.TextField(null=True)
 
-    objects = DeferringManager("host", "pid", "version", "release", "busy", "isolation")
-
     Meta = _meta("workers", "view")
 
     def __str__(self) -> str:
@@ -215,8 +204,8 @@ _FIELDS: dict[type, Any] = {
 }
 
 
-def _derived(name: str, source: Table, *permissions: str, deferred: Sequence[str] = (), **options: Any) -> Any:
-    """Return a model with the columns of this table. `deferred`: those that an older schema lacks. `options`: of its Meta."""
+def _derived(name: str, source: Table, *permissions: str, **options: Any) -> Any:
+    """Return a model with the columns of this table. `options`: of its Meta."""
     key = [column.name for column in source.primary_key]
     unique = [one.columns.keys() for one in source.constraints if isinstance(one, UniqueConstraint)]
     fields: dict[str, Any] = {"pk": models.CompositePrimaryKey(*key)} if len(key) > 1 else {}
@@ -224,8 +213,6 @@ def _derived(name: str, source: Table, *permissions: str, deferred: Sequence[str
         fields[column.name] = _FIELDS[type(column.type)](
             primary_key=key == [column.name], unique=[column.name] in unique, null=column.nullable
         )
-    if deferred:
-        fields["objects"] = DeferringManager(*deferred)
     words = {"__module__": __name__, "__str__": _key_of, "Meta": _meta(source.name, *permissions, **options)}
     return type(name, (ReadOnlyModel,), {**words, **fields})
 
@@ -251,14 +238,13 @@ class BatchChange(ReadOnlyModel):
 
 Batch = _derived("Batch", tables.task_batches, "view", verbose_name_plural="batches")
 IdempotencyKey = _derived("IdempotencyKey", tables.idempotency_keys)
-KeyLimit = _derived("KeyLimit", tables.key_limits)
 KeyRate = _derived("KeyRate", tables.key_rates)
 MaintenanceJob = _derived("MaintenanceJob", tables.maintenance_jobs)
 PartitionClaim = _derived("PartitionClaim", tables.partition_claims)
 QueueSample = _derived("QueueSample", tables.queue_samples)
 ScheduleTick = _derived("ScheduleTick", tables.schedule_ticks)
 SleepingWorker = _derived("SleepingWorker", tables.sleeping_workers)
-TaskLease = _derived("TaskLease", tables.task_leases, deferred=("progress", "progress_note"))
+TaskLease = _derived("TaskLease", tables.task_leases)
 TaskMetric = _derived("TaskMetric", tables.task_metrics)
 TaskSchedule = _derived("TaskSchedule", tables.task_schedules, "view", "change")
 TaskStep = _derived("TaskStep", tables.task_steps)

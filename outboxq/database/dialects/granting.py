@@ -72,11 +72,6 @@ def role(_: Grammar) -> Select[Any]:
     return select(literal_column("1").label("found")).select_from(_roles).where(_roles.c.rolname == _grantee)
 
 
-def present(g: Grammar) -> Select[Any]:
-    """Select the names of the tables and sequences in our schema."""
-    return select(_class.c.relname.label("name")).where(_class.c.relnamespace == _schema_of(g))
-
-
 def missing(g: Grammar) -> Select[Any]:
     """Select the given privileges that :grantee, or the present role, lacks in our schema, and the name of that role.
 

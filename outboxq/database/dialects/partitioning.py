@@ -78,9 +78,7 @@ class Layout:
 class Partitioning:
     """The statements for partitions, whose names are in the database."""
 
-    def __init__(self, dialect: Dialect, *, with_batches: bool = False) -> None:
-        """`with_batches`: what a drop keeps depends on the batches that go on."""
-        self._with_batches = with_batches
+    def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
 
     def layout(self, execute: Execute) -> Layout | None:
@@ -104,16 +102,16 @@ class Partitioning:
 
     def keep(self, one: Partition) -> Prepared:
         leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        return self._dialect.prepare(time_partitions.keep(*leaves, with_batches=self._with_batches))
+        return self._dialect.prepare(time_partitions.keep(*leaves))
 
     def kept_since(self, one: Partition) -> Prepared:
         leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        statement = time_partitions.kept_since(self._dialect.grammar, *leaves, with_batches=self._with_batches)
+        statement = time_partitions.kept_since(self._dialect.grammar, *leaves)
         return self._dialect.prepare(statement)
 
     def keys_ahead(self, one: Partition) -> Prepared:
         leaf = _leaf(task_executions, one.schema, one.name)
-        statement = time_partitions.keys_ahead(self._dialect.grammar, leaf, with_batches=self._with_batches)
+        statement = time_partitions.keys_ahead(self._dialect.grammar, leaf)
         return self._dialect.prepare(statement)
 
     def bring(self, one: Partition) -> list[Prepared]:

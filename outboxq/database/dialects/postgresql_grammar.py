@@ -228,8 +228,8 @@ class PostgresGrammar(Grammar):
         )
         return _delete(self, select(first.c.ctid).union_all(select(rest.c.ctid)))
 
-    def find_column(self, table: str, name: str) -> Select[Any]:
-        return schema.column_in_postgresql(self.oid(table), name)
+    def columns_of(self, table: str) -> Select[Any]:
+        return schema.columns_in_postgresql(self.oid(table))
 
     def missing_parts(self) -> Select[Any]:
         return parts.missing_from_postgresql(self.oid)

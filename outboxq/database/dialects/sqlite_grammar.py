@@ -198,8 +198,8 @@ class SqliteGrammar(Grammar):
         )
         return delete(task_outbox).where(task_outbox.c.id.in_(picked)).returning(*claim.taken(self))
 
-    def find_column(self, table: str, name: str) -> Select[Any]:
-        return schema.column_in_sqlite(table, name)
+    def columns_of(self, table: str) -> Select[Any]:
+        return schema.columns_in_sqlite(table)
 
     def missing_parts(self) -> Select[Any]:
         return parts.missing_from_sqlite()

@@ -1,4 +1,4 @@
-"""Write batches and read them. Triggers count the ends of their tasks, and enqueue what follows (revision 0007)."""
+"""Write batches and read them. Triggers count the ends of their tasks, and enqueue what follows."""
 
 from __future__ import annotations
 
@@ -40,11 +40,6 @@ _before = bindparam("before", type_=Uuid, required=True)
 _older = bindparam("older", type_=Instant, required=True)
 _runs_then = bindparam("runs_then", type_=Boolean, required=True)
 _zero = literal_column("0", Integer)
-
-
-def is_there(g: Grammar) -> Select[Any]:
-    """Select one row if the schema has task_batches."""
-    return g.find_column(task_batches.name, _batch.stage.name)
 
 
 def create(g: Grammar) -> Transition:

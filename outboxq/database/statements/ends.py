@@ -26,7 +26,6 @@ from sqlalchemy import (
     union_all,
     update,
 )
-from sqlalchemy.types import TypeEngine
 
 from ...model import ENDS_CLAIM, INTERRUPTED, EventType, TaskStatus
 from ..column_types import Instant
@@ -39,6 +38,8 @@ from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, StepCond
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 _lease_token = bindparam("lease_token", type_=BigInteger, required=True)
 HELD: Columns = {"id": Uuid(), "lease_token": BigInteger()}
+PROGRESS: Columns = {"progress": Double(), "progress_note": Text()}
+"""The columns of the batch of `heartbeat` that hold what handlers have reported; NULL: nothing new."""
 END: Columns = {
     **HELD,
     "event_type": Text(),
@@ -116,31 +117,21 @@ def begin(_: Grammar) -> Statement:
 
 
 def heartbeat(g: Grammar) -> Transition:
-    """Extend the leases of a worker. Returns the claims that it still holds, with their cancel requests.
+    """Extend the leases of a worker, and write the progress of their tasks; NULL keeps what was reported before. Returns the
+    claims that it still holds, with their cancel requests.
 
     A lease that another transaction has locked is not extended, and returned without `lease_expires_at`.
     """
-    return _heartbeat(g)
-
-
-def heartbeat_with_progress(g: Grammar) -> Transition:
-    """Extend the leases of a worker as `heartbeat` does, and write the progress of their tasks, NULL for one without.
-
-    Only where `progress.has_columns` finds the columns.
-    """
-    return _heartbeat(g, progress=Double(), progress_note=Text())
-
-
-def _heartbeat(g: Grammar, **written: TypeEngine[Any]) -> Transition:
-    """Extend leases, and write these columns of the batch into those of the same names."""
+    lease = task_leases.c
 
     def beaten(r: Relations) -> Statement:
         held, given = r["held"].c, r["given"].c
+        written = {name: func.coalesce(given[name], lease[name]) for name in PROGRESS}
         return (
             update(task_leases)
-            .where(g.among(task_leases.c.task_execution_id, held.id), task_leases.c.task_execution_id == given.id)
-            .values(lease_expires_at=g.later(g.now, given.lease_seconds), **{name: given[name] for name in written})
-            .returning(task_leases.c.task_execution_id.label("id"), task_leases.c.lease_expires_at)
+            .where(g.among(lease.task_execution_id, held.id), lease.task_execution_id == given.id)
+            .values(lease_expires_at=g.later(g.now, given.lease_seconds), **written)
+            .returning(lease.task_execution_id.label("id"), lease.lease_expires_at)
         )
 
     def request(r: Relations) -> Statement:
@@ -148,7 +139,7 @@ def _heartbeat(g: Grammar, **written: TypeEngine[Any]) -> Transition:
         return select(execution.id, execution.cancel_requested_at).where(g.among(execution.id, r["there"].c.id))
 
     return Transition(
-        given={**HELD, "lease_seconds": Double(), **written},
+        given={**HELD, "lease_seconds": Double(), **PROGRESS},
         steps={
             "there": lambda r: _there(g, r, r["given"].c.id),
             "held": lambda r: _held(g, r, r["there"].c.id),

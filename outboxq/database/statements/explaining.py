@@ -24,6 +24,7 @@ from sqlalchemy import (
 from ..column_types import BigId, Instant
 from ..tables import partition_claims, queue_settings, task_leases, task_outbox
 from .grammar import Grammar
+from .limits import LIMITS_OF_KEYS
 
 MOST = 1000
 """The largest number of tasks ahead that is counted."""
@@ -42,7 +43,7 @@ def entry(_: Grammar) -> Select[Any]:
     return select(_entry.id, _entry.available_at, _entry.priority).where(_entry.task_execution_id == _task_id)
 
 
-SETTINGS = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at")
+SETTINGS = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at", *LIMITS_OF_KEYS)
 """The columns of a queue's settings that keep tasks from being claimed."""
 WAITING = {"id": Uuid()}
 """The columns of the batch :tasks."""

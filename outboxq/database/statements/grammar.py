@@ -201,8 +201,8 @@ class Grammar(ABC):
         """Delete up to :limit due entries of these (queue, priority) pairs, best first."""
 
     @abstractmethod
-    def find_column(self, table: str, name: str) -> Select[Any]:
-        """Select one row if the table exists in our schema and has this column.
+    def columns_of(self, table: str) -> Select[Any]:
+        """Select the names of the columns of this table in our schema, as `name`; none if there is no such table.
 
         A query that reads a missing column would abort a PostgreSQL transaction.
         """

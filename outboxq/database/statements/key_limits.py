@@ -40,7 +40,7 @@ from sqlalchemy import (
 )
 
 from ..column_types import Instant
-from ..tables import key_limits, key_rates, partition_claims, queue_settings, task_executions, task_leases, task_outbox
+from ..tables import key_rates, partition_claims, queue_settings, task_executions, task_leases, task_outbox
 from . import limits, partition_keys
 from .claim import claim, limit, taken, wanted
 from .grammar import Grammar, Relations, Statement, Transition
@@ -58,23 +58,13 @@ _upto = bindparam("upto", type_=Text, required=True)
 _key_concurrency = bindparam("key_concurrency", type_=Integer, required=True)
 _blocked_after = bindparam("blocked_after", type_=Instant, required=True)
 _blocked_until = bindparam("blocked_until", type_=Instant, required=True)
-_mine, _rate, _setting = key_limits.c, key_rates.c, queue_settings.c
-
-
-def is_there(g: Grammar) -> Select[Any]:
-    """Select one row if the schema has the tables of limits per key."""
-    return g.find_column(key_rates.name, _rate.full_at.name)
-
-
-def of_queue(_: Grammar) -> Select[Any]:
-    """Select the limits of :queue."""
-    return select(key_limits).where(_mine.queue == _queue)
+_mine, _rate = queue_settings.c, key_rates.c
 
 
 def of_keys(g: Grammar) -> Transition:
     """Select for each of these keys the limits of its queue, the tasks of it that run, and what is used of its rate.
 
-    A queue without limits per key has no row. A key may be empty, to ask for the limits alone.
+    A key of a queue without limits per key has no row. A key may be empty, to ask for the limits alone.
     """
 
     def found(r: Relations) -> Statement:
@@ -86,10 +76,14 @@ def of_keys(g: Grammar) -> Transition:
         )
         return select(
             given.c.partition_key,
-            *key_limits.c,
+            *(_mine[name] for name in ("queue", "key_concurrency", "key_rate_limit", "key_rate_seconds")),
             func.coalesce(running.c.tasks, literal_column("0")).label("running"),
             full_at.correlate(given).scalar_subquery().label("full_at"),
-        ).select_from(given.join(key_limits, _mine.queue == given.c.queue).outerjoin(running, same))
+        ).select_from(
+            given.join(
+                queue_settings, and_(_mine.queue == given.c.queue, limits.limits_keys(queue_settings))
+            ).outerjoin(running, same)
+        )
 
     return Transition(given=partition_keys.KEYS, steps={"found": found}, returns="found")
 
@@ -173,23 +167,19 @@ def open_queues(g: Grammar, asked: FromClause | None) -> CTE:
     """
     room = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
     lease = task_leases.alias("lease")
-    running = select(func.count()).select_from(lease).where(lease.c.queue == _mine.queue).correlate(key_limits)
+    running = select(func.count()).select_from(lease).where(lease.c.queue == _mine.queue).correlate(queue_settings)
     start = limits.next_start(g, queue_settings)
-    found = (
-        select(
-            _mine.queue,
-            func.coalesce(_mine.key_concurrency, _one).label("key_concurrency"),
-            g.later(g.now, room).label("blocked_after"),
-            g.later(g.now, _mine.key_rate_seconds * literal_column("2")).label("blocked_until"),
-            room.label("room"),
-        )
-        .join_from(key_limits, queue_settings, _setting.queue == _mine.queue)
-        .where(
-            _setting.concurrency_limit == literal_column("0"),
-            _setting.paused_at.is_(None),
-            or_(_mine.concurrency_limit.is_(None), _mine.concurrency_limit > running.scalar_subquery()),
-            or_(start.is_(None), start <= g.now),
-        )
+    found = select(
+        _mine.queue,
+        func.coalesce(_mine.key_concurrency, _one).label("key_concurrency"),
+        g.later(g.now, room).label("blocked_after"),
+        g.later(g.now, _mine.key_rate_seconds * literal_column("2")).label("blocked_until"),
+        room.label("room"),
+    ).where(
+        limits.limits_keys(queue_settings),
+        _mine.paused_at.is_(None),
+        or_(_mine.concurrency_limit.is_(None), _mine.concurrency_limit > running.scalar_subquery()),
+        or_(start.is_(None), start <= g.now),
     )
     if asked is not None:
         found = found.where(select(asked.c.queue).where(asked.c.queue == _mine.queue).exists())

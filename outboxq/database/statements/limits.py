@@ -38,6 +38,8 @@ from .grammar import Columns, Grammar, Relations, Statement, Transition, insert_
 _queue = bindparam("queue", type_=Text, required=True)
 _full_at = bindparam("full_at", type_=Instant, required=True)
 _key: Any = key_rates.c
+LIMITS_OF_KEYS = ("key_concurrency", "key_rate_limit")
+"""The columns of a queue's settings of which one is set where it limits its keys."""
 SPENT_OF_KEYS: Columns = {"partition_key": Text(), "full_at": Instant}
 """The columns of the batch of `spend_of_keys`."""
 _FULL_AGAIN = literal_column("100", Integer)
@@ -60,13 +62,16 @@ def paused_or_limited(queue: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 def stopped(g: Grammar, queue: ColumnElement[str]) -> ColumnElement[bool]:
-    """Return a condition: no task of the queue may start now. It is paused, or at its concurrency limit or rate limit."""
+    """Return a condition: no task of the queue may start now. It is paused, or at its concurrency limit or rate limit.
+
+    A queue that limits its keys counts as stopped: what it may start depends on the keys (`key_limits.py`).
+    """
     lease = task_leases.alias("lease")
 
     def says(mine: FromClause) -> ColumnElement[bool]:
         running = select(func.count()).select_from(lease).where(lease.c.queue == mine.c.queue).correlate(mine)
         full = and_(mine.c.concurrency_limit.is_not(None), mine.c.concurrency_limit <= running.scalar_subquery())
-        return or_(_is_paused(mine), full, next_start(g, mine) > g.now)
+        return or_(_is_paused(mine), limits_keys(mine), full, next_start(g, mine) > g.now)
 
     return _some(queue, says)
 
@@ -78,9 +83,9 @@ def any_limited() -> ColumnElement[bool]:
 
 
 def any_by_key() -> ColumnElement[bool]:
-    """Return a condition: some queue limits its keys (`key_limits.py`). Its own concurrency limit is 0 here."""
+    """Return a condition: some queue limits its keys (`key_limits.py`)."""
     mine = queue_settings.alias("by_key")
-    found = select(mine.c.queue).where(mine.c.concurrency_limit == literal_column("0")).limit(1)
+    found = select(mine.c.queue).where(limits_keys(mine)).limit(1)
     return found.scalar_subquery().is_not(None)
 
 
@@ -93,7 +98,13 @@ def is_concurrency_key(key: ColumnElement[Any]) -> ColumnElement[bool]:
 
 
 def has_limit(settings: FromClause) -> ColumnElement[bool]:
-    return or_(settings.c.concurrency_limit.is_not(None), settings.c.rate_limit.is_not(None))
+    """Return a condition: the queue has a limit, of its own or for its keys."""
+    return or_(settings.c.concurrency_limit.is_not(None), settings.c.rate_limit.is_not(None), limits_keys(settings))
+
+
+def limits_keys(settings: FromClause) -> ColumnElement[bool]:
+    """Return a condition: the queue limits its keys."""
+    return or_(*(settings.c[name].is_not(None) for name in LIMITS_OF_KEYS))
 
 
 def next_start(g: Grammar, settings: FromClause) -> ColumnElement[Any]:
@@ -108,8 +119,16 @@ def next_start(g: Grammar, settings: FromClause) -> ColumnElement[Any]:
 def lock(g: Grammar) -> Select[Any]:
     """Lock and select the settings of one queue; no row if another claim has locked them, or if there are none."""
     mine = queue_settings.c
-    settings = (mine.paused_at, mine.concurrency_limit, mine.rate_limit, mine.rate_seconds, mine.rate_full_at)
-    return select(*settings, g.now.label("now")).where(mine.queue == _queue).with_for_update(skip_locked=True)
+    settings = (
+        mine.queue,
+        mine.paused_at,
+        mine.concurrency_limit,
+        mine.rate_limit,
+        mine.rate_seconds,
+        mine.rate_full_at,
+    )
+    of_keys = (mine.key_concurrency, mine.key_rate_limit, mine.key_rate_seconds)
+    return select(*settings, *of_keys, g.now.label("now")).where(mine.queue == _queue).with_for_update(skip_locked=True)
 
 
 def running(_: Grammar) -> Select[Any]:

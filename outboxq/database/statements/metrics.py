@@ -72,11 +72,6 @@ _seconds = bindparam("seconds", type_=Integer, required=True)
 _family = bindparam("family", type_=Uuid, required=True)
 
 
-def is_there(g: Grammar) -> Select[Any]:
-    """Select one row if the schema has the tables of statistics."""
-    return g.find_column(task_metrics.name, _metric.timed_out_last.name)
-
-
 def record(g: Grammar) -> Transition:
     """Write rows that a worker has counted in the ten seconds up to now. A row whose id is there already is not written again."""
 

@@ -6,7 +6,6 @@ Each part of them looks things up by an index, or reads a table that is small, o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -42,7 +41,7 @@ from ..tables import (
 )
 from . import samples
 from .claim import every_queue
-from .grammar import Builder, Grammar
+from .grammar import Grammar
 
 HELD = 100
 """The number of held keys behind which tasks wait that are selected at most."""
@@ -59,6 +58,7 @@ _COLUMNS: Mapping[str, Any] = {
     "task_id": Uuid(),
     **{f"number_{place}": BigInteger() for place in range(1, 6)},
     "seconds": Double(),
+    "other_seconds": Double(),
     "at": Instant,
     "other_at": Instant,
 }
@@ -74,10 +74,14 @@ _letter, _claim, _lease, _setting = dead_letters.c, partition_claims.c, task_lea
 _sample, _schedule = queue_samples.c, task_schedules.c
 
 
-def _signals(g: Grammar, *, with_schedules: bool, with_samples: bool) -> Select[Any]:
+def signals(g: Grammar) -> Select[Any]:
     """Select rows of several kinds, of which each uses some of the columns: the time, the running and the failed tasks of each
     queue, those that failed lately, held keys behind which tasks wait, settings, overdue schedules, and the last sample.
     """
+    overdue = (_schedule.paused_at.is_(None), _schedule.planted_until < g.later(g.now, _overdue_before))
+    late = select(_schedule.name, _schedule.planted_until).where(*overdue).limit(_most).subquery("late")
+    last = samples.latest(g).subquery("last")
+    numbers = dict(zip(("number_1", "number_2", "number_3", "number_4"), _STATES, strict=True))
     parts = [
         _row("now", at=g.now),
         _row("running", name=_lease.queue, number_1=func.count()).group_by(_lease.queue),
@@ -90,28 +94,23 @@ def _signals(g: Grammar, *, with_schedules: bool, with_samples: bool) -> Select[
             number_1=_setting.concurrency_limit,
             number_2=_setting.rate_limit,
             number_3=case((_setting.fair, 1), else_=0),
+            number_4=_setting.key_concurrency,
+            number_5=_setting.key_rate_limit,
             seconds=_setting.rate_seconds,
+            other_seconds=_setting.key_rate_seconds,
             at=_setting.paused_at,
             other_at=_setting.updated_at,
         ),
+        _row("schedule", name=late.c.name, at=late.c.planted_until),
+        _row(
+            "sample",
+            name=last.c.queue,
+            **{number: last.c[state] for number, state in numbers.items()},
+            number_5=case((last.c.exact, 1), else_=0),
+            at=last.c.at,
+            other_at=last.c.oldest_ready_at,
+        ),
     ]
-    if with_schedules:
-        overdue = (_schedule.paused_at.is_(None), _schedule.planted_until < g.later(g.now, _overdue_before))
-        late = select(_schedule.name, _schedule.planted_until).where(*overdue).limit(_most).subquery("late")
-        parts.append(_row("schedule", name=late.c.name, at=late.c.planted_until))
-    if with_samples:
-        last = samples.latest(g).subquery("last")
-        numbers = dict(zip(("number_1", "number_2", "number_3", "number_4"), _STATES, strict=True))
-        parts.append(
-            _row(
-                "sample",
-                name=last.c.queue,
-                **{number: last.c[state] for number, state in numbers.items()},
-                number_5=case((last.c.exact, 1), else_=0),
-                at=last.c.at,
-                other_at=last.c.oldest_ready_at,
-            )
-        )
     found = union_all(*parts).subquery("found")
     return select(found)
 
@@ -160,18 +159,6 @@ def _held() -> Select[Any]:
     return _row("held", name=found.c.queue, detail=found.c.partition_key, task_id=found.c.task_execution_id)
 
 
-SIGNALS: Mapping[str, Builder] = {
-    name: partial(_signals, with_schedules=schedules, with_samples=numbers)
-    for name, schedules, numbers in (
-        ("all", True, True),
-        ("without_samples", True, False),
-        ("without_schedules", False, True),
-        ("least", False, False),
-    )
-}
-"""The statements, by what the schema has and the role may read."""
-
-
 def queue_names(_: Grammar) -> Select[Any]:
     """Select the names of the queues with settings, waiting or running tasks, or dead letters: of these, :most are looked at."""
     letters = select(_letter.queue).limit(_most).subquery("letters")
@@ -203,7 +190,7 @@ def held_keys(_: Grammar) -> Select[Any]:
     ).order_by(held.c.failed_at, held.c.partition_key)
 
 
-def _mark(g: Grammar, *, with_schedules: bool, with_statistics: bool) -> Select[Any]:
+def mark(g: Grammar) -> Select[Any]:
     """Select numbers and times of which one differs when anything has changed that people see."""
     event = execution_events.c.sequence_num
     newest = select(event).order_by(event.desc()).limit(literal_column(str(NEWEST))).subquery("newest")
@@ -216,7 +203,7 @@ def _mark(g: Grammar, *, with_schedules: bool, with_statistics: bool) -> Select[
     ).subquery("there")
     columns: list[Any] = [seen.c.last, cast(seen.c.sum, Text).label("events"), there.c.live, there.c.started]
     sources: list[FromClause] = [seen, there]
-    for table in (queue_settings, *((task_schedules,) if with_schedules else ())):
+    for table in (queue_settings, task_schedules):
         one = (
             select(func.count().label("rows"), func.max(table.c.updated_at, type_=Instant).label("changed"))
             .select_from(table)
@@ -224,19 +211,6 @@ def _mark(g: Grammar, *, with_schedules: bool, with_statistics: bool) -> Select[
         )
         sources.append(one)
         columns += [one.c.rows.label(f"{table.name}_rows"), one.c.changed.label(f"{table.name}_changed")]
-    if with_statistics:
-        for column, name in ((task_metrics.c.at, "metrics_at"), (_sample.at, "samples_at")):
-            columns.append(select(func.max(column, type_=Instant)).scalar_subquery().label(name))
+    for column, name in ((task_metrics.c.at, "metrics_at"), (_sample.at, "samples_at")):
+        columns.append(select(func.max(column, type_=Instant)).scalar_subquery().label(name))
     return select(*columns).select_from(*sources)
-
-
-MARK: Mapping[str, Builder] = {
-    name: partial(_mark, with_schedules=schedules, with_statistics=numbers)
-    for name, schedules, numbers in (
-        ("all", True, True),
-        ("without_samples", True, False),
-        ("without_schedules", False, True),
-        ("least", False, False),
-    )
-}
-"""The statements, by what the schema has and the role may read."""

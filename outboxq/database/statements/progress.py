@@ -1,4 +1,4 @@
-"""Read the progress that running tasks have reported. Heartbeats write it: `ends.heartbeat_with_progress`."""
+"""Read the progress that running tasks have reported. Heartbeats write it: `ends.heartbeat`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ from .grammar import Columns, Grammar
 
 ASKED: Columns = {"id": Uuid()}
 """The columns of the batch :asked."""
-
-
-def has_columns(g: Grammar) -> Select[Any]:
-    """Select one row if the schema has the columns of the progress."""
-    return g.find_column(task_leases.name, task_leases.c.progress_note.name)
 
 
 def of_tasks(g: Grammar) -> Select[Any]:

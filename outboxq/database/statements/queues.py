@@ -22,16 +22,16 @@ from sqlalchemy import (
     select,
 )
 
-from ..tables import key_limits, key_rates, queue_settings
+from ..tables import key_rates, queue_settings
 from .grammar import Grammar
 
-_setting, _limit, _rate = queue_settings.c, key_limits.c, key_rates.c
+_setting, _rate = queue_settings.c, key_rates.c
 _queue = bindparam("queue", type_=Text, required=True)
+SETTINGS = ("paused", "concurrency", "rate", "concurrency_per_key", "rate_per_key", "fair")
+"""The settings of which a change may set some."""
 _paused = bindparam("paused", type_=Boolean, required=True)
-_sets = {
-    name: bindparam(f"sets_{name}", type_=Boolean, required=True) for name in ("paused", "concurrency", "rate", "fair")
-}
-"""The columns that a change sets; NULL keeps the present value."""
+_sets = {name: bindparam(f"sets_{name}", type_=Boolean, required=True) for name in SETTINGS}
+"""True for a setting that a change sets; the others stay."""
 
 
 def change(g: Grammar) -> Insert:
@@ -45,6 +45,9 @@ def change(g: Grammar) -> Insert:
         "concurrency_limit": bindparam("concurrency_limit", type_=Integer, required=True),
         "rate_limit": bindparam("rate_limit", type_=Integer, required=True),
         "rate_seconds": bindparam("rate_seconds", type_=Double, required=True),
+        "key_concurrency": bindparam("key_concurrency", type_=Integer, required=True),
+        "key_rate_limit": bindparam("key_rate_limit", type_=Integer, required=True),
+        "key_rate_seconds": bindparam("key_rate_seconds", type_=Double, required=True),
         "fair": bindparam("fair", type_=Boolean, required=True),
         "updated_at": g.now,
     }
@@ -62,6 +65,9 @@ def change(g: Grammar) -> Insert:
         "rate_limit": _if("rate", new.excluded.rate_limit, _setting.rate_limit),
         "rate_seconds": _if("rate", new.excluded.rate_seconds, _setting.rate_seconds),
         "rate_full_at": case((and_(_sets["rate"], other_rate), null()), else_=_setting.rate_full_at),
+        "key_concurrency": _if("concurrency_per_key", new.excluded.key_concurrency, _setting.key_concurrency),
+        "key_rate_limit": _if("rate_per_key", new.excluded.key_rate_limit, _setting.key_rate_limit),
+        "key_rate_seconds": _if("rate_per_key", new.excluded.key_rate_seconds, _setting.key_rate_seconds),
         "fair": _if("fair", new.excluded.fair, _setting.fair),
         "updated_at": g.now,
     }
@@ -75,6 +81,8 @@ def forget(_: Grammar) -> Delete:
         _setting.paused_at.is_(None),
         _setting.concurrency_limit.is_(None),
         _setting.rate_limit.is_(None),
+        _setting.key_concurrency.is_(None),
+        _setting.key_rate_limit.is_(None),
         _setting.fair,
     )
 
@@ -82,27 +90,6 @@ def forget(_: Grammar) -> Delete:
 def settings(_: Grammar) -> Select[Any]:
     """Select the settings of each queue."""
     return select(queue_settings).order_by(_setting.queue)
-
-
-def key_limits_of_all(_: Grammar) -> Select[Any]:
-    """Select the limits of every queue that has some."""
-    return select(key_limits)
-
-
-def limit_keys(g: Grammar) -> Insert:
-    """Store the limits of :queue."""
-    said = {
-        column.name: _queue if column.name == "queue" else bindparam(column.name, type_=column.type, required=True)
-        for column in key_limits.columns
-    }
-    new = g.insert(key_limits).from_select(list(said), select(*said.values()))
-    others = {name: new.excluded[name] for name in said if name != "queue"}
-    return new.on_conflict_do_update(index_elements=[_limit.queue], set_=others)  # type: ignore[no-any-return]
-
-
-def forget_key_limits(_: Grammar) -> Delete:
-    """Delete the limits of :queue."""
-    return delete(key_limits).where(_limit.queue == _queue)
 
 
 def forget_key_rates(_: Grammar) -> Delete:

@@ -33,7 +33,7 @@ _statuses = {
 
 
 def prune(g: Grammar) -> Transition:
-    """Delete up to :limit finished tasks between two ids, with their events, idempotency keys and dead letters.
+    """Delete up to :limit finished tasks between two ids, with their events, idempotency keys, dead letters, ticks and steps.
 
     A partition key that a dead letter held is freed. Returns every task that was looked at. A task whose idempotency key is
     locked is skipped, and returned without a status: another transaction is taking the key over.
@@ -41,21 +41,12 @@ def prune(g: Grammar) -> Transition:
     Ids contain the time (uuid7), so old tasks are a range of the primary key, and no index over `completed_at` is needed. The
     statement waits for no lock, so transactions that lock keys in their order never wait for one that waits for them.
     """
-    return _prune(g, with_batches=True)
-
-
-def prune_without_batches(g: Grammar) -> Transition:
-    """Delete as `prune` does, on a schema that has no batches."""
-    return _prune(g, with_batches=False)
-
-
-def _prune(g: Grammar, *, with_batches: bool) -> Transition:
     key = idempotency_keys.c.task_execution_id
 
     def doomed(_: Relations) -> Statement:
         return (
             select(_execution.id)
-            .where(_prunable(with_batches=with_batches))
+            .where(_prunable())
             .order_by(_execution.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
@@ -87,61 +78,17 @@ def _prune(g: Grammar, *, with_batches: bool) -> Transition:
             "keys": of_pruned(idempotency_keys),
             "letters": of_pruned(dead_letters),
             "claims": of_pruned(partition_claims),
+            "ticks": of_pruned(schedule_ticks),
+            "steps": of_pruned(task_steps),
         },
         returns="doomed",
         joined_steps=("executions",),
     )
 
 
-def prune_ticks(g: Grammar) -> Transition:
-    """Delete the ticks of schedules that became these tasks."""
-    gone = delete(schedule_ticks)
-    return Transition(
-        given={"id": Uuid()},
-        steps={"gone": lambda r: gone.where(g.among(schedule_ticks.c.task_execution_id, r["given"].c.id))},
-    )
-
-
-def ticks_without_task(_: Grammar) -> Select[Any]:
-    """Select up to :limit ticks of schedules between two ids whose tasks are not there.
-
-    A release that knows no ticks has pruned the tasks, or a role that may not delete ticks.
-    """
-    tick = schedule_ticks.c.task_execution_id
-    return _without_task(tick)
-
-
-def prune_steps(g: Grammar) -> Transition:
-    """Delete the steps of these tasks."""
-    gone = delete(task_steps)
-    return Transition(
-        given={"id": Uuid()},
-        steps={"gone": lambda r: gone.where(g.among(task_steps.c.task_execution_id, r["given"].c.id))},
-    )
-
-
-def steps_without_task(_: Grammar) -> Select[Any]:
-    """Select up to :limit tasks between two ids that are not there but have steps; see `ticks_without_task`."""
-    return _without_task(task_steps.c.task_execution_id).distinct()
-
-
-def _without_task(owner: ColumnElement[Any]) -> Select[Any]:
-    """Select the owners of rows between two ids that are no tasks."""
-    # Not a join, which might read all tasks.
-    task = select(_execution.id).where(_execution.id == owner).scalar_subquery()
-    return (
-        select(owner.label("id")).where(owner > _from_id, owner < _to_id, task.is_(None)).order_by(owner).limit(limit)
-    )
-
-
 def prunable(_: Grammar) -> Select[Any]:
     """Count the tasks that `prune` would delete in all."""
-    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable(with_batches=True))
-
-
-def prunable_without_batches(_: Grammar) -> Select[Any]:
-    """Count the tasks that `prune_without_batches` would delete in all."""
-    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable(with_batches=False))
+    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable())
 
 
 def prune_unrouted(g: Grammar) -> Transition:
@@ -171,7 +118,7 @@ def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
     return {"claim": claim, "end": ended, "other": event.lease_token.is_(None)}
 
 
-def done(execution: Any, *, with_batches: bool) -> ColumnElement[bool]:
+def done(execution: Any) -> ColumnElement[bool]:
     """Return a condition: the task ended before :before in one of the statuses to delete, and so did its batch if it has one.
 
     Until then what follows the batch reads the results of its tasks. A dead letter is deleted in any case: the batch then waits
@@ -179,8 +126,6 @@ def done(execution: Any, *, with_batches: bool) -> ColumnElement[bool]:
     """
     wanted = [(execution.status == sql_literal(status)) & (flag == 1) for status, flag in _statuses.items()]
     ended = and_(execution.completed_at < _before, or_(*wanted))
-    if not with_batches:
-        return ended
     batch = task_batches.c
     # Not a join, which might read all batches.
     kept = (
@@ -194,5 +139,5 @@ def done(execution: Any, *, with_batches: bool) -> ColumnElement[bool]:
     return and_(ended, or_(execution.status == sql_literal(TaskStatus.FAILED), kept.is_(None)))
 
 
-def _prunable(*, with_batches: bool) -> ColumnElement[bool]:
-    return and_(_execution.id > _from_id, _execution.id < _to_id, done(_execution, with_batches=with_batches))
+def _prunable() -> ColumnElement[bool]:
+    return and_(_execution.id > _from_id, _execution.id < _to_id, done(_execution))

@@ -88,11 +88,6 @@ def lock(g: Grammar) -> Select[Any]:
     return named(g).with_for_update()
 
 
-def has_table(g: Grammar) -> Select[Any]:
-    """Select one row if the schema has the tables of schedules."""
-    return g.find_column(schedule_ticks.name, _tick.tick.name)
-
-
 def some_due(_: Grammar) -> Select[Any]:
     """Select one of the schedules that are not planted up to :until."""
     return select(_schedule.name).where(_due).limit(1)

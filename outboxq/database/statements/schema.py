@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Text, column, func, select, table
 
+from ..revisions import ensure_released
 from ..tables import VERSION_TABLE, version_table
-from .grammar import Grammar
+from .grammar import Builder, Grammar
 
 _attribute = table("pg_attribute", column("attrelid"), column("attname", Text), schema="pg_catalog")
 
 
-def version(_: Grammar) -> Select[Any]:
-    """Select the revision of our schema and the oldest code that it admits."""
-    return select(version_table.c.version_num, version_table.c.oldest_code)
+def found(run: Callable[[Builder], list[dict[str, Any]]], place: Callable[[], str]) -> tuple[str | None, str | None]:
+    """Return the revision of the tables and the oldest code that they admit; twice None if there are no tables.
 
-
-def has_version_table(g: Grammar) -> Select[Any]:
-    """Select one row if the table of our revision exists. Alembic alone creates it empty, and without the column of our first
-    one.
+    Columns are looked up before they are read: an error would abort the caller's transaction. Raises SchemaOutOfDate for the
+    tables of an unreleased version. `place` returns the name of the database for it.
     """
-    return g.find_column(VERSION_TABLE, version_table.c.oldest_code.name)
+    columns = {row["name"] for row in run(version_columns)}
+    if version_table.c.oldest_code.name not in columns:  # Alembic alone has made the table
+        return None, None
+    if version_table.c.fingerprint.name not in columns:
+        ensure_released(None, place)
+    if not (rows := run(version)):
+        return None, None
+    ensure_released(rows[0]["fingerprint"], place)
+    return rows[0]["version_num"], rows[0]["oldest_code"]
+
+
+def version(_: Grammar) -> Select[Any]:
+    """Select the revision of our schema, the oldest code that it admits, and the text of revision 0001 that made it."""
+    return select(version_table)
+
+
+def version_columns(g: Grammar) -> Select[Any]:
+    """Select the names of the columns that the table of our revision has."""
+    return g.columns_of(VERSION_TABLE)
 
 
 def is_standby(g: Grammar) -> Select[Any]:
@@ -29,12 +46,12 @@ def is_standby(g: Grammar) -> Select[Any]:
     return g.is_standby()
 
 
-def column_in_postgresql(table_oid: ColumnElement[Any], name: str) -> Select[Any]:
-    """Select one row if the table of this oid, which may be NULL, has the column."""
-    return select(_attribute.c.attname).where(_attribute.c.attrelid == table_oid, _attribute.c.attname == name)
+def columns_in_postgresql(table_oid: ColumnElement[Any]) -> Select[Any]:
+    """Select the columns of the table of this oid, which may be NULL."""
+    return select(_attribute.c.attname.label("name")).where(_attribute.c.attrelid == table_oid)
 
 
-def column_in_sqlite(table_name: str, name: str) -> Select[Any]:
-    """Select one row if the table exists and has the column."""
+def columns_in_sqlite(table_name: str) -> Select[Any]:
+    """Select the columns of the table; none if there is no such table."""
     columns = func.pragma_table_info(table_name).table_valued("name").alias("columns")
-    return select(columns.c.name).where(columns.c.name == name)
+    return select(columns.c.name)

@@ -26,11 +26,6 @@ _delay_seconds = bindparam("delay_seconds", type_=Double, required=True)
 _data = bindparam("data", type_=Text, required=True)
 
 
-def has_table(g: Grammar) -> Select[Any]:
-    """Select one row if the schema has the table of steps."""
-    return g.find_column(task_steps.name, _step.number.name)
-
-
 def complete(g: Grammar) -> Transition:
     """Write a step of a claim that the worker still holds. Returns its number and, of a sleep, its end.
 

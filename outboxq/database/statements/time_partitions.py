@@ -124,11 +124,11 @@ def wait(_: Grammar) -> Select[Any]:
     return select(before.c.before, func.set_config(setting, value, true()).label("now")).select_from(before)
 
 
-def keep(executions: FromClause, events: FromClause, *, with_batches: bool) -> Select[Any]:
+def keep(executions: FromClause, events: FromClause) -> Select[Any]:
     """Count the tasks of a partition that may be dropped and the Failed ones among them, and list those to keep and the last
     event.
     """
-    done, task = retention.done(executions.c, with_batches=with_batches), executions.c
+    done, task = retention.done(executions.c), executions.c
     columns: list[ColumnElement[Any]] = [
         func.count().filter(done).label("tasks"),
         _ids(task).filter(done, task.status == sql_literal(TaskStatus.FAILED)).label("failed"),
@@ -140,7 +140,7 @@ def keep(executions: FromClause, events: FromClause, *, with_batches: bool) -> S
     return select(*columns).select_from(executions)
 
 
-def kept_since(g: Grammar, executions: FromClause, events: FromClause, *, with_batches: bool) -> Select[Any]:
+def kept_since(g: Grammar, executions: FromClause, events: FromClause) -> Select[Any]:
     """Select the tasks that must be kept although `keep` counted them as droppable, or did not see them.
 
     A task of the partition can change in two ways only. A dead letter can leave Failed. A task can be new, because its
@@ -153,7 +153,7 @@ def kept_since(g: Grammar, executions: FromClause, events: FromClause, *, with_b
     ]
     new.append(select(events.c.task_execution_id).where(events.c.sequence_num > _last_event))
     looked_at = union_all(*new, select(func.unnest(_failed))).subquery("looked_at")
-    done = retention.done(executions.c, with_batches=with_batches)
+    done = retention.done(executions.c)
     ids = select(looked_at.c[0].label("id")).subquery("ids")
     return select(executions.c.id).where(g.among(executions.c.id, ids.c.id), done.is_not(true()))
 
@@ -162,7 +162,7 @@ def _ids(task: Any) -> Any:
     return func.array_agg(task.id, type_=ARRAY(Uuid))
 
 
-def keys_ahead(g: Grammar, executions: FromClause, *, with_batches: bool) -> Statement:
+def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
     """Lock up to :limit idempotency keys of tasks that will be dropped and can no longer change their status.
 
     A locked key is skipped: the transaction that takes the key over does not need it freed.
@@ -177,7 +177,7 @@ def keys_ahead(g: Grammar, executions: FromClause, *, with_batches: bool) -> Sta
             key.c.task_execution_id >= _lower,
             key.c.task_execution_id < _upper,
             final,
-            retention.done(task, with_batches=with_batches),
+            retention.done(task),
         )
         .limit(limit)
         .with_for_update(of=key, skip_locked=True)
@@ -197,19 +197,10 @@ def _forget(helper: Table, _: Grammar) -> Delete:
 
 
 FORGET: Mapping[str, Builder] = {
-    helper.name: partial(_forget, helper) for helper in (idempotency_keys, dead_letters, partition_claims)
+    helper.name: partial(_forget, helper)
+    for helper in (idempotency_keys, dead_letters, partition_claims, schedule_ticks, task_steps)
 }
 """Deletes the rows in other tables that belong to the tasks of a dropped partition."""
-
-
-def forget_ticks(_: Grammar) -> Delete:
-    """Delete the ticks of schedules that became tasks of a dropped partition. Older schemas have no ticks."""
-    return _forget(schedule_ticks, _)
-
-
-def forget_steps(_: Grammar) -> Delete:
-    """Delete the steps of the tasks of a dropped partition. Older schemas have no steps."""
-    return _forget(task_steps, _)
 
 
 def bring_executions(source: FromClause) -> Insert:

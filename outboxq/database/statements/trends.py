@@ -43,16 +43,16 @@ _since = bindparam("since", type_=Instant, required=True)
 _step = bindparam("step", type_=BigInteger, required=True)
 
 
-def _trends(g: Grammar, *, with_series: bool, with_keys: bool) -> Select[Any]:
+def _trends(g: Grammar, *, with_keys: bool) -> Select[Any]:
     """Select rows of several kinds, of which each uses some of the columns: those of `metrics.series` (counted), those of
     `samples.series` with the number of their step (sampled), and those of `overview.held_keys` (held).
     """
-    parts = []
-    if with_series:
-        counted, sampled = metrics.series(g).subquery("counted"), samples.series(g).subquery("sampled")
-        step = g.between(_since, sampled.c.begins_at) // _step
-        parts.append(_row("counted", {column.key: column for column in counted.c}))
-        parts.append(_row("sampled", {"step": step, **{f"{SAMPLED}{one}": sampled.c[one] for one in samples.STATES}}))
+    counted, sampled = metrics.series(g).subquery("counted"), samples.series(g).subquery("sampled")
+    step = g.between(_since, sampled.c.begins_at) // _step
+    parts = [
+        _row("counted", {column.key: column for column in counted.c}),
+        _row("sampled", {"step": step, **{f"{SAMPLED}{one}": sampled.c[one] for one in samples.STATES}}),
+    ]
     if with_keys:
         held = overview.held_keys(g).subquery("held")
         parts.append(_row("held", {name: held.c[name] for name in HELD}))
@@ -70,8 +70,7 @@ def _row(kind: str, values: Mapping[str, Any]) -> Select[Any]:
 
 
 TRENDS: Mapping[str, Builder] = {
-    "all": partial(_trends, with_series=True, with_keys=False),
-    "of_queue": partial(_trends, with_series=True, with_keys=True),
-    "only_keys": partial(_trends, with_series=False, with_keys=True),
+    "all": partial(_trends, with_keys=False),
+    "of_queue": partial(_trends, with_keys=True),
 }
-"""The statements, by what is asked and what the schema has."""
+"""The statements, by what is asked."""

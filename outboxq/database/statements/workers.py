@@ -25,11 +25,8 @@ _described = {
     "version": bindparam("version", type_=Text, required=True),
     "release": bindparam("release", type_=Text, required=True),
     "busy": bindparam("busy", type_=Integer, required=True),
+    "isolation": bindparam("isolation", type_=Text, required=True),
 }
-"""The columns of revision 0005: only statements that run where `has_description` finds them may name them."""
-_isolated = {**_described, "isolation": bindparam("isolation", type_=Text, required=True)}
-"""The same with that of revision 0010, where `has_isolation` finds it."""
-_registered = [column for column in workers.c if column.name not in _isolated]
 _a_day_ago = bindparam("a_day_ago", -86400.0, type_=Double)
 _live_since = bindparam("live_since", type_=Instant, required=True)
 
@@ -63,43 +60,14 @@ def leave(g: Grammar) -> Update:
     return update(workers).where(workers.c.id == worker_id).values(last_seen_at=seen_at)
 
 
-def has_description(g: Grammar) -> Select[Any]:
-    """Select one row if the schema has the columns that `describe` writes."""
-    return g.find_column(workers.name, workers.c.busy.name)
-
-
 def describe(_: Grammar) -> Update:
-    """Record the worker's process, its versions, and how many of its threads run a handler."""
+    """Record the worker's process, its versions, how many of its threads run a handler, and where it runs them."""
     return update(workers).where(workers.c.id == worker_id).values(_described).returning(workers.c.id)
 
 
-def has_isolation(g: Grammar) -> Select[Any]:
-    """Select one row if the schema has the further column that `describe_isolated` writes."""
-    return g.find_column(workers.name, workers.c.isolation.name)
-
-
-def describe_isolated(_: Grammar) -> Update:
-    """Record what `describe` records, and where the worker runs its handlers."""
-    return update(workers).where(workers.c.id == worker_id).values(_isolated).returning(workers.c.id)
-
-
 def live(_: Grammar) -> Select[Any]:
-    """Select the workers seen since :live_since, oldest first, on any schema."""
-    return _live(select(*_registered))
-
-
-def live_described(_: Grammar) -> Select[Any]:
-    """Select as `live` does, with what `describe` wrote."""
-    return _live(select(*_registered, *(workers.c[name] for name in _described)))
-
-
-def live_isolated(_: Grammar) -> Select[Any]:
-    """Select as `live` does, with what `describe_isolated` wrote."""
-    return _live(select(workers))
-
-
-def _live(chosen: Select[Any]) -> Select[Any]:
-    return chosen.where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
+    """Select the workers seen since :live_since, oldest first."""
+    return select(workers).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
 
 
 def with_unknown_tasks(_: Grammar) -> Select[Any]:
@@ -109,4 +77,4 @@ def with_unknown_tasks(_: Grammar) -> Select[Any]:
 
 def one(_: Grammar) -> Select[Any]:
     """Select one worker, whenever it was last seen."""
-    return select(*_registered).where(workers.c.id == worker_id)
+    return select(workers).where(workers.c.id == worker_id)

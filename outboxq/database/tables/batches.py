@@ -13,7 +13,7 @@ from .metadata import AGGRESSIVE_VACUUM, metadata
 class TaskBatchesColumns(TypedColumns):
     """A row for each batch and each chain. Its id is the `pipeline_execution_id` of its tasks.
 
-    Triggers count the ends of its tasks and enqueue what follows, so the counts are right for every end: by an older release, a
+    Triggers count the ends of its tasks and enqueue what follows, so the counts are right for every end: by another release, a
     person, plain SQL. The commit of an end locks the row.
     """
 

@@ -1,30 +1,13 @@
-"""Define the tables of the limits per key: what a queue allows each of its keys, and what a key has used of its rate."""
+"""Define the table of what keys have used of their rates. What a queue allows each of its keys is in `queue_settings`."""
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, Integer, Text
+from sqlalchemy import Column, Index, Text
 
 from .. import bounds
-from ..column_types import BoundedInstant, Seconds
+from ..column_types import BoundedInstant
 from ..typed_table import TypedColumns, typed_table
 from .metadata import metadata
-
-
-class KeyLimitsColumns(TypedColumns):
-    """A row for each queue that limits its keys.
-
-    Such a queue has `concurrency_limit` 0 in `queue_settings`, and the limit of the whole queue here. So a release that does not
-    know this table claims nothing of the queue, and every claim goes by way of the lock that the limits are counted under.
-    """
-
-    queue = Column(Text, primary_key=True)
-    concurrency_limit = Column(Integer)  # of the whole queue
-    key_concurrency = Column(Integer)  # of each concurrency key; NULL: 1
-    key_rate_limit = Column(Integer)  # of each key of either kind
-    key_rate_seconds = Column(Seconds)
-
-
-key_limits = typed_table("key_limits", metadata, KeyLimitsColumns, *bounds.of("key_limits"))
 
 
 class KeyRatesColumns(TypedColumns):

@@ -46,7 +46,9 @@ task_position = Sequence("task_position", metadata=metadata)
 VERSION_TABLE = "outboxq_alembic_version"
 """The table of Alembic's revision: our own, beside the host application's."""
 
-version_table = Table(VERSION_TABLE, MetaData(), Column("version_num", Text), Column("oldest_code", Text))
+version_table = Table(
+    VERSION_TABLE, MetaData(), Column("version_num", Text), Column("oldest_code", Text), Column("fingerprint", Text)
+)
 """The revision of the schema, and the oldest code that it admits; see `revisions.py`."""
 
 
@@ -146,9 +148,7 @@ class TaskLeasesColumns(TypedColumns):
     worker_id = Column(Uuid, nullable=False)
     lease_expires_at = Column(BoundedInstant, nullable=False)
     begun = Column(Boolean)  # False: its handler has not begun, so the death of its worker does not count against it
-    # The next two came with revision 0008. NULL: its handler has reported none. No statement that also runs on an older schema
-    # names them.
-    progress = Column(Double)  # from 0 to 1
+    progress = Column(Double)  # from 0 to 1; NULL: its handler has reported none
     progress_note = Column(Text)
 
 
@@ -268,6 +268,9 @@ class QueueSettingsColumns(TypedColumns):
     rate_limit = Column(Integer)
     rate_seconds = Column(Seconds)
     rate_full_at = Column(BoundedInstant)  # the time at which the bucket of starts is full again
+    key_concurrency = Column(Integer)  # of each concurrency key; NULL: 1 where the next limits keys
+    key_rate_limit = Column(Integer)  # of each key of either kind
+    key_rate_seconds = Column(Seconds)
     fair = Column(Boolean, nullable=False)  # keys take turns; False: the key with the longest due task is next
     updated_at = Column(BoundedInstant, nullable=False)
 
@@ -287,14 +290,12 @@ class WorkersColumns(TypedColumns):
     unknown_tasks = Column(Text)  # JSON array of [queue, task name]: unknown names that it met lately; NULL: none
     started_at = Column(BoundedInstant, nullable=False)
     last_seen_at = Column(BoundedInstant, nullable=False)
-    # The next five came with revision 0005. NULL: an older release or `register` alone wrote the row. No statement that also
-    # runs on an older schema names them.
+    # NULL in the next six: `register` alone wrote the row.
     host = Column(Text)
     pid = Column(Integer)
     version = Column(Text)  # of the application's code, as it says it itself
     release = Column(Text)  # of outboxq
     busy = Column(Integer)  # threads that ran a handler when it was last seen
-    # The next one came with revision 0010. NULL: an older release wrote the row.
     isolation = Column(Text)  # 'thread', or 'process': each thread passes its handlers on to a child process
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from werkzeug.exceptions import NotFound
 
-from ...errors import BatchNotFound, InvalidTransition, SchemaOutOfDate
+from ...errors import BatchNotFound, InvalidTransition
 from ...model import TaskStatus
 from ...model.batches import Batch
 from ...model.plurals import plural
@@ -38,7 +38,7 @@ def one_page(request: PageRequest) -> View:
     batch_id = request.path["batch_id"]
     try:
         found = request.store.batches.get(batch_id)
-    except (BatchNotFound, SchemaOutOfDate) as error:
+    except BatchNotFound as error:
         raise NotFound(f"There is no batch {batch_id}. A batch goes once its tasks are pruned.") from error
     members = list(islice(request.store.batches.members(batch_id, _SHOWN_FIRST), _MOST))
     typed = request.outbox.integration.front_end.typed

@@ -6,7 +6,7 @@ from ...store import Rule
 from ..request import PageRequest, View
 from .cures import offers
 from .queues import LIMITS, in_full, in_order_of_trouble, once
-from .ranges import axis_of, charts_of, chosen, nothing, tabs
+from .ranges import NOTHING, axis_of, charts_of, chosen, tabs
 
 
 def page(request: PageRequest) -> View:
@@ -26,7 +26,7 @@ def page(request: PageRequest) -> View:
             "full": {name: in_full(found.queues, name) for name in ("ready", "delayed", "failed")},
             "is_late": any(one.rule is Rule.OLDEST for one in found.problems),
             "charts": charts,
-            "nothing": nothing(request, charts),
+            "nothing": NOTHING,
             "ranges": tabs(request, "overview"),
             "queues": in_order_of_trouble(found.queues, problems),
             "is_new": not (found.queues or found.live_workers or request.store.tasks(limit=1)),

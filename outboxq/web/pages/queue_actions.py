@@ -6,7 +6,7 @@ import math
 from datetime import timedelta
 from typing import Any
 
-from ...errors import InvalidArgument, SchemaOutOfDate
+from ...errors import InvalidArgument
 from ..request import PageRequest, Redirect
 
 
@@ -35,7 +35,7 @@ def limit(request: PageRequest) -> Redirect:
             "rate_per_key": _rate(request, "key_starts", "key_seconds"),
         }
         request.store.queues.limit(name, **limits)
-    except (InvalidArgument, SchemaOutOfDate) as error:
+    except InvalidArgument as error:
         return _refused(request, name, error)
     return _done(request, name, f"The limits of the queue {name!r} are changed.")
 
@@ -85,5 +85,5 @@ def _done(request: PageRequest, name: str, notice: str) -> Redirect:
     return Redirect(url=request.url("queue", name=name), notice=notice)
 
 
-def _refused(request: PageRequest, name: str, error: InvalidArgument | SchemaOutOfDate) -> Redirect:
+def _refused(request: PageRequest, name: str, error: InvalidArgument) -> Redirect:
     return Redirect(url=request.url("queue", name=name), notice=f"Nothing was changed: {error}.", is_warning=True)

@@ -10,7 +10,7 @@ from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
 from ..charts import sparkline
 from ..request import PageRequest, View
 from .cures import offers
-from .ranges import axis_of, charts_of, chosen, nothing, tabs
+from .ranges import NOTHING, axis_of, charts_of, chosen, tabs
 
 LIMITS = HealthLimits(queue_paused=True)
 """The rules of what needs attention on a page: a pause too, though it may be meant."""
@@ -37,7 +37,7 @@ def page(request: PageRequest) -> View:
 
 
 def one_page(request: PageRequest) -> View:
-    """Show one queue. A name that no table has is a queue too: it has nothing, and the default settings."""
+    """Show one queue. A name that no table has is a queue too: it has NOTHING, and the default settings."""
     name = request.query.get("name", "")
     found = request.store.overview(LIMITS)
     mine = next((one for one in found.queues if one.queue == name), Statistics(queue=name))
@@ -57,7 +57,7 @@ def one_page(request: PageRequest) -> View:
             "settings": settings,
             "problems": [(one, offers(request, one.cures)) for one in problems],
             "charts": charts,
-            "nothing": nothing(request, charts),
+            "nothing": NOTHING,
             "ranges": tabs(request, "queue", name=name),
             "held": trends.held,
             "is_cut": len(trends.held) == _KEYS,

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from ...database.privileges import Role
 from ...store import Percentiles, Trends
-from ...store.metrics import why_unusable
 from ..charts import Axis, Chart, Series, lines, stacked
 from ..request import PageRequest
 
 _MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
-_NOTHING = (
+NOTHING = (
     "Nothing was recorded in this time. Workers write statistics every 10 seconds while they run tasks, and samples about "
     "every 15 seconds."
 )
+"""The words in the place of a chart without any value."""
 _ZERO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -77,14 +76,6 @@ def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
         lines("Wait before the start", axis, _percentiles(axis, [(one.at, one.wait) for one in metrics]), of_time=True),
         lines("Run", axis, _percentiles(axis, [(one.at, one.run) for one in metrics]), of_time=True),
     ]
-
-
-def nothing(request: PageRequest, charts: Sequence[Chart]) -> str:
-    """Return what stands in the place of a chart without any value: why there is none."""
-    lacking = why_unusable(request.store, Role.VIEWER) if all(one.is_empty for one in charts) else None
-    if lacking is None:
-        return _NOTHING
-    return f"There are no statistics: {lacking}."
 
 
 def _percentiles(axis: Axis, points: Sequence[tuple[datetime, Percentiles | None]]) -> list[Series]:

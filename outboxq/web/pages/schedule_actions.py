@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...errors import InvalidArgument, ScheduleNotFound, SchemaOutOfDate
+from ...errors import InvalidArgument, ScheduleNotFound
 from ..request import PageRequest, Redirect
 
 
@@ -49,7 +49,7 @@ def _acted(request: PageRequest, act: Callable[[str], str]) -> Redirect:
         return Redirect(url=request.url("schedule", name=name), notice=act(name))
     except ScheduleNotFound as error:
         return Redirect(url=request.url("schedules"), notice=f"Nothing was changed: {error}.", is_warning=True)
-    except (InvalidArgument, SchemaOutOfDate) as error:
+    except InvalidArgument as error:
         return Redirect(
             url=request.url("schedule", name=name), notice=f"Nothing was changed: {error}.", is_warning=True
         )

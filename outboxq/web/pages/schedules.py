@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from werkzeug.exceptions import NotFound
 
-from ...errors import InvalidArgument, ScheduleNotFound, SchemaOutOfDate
+from ...errors import InvalidArgument, ScheduleNotFound
 from ...model.rules import parse_rule, zone_of
 from ...model.schedules import Schedule
 from ...model.upcoming import next_tick, next_ticks, sentence_of
@@ -48,16 +48,12 @@ class Upcoming:
 
 def page(request: PageRequest) -> View:
     """Show all schedules, those in trouble first, then by their next ticks."""
-    now, lacking = request.store.now(), None
-    try:
-        schedules = request.store.schedules.list()
-    except SchemaOutOfDate as error:
-        schedules, lacking = [], str(error)
-    found = sorted((upcoming(one, now) for one in schedules), key=_order)
+    now = request.store.now()
+    found = sorted((upcoming(one, now) for one in request.store.schedules.list()), key=_order)
     return View(
         template="schedules.html",
         title="Schedules",
-        values={"now": now, "schedules": found, "lacking": lacking},
+        values={"now": now, "schedules": found},
         data=found,
     )
 
@@ -67,7 +63,7 @@ def one_page(request: PageRequest) -> View:
     name = request.query.get("name", "")
     try:
         schedule = request.store.schedules.get(name)
-    except (ScheduleNotFound, SchemaOutOfDate) as error:
+    except ScheduleNotFound as error:
         raise NotFound(f"{error}.") from None
     now, ticks = request.store.now(), request.store.schedules.ticks(name, _LAST)
     found = upcoming(schedule, now)

@@ -5,20 +5,8 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from ...database.revisions import REVISION
-from ...errors import SchemaOutOfDate
 from ...task.pruning import PRUNE
 from ..request import PageRequest, View
-
-_BROUGHT = (
-    ("0002", "schedules (0002)"),
-    ("0003", "charts and statistics (0003)"),
-    ("0004", "headers in the SQL function (0004)"),
-    ("0005", "hosts, versions and busy threads of workers (0005)"),
-    ("0006", "durable steps (0006)"),
-    ("0007", "batches and chains (0007)"),
-    ("0008", "the progress of running tasks (0008)"),
-)
-"""Revisions of the schema, and the parts of the pages that need each of them."""
 
 
 def page(request: PageRequest) -> View:
@@ -32,7 +20,6 @@ def page(request: PageRequest) -> View:
             "now": found.at,
             "release": _release(),
             "revision": REVISION,
-            "missing": [words for since, words in _BROUGHT if found.revision < since],
             "upgrade": request.outbox.integration.front_end.typed(("upgrade",)),
             "retention": _retention(request),
             "add_retention": request.outbox.integration.front_end.typed(("schedule", "add-retention", "90d")),
@@ -44,10 +31,7 @@ def page(request: PageRequest) -> View:
 
 def _retention(request: PageRequest) -> str | None:
     """Return the name of the schedule that deletes old tasks. None: there is none."""
-    try:
-        schedules = request.store.schedules.list()
-    except SchemaOutOfDate:
-        return None
+    schedules = request.store.schedules.list()
     return next((one.name for one in schedules if one.task_name == PRUNE and one.paused_at is None), None)
 
 

@@ -97,7 +97,11 @@ WITH RECURSIVE
                 OR (
                     SELECT mine.queue
                     FROM queue_settings AS mine
-                    WHERE mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL
+                    WHERE
+                        mine.concurrency_limit IS NOT NULL
+                        OR mine.rate_limit IS NOT NULL
+                        OR mine.key_concurrency IS NOT NULL
+                        OR mine.key_rate_limit IS NOT NULL
                     LIMIT %(param_4)s::INTEGER
                 ) IS NOT NULL AS besides,
             pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded

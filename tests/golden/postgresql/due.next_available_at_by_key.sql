@@ -64,28 +64,27 @@ WITH RECURSIVE
     ),
     limited AS MATERIALIZED (
         SELECT
-            key_limits.queue AS queue,
-            coalesce(key_limits.key_concurrency, 1) AS key_concurrency,
+            queue_settings.queue AS queue,
+            coalesce(queue_settings.key_concurrency, 1) AS key_concurrency,
             (SELECT clock.now FROM clock) + (
-                key_limits.key_rate_seconds - key_limits.key_rate_seconds / CAST(
-                    key_limits.key_rate_limit AS NUMERIC
+                queue_settings.key_rate_seconds - queue_settings.key_rate_seconds / CAST(
+                    queue_settings.key_rate_limit AS NUMERIC
                 )
             ) * interval '1 second' AS blocked_after,
-            (SELECT clock.now FROM clock) + key_limits.key_rate_seconds * 2 * interval '1 second' AS blocked_until,
-            key_limits.key_rate_seconds - key_limits.key_rate_seconds / CAST(
-                key_limits.key_rate_limit AS NUMERIC
+            (SELECT clock.now FROM clock) + queue_settings.key_rate_seconds * 2 * interval '1 second' AS blocked_until,
+            queue_settings.key_rate_seconds - queue_settings.key_rate_seconds / CAST(
+                queue_settings.key_rate_limit AS NUMERIC
             ) AS room
-        FROM key_limits
-        JOIN queue_settings ON queue_settings.queue = key_limits.queue
+        FROM queue_settings
         WHERE
-            queue_settings.concurrency_limit = 0
+            (queue_settings.key_concurrency IS NOT NULL OR queue_settings.key_rate_limit IS NOT NULL)
             AND queue_settings.paused_at IS NULL
             AND (
-                key_limits.concurrency_limit IS NULL
-                    OR key_limits.concurrency_limit > (
+                queue_settings.concurrency_limit IS NULL
+                    OR queue_settings.concurrency_limit > (
                         SELECT count(*) AS count_1
                         FROM task_leases AS lease
-                        WHERE lease.queue = key_limits.queue
+                        WHERE lease.queue = queue_settings.queue
                     )
             )
             AND (

@@ -45,7 +45,7 @@ SELECT
     (
         SELECT by_key.queue
         FROM queue_settings AS by_key
-        WHERE by_key.concurrency_limit = 0
+        WHERE by_key.key_concurrency IS NOT NULL OR by_key.key_rate_limit IS NOT NULL
         LIMIT %(param_1)s::INTEGER
     ) IS NOT NULL AS by_key
 FROM (

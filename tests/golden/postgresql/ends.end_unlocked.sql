@@ -135,7 +135,11 @@ WITH
             (
                 SELECT mine.queue
                 FROM queue_settings AS mine
-                WHERE mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL
+                WHERE
+                    mine.concurrency_limit IS NOT NULL
+                    OR mine.rate_limit IS NOT NULL
+                    OR mine.key_concurrency IS NOT NULL
+                    OR mine.key_rate_limit IS NOT NULL
                 LIMIT %(param_3)s::INTEGER
             ) IS NOT NULL AS limits
     ),

@@ -4,12 +4,16 @@ WITH
             batch.id AS id,
             batch.lease_token AS lease_token,
             batch.lease_seconds AS lease_seconds,
+            batch.progress AS progress,
+            batch.progress_note AS progress_note,
             batch.ordinal AS ordinal
         FROM unnest(
             %(given_id)s::UUID[],
             %(given_lease_token)s::BIGINT[],
-            %(given_lease_seconds)s::DOUBLE PRECISION[]
-        ) WITH ORDINALITY AS batch(id, lease_token, lease_seconds, ordinal)
+            %(given_lease_seconds)s::DOUBLE PRECISION[],
+            %(given_progress)s::DOUBLE PRECISION[],
+            %(given_progress_note)s::TEXT[]
+        ) WITH ORDINALITY AS batch(id, lease_token, lease_seconds, progress, progress_note, ordinal)
     ),
     there AS MATERIALIZED (
         SELECT task_leases.task_execution_id AS id
@@ -36,9 +40,12 @@ WITH
     ),
     beaten AS (
         UPDATE task_leases
-        SET lease_expires_at=(
-            (SELECT clock.now FROM clock) + given.lease_seconds * interval '1 second'
-        )
+        SET
+            lease_expires_at=(
+                (SELECT clock.now FROM clock) + given.lease_seconds * interval '1 second'
+            ),
+            progress=coalesce(given.progress, task_leases.progress),
+            progress_note=coalesce(given.progress_note, task_leases.progress_note)
         FROM given
         WHERE
             task_leases.task_execution_id = any(array((SELECT held.id FROM held)))

@@ -29,11 +29,10 @@ WITH
     found AS MATERIALIZED (
         SELECT
             given.partition_key AS partition_key,
-            key_limits.queue AS queue,
-            key_limits.concurrency_limit AS concurrency_limit,
-            key_limits.key_concurrency AS key_concurrency,
-            key_limits.key_rate_limit AS key_rate_limit,
-            key_limits.key_rate_seconds AS key_rate_seconds,
+            queue_settings.queue AS queue,
+            queue_settings.key_concurrency AS key_concurrency,
+            queue_settings.key_rate_limit AS key_rate_limit,
+            queue_settings.key_rate_seconds AS key_rate_seconds,
             coalesce(running.tasks, 0) AS running,
             (
                 SELECT key_rates.full_at
@@ -41,13 +40,13 @@ WITH
                 WHERE key_rates.queue = given.queue AND key_rates.partition_key = given.partition_key
             ) AS full_at
         FROM given
-        JOIN key_limits ON key_limits.queue = given.queue
+        JOIN queue_settings ON queue_settings.queue = given.queue
+            AND (queue_settings.key_concurrency IS NOT NULL OR queue_settings.key_rate_limit IS NOT NULL)
         LEFT OUTER JOIN running ON running.queue = given.queue AND running.partition_key = given.partition_key
     )
 SELECT
     found.partition_key,
     found.queue,
-    found.concurrency_limit,
     found.key_concurrency,
     found.key_rate_limit,
     found.key_rate_seconds,

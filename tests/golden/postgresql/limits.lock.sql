@@ -2,11 +2,15 @@ WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
 )
 SELECT
+    queue_settings.queue,
     queue_settings.paused_at,
     queue_settings.concurrency_limit,
     queue_settings.rate_limit,
     queue_settings.rate_seconds,
     queue_settings.rate_full_at,
+    queue_settings.key_concurrency,
+    queue_settings.key_rate_limit,
+    queue_settings.key_rate_seconds,
     (SELECT clock.now FROM clock) AS now
 FROM queue_settings
 WHERE queue_settings.queue = %(queue)s::VARCHAR

@@ -32,7 +32,12 @@ SELECT
         FROM queue_settings AS mine
         WHERE
             mine.queue = others.queue
-            AND (mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL)
+            AND (
+                mine.concurrency_limit IS NOT NULL
+                    OR mine.rate_limit IS NOT NULL
+                    OR mine.key_concurrency IS NOT NULL
+                    OR mine.key_rate_limit IS NOT NULL
+            )
     ) IS NOT NULL AS limited,
     coalesce(
         (
@@ -48,7 +53,11 @@ FROM (
     UNION
     SELECT queue_settings.queue AS queue
     FROM queue_settings
-    WHERE queue_settings.concurrency_limit IS NOT NULL OR queue_settings.rate_limit IS NOT NULL
+    WHERE
+        queue_settings.concurrency_limit IS NOT NULL
+        OR queue_settings.rate_limit IS NOT NULL
+        OR queue_settings.key_concurrency IS NOT NULL
+        OR queue_settings.key_rate_limit IS NOT NULL
 ) AS others
 WHERE
     others.queue IS NOT NULL
@@ -73,6 +82,11 @@ WHERE
                 FROM queue_settings AS mine
                 WHERE
                     mine.queue = others.queue
-                    AND (mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL)
+                    AND (
+                        mine.concurrency_limit IS NOT NULL
+                            OR mine.rate_limit IS NOT NULL
+                            OR mine.key_concurrency IS NOT NULL
+                            OR mine.key_rate_limit IS NOT NULL
+                    )
             ) IS NOT NULL
     )

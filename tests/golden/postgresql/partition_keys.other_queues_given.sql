@@ -23,7 +23,12 @@ SELECT
         FROM queue_settings AS mine
         WHERE
             mine.queue = queues.queue
-            AND (mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL)
+            AND (
+                mine.concurrency_limit IS NOT NULL
+                    OR mine.rate_limit IS NOT NULL
+                    OR mine.key_concurrency IS NOT NULL
+                    OR mine.key_rate_limit IS NOT NULL
+            )
     ) IS NOT NULL AS limited,
     coalesce(
         (
@@ -57,6 +62,11 @@ WHERE
                 FROM queue_settings AS mine
                 WHERE
                     mine.queue = queues.queue
-                    AND (mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL)
+                    AND (
+                        mine.concurrency_limit IS NOT NULL
+                            OR mine.rate_limit IS NOT NULL
+                            OR mine.key_concurrency IS NOT NULL
+                            OR mine.key_rate_limit IS NOT NULL
+                    )
             ) IS NOT NULL
     )

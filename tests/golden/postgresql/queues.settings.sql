@@ -5,6 +5,9 @@ SELECT
     queue_settings.rate_limit,
     queue_settings.rate_seconds,
     queue_settings.rate_full_at,
+    queue_settings.key_concurrency,
+    queue_settings.key_rate_limit,
+    queue_settings.key_rate_seconds,
     queue_settings.fair,
     queue_settings.updated_at
 FROM queue_settings

@@ -88,6 +88,14 @@ WITH
     claims AS (
         DELETE FROM partition_claims
         WHERE partition_claims.task_execution_id = any(array((SELECT executions.id FROM executions)))
+    ),
+    ticks AS (
+        DELETE FROM schedule_ticks
+        WHERE schedule_ticks.task_execution_id = any(array((SELECT executions.id FROM executions)))
+    ),
+    steps AS (
+        DELETE FROM task_steps
+        WHERE task_steps.task_execution_id = any(array((SELECT executions.id FROM executions)))
     )
 SELECT doomed.id, executions.queue, executions.partition_key, executions.status
 FROM doomed

@@ -35,6 +35,8 @@ WITH RECURSIVE
                     mine.queue = queues.queue
                     AND (
                         mine.paused_at IS NOT NULL
+                            OR mine.key_concurrency IS NOT NULL
+                            OR mine.key_rate_limit IS NOT NULL
                             OR mine.concurrency_limit IS NOT NULL
                             AND mine.concurrency_limit <= (
                                 SELECT count(*) AS count_1
@@ -97,6 +99,8 @@ WITH RECURSIVE
                         mine.queue = keyed_queues.queue
                         AND (
                             mine.paused_at IS NOT NULL
+                                OR mine.key_concurrency IS NOT NULL
+                                OR mine.key_rate_limit IS NOT NULL
                                 OR mine.concurrency_limit IS NOT NULL
                                 AND mine.concurrency_limit <= (
                                     SELECT count(*) AS count_2
@@ -167,6 +171,8 @@ WITH RECURSIVE
                         mine.queue = keyed_queues.queue
                         AND (
                             mine.paused_at IS NOT NULL
+                                OR mine.key_concurrency IS NOT NULL
+                                OR mine.key_rate_limit IS NOT NULL
                                 OR mine.concurrency_limit IS NOT NULL
                                 AND mine.concurrency_limit <= (
                                     SELECT count(*) AS count_3
@@ -477,6 +483,6 @@ SELECT
     (
         SELECT by_key.queue
         FROM queue_settings AS by_key
-        WHERE by_key.concurrency_limit = 0
+        WHERE by_key.key_concurrency IS NOT NULL OR by_key.key_rate_limit IS NOT NULL
         LIMIT %(param_14)s::INTEGER
     ) IS NOT NULL AS by_key

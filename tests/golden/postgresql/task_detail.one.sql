@@ -41,6 +41,8 @@ SELECT
     queue_settings.rate_limit AS queue_rate_limit,
     queue_settings.rate_seconds AS queue_rate_seconds,
     queue_settings.rate_full_at AS queue_rate_full_at,
+    queue_settings.key_concurrency AS queue_key_concurrency,
+    queue_settings.key_rate_limit AS queue_key_rate_limit,
     (
         SELECT partition_claims.task_execution_id
         FROM partition_claims

@@ -4,6 +4,7 @@ SET
     pid=%(pid)s::INTEGER,
     version=%(version)s::VARCHAR,
     release=%(release)s::VARCHAR,
-    busy=%(busy)s::INTEGER
+    busy=%(busy)s::INTEGER,
+    isolation=%(isolation)s::VARCHAR
 WHERE workers.id = %(worker_id)s::UUID
 RETURNING workers.id

@@ -7,6 +7,12 @@ SELECT
     workers.task_names,
     workers.unknown_tasks,
     workers.started_at,
-    workers.last_seen_at
+    workers.last_seen_at,
+    workers.host,
+    workers.pid,
+    workers.version,
+    workers.release,
+    workers.busy,
+    workers.isolation
 FROM workers
 WHERE workers.id = %(worker_id)s::UUID

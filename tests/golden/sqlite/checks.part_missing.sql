@@ -35,82 +35,50 @@ FROM (
         UNION ALL
         SELECT 'task_outbox' AS "table", 'ix_task_outbox_key_due' AS name, false AS is_unique
     ) AS expected
-    WHERE
-        (
-            EXISTS (
-                SELECT sqlite_master.name
-                FROM sqlite_master
-                WHERE sqlite_master.type = 'table' AND sqlite_master.name = expected."table"
-            )
+    WHERE NOT (
+        EXISTS (
+            SELECT sqlite_master.name
+            FROM sqlite_master
+            WHERE
+                sqlite_master.type = 'index'
+                AND sqlite_master.name = expected.name
+                AND sqlite_master.tbl_name = expected."table"
         )
-        AND NOT (
-            EXISTS (
-                SELECT sqlite_master.name
-                FROM sqlite_master
-                WHERE
-                    sqlite_master.type = 'index'
-                    AND sqlite_master.name = expected.name
-                    AND sqlite_master.tbl_name = expected."table"
-            )
-        )
+    )
     UNION ALL
     SELECT 'task_executions_batch'
-    WHERE
-        (
-            EXISTS (
-                SELECT sqlite_master.name
-                FROM sqlite_master
-                WHERE sqlite_master.name = 'task_batches'
-            )
+    WHERE NOT (
+        EXISTS (
+            SELECT sqlite_master.name
+            FROM sqlite_master
+            WHERE
+                sqlite_master.type = 'trigger'
+                AND sqlite_master.name = 'task_executions_batch'
+                AND sqlite_master.tbl_name = 'task_executions'
         )
-        AND NOT (
-            EXISTS (
-                SELECT sqlite_master.name
-                FROM sqlite_master
-                WHERE
-                    sqlite_master.type = 'trigger'
-                    AND sqlite_master.name = 'task_executions_batch'
-                    AND sqlite_master.tbl_name = 'task_executions'
-            )
-        )
+    )
     UNION ALL
     SELECT 'task_batch_changes_count'
-    WHERE
-        (
-            EXISTS (
-                SELECT sqlite_master.name
-                FROM sqlite_master
-                WHERE sqlite_master.name = 'task_batches'
-            )
+    WHERE NOT (
+        EXISTS (
+            SELECT sqlite_master.name
+            FROM sqlite_master
+            WHERE
+                sqlite_master.type = 'trigger'
+                AND sqlite_master.name = 'task_batch_changes_count'
+                AND sqlite_master.tbl_name = 'task_batch_changes'
         )
-        AND NOT (
-            EXISTS (
-                SELECT sqlite_master.name
-                FROM sqlite_master
-                WHERE
-                    sqlite_master.type = 'trigger'
-                    AND sqlite_master.name = 'task_batch_changes_count'
-                    AND sqlite_master.tbl_name = 'task_batch_changes'
-            )
-        )
+    )
     UNION ALL
     SELECT 'task_batches_advance'
-    WHERE
-        (
-            EXISTS (
-                SELECT sqlite_master.name
-                FROM sqlite_master
-                WHERE sqlite_master.name = 'task_batches'
-            )
+    WHERE NOT (
+        EXISTS (
+            SELECT sqlite_master.name
+            FROM sqlite_master
+            WHERE
+                sqlite_master.type = 'trigger'
+                AND sqlite_master.name = 'task_batches_advance'
+                AND sqlite_master.tbl_name = 'task_batches'
         )
-        AND NOT (
-            EXISTS (
-                SELECT sqlite_master.name
-                FROM sqlite_master
-                WHERE
-                    sqlite_master.type = 'trigger'
-                    AND sqlite_master.name = 'task_batches_advance'
-                    AND sqlite_master.tbl_name = 'task_batches'
-            )
-        )
+    )
 ) AS missing

@@ -36,6 +36,8 @@ WITH RECURSIVE
                         mine.paused_at IS NOT NULL
                             OR mine.concurrency_limit IS NOT NULL
                             OR mine.rate_limit IS NOT NULL
+                            OR mine.key_concurrency IS NOT NULL
+                            OR mine.key_rate_limit IS NOT NULL
                     )
             ) IS NULL
         UNION ALL
@@ -110,7 +112,11 @@ RETURNING
         OR (
             SELECT mine.queue
             FROM queue_settings AS mine
-            WHERE concurrency_limit IS NOT NULL OR rate_limit IS NOT NULL
+            WHERE
+                concurrency_limit IS NOT NULL
+                OR rate_limit IS NOT NULL
+                OR key_concurrency IS NOT NULL
+                OR key_rate_limit IS NOT NULL
             LIMIT :param_9
             OFFSET :param_10
         ) IS NOT NULL AS besides,

@@ -89,7 +89,11 @@ RETURNING
         OR (
             SELECT mine.queue
             FROM queue_settings AS mine
-            WHERE concurrency_limit IS NOT NULL OR rate_limit IS NOT NULL
+            WHERE
+                concurrency_limit IS NOT NULL
+                OR rate_limit IS NOT NULL
+                OR key_concurrency IS NOT NULL
+                OR key_rate_limit IS NOT NULL
             LIMIT :param_9
             OFFSET :param_10
         ) IS NOT NULL AS besides,

@@ -33,6 +33,8 @@ WITH RECURSIVE
                     mine.queue = queues.queue
                     AND (
                         mine.paused_at IS NOT NULL
+                            OR mine.key_concurrency IS NOT NULL
+                            OR mine.key_rate_limit IS NOT NULL
                             OR mine.concurrency_limit IS NOT NULL
                             AND mine.concurrency_limit <= (
                                 SELECT count(*) AS count_1
@@ -141,6 +143,8 @@ WITH RECURSIVE
                         mine.queue = keyed_queues.queue
                         AND (
                             mine.paused_at IS NOT NULL
+                                OR mine.key_concurrency IS NOT NULL
+                                OR mine.key_rate_limit IS NOT NULL
                                 OR mine.concurrency_limit IS NOT NULL
                                 AND mine.concurrency_limit <= (
                                     SELECT count(*) AS count_2
@@ -244,6 +248,8 @@ WITH RECURSIVE
                         mine.queue = keyed_queues.queue
                         AND (
                             mine.paused_at IS NOT NULL
+                                OR mine.key_concurrency IS NOT NULL
+                                OR mine.key_rate_limit IS NOT NULL
                                 OR mine.concurrency_limit IS NOT NULL
                                 AND mine.concurrency_limit <= (
                                     SELECT count(*) AS count_3
@@ -346,8 +352,8 @@ WITH RECURSIVE
     ),
     limited AS MATERIALIZED (
         SELECT
-            key_limits.queue AS queue,
-            coalesce(key_limits.key_concurrency, 1) AS key_concurrency,
+            queue_settings.queue AS queue,
+            coalesce(queue_settings.key_concurrency, 1) AS key_concurrency,
             strftime(
                 :strftime_10,
                 (
@@ -356,8 +362,8 @@ WITH RECURSIVE
                     ) + CAST(
                         round(
                             (
-                                key_limits.key_rate_seconds - key_limits.key_rate_seconds / (
-                                    key_limits.key_rate_limit + 0.0
+                                queue_settings.key_rate_seconds - queue_settings.key_rate_seconds / (
+                                    queue_settings.key_rate_limit + 0.0
                                 )
                             ) * :param_26
                         ) AS INTEGER
@@ -372,8 +378,8 @@ WITH RECURSIVE
                     ) + CAST(
                         round(
                             (
-                                key_limits.key_rate_seconds - key_limits.key_rate_seconds / (
-                                    key_limits.key_rate_limit + 0.0
+                                queue_settings.key_rate_seconds - queue_settings.key_rate_seconds / (
+                                    queue_settings.key_rate_limit + 0.0
                                 )
                             ) * :param_26
                         ) AS INTEGER
@@ -385,7 +391,7 @@ WITH RECURSIVE
                 (
                     CAST(strftime(:strftime_14, substr(:now, :substr_17, :substr_18)) AS INTEGER) * :param_27 + CAST(
                         substr(:now, :substr_19, :substr_20) AS INTEGER
-                    ) + CAST(round(key_limits.key_rate_seconds * 2 * :param_28) AS INTEGER)
+                    ) + CAST(round(queue_settings.key_rate_seconds * 2 * :param_28) AS INTEGER)
                 ) / 1000000,
                 :strftime_15
             ) || printf(
@@ -393,21 +399,22 @@ WITH RECURSIVE
                 (
                     CAST(strftime(:strftime_14, substr(:now, :substr_17, :substr_18)) AS INTEGER) * :param_27 + CAST(
                         substr(:now, :substr_19, :substr_20) AS INTEGER
-                    ) + CAST(round(key_limits.key_rate_seconds * 2 * :param_28) AS INTEGER)
+                    ) + CAST(round(queue_settings.key_rate_seconds * 2 * :param_28) AS INTEGER)
                 ) % 1000000
             ) AS blocked_until,
-            key_limits.key_rate_seconds - key_limits.key_rate_seconds / (key_limits.key_rate_limit + 0.0) AS room
-        FROM key_limits
-        JOIN queue_settings ON queue_settings.queue = key_limits.queue
+            queue_settings.key_rate_seconds - queue_settings.key_rate_seconds / (
+                queue_settings.key_rate_limit + 0.0
+            ) AS room
+        FROM queue_settings
         WHERE
-            queue_settings.concurrency_limit = 0
+            (queue_settings.key_concurrency IS NOT NULL OR queue_settings.key_rate_limit IS NOT NULL)
             AND queue_settings.paused_at IS NULL
             AND (
-                key_limits.concurrency_limit IS NULL
-                    OR key_limits.concurrency_limit > (
+                queue_settings.concurrency_limit IS NULL
+                    OR queue_settings.concurrency_limit > (
                         SELECT count(*) AS count_4
                         FROM task_leases AS lease
-                        WHERE lease.queue = key_limits.queue
+                        WHERE lease.queue = queue_settings.queue
                     )
             )
             AND (
@@ -1008,7 +1015,7 @@ SELECT
     (
         SELECT by_key.queue
         FROM queue_settings AS by_key
-        WHERE by_key.concurrency_limit = 0
+        WHERE by_key.key_concurrency IS NOT NULL OR by_key.key_rate_limit IS NOT NULL
         LIMIT :param_39
         OFFSET :param_40
     ) IS NOT NULL AS by_key

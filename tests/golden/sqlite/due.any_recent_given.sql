@@ -24,6 +24,8 @@ WITH RECURSIVE
                     mine.queue = queues.queue
                     AND (
                         mine.paused_at IS NOT NULL
+                            OR mine.key_concurrency IS NOT NULL
+                            OR mine.key_rate_limit IS NOT NULL
                             OR mine.concurrency_limit IS NOT NULL
                             AND mine.concurrency_limit <= (
                                 SELECT count(*) AS count_1
@@ -119,6 +121,8 @@ WITH RECURSIVE
                         mine.queue = queues.queue
                         AND (
                             mine.paused_at IS NOT NULL
+                                OR mine.key_concurrency IS NOT NULL
+                                OR mine.key_rate_limit IS NOT NULL
                                 OR mine.concurrency_limit IS NOT NULL
                                 AND mine.concurrency_limit <= (
                                     SELECT count(*) AS count_2
@@ -221,6 +225,8 @@ WITH RECURSIVE
                         mine.queue = queues.queue
                         AND (
                             mine.paused_at IS NOT NULL
+                                OR mine.key_concurrency IS NOT NULL
+                                OR mine.key_rate_limit IS NOT NULL
                                 OR mine.concurrency_limit IS NOT NULL
                                 AND mine.concurrency_limit <= (
                                     SELECT count(*) AS count_3
@@ -314,6 +320,8 @@ WITH RECURSIVE
                         mine.queue = queues.queue
                         AND (
                             mine.paused_at IS NOT NULL
+                                OR mine.key_concurrency IS NOT NULL
+                                OR mine.key_rate_limit IS NOT NULL
                                 OR mine.concurrency_limit IS NOT NULL
                                 AND mine.concurrency_limit <= (
                                     SELECT count(*) AS count_3
@@ -529,7 +537,7 @@ SELECT
     (
         SELECT by_key.queue
         FROM queue_settings AS by_key
-        WHERE by_key.concurrency_limit = 0
+        WHERE by_key.key_concurrency IS NOT NULL OR by_key.key_rate_limit IS NOT NULL
         LIMIT :param_27
         OFFSET :param_28
     ) IS NOT NULL AS by_key

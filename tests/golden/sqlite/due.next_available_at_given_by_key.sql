@@ -41,8 +41,8 @@ WITH RECURSIVE
     ),
     limited AS MATERIALIZED (
         SELECT
-            key_limits.queue AS queue,
-            coalesce(key_limits.key_concurrency, 1) AS key_concurrency,
+            queue_settings.queue AS queue,
+            coalesce(queue_settings.key_concurrency, 1) AS key_concurrency,
             strftime(
                 :strftime_7,
                 (
@@ -51,8 +51,8 @@ WITH RECURSIVE
                     ) + CAST(
                         round(
                             (
-                                key_limits.key_rate_seconds - key_limits.key_rate_seconds / (
-                                    key_limits.key_rate_limit + 0.0
+                                queue_settings.key_rate_seconds - queue_settings.key_rate_seconds / (
+                                    queue_settings.key_rate_limit + 0.0
                                 )
                             ) * :param_26
                         ) AS INTEGER
@@ -67,8 +67,8 @@ WITH RECURSIVE
                     ) + CAST(
                         round(
                             (
-                                key_limits.key_rate_seconds - key_limits.key_rate_seconds / (
-                                    key_limits.key_rate_limit + 0.0
+                                queue_settings.key_rate_seconds - queue_settings.key_rate_seconds / (
+                                    queue_settings.key_rate_limit + 0.0
                                 )
                             ) * :param_26
                         ) AS INTEGER
@@ -80,7 +80,7 @@ WITH RECURSIVE
                 (
                     CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_27 + CAST(
                         substr(:now, :substr_15, :substr_16) AS INTEGER
-                    ) + CAST(round(key_limits.key_rate_seconds * 2 * :param_28) AS INTEGER)
+                    ) + CAST(round(queue_settings.key_rate_seconds * 2 * :param_28) AS INTEGER)
                 ) / 1000000,
                 :strftime_12
             ) || printf(
@@ -88,21 +88,22 @@ WITH RECURSIVE
                 (
                     CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_27 + CAST(
                         substr(:now, :substr_15, :substr_16) AS INTEGER
-                    ) + CAST(round(key_limits.key_rate_seconds * 2 * :param_28) AS INTEGER)
+                    ) + CAST(round(queue_settings.key_rate_seconds * 2 * :param_28) AS INTEGER)
                 ) % 1000000
             ) AS blocked_until,
-            key_limits.key_rate_seconds - key_limits.key_rate_seconds / (key_limits.key_rate_limit + 0.0) AS room
-        FROM key_limits
-        JOIN queue_settings ON queue_settings.queue = key_limits.queue
+            queue_settings.key_rate_seconds - queue_settings.key_rate_seconds / (
+                queue_settings.key_rate_limit + 0.0
+            ) AS room
+        FROM queue_settings
         WHERE
-            queue_settings.concurrency_limit = 0
+            (queue_settings.key_concurrency IS NOT NULL OR queue_settings.key_rate_limit IS NOT NULL)
             AND queue_settings.paused_at IS NULL
             AND (
-                key_limits.concurrency_limit IS NULL
-                    OR key_limits.concurrency_limit > (
+                queue_settings.concurrency_limit IS NULL
+                    OR queue_settings.concurrency_limit > (
                         SELECT count(*) AS count_1
                         FROM task_leases AS lease
-                        WHERE lease.queue = key_limits.queue
+                        WHERE lease.queue = queue_settings.queue
                     )
             )
             AND (
@@ -204,7 +205,11 @@ WITH RECURSIVE
                     ) <= :now
             )
             AND (
-                EXISTS (SELECT queues.queue FROM queues WHERE key_limits.queue = queues.queue)
+                EXISTS (
+                    SELECT queues.queue
+                    FROM queues
+                    WHERE queue_settings.queue = queues.queue
+                )
             )
     )
 SELECT min(moments.available_at) AS available_at

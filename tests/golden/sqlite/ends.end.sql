@@ -110,7 +110,11 @@ RETURNING
     (
         SELECT mine.queue
         FROM queue_settings AS mine
-        WHERE concurrency_limit IS NOT NULL OR rate_limit IS NOT NULL
+        WHERE
+            concurrency_limit IS NOT NULL
+            OR rate_limit IS NOT NULL
+            OR key_concurrency IS NOT NULL
+            OR key_rate_limit IS NOT NULL
         LIMIT :param_4
         OFFSET :param_5
     ) IS NOT NULL AS limits;

@@ -42,7 +42,9 @@ WITH
         SELECT
             given_rows."key" AS ordinal,
             json_extract(given_rows.value, '$[0]') AS id,
-            json_extract(given_rows.value, '$[1]') AS lease_seconds
+            json_extract(given_rows.value, '$[1]') AS lease_seconds,
+            json_extract(given_rows.value, '$[2]') AS progress,
+            json_extract(given_rows.value, '$[3]') AS progress_note
         FROM json_each(:given) AS given_rows
     ),
     held AS MATERIALIZED (
@@ -50,24 +52,27 @@ WITH
         FROM json_each(:held) AS held_rows
     )
 UPDATE task_leases
-SET lease_expires_at=(
-    strftime(
-        :strftime_1,
-        (
-            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
-                substr(:now, :substr_3, :substr_4) AS INTEGER
-            ) + CAST(round(given.lease_seconds * :lease_seconds_1) AS INTEGER)
-        ) / 1000000,
-        :strftime_3
-    ) || printf(
-        :printf_1,
-        (
-            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
-                substr(:now, :substr_3, :substr_4) AS INTEGER
-            ) + CAST(round(given.lease_seconds * :lease_seconds_1) AS INTEGER)
-        ) % 1000000
-    )
-)
+SET
+    lease_expires_at=(
+        strftime(
+            :strftime_1,
+            (
+                CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                ) + CAST(round(given.lease_seconds * :lease_seconds_1) AS INTEGER)
+            ) / 1000000,
+            :strftime_3
+        ) || printf(
+            :printf_1,
+            (
+                CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                ) + CAST(round(given.lease_seconds * :lease_seconds_1) AS INTEGER)
+            ) % 1000000
+        )
+    ),
+    progress=coalesce(given.progress, task_leases.progress),
+    progress_note=coalesce(given.progress_note, task_leases.progress_note)
 FROM given
 WHERE
     task_leases.task_execution_id IN (SELECT held.id FROM held)

@@ -3,6 +3,8 @@ SELECT
     queue_settings.concurrency_limit,
     queue_settings.rate_limit,
     queue_settings.rate_seconds,
-    queue_settings.rate_full_at
+    queue_settings.rate_full_at,
+    queue_settings.key_concurrency,
+    queue_settings.key_rate_limit
 FROM queue_settings
 WHERE queue_settings.queue = :queue

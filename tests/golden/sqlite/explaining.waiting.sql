@@ -20,6 +20,8 @@ WITH
             queue_settings.rate_limit AS rate_limit,
             queue_settings.rate_seconds AS rate_seconds,
             queue_settings.rate_full_at AS rate_full_at,
+            queue_settings.key_concurrency AS key_concurrency,
+            queue_settings.key_rate_limit AS key_rate_limit,
             CASE
                 WHEN (queue_settings.concurrency_limit IS NOT NULL) THEN (
                     SELECT count(*) AS count_1
@@ -52,6 +54,8 @@ SELECT
     set_up.rate_limit,
     set_up.rate_seconds,
     set_up.rate_full_at,
+    set_up.key_concurrency,
+    set_up.key_rate_limit,
     set_up.running
 FROM page
 LEFT OUTER JOIN set_up ON set_up.queue = page.queue

@@ -24,11 +24,10 @@ WITH
     )
 SELECT
     given.partition_key,
-    key_limits.queue,
-    key_limits.concurrency_limit,
-    key_limits.key_concurrency,
-    key_limits.key_rate_limit,
-    key_limits.key_rate_seconds,
+    queue_settings.queue,
+    queue_settings.key_concurrency,
+    queue_settings.key_rate_limit,
+    queue_settings.key_rate_seconds,
     coalesce(running.tasks, 0) AS running,
     (
         SELECT key_rates.full_at
@@ -36,5 +35,6 @@ SELECT
         WHERE key_rates.queue = given.queue AND key_rates.partition_key = given.partition_key
     ) AS full_at
 FROM given
-JOIN key_limits ON key_limits.queue = given.queue
+JOIN queue_settings ON queue_settings.queue = given.queue
+    AND (queue_settings.key_concurrency IS NOT NULL OR queue_settings.key_rate_limit IS NOT NULL)
 LEFT OUTER JOIN running ON running.queue = given.queue AND running.partition_key = given.partition_key

@@ -63,7 +63,11 @@ RETURNING
         OR (
             SELECT mine.queue
             FROM queue_settings AS mine
-            WHERE concurrency_limit IS NOT NULL OR rate_limit IS NOT NULL
+            WHERE
+                concurrency_limit IS NOT NULL
+                OR rate_limit IS NOT NULL
+                OR key_concurrency IS NOT NULL
+                OR key_rate_limit IS NOT NULL
             LIMIT :param_5
             OFFSET :param_6
         ) IS NOT NULL AS besides,

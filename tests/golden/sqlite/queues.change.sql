@@ -1,12 +1,26 @@
-INSERT INTO queue_settings (queue, paused_at, concurrency_limit, rate_limit, rate_seconds, fair, updated_at)
+INSERT INTO queue_settings (
+    queue,
+    paused_at,
+    concurrency_limit,
+    rate_limit,
+    rate_seconds,
+    key_concurrency,
+    key_rate_limit,
+    key_rate_seconds,
+    fair,
+    updated_at
+)
 SELECT
     :queue AS anon_1,
     CASE WHEN :paused THEN :now ELSE NULL END AS anon_2,
     :concurrency_limit AS anon_3,
     :rate_limit AS anon_4,
     :rate_seconds AS anon_5,
-    :fair AS anon_6,
-    :now AS anon_7
+    :key_concurrency AS anon_6,
+    :key_rate_limit AS anon_7,
+    :key_rate_seconds AS anon_8,
+    :fair AS anon_9,
+    :now AS anon_10
 ON CONFLICT (queue) DO UPDATE SET paused_at = CASE
     WHEN :sets_paused THEN CASE
     WHEN (excluded.paused_at IS NULL) THEN NULL
@@ -31,8 +45,28 @@ END, rate_full_at = CASE
             )
     ) THEN NULL
     ELSE queue_settings.rate_full_at
+END, key_concurrency = CASE
+    WHEN :sets_concurrency_per_key THEN excluded.key_concurrency
+    ELSE queue_settings.key_concurrency
+END, key_rate_limit = CASE
+    WHEN :sets_rate_per_key THEN excluded.key_rate_limit
+    ELSE queue_settings.key_rate_limit
+END, key_rate_seconds = CASE
+    WHEN :sets_rate_per_key THEN excluded.key_rate_seconds
+    ELSE queue_settings.key_rate_seconds
 END, fair = CASE
     WHEN :sets_fair THEN excluded.fair
     ELSE queue_settings.fair
 END, updated_at = :now
-RETURNING queue, paused_at, concurrency_limit, rate_limit, rate_seconds, rate_full_at, fair, updated_at
+RETURNING
+    queue,
+    paused_at,
+    concurrency_limit,
+    rate_limit,
+    rate_seconds,
+    rate_full_at,
+    key_concurrency,
+    key_rate_limit,
+    key_rate_seconds,
+    fair,
+    updated_at

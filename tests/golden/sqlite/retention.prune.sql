@@ -127,4 +127,20 @@ WITH executions AS MATERIALIZED (
     FROM json_each(:executions) AS executions_rows
 )
 DELETE FROM partition_claims
-WHERE partition_claims.task_execution_id IN (SELECT executions.id FROM executions)
+WHERE partition_claims.task_execution_id IN (SELECT executions.id FROM executions);
+
+-- ticks
+WITH executions AS MATERIALIZED (
+    SELECT executions_rows."key" AS ordinal, executions_rows.value AS id
+    FROM json_each(:executions) AS executions_rows
+)
+DELETE FROM schedule_ticks
+WHERE schedule_ticks.task_execution_id IN (SELECT executions.id FROM executions);
+
+-- steps
+WITH executions AS MATERIALIZED (
+    SELECT executions_rows."key" AS ordinal, executions_rows.value AS id
+    FROM json_each(:executions) AS executions_rows
+)
+DELETE FROM task_steps
+WHERE task_steps.task_execution_id IN (SELECT executions.id FROM executions)

@@ -1,2 +1,5 @@
-SELECT outboxq_alembic_version.version_num, outboxq_alembic_version.oldest_code
+SELECT
+    outboxq_alembic_version.version_num,
+    outboxq_alembic_version.oldest_code,
+    outboxq_alembic_version.fingerprint
 FROM outboxq_alembic_version

@@ -7,7 +7,13 @@ SELECT
     workers.task_names,
     workers.unknown_tasks,
     workers.started_at,
-    workers.last_seen_at
+    workers.last_seen_at,
+    workers.host,
+    workers.pid,
+    workers.version,
+    workers.release,
+    workers.busy,
+    workers.isolation
 FROM workers
 WHERE workers.last_seen_at >= :live_since
 ORDER BY workers.started_at, workers.id

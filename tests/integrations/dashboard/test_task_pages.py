@@ -8,8 +8,6 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq import Outbox, migrations
-from outboxq.database.revisions import OLDEST_SCHEMA
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.progress import Progress
 from outboxq.model.uuid7 import uuid7
@@ -285,41 +283,6 @@ def test_a_get_changes_nothing(stage):
     for action in ("cancel", "cancel-now", "redrive", "discard", "run-now", "priority"):
         assert Visitor(stage.dashboard).go(f"/tasks/{task}/{action}").status == 405
     assert len(stage.store.history(task)) == 1
-
-
-# --- older tables
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def oldest(request, tmp_path):
-    """The URL of a database with the tables of the oldest schema that this code runs on."""
-    if request.param == "postgresql":
-        cluster = request.getfixturevalue("cluster")
-        url = cluster.create_database()
-    else:
-        url = f"sqlite:///{tmp_path}/oldest.db"
-    migrations.upgrade(url, revision=OLDEST_SCHEMA)
-    yield url
-    if request.param == "postgresql":
-        cluster.drop_database(url)
-
-
-def test_the_pages_of_tasks_need_no_newer_tables(oldest):
-    outbox = Outbox(oldest)
-    store, worker = outbox.store, uuid4()
-    store.workers.register(worker, label="web-1:7", concurrency=1, task_names=[WORK])
-    ids = [store.enqueue(_task(partition_key=key)).id for key in ("k", "k", None)]
-    (claim,) = store.claim_ready_task(1, worker_id=worker, queues=["default"])
-    assert not store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: no")])
-    visitor = Visitor(application(outbox, allow_actions=True))
-    (group,) = store.dead_letters.groups().groups
-    pages = ["/tasks", "/tasks?state=ready", "/failures", f"/failures/{group.id}", "/bulk?action=cancel&task=" + WORK]
-    for path in (*pages, *(f"/tasks/{one}" for one in ids)):
-        assert visitor.go(path).status == 200, path
-    visitor.go("/bulk?action=redrive").press("Redrive 1")
-    assert "1 was redriven." in visitor.text
-    assert {store.get(one).status for one in ids} == {TaskStatus.READY}
-    store.bound_engine.dispose()
 
 
 # --- progress and the handler log

@@ -10,7 +10,6 @@ from sqlalchemy import ColumnElement, Integer, Select, case, func, literal_colum
 from ....model import TaskStatus
 from ....model.batches import OnFailed
 from ...tables import task_batches, task_executions
-from ..batches import is_there
 from ..grammar import Grammar, Relations, Statement, Transition, sql_literal
 from .check import EXECUTION, Check
 
@@ -27,7 +26,6 @@ def checks() -> Mapping[str, Check]:
             meaning="a batch counts another number of tasks that have not ended than it has, so what follows it comes too early "
             "or never",
             broken=lambda _: select(_batch.id).where(*_OPEN, _is_wrong()),
-            needs=is_there,
         ),
     }
 

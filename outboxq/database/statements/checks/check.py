@@ -20,8 +20,6 @@ class Check:
     meaning: str
     broken: Callable[[Grammar], Select[Any]]
     """Select the ids of the tasks that break it, or the names of what is wrong if that is no task, as the column `id`."""
-    needs: Callable[[Grammar], Select[Any]] | None = None
-    """Selects a row if the tables are there that the invariant is about. None: each schema has them."""
     also: Mapping[str, str] = field(default_factory=dict)
     """Further invariants of the same pass, each name with its meaning.
 

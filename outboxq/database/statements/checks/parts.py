@@ -56,7 +56,7 @@ OF_BATCHES = {
     task_batch_changes.name: "task_batch_changes_count",
     task_batches.name: "task_batches_advance",
 }
-"""The triggers that count the ends of batches, by their tables. An older schema has none of them."""
+"""The triggers that count the ends of batches, by their tables."""
 FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
 """The functions that users call."""
 _NAMED = (task_outbox.name, task_batches.name, task_batch_changes.name)
@@ -93,22 +93,16 @@ def checks() -> Mapping[str, Check]:
 
 
 def missing_from_sqlite() -> Select[Any]:
-    """Select the missing indexes and triggers of our tables. Indexes of constraints cannot be dropped.
-
-    An older schema lacks tables of later revisions.
-    """
+    """Select the missing indexes and triggers of our tables. Indexes of constraints cannot be dropped."""
     expected = _expected(_indexes)
     found = select(_schema.c.name).where(
         _schema.c.type == text_literal("index"),
         _schema.c.name == expected.c.name,
         _schema.c.tbl_name == expected.c.table,
     )
-    is_there = select(_schema.c.name).where(_schema.c.type == text_literal("table"), _schema.c.name == expected.c.table)
-    indexes = select(expected.c.name.label("id")).where(is_there.exists(), ~found.exists())
-    with_batches = select(_schema.c.name).where(_schema.c.name == text_literal(task_batches.name)).exists()
+    indexes = select(expected.c.name.label("id")).where(~found.exists())
     triggers = [
         select(text_literal(name)).where(
-            with_batches,
             ~select(_schema.c.name)
             .where(
                 _schema.c.type == text_literal("trigger"),

@@ -10,7 +10,6 @@ from sqlalchemy import ColumnElement, Integer, Select, and_, cast, select
 from ....model import EventType
 from ...tables import execution_events, task_steps
 from ..grammar import Grammar
-from ..steps import has_table
 from .check import EXECUTION, Check, broken_ones, is_a, of_claim, task_of
 
 _step = task_steps.c
@@ -22,7 +21,6 @@ def checks() -> Mapping[str, Check]:
         "step_without_task": Check(
             meaning="a step belongs to a task that does not exist",
             broken=_rows_differ,
-            needs=has_table,
             also={
                 "step_not_recorded": "the result of a step is stored that no event records",
                 "step_without_claim": "a step has a lease token under which its task was never claimed",
@@ -31,7 +29,6 @@ def checks() -> Mapping[str, Check]:
         "step_lost": Check(
             meaning="an event records a completed step whose result is gone, so its function would be called again",
             broken=_events_differ,
-            needs=has_table,
             also={
                 "step_completed_twice": "a step was completed again, although its result was stored",
                 "step_outside_claim": "a step was completed while no claim of its task held",

@@ -11,7 +11,6 @@ from ....model import TaskStatus
 from ....model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...tables import schedule_ticks, task_executions, task_schedules
 from ..grammar import Grammar, sql_literal
-from ..schedules import has_table
 from .check import EXECUTION, READY, Check, task_of, text_literal
 
 _tick, _schedule = schedule_ticks.c, task_schedules.c
@@ -25,22 +24,18 @@ def checks() -> Mapping[str, Check]:
         "tick_without_task": Check(
             meaning="a tick of a schedule belongs to a task that does not exist",
             broken=lambda _: select(task_of(schedule_ticks)).where(~TASK_OF_TICK.exists()),
-            needs=has_table,
         ),
         "tick_differs_from_task": Check(
             meaning="a tick of a schedule belongs to a task that is for another tick, so one of the two may be missing",
             broken=_differs,
-            needs=has_table,
         ),
         "task_without_tick": Check(
             meaning="a task is for a tick of a schedule that is not recorded as its own, so the tick may run twice",
             broken=_unrecorded,
-            needs=has_table,
         ),
         "planted_beyond_planted_until": Check(
             meaning="a schedule has a planted tick after the moment up to which it says it is planted",
             broken=_beyond,
-            needs=has_table,
         ),
     }
 

@@ -172,21 +172,6 @@ class BatchPages(BatchCase):
             assert "alert(&#x27;x&#x27;)" in body
         assert "ev\\u202eil" in self.client.get(BATCHES).content.decode()
 
-    def test_an_older_schema_says_what_to_run(self):
-        rights = self.store.rights
-        with connection.cursor() as cursor, mock.patch.object(rights, "with_batches", new=False):
-            cursor.execute("ALTER TABLE task_batches RENAME TO gone")
-            try:
-                words = self.words(self.client.get(BATCHES))
-                (said,) = self.told(self.client.get(batch_page(new_batch_id())))
-                assert self.client.get(f"{BATCHES}{new_batch_id()}/history/").status_code == 302
-                assert self.listed() == []
-            finally:
-                cursor.execute("ALTER TABLE gone RENAME TO task_batches")
-        assert "need the tables of revision 0007" in words
-        assert "manage.py migrate" in words
-        assert said.startswith("There is no batch")
-
 
 class BatchesDocumented(BatchCase):
     """docs/django-admin.md does what it says of batches."""

@@ -24,7 +24,7 @@ from outboxq.contrib.django.fields import table  # noqa: E402
 from outboxq.contrib.django.models import OutboxEntry, TaskExecution, TaskSubscription  # noqa: E402
 from outboxq.contrib.django.operations import _DRIVERS, bring_to  # noqa: E402
 from outboxq.database.dialects import dialect_for  # noqa: E402
-from outboxq.database.revisions import REVISION  # noqa: E402
+from outboxq.database.revisions import FINGERPRINT, REVISION  # noqa: E402
 from outboxq.database.tables import VERSION_TABLE, metadata  # noqa: E402
 
 
@@ -110,6 +110,19 @@ with connection.cursor() as cursor:
     cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0000'")
 assert said("--database", "default") == ["outboxq.W002", "outboxq.W003"]
 refuses("outboxq_worker", "exit code 4", burst=True)
+
+
+# tables of an unreleased version
+def pretend_text(fingerprint):
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{REVISION}', fingerprint = '{fingerprint}'")
+
+
+pretend_text("another")
+assert said("--database", "default") == ["outboxq.W002", "outboxq.W003"]
+refuses("outboxq_worker", "exit code 4", burst=True)
+refuses("migrate", "unreleased version", app_label="outboxq", migration_name="zero")
+pretend_text(FINGERPRINT)
 
 
 # a later release's tables

@@ -9,6 +9,7 @@ SELECT
     found.number_4,
     found.number_5,
     found.seconds,
+    found.other_seconds,
     found.at,
     found.other_at
 FROM (
@@ -23,6 +24,7 @@ FROM (
         CAST(NULL AS BIGINT) AS number_4,
         CAST(NULL AS BIGINT) AS number_5,
         CAST(NULL AS DOUBLE) AS seconds,
+        CAST(NULL AS DOUBLE) AS other_seconds,
         :now AS at,
         CAST(NULL AS TEXT) AS other_at
     UNION ALL
@@ -37,6 +39,7 @@ FROM (
         CAST(NULL AS BIGINT) AS number_4,
         CAST(NULL AS BIGINT) AS number_5,
         CAST(NULL AS DOUBLE) AS seconds,
+        CAST(NULL AS DOUBLE) AS other_seconds,
         CAST(NULL AS TEXT) AS at,
         CAST(NULL AS TEXT) AS other_at
     FROM task_leases
@@ -53,6 +56,7 @@ FROM (
         CAST(NULL AS BIGINT) AS number_4,
         CAST(NULL AS BIGINT) AS number_5,
         CAST(NULL AS DOUBLE) AS seconds,
+        CAST(NULL AS DOUBLE) AS other_seconds,
         CAST(NULL AS TEXT) AS at,
         CAST(NULL AS TEXT) AS other_at
     FROM (
@@ -74,6 +78,7 @@ FROM (
         CAST(NULL AS BIGINT) AS number_4,
         CAST(NULL AS BIGINT) AS number_5,
         CAST(NULL AS DOUBLE) AS seconds,
+        CAST(NULL AS DOUBLE) AS other_seconds,
         max(lately.failed_at) AS at,
         CAST(NULL AS TEXT) AS other_at
     FROM (
@@ -114,6 +119,7 @@ FROM (
         CAST(NULL AS BIGINT) AS number_4,
         CAST(NULL AS BIGINT) AS number_5,
         CAST(NULL AS DOUBLE) AS seconds,
+        CAST(NULL AS DOUBLE) AS other_seconds,
         CAST(NULL AS TEXT) AS at,
         CAST(NULL AS TEXT) AS other_at
     FROM (
@@ -152,12 +158,54 @@ FROM (
         CAST(queue_settings.concurrency_limit AS BIGINT) AS number_1,
         CAST(queue_settings.rate_limit AS BIGINT) AS number_2,
         CAST(CASE WHEN queue_settings.fair THEN :param_8 ELSE :param_9 END AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
+        CAST(queue_settings.key_concurrency AS BIGINT) AS number_4,
+        CAST(queue_settings.key_rate_limit AS BIGINT) AS number_5,
         queue_settings.rate_seconds AS seconds,
+        queue_settings.key_rate_seconds AS other_seconds,
         queue_settings.paused_at AS at,
         queue_settings.updated_at AS other_at
     FROM queue_settings
+    UNION ALL
+    SELECT
+        'schedule' AS kind,
+        late.name AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS CHAR(32)) AS task_id,
+        CAST(NULL AS BIGINT) AS number_1,
+        CAST(NULL AS BIGINT) AS number_2,
+        CAST(NULL AS BIGINT) AS number_3,
+        CAST(NULL AS BIGINT) AS number_4,
+        CAST(NULL AS BIGINT) AS number_5,
+        CAST(NULL AS DOUBLE) AS seconds,
+        CAST(NULL AS DOUBLE) AS other_seconds,
+        late.planted_until AS at,
+        CAST(NULL AS TEXT) AS other_at
+    FROM (
+        SELECT task_schedules.name AS name, task_schedules.planted_until AS planted_until
+        FROM task_schedules
+        WHERE
+            task_schedules.paused_at IS NULL
+            AND task_schedules.planted_until < (
+                strftime(
+                    :strftime_4,
+                    (
+                        CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_10 + CAST(
+                            substr(:now, :substr_7, :substr_8) AS INTEGER
+                        ) + CAST(round(:overdue_before * :param_11) AS INTEGER)
+                    ) / 1000000,
+                    :strftime_6
+                ) || printf(
+                    :printf_2,
+                    (
+                        CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_10 + CAST(
+                            substr(:now, :substr_7, :substr_8) AS INTEGER
+                        ) + CAST(round(:overdue_before * :param_11) AS INTEGER)
+                    ) % 1000000
+                )
+            )
+        LIMIT :most
+        OFFSET :param_12
+    ) AS late
     UNION ALL
     SELECT
         'sample' AS kind,
@@ -168,8 +216,9 @@ FROM (
         CAST(last.delayed AS BIGINT) AS number_2,
         CAST(last.running AS BIGINT) AS number_3,
         CAST(last.failed AS BIGINT) AS number_4,
-        CAST(CASE WHEN last.exact THEN :param_10 ELSE :param_11 END AS BIGINT) AS number_5,
+        CAST(CASE WHEN last.exact THEN :param_13 ELSE :param_14 END AS BIGINT) AS number_5,
         CAST(NULL AS DOUBLE) AS seconds,
+        CAST(NULL AS DOUBLE) AS other_seconds,
         last.at AS at,
         last.oldest_ready_at AS other_at
     FROM (

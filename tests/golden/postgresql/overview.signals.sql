@@ -12,6 +12,7 @@ SELECT
     found.number_4,
     found.number_5,
     found.seconds,
+    found.other_seconds,
     found.at,
     found.other_at
 FROM (
@@ -26,6 +27,7 @@ FROM (
         CAST(NULL AS BIGINT) AS number_4,
         CAST(NULL AS BIGINT) AS number_5,
         CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
         (SELECT clock.now FROM clock) AS at,
         CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
     UNION ALL
@@ -40,6 +42,7 @@ FROM (
         CAST(NULL AS BIGINT) AS number_4,
         CAST(NULL AS BIGINT) AS number_5,
         CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
         CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at,
         CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
     FROM task_leases
@@ -56,6 +59,7 @@ FROM (
         CAST(NULL AS BIGINT) AS number_4,
         CAST(NULL AS BIGINT) AS number_5,
         CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
         CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at,
         CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
     FROM (
@@ -76,6 +80,7 @@ FROM (
         CAST(NULL AS BIGINT) AS number_4,
         CAST(NULL AS BIGINT) AS number_5,
         CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
         max(lately.failed_at) AS at,
         CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
     FROM (
@@ -98,6 +103,7 @@ FROM (
         CAST(NULL AS BIGINT) AS number_4,
         CAST(NULL AS BIGINT) AS number_5,
         CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
         CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at,
         CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
     FROM (
@@ -133,10 +139,66 @@ FROM (
         CAST(queue_settings.concurrency_limit AS BIGINT) AS number_1,
         CAST(queue_settings.rate_limit AS BIGINT) AS number_2,
         CAST(CASE WHEN queue_settings.fair THEN %(param_1)s::INTEGER ELSE %(param_2)s::INTEGER END AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
+        CAST(queue_settings.key_concurrency AS BIGINT) AS number_4,
+        CAST(queue_settings.key_rate_limit AS BIGINT) AS number_5,
         queue_settings.rate_seconds AS seconds,
+        queue_settings.key_rate_seconds AS other_seconds,
         queue_settings.paused_at AS at,
         queue_settings.updated_at AS other_at
     FROM queue_settings
+    UNION ALL
+    SELECT
+        'schedule' AS kind,
+        late.name AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS UUID) AS task_id,
+        CAST(NULL AS BIGINT) AS number_1,
+        CAST(NULL AS BIGINT) AS number_2,
+        CAST(NULL AS BIGINT) AS number_3,
+        CAST(NULL AS BIGINT) AS number_4,
+        CAST(NULL AS BIGINT) AS number_5,
+        CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
+        late.planted_until AS at,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+    FROM (
+        SELECT task_schedules.name AS name, task_schedules.planted_until AS planted_until
+        FROM task_schedules
+        WHERE
+            task_schedules.paused_at IS NULL
+            AND task_schedules.planted_until < (SELECT clock.now FROM clock) + %(overdue_before)s * interval '1 second'
+        LIMIT %(most)s::BIGINT
+    ) AS late
+    UNION ALL
+    SELECT
+        'sample' AS kind,
+        last.queue AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS UUID) AS task_id,
+        CAST(last.ready AS BIGINT) AS number_1,
+        CAST(last.delayed AS BIGINT) AS number_2,
+        CAST(last.running AS BIGINT) AS number_3,
+        CAST(last.failed AS BIGINT) AS number_4,
+        CAST(CASE WHEN last.exact THEN %(param_3)s::INTEGER ELSE %(param_4)s::INTEGER END AS BIGINT) AS number_5,
+        CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
+        last.at AS at,
+        last.oldest_ready_at AS other_at
+    FROM (
+        SELECT
+            queue_samples.at AS at,
+            queue_samples.queue AS queue,
+            queue_samples.ready AS ready,
+            queue_samples.delayed AS delayed,
+            queue_samples.running AS running,
+            queue_samples.failed AS failed,
+            queue_samples.oldest_ready_at AS oldest_ready_at,
+            queue_samples.exact AS exact
+        FROM queue_samples
+        WHERE queue_samples.at = (
+            SELECT max(queue_samples.at) AS max_1
+            FROM queue_samples
+            WHERE queue_samples.at <= (SELECT clock.now FROM clock)
+        )
+    ) AS last
 ) AS found

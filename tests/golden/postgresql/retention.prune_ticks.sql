@@ -1,6 +1,0 @@
-WITH given AS (
-    SELECT batch.id AS id, batch.ordinal AS ordinal
-    FROM unnest(%(given_id)s::UUID[]) WITH ORDINALITY AS batch(id, ordinal)
-)
-DELETE FROM schedule_ticks
-WHERE schedule_ticks.task_execution_id = any(array((SELECT given.id FROM given)))

@@ -1,5 +1,0 @@
-SELECT pg_catalog.pg_attribute.attname
-FROM pg_catalog.pg_attribute
-WHERE
-    pg_catalog.pg_attribute.attrelid = to_regclass(%(to_regclass_1)s)
-    AND pg_catalog.pg_attribute.attname = %(attname_1)s::VARCHAR

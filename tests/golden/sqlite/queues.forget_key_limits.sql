@@ -1,1 +1,0 @@
-DELETE FROM key_limits WHERE key_limits.queue = :queue

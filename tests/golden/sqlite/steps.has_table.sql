@@ -1,3 +1,0 @@
-SELECT columns.name
-FROM pragma_table_info(:pragma_table_info_1) AS columns
-WHERE columns.name = :name_1

@@ -1,4 +1,0 @@
-UPDATE workers
-SET host=:host, pid=:pid, version=:version, release=:release, busy=:busy, isolation=:isolation
-WHERE workers.id = :worker_id
-RETURNING id

@@ -1,0 +1,18 @@
+"""The one revision until the first release, and what the code says of it."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from outboxq import migrations
+from outboxq.database.revisions import FINGERPRINT, OLDEST_SCHEMA, REVISION
+
+
+def test_the_fingerprint_is_that_of_the_text_of_the_first_revision():
+    """After a change of 0001, the databases that were made before are to be made anew: copy the new digest to FINGERPRINT."""
+    (script,) = (migrations.script_location() / "versions").glob("0001_*.py")
+    assert sha256(script.read_bytes()).hexdigest()[:12] == FINGERPRINT
+
+
+def test_there_is_one_revision_until_the_first_release():
+    assert [revision for revision, _ in migrations.revisions()] == [OLDEST_SCHEMA] == [REVISION]
