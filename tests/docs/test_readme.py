@@ -178,15 +178,9 @@ def mentioned() -> str:
     return DOCS + "".join(f"\n`{one[1]} {name}`" for one in found for name in one[2].split("|"))
 
 
-@pytest.mark.parametrize(
-    ("name", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else ""
-)
-def test_every_command_is_documented_and_helps(name, command):
-    assert re.search(rf"{name}(?![\w-])", mentioned()), f"{name} is neither in the README nor in docs/"
-    assert command.help
-    assert command.get_short_help_str().strip()
-    options = [option for option in command.params if isinstance(option, click.Option)]
-    assert [option.name for option in options if not option.help] == []
+def test_every_command_is_documented():
+    pages = mentioned()
+    assert [name for name, _ in commands() if not re.search(rf"{name}(?![\w-])", pages)] == []
 
 
 def test_every_command_that_is_mentioned_exists():
