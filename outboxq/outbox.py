@@ -52,6 +52,7 @@ _LEFT_OUT: Any = object()
 class Outbox(BatchedTasks, PeriodicTasks):
     """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
 
+    @naming_options("Outbox()")
     def __init__(
         self,
         database: str | URL | Engine | None = None,

@@ -25,6 +25,7 @@ from ..model.batches import (
     new_batch_id,
 )
 from ..model.options import choice
+from ..model.unknown_options import OF_A_BATCH, naming_options
 from .calls import TaskCall, batch_in
 from .origin import Origin
 from .results import AwaitedResults
@@ -235,6 +236,7 @@ class BatchedTasks(AwaitedResults):
         name: str | None = ...,
     ) -> BatchBlock[BatchCounts]: ...
 
+    @naming_options("batch()", OF_A_BATCH)
     def batch(
         self,
         *,
@@ -302,7 +304,8 @@ class BatchedTasks(AwaitedResults):
     @overload
     def chain(self, *calls: TaskCall[R], on_failed: OnFailed | str = ..., name: str | None = ...) -> Chain[R]: ...
 
-    def chain(  # type: ignore[misc]  # mypy takes the last call of the first signature for one more than these
+    @naming_options("chain()", OF_A_BATCH)  # type: ignore[misc]  # mypy takes the first signature's last call for one more
+    def chain(
         self, *calls: TaskCall[Any], on_failed: OnFailed | str = OnFailed.WAIT, name: str | None = None
     ) -> Chain[Any]:
         """Return a chain of these calls: ``outbox.chain(a.call(1), b.call()).using(session).enqueue()``.
