@@ -202,7 +202,6 @@ QUICK = ("tests/unit/", *(f"tests/contract/test_{noun}.py" for noun in CORE))
 """What `--quick` collects."""
 
 LONG = (
-    "tests/test_oldest.py",
     "tests/contract/test_demo.py",
     "tests/faults/test_campaign.py",
     "tests/faults/test_outages.py",
@@ -212,7 +211,6 @@ LONG = (
     "tests/integrations/examples/",
     "tests/integrations/test_benchmarks.py",
     "tests/unit/test_house.py",
-    "tests/unit/test_wheel_install.py",
 )
 """Where the tests are that take longest, one by one."""
 
