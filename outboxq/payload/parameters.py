@@ -258,7 +258,7 @@ _RESULT_CODECS: WeakKeyDictionary[Callable[..., object], Codec] = WeakKeyDiction
 because such a function may be a closure of one run.
 
 Before, a step that returns `dict[str, list[int]]` took 84 us here; now it takes 26 us (`python -m timeit -s "from
-outboxq.worker.step_results import StepResult" -s "def f() -> dict[str, list[int]]: ..." "StepResult(f, what='x')"`).
+outboxq.worker.steps import StepResult" -s "def f() -> dict[str, list[int]]: ..." "StepResult(f, what='x')"`).
 """
 
 
