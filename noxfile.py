@@ -54,7 +54,9 @@ def oldest(session: nox.Session) -> None:
     session.install(
         "-r", "tests/oldest.txt"
     )  # after it: a tool among the tests' own, import-linter, asks for a later rich
-    session.run("python", "-m", "pytest", "--full", "-m", "not campaign and not apart and not current", *session.posargs)
+    session.run(
+        "python", "-m", "pytest", "--full", "-m", "not campaign and not apart and not current", *session.posargs
+    )
 
 
 @nox.session

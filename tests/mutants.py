@@ -792,7 +792,7 @@ MUTANTS = (
     ),
     Mutant(
         "all processes of a supervisor take the same port for their metrics",
-        "outboxq/cli/metrics_ports.py",
+        "outboxq/cli/worker.py",
         (("first + number - 1 if first else first", "first"),),
         ("tests/contract/test_prometheus.py",),
     ),
@@ -1980,13 +1980,13 @@ MUTANTS = (
     ),
     Mutant(
         "one tracing library takes the place of another one's baggage",
-        "outboxq/contrib/baggage.py",
+        "outboxq/contrib/tracing.py",
         ((" | {key: one for key, one in theirs.items() if key not in mine}", ""),),
         ("tests/integrations/tracing/test_opentelemetry_hook.py",),
     ),
     Mutant(
         "a Retry that a handler asks for is an error in its trace",
-        "outboxq/contrib/outcomes.py",
+        "outboxq/contrib/tracing.py",
         (("error is None or isinstance(error, Retry)", "error is None"),),
         ("tests/integrations/tracing/test_opentelemetry_hook.py",),
     ),
@@ -2010,7 +2010,7 @@ MUTANTS = (
     ),
     Mutant(
         "each attempt at a tick is a check-in of its own",
-        "outboxq/contrib/sentry_monitors.py",
+        "outboxq/contrib/sentry.py",
         (("id=context.task_id.hex", 'id=f"{context.task_id.hex}{context.attempt}"'),),
         ("tests/integrations/tracing/test_sentry_monitors.py",),
     ),

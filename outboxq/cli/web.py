@@ -11,9 +11,8 @@ import click
 
 from ..errors import ConfigurationError
 from ..integration.front_end import FrontEnd
-from .console import EXIT_USAGE, fail, speaking_plainly
+from .console import EXIT_USAGE, fail, leave_uncollected, speaking_plainly
 from .database import app_argument, app_option, front_end, given, opened, present_outbox, schema_option, url_option
-from .garbage import leave_uncollected
 from .logs import LogFormat, configure, open_closed_streams
 from .stop_requests import stop_on_signals
 

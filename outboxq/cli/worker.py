@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import socket
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,12 +20,10 @@ from click.shell_completion import CompletionItem
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..integration.front_end import FrontEnd
 from ..model.forks import CAN_FORK
-from .console import EXIT_FILE, EXIT_USAGE, fail, speaking_plainly
+from ..worker.options import LAST_PORT
+from .console import EXIT_FILE, EXIT_USAGE, fail, leave_uncollected, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
-from .garbage import leave_uncollected
 from .logs import LiveHandler, LogFormat, configure, open_closed_streams, show_live_line
-from .metrics_ports import ensure_free, port_of
-from .reloading import watch_files
 from .stacks import stacks_on_signal
 from .stop_requests import Orders, interrupt_main_thread, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
@@ -233,3 +233,58 @@ def _run(
             raise
         except (ConfigurationError, InvalidArgument) as error:
             fail(str(error), EXIT_USAGE)
+
+
+def port_of(number: int, first: int | None) -> int | None:
+    """Return the port of the worker process with this number, from 1. None: it has none. 0: any free one."""
+    return first + number - 1 if first else first
+
+
+def ensure_free(host: str, first: int | None, processes: int) -> None:
+    """Refuse ports that are taken, before any of the processes starts. Each process opens its own port later."""
+    if not first:
+        return
+    last = first + processes - 1
+    if last > LAST_PORT:
+        raise click.UsageError(
+            f"--metrics-port {first} with {processes} processes ends at port {last}; choose one up to "
+            f"{LAST_PORT - processes + 1}"
+        )
+    for port in range(first, last + 1):
+        try:
+            [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            with socket.socket(family, kind, protocol) as found:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                found.bind(address)
+                found.listen()
+        except OSError as error:
+            fail(
+                f"no metrics can be served on {host} port {port}: {error.strerror or error}; free that port or choose "
+                "others with --metrics-port",
+                EXIT_USAGE,
+            )
+
+
+@contextmanager
+def watch_files(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
+    """Call `changed` whenever a Python file below `directory` has changed during the block."""
+    try:
+        from watchfiles import PythonFilter, watch
+    except ModuleNotFoundError as error:
+        if error.name != "watchfiles":
+            raise
+        fail("--reload needs watchfiles; run: pip install 'outboxq[reload]'", EXIT_USAGE)
+    over = threading.Event()
+
+    def look() -> None:
+        for changes in watch(directory, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
+            log.info("%s changed", ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes})))
+            changed()
+
+    thread = threading.Thread(target=look, name="outboxq-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
