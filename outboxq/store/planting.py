@@ -89,7 +89,8 @@ def prepare(schedule: Schedule, now: datetime, horizon: timedelta = HORIZON) -> 
 def begun_anew(schedule: Schedule, now: datetime) -> Schedule:
     """Return a schedule that a clock that was ahead has planted, as one that goes on from now."""
     is_stored_ahead = schedule.created_at > now
-    begins = schedule.starts_at == schedule.created_at  # nobody has said when
+    # Nobody has said when: it is the moment of the storing, and a start that somebody gives is a whole second.
+    begins = schedule.starts_at == schedule.created_at and schedule.starts_at.microsecond
     return replace(
         schedule,
         starts_at=now if is_stored_ahead and begins else schedule.starts_at,

@@ -152,13 +152,16 @@ def test_a_clock_that_is_set_back_plants_nothing_twice_even_after_a_prune(life, 
 
 def test_a_schedule_that_was_stored_while_the_clock_was_ahead_begins_with_the_right_one(life):
     life.clock.advance(30 * DAY)
+    life.schedules.put(new("as told", starts_at=life.clock() + DAY))
+    life.schedules.put(new("at once", starts_at=life.clock()))
+    life.clock.advance(0.25)
     life.schedules.put(new("by itself"))
-    life.schedules.put(new("as told", starts_at=NOON + 31 * DAY))
-    life.clock.advance(-30 * DAY)
+    life.clock.advance(-30 * DAY - timedelta(seconds=0.25))
     life.live(HOUR)
     assert life.ran("by itself") == [NOON + MINUTE + each * TEN for each in range(1, 6)]
     assert life.schedules.get("as told").starts_at == NOON + 31 * DAY
-    assert life.ran("as told") == []
+    assert life.schedules.get("at once").starts_at == NOON + 30 * DAY
+    assert life.ran("as told") == life.ran("at once") == []
 
 
 def ahead(life, *, is_there=False, **fields):
