@@ -2137,6 +2137,41 @@ MUTANTS = (
         ("tests/contract/test_schedules.py", "tests/contract/test_planting.py"),
     ),
     Mutant(
+        "a schedule that a clock ahead has planted is left until the clock comes there",
+        "outboxq/database/statements/schedules.py",
+        (("or_(_schedule.planted_until < _until, _planted_wrongly(g))", "_schedule.planted_until < _until"),),
+        ("tests/contract/test_clock_jumps.py",),
+    ),
+    Mutant(
+        "a schedule is taken for one that was planted by a clock ahead when the clock is set back",
+        "outboxq/database/statements/schedules.py",
+        (("or_(_schedule.updated_at > near, ~has_had_ticks)", "or_(_schedule.updated_at > near, has_had_ticks)"),),
+        ("tests/contract/test_clock_jumps.py",),
+    ),
+    Mutant(
+        "ticks that were missed leave no mark of the moment from which on none was",
+        "outboxq/store/planting.py",
+        (("anew_at=now if found.begins_anew else None", "anew_at=None"),),
+        ("tests/contract/test_clock_jumps.py",),
+    ),
+    Mutant(
+        "a tick planted for the far future holds back the next ticks of its key",
+        "outboxq/store/planting.py",
+        (
+            (
+                '    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was ahead")\n',
+                "",
+            ),
+        ),
+        ("tests/contract/test_clock_jumps.py",),
+    ),
+    Mutant(
+        "a change after the clock was set right keeps a schedule planted ahead",
+        "outboxq/store/schedules.py",
+        (("        if not stands_ahead(schedule, now):\n            return schedule\n", "        return schedule\n"),),
+        ("tests/contract/test_clock_jumps.py",),
+    ),
+    Mutant(
         "a pause forgets the ticks that it cancels",
         "outboxq/store/schedules.py",
         (

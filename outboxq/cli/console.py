@@ -149,15 +149,18 @@ def drawn(
 
 
 def span(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
-    """Read a span of time as a click callback: 90d, 7d12h, 30m, 45s, 500ms."""
+    """Read a span of time as a click callback: 90d, 7d12h, 30m, 45s, 0.5s, 500ms."""
     if value is None:
         return None
-    parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", value)
+    parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?(?:(\d+)ms)?", value)
     if not value or parts is None:
-        raise click.BadParameter("write it as 90d, 7d12h, 30m, 45s or 500ms")
+        raise click.BadParameter("write it as 90d, 7d12h, 30m, 0.5s or 500ms")
     units = ("days", "hours", "minutes", "seconds", "milliseconds")
     try:
-        given = timedelta(**{unit: int(part or 0) for unit, part in zip(units, parts.groups(), strict=True)})
+        read = {"seconds": float}
+        given = timedelta(
+            **{unit: read.get(unit, int)(part or 0) for unit, part in zip(units, parts.groups(), strict=True)}
+        )
     except (OverflowError, ValueError):  # int() takes no number of more than 4300 digits
         given = timedelta.max
     if given > LONGEST:

@@ -58,14 +58,14 @@ def show_(store: Store, name: str) -> None:
     Also printed: when its next task is due, which keys dead letters hold, and what needs attention.
     """
     from ..store import QueueSettings
-    from ..store.health import Rule
+    from ..store.health import OF_SCHEDULES
 
     found = store.overview()
     numbers = next((one for one in found.queues if one.queue == name), None)
     if numbers is None:
         fail(unknown(name, [one.queue for one in found.queues]), EXIT_NOT_FOUND)
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
-    problems = [one for one in found.problems if one.subject == name and one.rule is not Rule.SCHEDULE_OVERDUE]
+    problems = [one for one in found.problems if one.subject == name and one.rule not in OF_SCHEDULES]
     due = store.next_available_at([name])
     keys = store.queues.held_keys(name, limit=_MOST_KEYS)
     live = [one for one in found.workers if one.works_on(name)]

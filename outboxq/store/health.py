@@ -25,6 +25,8 @@ class Rule(StrEnum):
     """Tasks are due, and no live worker works on their queue."""
     SCHEDULE_OVERDUE = "schedule_overdue"
     """No worker turns the ticks of a schedule into tasks."""
+    SCHEDULE_AHEAD = "schedule_ahead"
+    """A schedule is planted further ahead than the present clock can have planted it."""
     QUEUE_PAUSED = "queue_paused"
     KEY_HELD = "key_held"
     """Tasks wait for a dead letter that holds their partition key."""
@@ -44,6 +46,7 @@ class HealthLimits:
     no_worker: bool = True
     schedule_overdue: timedelta | None = timedelta(minutes=1)
     """The longest time after which the ticks of a schedule must be tasks. Workers are a minute ahead."""
+    schedule_ahead: bool = True
     queue_paused: bool = False
     key_held: bool = True
     unknown_task: bool = True
@@ -82,6 +85,8 @@ class Signs:
     """For each queue, the keys behind which tasks wait, with their dead letters: the first 100 of all queues."""
     overdue: dict[str, datetime] = field(default_factory=dict)
     """Moment up to which the ticks of each overdue schedule are tasks."""
+    ahead: dict[str, datetime] = field(default_factory=dict)
+    """Moment up to which each schedule is planted that a clock that was ahead has planted."""
     paused_at: dict[str, datetime] = field(default_factory=dict)
 
 
@@ -96,12 +101,15 @@ _URGENT = (
     Rule.NO_WORKER,
     Rule.UNKNOWN_TASK,
     Rule.SCHEDULE_OVERDUE,
+    Rule.SCHEDULE_AHEAD,
     Rule.KEY_HELD,
     Rule.FAILED,
     Rule.OLDEST,
     Rule.QUEUE_PAUSED,
 )
 """The order of problems: what stops tasks altogether comes first."""
+OF_SCHEDULES = frozenset({Rule.SCHEDULE_OVERDUE, Rule.SCHEDULE_AHEAD})
+"""The rules whose subject is a schedule, not a queue."""
 
 
 def _of_queues(signs: Signs, limits: HealthLimits) -> Iterator[Problem]:
@@ -162,6 +170,14 @@ def _of_schedules(signs: Signs) -> Iterator[Problem]:
         )
         yield Problem(
             rule=Rule.SCHEDULE_OVERDUE, subject=name, sentence=sentence, cures=(Cure("start a worker", ("worker",)),)
+        )
+    for name, until in signs.ahead.items():
+        sentence = (
+            f"the schedule {name!r} is planted for the next {span_of(until - signs.now)}, by a clock that was ahead: a live "
+            "worker plants it by the present clock within 15 seconds; if it does not, the present clock is behind"
+        )
+        yield Problem(
+            rule=Rule.SCHEDULE_AHEAD, subject=name, sentence=sentence, cures=(Cure("start a worker", ("worker",)),)
         )
 
 

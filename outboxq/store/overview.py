@@ -97,6 +97,7 @@ def _read(store: Transactions, target: Target, *, limits: HealthLimits) -> Overv
     settings = settings_from(store, target, [_setting(row) for row in signals.get("settings", ())])
     queues = _queues(signals, waiting, workers, settings, now)
     overdue_schedules = signals.get("schedule", ()) if limits.schedule_overdue is not None else ()
+    ahead = signals.get("ahead", ()) if limits.schedule_ahead else ()
     held: dict[str, list[Any]] = {}
     for row in signals.get("held", ()):
         held.setdefault(row["name"], []).append((row["detail"], row["task_id"]))
@@ -106,6 +107,7 @@ def _read(store: Transactions, target: Target, *, limits: HealthLimits) -> Overv
         failed_lately={row["name"]: row["number_1"] for row in signals.get("failed_lately", ())},
         held=held,
         overdue={row["name"]: row["at"] for row in overdue_schedules},
+        ahead={row["name"]: row["at"] for row in ahead},
         paused_at={one.queue: one.paused_at for one in settings if one.paused_at is not None},
     )
     oldest = [one.oldest_ready_at for one in queues if one.oldest_ready_at is not None]

@@ -138,6 +138,11 @@ class Steps:
         known = self._begin(context, name)
         if span < timedelta(0):
             raise StepRefused(f"{context.task_name}: the sleep {name!r} must not be shorter than nothing")
+        if span > _LONGEST_SLEEP:
+            raise StepRefused(
+                f"{context.task_name}: the sleep {name!r} is {span.days:,} days long; a task can sleep for "
+                f"{_LONGEST_SLEEP.days:,} days at most"
+            )
         found = known.stored.get(name)
         if found is not None and found.due_at is None:
             raise StepRefused(f"{context.task_name}: {name!r} is the name of a step; give the sleep another name")
@@ -146,7 +151,7 @@ class Steps:
         else:
             self._ensure_may_write(context, known)
             self.on_failpoint(Failpoint.BEFORE_STEP)
-            new = NewStep(name=name, number=known.count + 1, delay=min(span, _LONGEST_SLEEP))
+            new = NewStep(name=name, number=known.count + 1, delay=span)
             until = self._write(context, known, new).due_at
             self.on_failpoint(Failpoint.STEP_WRITTEN)
         if until is not None and until > self._until_answered(context, self.own.now):

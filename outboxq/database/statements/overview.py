@@ -43,6 +43,7 @@ from ..tables import (
 from . import samples
 from .claim import every_queue
 from .grammar import Builder, Grammar
+from .schedules import stands_ahead
 
 HELD = 100
 """The number of held keys behind which tasks wait that are selected at most."""
@@ -76,7 +77,8 @@ _sample, _schedule = queue_samples.c, task_schedules.c
 
 def _signals(g: Grammar, *, with_schedules: bool, with_samples: bool) -> Select[Any]:
     """Select rows of several kinds, of which each uses some of the columns: the time, the running and the failed tasks of each
-    queue, those that failed lately, held keys behind which tasks wait, settings, overdue schedules, and the last sample.
+    queue, those that failed lately, held keys behind which tasks wait, settings, schedules that are overdue or planted by a clock that
+    was ahead, and the last sample.
     """
     parts = [
         _row("now", at=g.now),
@@ -99,6 +101,9 @@ def _signals(g: Grammar, *, with_schedules: bool, with_samples: bool) -> Select[
         overdue = (_schedule.paused_at.is_(None), _schedule.planted_until < g.later(g.now, _overdue_before))
         late = select(_schedule.name, _schedule.planted_until).where(*overdue).limit(_most).subquery("late")
         parts.append(_row("schedule", name=late.c.name, at=late.c.planted_until))
+        ahead = (_schedule.paused_at.is_(None), stands_ahead(g))
+        early = select(_schedule.name, _schedule.planted_until).where(*ahead).limit(_most).subquery("early")
+        parts.append(_row("ahead", name=early.c.name, at=early.c.planted_until))
     if with_samples:
         last = samples.latest(g).subquery("last")
         numbers = dict(zip(("number_1", "number_2", "number_3", "number_4"), _STATES, strict=True))

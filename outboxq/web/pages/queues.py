@@ -7,6 +7,7 @@ from datetime import datetime
 
 from ...model import LATEST
 from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
+from ...store.health import OF_SCHEDULES
 from ..charts import sparkline
 from ..request import PageRequest, View
 from .cures import offers
@@ -46,7 +47,7 @@ def one_page(request: PageRequest) -> View:
     trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step, queue=name, held_keys=_KEYS)
     charts = charts_of(axis, trends)
     workers = [one for one in found.workers if one.works_on(name)]
-    problems = [one for one in once(found.problems) if one.subject == name and one.rule is not Rule.SCHEDULE_OVERDUE]
+    problems = [one for one in once(found.problems) if one.subject == name and one.rule not in OF_SCHEDULES]
     return View(
         template="queue.html",
         title=name or "(empty name)",
@@ -89,7 +90,7 @@ def in_order_of_trouble(queues: Iterable[Statistics], problems: Sequence[Problem
     name.
     """
     rules = list(dict.fromkeys(one.rule for one in problems))  # the most urgent first
-    worst = {one.subject: rules.index(one.rule) for one in reversed(problems) if one.rule is not Rule.SCHEDULE_OVERDUE}
+    worst = {one.subject: rules.index(one.rule) for one in reversed(problems) if one.rule not in OF_SCHEDULES}
 
     def trouble(one: Statistics) -> tuple[int, datetime, str]:
         return (worst.get(one.queue, len(rules)), one.oldest_ready_at or LATEST, one.queue)

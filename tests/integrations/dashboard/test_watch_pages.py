@@ -390,6 +390,20 @@ def test_an_overdue_schedule_comes_first_and_says_what_helps(database, reader):
     assert "outboxq worker APP -q 'a; b'" in reader.words("/schedule", name="late")
 
 
+def test_a_schedule_that_a_clock_ahead_has_planted_says_so_and_names_what_comes(database, reader):
+    now = datetime.now(UTC).replace(microsecond=0)
+    database.clock.now = now + timedelta(days=30)
+    database.frozen.schedules.put(
+        NewSchedule(name="early", task_name="tests.work", rule="every 3600", starts_at=now - HOUR)
+    )
+    database.clock.now = now
+    assert "early ahead" in reader.words("/schedules")
+    words = reader.words("/schedule", name="early")
+    assert "A clock that was ahead has planted it until" in words
+    database.frozen.schedules.plant()
+    assert "early active" in reader.words("/schedules")
+
+
 def test_a_command_to_type_does_only_what_it_says_whatever_a_queue_is_named(database, reader):
     database.clock.now = datetime.now(UTC) - HOUR
     queue = "x; touch 'pwned' #"

@@ -11,7 +11,7 @@ from ....model import TaskStatus
 from ....model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...tables import schedule_ticks, task_executions, task_schedules
 from ..grammar import Grammar, sql_literal
-from ..schedules import has_table
+from ..schedules import has_table, stands_ahead
 from .check import EXECUTION, READY, Check, task_of, text_literal
 
 _tick, _schedule = schedule_ticks.c, task_schedules.c
@@ -42,6 +42,14 @@ def checks() -> Mapping[str, Check]:
             broken=_beyond,
             needs=has_table,
         ),
+        "planted_by_a_clock_ahead": Check(
+            meaning=(
+                "a schedule is planted further ahead than the present clock can have planted it; a worker plants it by the "
+                "present clock within 15 seconds, and if it does not, the present clock is behind"
+            ),
+            broken=_planted_ahead,
+            needs=has_table,
+        ),
     }
 
 
@@ -68,6 +76,11 @@ def _beyond(_: Grammar) -> Select[Any]:
         .where(_schedule.paused_at.is_(None), is_planted)
         .distinct()
     )
+
+
+def _planted_ahead(g: Grammar) -> Select[Any]:
+    """Select schedules. A paused one is planted by the present clock when it is resumed."""
+    return select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), stands_ahead(g))
 
 
 def _headers(g: Grammar) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
