@@ -18,6 +18,7 @@ from sqlalchemy.exc import OperationalError
 
 from outboxq import EventType, Outbox, TaskStatus
 from outboxq.model import Outcome
+from outboxq.model.batches import OnFailed
 from tests.conftest import Database
 from tests.contract import helpers
 from tests.contract.test_batches import made, state
@@ -173,3 +174,16 @@ def test_a_recovery_passes_over_the_tasks_that_would_end_in_a_locked_batch(postg
         connection.rollback()
     assert {one.id for one in postgresql.frozen.recover()} == {cancelled, abandoned}
     assert state(postgresql, batch) == (3, 0, 1, 1, False)
+
+
+def test_a_locked_batch_is_cancelled_later_and_the_others_at_once(postgresql: Database) -> None:
+    batches = [made(postgresql, 2, on_failed=OnFailed.CANCEL) for _ in range(3)]
+    for claim in postgresql.claim(6)[::2]:
+        postgresql.frozen.fail(claim, "it broke")
+    with helpers.transaction(postgresql) as connection:
+        connection.exec_driver_sql(
+            f"SELECT 1 FROM task_executions WHERE pipeline_execution_id = '{batches[0].id}' FOR UPDATE"
+        )
+        assert postgresql.frozen.batches.continue_cancelling() == 2
+        connection.rollback()
+    assert postgresql.frozen.batches.continue_cancelling() == 1
