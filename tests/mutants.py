@@ -131,7 +131,9 @@ MUTANTS = (
         "one task that would end in a locked batch stops all recoveries",
         "outboxq/store/recovery.py",
         (("if using is not None or not store.is_locked_out(error):", "if True:"),),
-        ("tests/dialects/test_locked_batches.py",),
+        (
+            "tests/dialects/test_locked_batches.py::test_a_recovery_passes_over_the_tasks_that_would_end_in_a_locked_batch",
+        ),
     ),
     Mutant(
         "two workers cancel the same tasks of a batch to the last",
