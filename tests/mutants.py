@@ -111,9 +111,46 @@ MUTANTS = (
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
+        "each end of a locked batch waits for its row",
+        "outboxq/worker/completer.py",
+        (("                elif _needs_batch(outcome):", "                elif False:"),),
+        ("tests/unit/test_completer.py",),
+    ),
+    Mutant(
+        "the ends of a locked batch are tried one by one, in front of all others",
+        "outboxq/worker/completer.py",
+        (
+            (
+                "one.claim.id: _batch_of(one) for one in outcomes if _needs_batch(one)",
+                "one.claim.id: None for one in ()",
+            ),
+        ),
+        ("tests/unit/test_completer.py",),
+    ),
+    Mutant(
+        "one task that would end in a locked batch stops all recoveries",
+        "outboxq/store/recovery.py",
+        (("if using is not None or not store.is_locked_out(error):", "if True:"),),
+        (
+            "tests/dialects/test_locked_batches.py::test_a_recovery_passes_over_the_tasks_that_would_end_in_a_locked_batch",
+        ),
+    ),
+    Mutant(
+        "two workers cancel the same tasks of a batch to the last",
+        "outboxq/store/batches.py",
+        (("if shares and not number:", "if False:"),),
+        ("tests/contract/test_batches.py",),
+    ),
+    Mutant(
+        "a look for what is left to cancel reads the whole batch",
+        "outboxq/store/batches.py",
+        (('if batch["waiting"] or (batch["failed"] and _discards(batch)):', "if True:"),),
+        ("tests/dialects/test_plans.py::test_postgresql_reads_what_runs_and_not_the_whole_batch_that_is_cancelled",),
+    ),
+    Mutant(
         "a cancelled batch is kept open by its dead letters",
         "outboxq/store/batches.py",
-        (('if OnFailed(batch["on_failed"]) is OnFailed.WAIT:', "if False:"),),
+        (('return OnFailed(batch["on_failed"]) is OnFailed.WAIT', "return False"),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(

@@ -17,6 +17,7 @@ from ..database.privileges import Feature, Privilege, Right
 from ..database.revisions import UPGRADE
 from ..database.statements import batches as statements
 from ..database.statements import operations
+from ..database.statements.grammar import Builder
 from ..database.statements.results import TASKS
 from ..database.statements.results import ended as ended_tasks
 from ..database.target import Target
@@ -26,6 +27,7 @@ from ..model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, i
 from ..model.options import bad_name, is_name
 from ..model.uuid7 import uuid7
 from .arguments import identifier, positive, storable
+from .failure_log import sentence
 from .operations import freed, marked, was_done
 from .rights import lacks
 from .rows import event_data
@@ -162,10 +164,12 @@ class Batches:
                 return
             rows = self._ids(batch_id, rows[-1]["id"], using)
 
-    def _ids(self, batch_id: UUID, after: UUID, using: object) -> Sequence[Row]:
-        """Return the ids and statuses of the next tasks of a batch."""
-        asked = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS}
-        return self._store.read(statements.members, using=using, **asked)
+    def _ids(
+        self, batch_id: UUID, after: UUID, using: object, *, found: Builder = statements.members, **asked: bool
+    ) -> Sequence[Row]:
+        """Return the ids and statuses of the next tasks of a batch that this statement finds."""
+        values = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS, **asked}
+        return self._store.read(found, using=using, **values)
 
     def completed(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
         """Return those of these tasks that are Completed."""
@@ -224,37 +228,63 @@ class Batches:
         return self._cancel_members(found[0], reason, force=force, limit=most, on_progress=on_progress, using=using)
 
     def continue_cancelling(self, *, limit: int = 100) -> int:
-        """Cancel the tasks of the batches that are being cancelled; returns how many. Every worker does so now and then."""
+        """Cancel the tasks of the batches that are being cancelled; returns how many. Every worker does so now and then.
+
+        It costs as much as the tasks that run and those that are left to cancel, however many others the batches have. A batch
+        that another worker is cancelling is left to that one, and one whose row is locked to a later call.
+        """
 
         def look(target: Target) -> builtins.list[Row]:
-            if not is_there(self._store, target):
+            values = self._store.values(target, limit=positive(limit))
+            if not is_there(self._store, target) or not target.run(statements.cancelling, values):
                 return []
-            return target.run(statements.cancelling, self._store.values(target, limit=positive(limit)))
+            return target.run(statements.left_to_cancel, values)
 
-        found = self._store.run(look, begin=Begin.READ)
-        return sum(self._cancel_members(row, _reason(row)) for row in found)
+        return sum(self._continue(row) for row in self._store.run(look, begin=Begin.READ))
+
+    def _continue(self, batch: Row) -> int:
+        """Cancel what is left of one batch."""
+        if batch["waiting"] or (batch["failed"] and _discards(batch)):
+            found: Builder = statements.unended
+        elif batch["unasked"]:
+            found = statements.unasked
+        else:
+            return 0
+        try:
+            return self._cancel_members(batch, _reason(batch), found=found, shares=True)
+        except Exception as error:
+            if not self._store.is_locked_out(error):
+                raise
+            log.info("batch %s is cancelled later, since a row of it is locked: %s", batch["id"], sentence(error))
+            return 0
 
     def _cancel_members(
         self,
         batch: Row,
         reason: str,
         *,
+        found: Builder = statements.unended,
         force: bool = False,
         limit: int | None = None,
         on_progress: Callable[[int], None] | None = None,
+        shares: bool = False,
         using: object = None,
     ) -> int:
+        """Cancel those tasks of a batch that this statement finds. `shares`: stop where others have cancelled the same ones."""
         cancelled, after = 0, _FIRST
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}
-        if OnFailed(batch["on_failed"]) is OnFailed.WAIT:
+        if letters := _discards(batch):
             kinds[EventType.DISCARDED] = {TaskStatus.FAILED}
         while True:
-            rows = self._ids(batch["id"], after, using)
+            rows = self._ids(batch["id"], after, using, found=found, force=force, letters=letters)
             for kind, statuses in kinds.items():
                 ids = [row["id"] for row in rows if TaskStatus(row["status"]) in statuses]
                 while ids and cancelled != limit:
                     most = _CANCELLED_AT_ONCE if limit is None else min(_CANCELLED_AT_ONCE, limit - cancelled)
-                    cancelled += self._cancel(ids[:most], kind, reason, force=force, using=using)
+                    number = self._cancel(ids[:most], kind, reason, force=force, shares=shares, using=using)
+                    if shares and not number:
+                        return cancelled
+                    cancelled += number
                     del ids[:most]
                     if on_progress is not None:
                         on_progress(cancelled)
@@ -262,7 +292,9 @@ class Batches:
                 return cancelled
             after = rows[-1]["id"]
 
-    def _cancel(self, ids: Sequence[UUID], kind: EventType, reason: str, *, force: bool, using: object) -> int:
+    def _cancel(
+        self, ids: Sequence[UUID], kind: EventType, reason: str, *, force: bool, shares: bool, using: object
+    ) -> int:
         request, data = str(uuid7()), event_data({"reason": reason} if reason else {})
         rows = [marked((task_id, kind.value, STATUS_AFTER[kind].value, None, None, data), request) for task_id in ids]
         unended = kind is EventType.CANCELLED
@@ -281,7 +313,8 @@ class Batches:
         def done(target: Target) -> int | None:
             return sum(was_done(target, row[0], request) for row in rows) or None
 
-        return self._store.run(work, using=using, done=done)
+        gives_up = self._store.is_locked_out if shares else None
+        return self._store.run(work, using=using, done=done, gives_up=gives_up)
 
     def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
         """Delete the batches that completed before that moment and have no tasks any more.
@@ -369,6 +402,11 @@ def _check(batch: NewBatch) -> None:
     storable(batch.name, "name")
     if type(batch.on_failed) is not OnFailed or type(batch.kind) is not BatchKind:
         raise InvalidArgument("on_failed of a batch must be an OnFailed, and its kind a BatchKind")
+
+
+def _discards(batch: Row) -> bool:
+    """Return whether a cancel of the batch discards its dead letters, for which it would wait."""
+    return OnFailed(batch["on_failed"]) is OnFailed.WAIT
 
 
 def _reason(row: Row) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -13,6 +14,7 @@ from outboxq.errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidT
 from outboxq.model import EventType, NewTask, OnConflict, Outcome, TaskStatus
 from outboxq.model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, Place, is_batch, new_batch_id
 from outboxq.model.uuid7 import uuid7
+from outboxq.store.batches import Batches
 from tests.conftest import Database
 from tests.contract.helpers import recovered, transaction, types
 
@@ -345,6 +347,47 @@ def test_a_failure_cancels_the_others_by_policy(database: Database) -> None:
     assert state(database, batch) == (3, 0, 1, 2, True)
     assert follows(database, batch)
     assert database.frozen.batches.continue_cancelling() == 0
+
+
+def test_a_failure_asks_those_that_run_to_stop_once(database: Database) -> None:
+    """None waits, so the tasks that run are all that is read."""
+    batch = made(database, 4, on_failed=OnFailed.CANCEL)
+    first, *others = database.claim(4)
+    database.frozen.complete(others.pop())
+    database.frozen.fail(first, "it broke")
+    assert database.frozen.batches.continue_cancelling() == 2
+    assert database.frozen.batches.continue_cancelling() == 0
+    assert [types(database, one.id)[-1] for one in others] == [EventType.CANCEL_REQUESTED] * 2
+    for one in others:
+        database.frozen.release(one)
+    assert state(database, batch) == (4, 1, 1, 2, True)
+
+
+def test_a_batch_that_another_worker_is_cancelling_is_left_to_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have read what is left. The second finds that the first has cancelled it, and tries no more of it."""
+    monkeypatch.setattr("outboxq.store.batches._CANCELLED_AT_ONCE", 2)
+    batch = made(database, 11, on_failed=OnFailed.CANCEL)
+    failing(database)
+    ids, cancel, tried = Batches._ids, Batches._cancel, []
+
+    def read_before_the_other(batches: Batches, *args: Any, **options: Any) -> Any:
+        found = ids(batches, *args, **options)
+        monkeypatch.undo()
+        assert database.own_store().batches.continue_cancelling() == 10
+        monkeypatch.setattr(Batches, "_cancel", note)
+        monkeypatch.setattr("outboxq.store.batches._CANCELLED_AT_ONCE", 2)
+        return found
+
+    def note(batches: Batches, *args: Any, **options: Any) -> int:
+        tried.append(args)
+        return cancel(batches, *args, **options)
+
+    monkeypatch.setattr(Batches, "_ids", read_before_the_other)
+    assert database.frozen.batches.continue_cancelling() == 0
+    assert len(tried) == 1
+    assert state(database, batch) == (11, 0, 1, 10, True)
 
 
 def test_a_batch_that_a_person_cancels_is_not_followed(database: Database) -> None:

@@ -23,6 +23,7 @@ from outboxq.database.dialects import Begin, dialect_for
 from outboxq.database.statements import due
 from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome, TaskStatus
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import NewStep
 from tests import postgres
@@ -621,6 +622,41 @@ def test_sqlite_counts_what_waits_up_to_the_bound(big_sqlite, bounds, name):
         connection.exec_driver_sql(sql, values).all()
         raw.set_progress_handler(None, 100)
     assert 0 < steps < 60 * 3 * (1 if name == "of one queue" else PAIRS) * BOUND
+
+
+# Batches that are being cancelled
+
+
+def cancelled_but_for_one(database: Database, members: int) -> list[tuple[str, dict[str, Any]]]:
+    """Have a batch cancelled, of which one task runs on. Returns the statements of the next look for what is left of it."""
+    batch, store = NewBatch(id=new_batch_id()), database.store
+    store.batches.create(batch)
+    fields = {"task_name": "tests.work", "args": "{}", "pipeline_execution_id": batch.id}
+    store.enqueue_many([NewTask(id=uuid7(), **fields) for _ in range(members)])
+    store.batches.close(batch.id)
+    database.claim(1, store)
+    assert store.batches.cancel(batch.id) == members
+    captured = Big(database).captured(lambda *_: store.batches.continue_cancelling())
+    return [(sql, values) for sql, values in captured if "task_executions" in sql]
+
+
+def test_postgresql_reads_what_runs_and_not_the_whole_batch_that_is_cancelled(postgresql):
+    statements = cancelled_but_for_one(postgresql, 300)
+    postgresql.run("ANALYZE")
+    assert len(statements) == 1
+    for sql, values in statements:
+        found = explain(Big(postgresql), Begin.READ, sql, values, ANALYZE)
+        assert found.read("task_executions") == 1, sql
+
+
+def test_sqlite_reads_what_runs_and_not_the_whole_batch_that_is_cancelled(sqlite):
+    statements = cancelled_but_for_one(sqlite, 300)
+    assert len(statements) == 1
+    for sql, values in statements:
+        with sqlite.engine.connect() as connection:
+            plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()]
+        [line] = [line for line in plan if "task_executions" in line]
+        assert line.startswith("SEARCH task_executions USING INDEX sqlite_autoindex_task_executions_1"), plan
 
 
 # Pages of the dashboard

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
+    CTE,
     Boolean,
     ColumnElement,
     Insert,
@@ -13,7 +14,9 @@ from sqlalchemy import (
     Text,
     Update,
     Uuid,
+    and_,
     bindparam,
+    case,
     delete,
     func,
     insert,
@@ -27,9 +30,9 @@ from sqlalchemy import (
 from ...model import EventType, TaskStatus
 from ...model.batches import OnFailed
 from ..column_types import Instant
-from ..tables import execution_events, task_batch_changes, task_batches, task_executions
+from ..tables import execution_events, task_batch_changes, task_batches, task_executions, task_leases
 from .claim import limit
-from .grammar import Columns, Grammar, Relations, Statement, Transition, insert_values, sql_literal
+from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, sql_literal
 
 _batch, _execution = task_batches.c, task_executions.c
 _batch_id = bindparam("batch_id", type_=Uuid, required=True)
@@ -38,6 +41,8 @@ _closes = bindparam("closes", False, type_=Boolean)
 _after = bindparam("after", type_=Uuid, required=True)
 _before = bindparam("before", type_=Uuid, required=True)
 _older = bindparam("older", type_=Instant, required=True)
+_force = bindparam("force", type_=Boolean, required=True)
+_letters = bindparam("letters", type_=Boolean, required=True)
 _runs_then = bindparam("runs_then", type_=Boolean, required=True)
 _zero = literal_column("0", Integer)
 
@@ -139,6 +144,54 @@ def members(_: Grammar) -> Select[Any]:
         .order_by(_execution.id)
         .limit(limit)
     )
+
+
+def unended(_: Grammar) -> Select[Any]:
+    """Select the ids and statuses of up to :limit tasks of a batch behind :after that a cancel changes, in the order of the ids.
+
+    Running ones that were asked to stop are among them with :force only, and dead letters with :letters.
+    """
+    asked = or_(_execution.cancel_requested_at.is_(None), _force)
+    changes = or_(
+        _execution.status == SqlStatus.READY,
+        and_(_execution.status == SqlStatus.RUNNING, asked),
+        and_(_execution.status == SqlStatus.FAILED, _letters),
+    )
+    return members(_).where(changes)
+
+
+def unasked(g: Grammar) -> Select[Any]:
+    """Select what `unended` does of Running tasks that were not asked to stop: it reads what runs, and not the whole batch."""
+    leased = _leased(g)
+    mine = (leased.c.batch_id == _batch_id, leased.c.cancel_requested_at.is_(None), leased.c.id > _after)
+    return select(leased.c.id, SqlStatus.RUNNING.label("status")).where(*mine).order_by(leased.c.id).limit(limit)
+
+
+def left_to_cancel(g: Grammar) -> Select[Any]:
+    """Select what `cancelling` does, with the numbers of the tasks that are left: waiting ones, and running ones without a request.
+
+    It reads the counts of each batch and the tasks that run, and no other task. Both are of one snapshot, so that what has
+    neither ended nor runs is waiting.
+    """
+    leased = _leased(g)
+    unasked = func.sum(case((leased.c.cancel_requested_at.is_(None), literal_column("1", Integer)), else_=_zero))
+    running = (
+        select(leased.c.batch_id, func.count().label("running"), unasked.label("unasked"))
+        .group_by(leased.c.batch_id)
+        .subquery("running")
+    )
+    ended = _batch.completed + _batch.failed + _batch.cancelled
+    waiting = _batch.size - ended - func.coalesce(running.c.running, _zero)
+    counts = (waiting.label("waiting"), func.coalesce(running.c.unasked, _zero).label("unasked"), _batch.failed)
+    found = cancelling(g).add_columns(*counts)
+    return found.select_from(task_batches.outerjoin(running, running.c.batch_id == _batch.id))
+
+
+def _leased(g: Grammar) -> CTE:
+    """Return the tasks that run. They are found by their leases, whatever their batches are."""
+    columns = (_execution.id, _execution.pipeline_execution_id.label("batch_id"), _execution.cancel_requested_at)
+    running = (g.among(_execution.id, task_leases.c.task_execution_id), _execution.status == SqlStatus.RUNNING)
+    return select(*columns).where(*running).cte("leased").prefix_with("MATERIALIZED")
 
 
 def statuses(_: Grammar) -> Select[Any]:
