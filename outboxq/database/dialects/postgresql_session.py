@@ -136,7 +136,7 @@ def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -
     if begin is Begin.INSERT:
         return
     if wanted is None or commits is None:
-        yield begin_text(begin, major)
+        yield begin_text(begin, major) if commits is None else BEGIN[begin]
         return
     if wanted != commits:
         yield f"SET synchronous_commit TO {wanted}"
