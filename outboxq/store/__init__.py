@@ -36,7 +36,7 @@ from .batch_standings import BatchStanding, BatchTask
 from .batches import Batches, Member
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
-from .counts import Count
+from .counts import Count, Snapshot
 from .dead_letter_groups import DeadLetterGroup, DeadLetterGroups
 from .dead_letters import DeadLetter, DeadLetters
 from .declarations import check_schedule
@@ -103,6 +103,7 @@ __all__ = [
     "Recovered",
     "ResultReader",
     "Rule",
+    "Snapshot",
     "Standing",
     "Statistics",
     "Store",
