@@ -67,7 +67,7 @@ from .tasks import Attempt
 from .time_partitions import TimePartitions
 from .trends import Trends
 from .unknown_tasks import UnknownRun
-from .workers import LiveWorker, Presence, Workers
+from .workers import LiveWorker, Presence, TakenBack, TakenTask, Workers
 
 __all__ = [
     "Attempt",
@@ -110,6 +110,8 @@ __all__ = [
     "System",
     "TableSize",
     "TailCursor",
+    "TakenBack",
+    "TakenTask",
     "TaskDetail",
     "TaskMetric",
     "TaskPage",
