@@ -1,9 +1,9 @@
-"""Answers to options and methods that outboxq does not have, above all those of other libraries."""
+"""Answers to names that outboxq does not have: options and methods, above all those of other libraries, and near misses."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -104,6 +104,14 @@ def naming_options(public: str, instead: Mapping[str, str]) -> Callable[[Callabl
         return answering
 
     return decorate
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return "; did you mean 'mail'?" for the known name that is most like this one; "" if none is."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, known, n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def no_method(task: str, name: str) -> AttributeError:
