@@ -64,5 +64,5 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
         "sleeping_workers": ["compile", "announce", "horizon", "look", "withdraw", "forget", "forget_ended"],
         "subscriptions": ["replace", "remove", "list"],
         "time_partitions": ["make", "drop_before", "layout"],
-        "workers": ["register", "seen", "describe", "unregister", "list", "presence"],
+        "workers": ["register", "seen", "describe", "unregister", "list", "presence", "taken_back"],
     }
