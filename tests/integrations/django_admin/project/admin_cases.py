@@ -146,7 +146,7 @@ class Failures(Case):
         assert asked.context["title"] == "Redrive 2 dead letters?"
         assert {self.status(one) for one in mine} == {TaskStatus.FAILED}
         later = self.failed(error="ValueError: order 9")
-        assert self.told(self.client.post(act, {"before": asked.context["before"]})) == [
+        assert self.told(self.client.post(act, {"snapshot": asked.context["snapshot"]})) == [
             "2 dead letters were redriven."
         ]
         assert {self.status(one) for one in mine} == {TaskStatus.READY}
