@@ -135,6 +135,10 @@ class ScheduleNotFound(OutboxqError, LookupError):
     """There is no schedule of this name."""
 
 
+class QueueNotFound(OutboxqError, LookupError):
+    """No task, setting, declaration or live worker names this queue, so a setting for it may be meant for another one."""
+
+
 class AmbiguousTask(OutboxqError, LookupError):
     """Several task executions have ids with the given beginning; none of them was changed."""
 

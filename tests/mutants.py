@@ -574,9 +574,21 @@ MUTANTS = (
     ),
     Mutant(
         "cancelling all tasks also takes those that are enqueued meanwhile",
+        "outboxq/database/statements/event_log.py",
+        (("since = or_(_event.sequence_num > _head, g", "since = or_(_event.sequence_num.is_(None), g"),),
+        ("tests/contract/test_cancel_all.py", "tests/contract/test_counted.py"),
+    ),
+    Mutant(
+        "a change of many also takes what a transaction commits that was open at the count",
+        "outboxq/database/dialects/postgresql_grammar.py",
+        (("return transaction == func.any(cast(ids, ARRAY(Xid8())))", "return literal_column('false', Boolean)"),),
+        ("tests/contract/test_counted.py::test_a_task_whose_transaction_commits_after_the_count_stays",),
+    ),
+    Mutant(
+        "a change of waiting tasks also takes a task that ran when they were counted",
         "outboxq/store/cancelling.py",
-        ((' for row in found if row["created_at"] <= self.began]', " for row in found]"),),
-        ("tests/contract/test_cancel_all.py",),
+        (('"only_ready": status is TaskStatus.READY', '"only_ready": False'),),
+        ("tests/contract/test_counted.py",),
     ),
     Mutant(
         "the mark of change overlooks an event that is committed after a later one",
@@ -627,7 +639,7 @@ MUTANTS = (
     Mutant(
         "a change of many also takes what failed after the question",
         "outboxq/task/bulk.py",
-        (("return self.before if self.until is None else min(self.before, self.until)", "return self.until"),),
+        (("return act(reason=reason, snapshot=self.snapshot, limit", "return act(reason=reason, limit"),),
         ("tests/integrations/dashboard/test_bulk.py",),
     ),
     Mutant(
@@ -748,7 +760,7 @@ MUTANTS = (
     Mutant(
         "what fails while the question is read is discarded with the others",
         "outboxq/cli/failed.py",
-        (("""    wanted = {**wanted, "until": min(wanted.get("until", LATEST), store.now() + _TICK)}\n""", ""),),
+        (("snapshot=count().snapshot, limit", "limit"),),
         ("tests/contract/test_cli_questions.py",),
     ),
     Mutant(

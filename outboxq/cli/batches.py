@@ -109,14 +109,15 @@ def _lines(found: Batch) -> list[tuple[str, object]]:
 def cancel(store: Store, batch_id: UUID, *, reason: str, force: bool, yes: bool, dry_run: bool) -> None:
     """Cancel the tasks of a batch that have not ended. What would follow is not enqueued.
 
-    A running task is asked to stop. Dead letters that the batch waits for are discarded.
+    A running task is asked to stop. Dead letters that the batch waits for are discarded. The batch takes no more tasks, so
+    those that were added to it after the count are cancelled with the others.
     """
     from ..store.batches import already_ended
 
     found = store.batches.get(batch_id)
     if found.completed_at is not None:
         raise already_ended(found)
-    what = f"tasks of the {found.kind} {batch_id} that have not ended"
+    what = f"tasks of the {found.kind} {batch_id} that have not ended, and those that are added to it until then"
     count = Exactly(number=found.pending)
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="cancelled"):
         return

@@ -145,6 +145,13 @@ def changed(action: str, number: int, count: Counted | None = None) -> Change:
     return Change(action=action, changed=number, matched=count.number, at_least=count.at_least)
 
 
+def outcome(done: str, number: int, count: Counted, others: str) -> str:
+    """Return what was done to so many of `count`: "938 of 940 cancelled; 2 had ended meanwhile". `others` are its last words."""
+    if count.at_least or number >= count.number:
+        return f"{number} {done}"
+    return f"{number} of {count.number} {done}; {count.number - number} had {others}"
+
+
 def is_attended() -> bool:
     """Return whether a person at a terminal can be asked, and reads the question."""
     context = click.get_current_context(silent=True)

@@ -19,6 +19,7 @@ from ..errors import (
     BatchNotFound,
     NotPermitted,
     OutboxqError,
+    QueueNotFound,
     ScheduleNotFound,
     SchemaOutOfDate,
     TaskNotFound,
@@ -43,6 +44,7 @@ _EXIT_CODES = {
     TaskNotFound: EXIT_NOT_FOUND,
     BatchNotFound: EXIT_NOT_FOUND,
     ScheduleNotFound: EXIT_NOT_FOUND,
+    QueueNotFound: EXIT_NOT_FOUND,
     AmbiguousTask: EXIT_USAGE,
 }
 

@@ -91,9 +91,10 @@ def cleanup_events(
     A finished task is Completed or Cancelled. Unfinished tasks are kept, whatever their age.
     """
     statuses = [TaskStatus.COMPLETED, *([TaskStatus.FAILED] if failed else []), TaskStatus.CANCELLED]
-    prune = partial(store.prune, older_than, statuses=statuses, whole_partitions=whole_partitions)
     now = store.now()
     before = now - min(older_than, now - EARLIEST)
+    # This moment and not the age: what becomes old while the question is read was not counted.
+    prune = partial(store.prune, before, statuses=statuses, whole_partitions=whole_partitions)
 
     @cache
     def count() -> Exactly:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..model.unknown_options import nearest
 from .console import EXIT_NOT_FOUND, brief, fail, plain, short, table
 from .database import database_options, front_end
 from .output import merged, show, wants_json, write_json
@@ -139,8 +140,4 @@ def _waiting(key: HeldKey) -> str:
 
 def unknown(name: str, known: Collection[str]) -> str:
     """Return the sentence about a name that none of the known queues has."""
-    from difflib import get_close_matches
-
-    alike = get_close_matches(name, known, n=1)
-    hint = f". Did you mean {alike[0]!r}?" if alike else ""
-    return f"there is no queue {name!r}: no task, no setting and no live worker names it{hint}"
+    return f"there is no queue {name!r}: no task, no setting and no live worker names it{nearest(name, known)}"

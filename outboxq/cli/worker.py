@@ -50,6 +50,9 @@ Exit codes:
 log = logging.getLogger("outboxq.supervisor")
 
 
+_LOOKS = {"list": "List the live workers.", "show": "Show a worker, with what it runs."}
+
+
 class Rerunnable(click.Command):
     """A command that remembers its arguments as they were written, for the processes it starts."""
 
@@ -60,20 +63,20 @@ class Rerunnable(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return the context of `workers list` for the words ``list …``, and else that of this command.
+        """Return the context of `workers list` for the words ``list …``, of `workers show` alike, and else that of this command.
 
         An application in a module `list` is written ``list:outbox``.
         """
         above = None if parent is None else parent.command
-        if args[:1] == ["list"] and parent is not None and isinstance(above, click.Group):
+        if args[:1] and args[0] in _LOOKS and parent is not None and isinstance(above, click.Group):
             group = above.get_command(parent, "workers")
-            if isinstance(group, click.Group) and (listing := group.get_command(parent, "list")) is not None:
-                return listing.make_context(f"{info_name} list", args[1:], parent, **extra)
+            if isinstance(group, click.Group) and (look := group.get_command(parent, args[0])) is not None:
+                return look.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the options and, where the application stands, the word `list` too."""
-        own = [CompletionItem("list", help="List the live workers.")] if "list".startswith(incomplete) else []
+        """Return the options and, where the application stands, the words `list` and `show` too."""
+        own = [CompletionItem(name, help=text) for name, text in _LOOKS.items() if name.startswith(incomplete)]
         return own + super().shell_complete(ctx, incomplete)
 
 
@@ -86,7 +89,7 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
     """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
 
     Running tasks may finish. A second signal, or SIGQUIT, gives them back at once. SIGUSR1 prints the stacks of all threads.
-    `worker list` lists the live workers.
+    `worker list` lists the live workers, and `worker show` shows one.
     """
     app = one_app(context, app_argument, app)
     if app is None:

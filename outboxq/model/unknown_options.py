@@ -1,10 +1,9 @@
-"""Answers to options and methods that outboxq does not have, above all those of other libraries."""
+"""Answers to names that outboxq does not have: options and methods, above all those of other libraries, and near misses."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from types import MappingProxyType
 from typing import ParamSpec, TypeVar
@@ -127,7 +126,7 @@ def naming_options(
                 unknown = next((name for name in kwargs if name not in named and name not in known), None)
                 if unknown is not None:
                     hint = _hint(unknown, known, instead)
-                    problem = f"{public} has no option {unknown!r}; {hint}its options are {', '.join(known)}"
+                    problem = f"{public} has no option {unknown!r}{hint}; its options are {', '.join(known)}"
                 elif len(args) > by_position and not takes_any:
                     problem = f"{public} takes its options by name: {', '.join(known)}"
                 else:
@@ -139,10 +138,16 @@ def naming_options(
     return decorate
 
 
-def _hint(unknown: str, known: Iterable[str], instead: Mapping[str, str]) -> str:
-    if unknown in instead:
-        return f"write {instead[unknown]}; "
-    return "".join(f"did you mean {name!r}? " for name in get_close_matches(unknown, known, n=1))
+def _hint(unknown: str, known: Collection[str], instead: Mapping[str, str]) -> str:
+    return f"; write {instead[unknown]}" if unknown in instead else nearest(unknown, known)
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return "; did you mean 'mail'?" for the known name that is most like this one; "" if none is."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, known, n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def no_method(task: str, name: str) -> AttributeError:

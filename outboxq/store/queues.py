@@ -15,10 +15,12 @@ from ..database.revisions import UPGRADE
 from ..database.statements import key_limits, queues, samples, tasks
 from ..database.statements import overview as statements
 from ..database.target import Target
-from ..errors import InvalidArgument, SchemaOutOfDate
+from ..errors import InvalidArgument, InvalidTransition, QueueNotFound, SchemaOutOfDate
 from ..model import duration
+from ..model.options import TaskOptions
+from ..model.unknown_options import nearest
 from .arguments import positive, storable
-from .availability import KEY_LIMITS, STATISTICS, can_read
+from .availability import KEY_LIMITS, SCHEDULES, STATISTICS, can_read
 from .counts import Count, counted_to
 from .transactions import Transactions
 from .workers import live_workers
@@ -26,6 +28,7 @@ from .workers import live_workers
 _LONGEST = timedelta(days=3650)
 _LOOKED_AT = 10_000
 MOST_WAITING = 1_000
+_DEFAULT = TaskOptions().queue
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,16 +69,18 @@ class Queues:
     def __init__(self, store: Transactions) -> None:
         self._store = store
 
-    def pause(self, queue: str, *, using: object = None) -> QueueSettings:
+    def pause(self, queue: str, *, create: bool = False, using: object = None) -> QueueSettings:
         """From the commit on nothing of the queue is claimed; what runs, runs on, and tasks can be enqueued as always.
 
-        Once paused is paused: the first pause's moment stays. Returns the queue's settings, as do the next three.
+        Once paused is paused: the first pause's moment stays. Returns the queue's settings, as do the next three. All raise
+        QueueNotFound for a name that may be mistyped: no task, setting, subscription, schedule or live worker names it, nor a task
+        that the application declares. `create` sets such a queue up before its first task.
         """
-        return self._say(queue, using, paused=True)
+        return self._say(queue, using, create=create, paused=True)
 
     def resume(self, queue: str, *, using: object = None) -> QueueSettings:
         """End the pause; sleeping workers are woken."""
-        return self._say(queue, using, paused=False)
+        return self._say(queue, using, create=None, paused=False)
 
     def limit(
         self,
@@ -85,6 +90,7 @@ class Queues:
         rate: tuple[int, timedelta | float] | EllipsisType | None = ...,
         concurrency_per_key: int | EllipsisType | None = ...,
         rate_per_key: tuple[int, timedelta | float] | EllipsisType | None = ...,
+        create: bool = False,
         using: object = None,
     ) -> QueueSettings:
         """Limit how many tasks of the queue run at once, or start in a time: `rate=(100, timedelta(minutes=1))`.
@@ -92,8 +98,8 @@ class Queues:
         The last two are limits of each key: how many tasks of one concurrency key run at once, and how many of one key start in
         a time. Workers of releases that do not know them claim nothing of such a queue.
 
-        What is left out stays; None removes that limit. What runs already is not stopped. Raises InvalidArgument, and
-        SchemaOutOfDate for limits per key where the schema is older than they are.
+        What is left out stays; None removes that limit. What runs already is not stopped. `create` is that of `pause`. Raises
+        InvalidArgument; QueueNotFound; SchemaOutOfDate for limits per key where the schema is older than they are.
         """
         given = {
             "concurrency": concurrency,
@@ -110,13 +116,49 @@ class Queues:
             raise InvalidArgument(
                 "limit() takes concurrency, rate, concurrency_per_key, rate_per_key, or some of them; None removes a limit"
             )
-        return self._say(queue, using, **settings)
+        return self._say(queue, using, create=create, **settings)
 
-    def order(self, queue: str, *, fair: bool, using: object = None) -> QueueSettings:
-        """Have keys take turns, which is the default, or have the key come next whose task has been due the longest."""
+    def order(self, queue: str, *, fair: bool, create: bool = False, using: object = None) -> QueueSettings:
+        """Have keys take turns, which is the default, or have the key come next whose task has been due the longest.
+
+        `create` is that of `pause`. Raises QueueNotFound.
+        """
         if type(fair) is not bool:
             raise InvalidArgument(f"fair must be True or False, not {fair!r}")
-        return self._say(queue, using, fair=fair)
+        return self._say(queue, using, create=create, fair=fair)
+
+    def forget(self, queue: str, *, using: object = None) -> QueueSettings:
+        """Delete the settings of a queue without tasks, such as one that was set up under a mistyped name; returns what they were.
+
+        Raises QueueNotFound for a queue without settings; InvalidTransition while a task of the queue waits, runs, or is a dead
+        letter: to start those is a decision, and `resume` and `limit` take it.
+        """
+        values = {"queue": storable(queue, "queue")}
+
+        def work(target: Target) -> QueueSettings:
+            with target.atomic():
+                rows = target.run(queues.forget_all, values)
+                if not rows:
+                    raise QueueNotFound(f"the queue {queue!r} has no settings")
+                if target.run(queues.has_tasks, values):
+                    raise InvalidTransition(
+                        f"the queue {queue!r} has tasks, so its settings stay; resume it, or set its limits to none"
+                    )
+                found = settings_from(self._store, target, rows)[0]
+                if can_read(self._store, target, KEY_LIMITS, Role.OPERATOR):
+                    target.run(queues.forget_key_limits, values)
+                    target.run(queues.forget_key_rates, values)
+            self._store.wake(target, [queue])
+            return found
+
+        return self._store.run(work, using=using)
+
+    def is_known(self, queue: str, *, using: object = None) -> bool:
+        """Return whether anything names the queue: a task, a setting, a subscription, a schedule, a live worker, or a task that the
+        application declares. Of the tasks that have ended, the newest 10 000 are looked at.
+        """
+        storable(queue, "queue")
+        return self._store.run(lambda target: self._is_known(target, queue), using=using, begin=Begin.READ)
 
     def settings(self, *, using: object = None) -> builtins.list[QueueSettings]:
         """Return the queues that have settings, by name."""
@@ -130,16 +172,38 @@ class Queues:
         """
 
         def work(target: Target) -> builtins.list[QueueSettings]:
-            values = self._store.values(target, most=_LOOKED_AT)
             found = {one.queue: one for one in self._settings(target)}
-            names = {row["queue"] for row in target.run(statements.queue_names, values)}
-            present = target.run(tasks.now, values)[0]["now"]
-            names.update(name for worker in live_workers(target, present) for name in worker.queues or ())
-            if can_read(self._store, target, STATISTICS):
-                names.update(row["queue"] for row in target.run(samples.latest, values))
-            return [found.get(name) or QueueSettings(queue=name) for name in sorted(names)]
+            return [found.get(name) or QueueSettings(queue=name) for name in sorted(self._names(target))]
 
         return self._store.run(work, using=using, begin=Begin.READ)
+
+    def _names(self, target: Target) -> set[str]:
+        values = self._store.values(target, most=_LOOKED_AT)
+        names = {row["queue"] for row in target.run(statements.queue_names, values)} | self._of_workers(target)
+        if can_read(self._store, target, STATISTICS):
+            names.update(row["queue"] for row in target.run(samples.latest, values))
+        return names
+
+    def _of_workers(self, target: Target) -> set[str]:
+        present = target.run(tasks.now, self._store.values(target))[0]["now"]
+        return {name for worker in live_workers(target, present) for name in worker.queues or ()}
+
+    def _is_known(self, target: Target, queue: str) -> bool:
+        if queue == _DEFAULT or queue in self._store.declared():
+            return True
+        has_all = all(can_read(self._store, target, one) for one in (SCHEDULES, STATISTICS))
+        named = queues.is_named_besides if has_all else queues.is_named
+        return bool(target.run(named, {"queue": queue, "most": _LOOKED_AT})) or queue in self._of_workers(target)
+
+    def _ensure_known(self, target: Target, queue: str, *, may_create: bool) -> None:
+        if not self._is_known(target, queue):
+            known = self._names(target) | {_DEFAULT, *self._store.declared()}
+            near = nearest(queue, known)
+            how = "create=True, or --create of the command, sets it up before its first task"
+            raise QueueNotFound(
+                f"the queue {queue!r} is unknown: no task, setting, declaration or live worker names it{near}"
+                f"{(' If not, ' if near else '; ') + how if may_create else ''}"
+            )
 
     def _settings(self, target: Target) -> builtins.list[QueueSettings]:
         return settings_from(self._store, target, target.run(queues.settings))
@@ -150,12 +214,15 @@ class Queues:
         rows = self._store.read(statements.held_keys, **values, using=using)
         return [held_key_of(row) for row in rows]
 
-    def _say(self, queue: str, using: object, **settings: Any) -> QueueSettings:
+    def _say(self, queue: str, using: object, *, create: bool | None, **settings: Any) -> QueueSettings:
+        """Change settings. `create` None: the change makes no queue, so there is no way to ask for that."""
         if not queue:
             raise InvalidArgument("a queue's name is not empty")
         storable(queue, "queue")
 
         def work(target: Target) -> QueueSettings:
+            if not create:
+                self._ensure_known(target, queue, may_create=create is False)
             with target.atomic():
                 row = self._change(target, queue, settings)
                 target.run(queues.forget, {"queue": queue})

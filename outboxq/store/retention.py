@@ -18,7 +18,7 @@ from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
-from .arguments import positive
+from .arguments import aware, positive
 from .batches import Batches, is_there
 from .rights import lacks
 from .tasks import now as moment
@@ -64,7 +64,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def prune(
     store: Transactions,
-    older_than: timedelta | float,
+    older_than: timedelta | float | datetime,
     *,
     statuses: Iterable[TaskStatus] = (TaskStatus.COMPLETED, TaskStatus.CANCELLED),
     batch: int = 50,
@@ -74,7 +74,8 @@ def prune(
     on_progress: Callable[[int], None] | None = None,
     using: object = None,
 ) -> int:
-    """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
+    """Delete tasks that ended longer ago than this, or before this moment (aware), each with its events and idempotency keys;
+    returns how many.
 
     Ticks of schedules go with the tasks that they became, steps with their tasks, and batches once their tasks have gone. Each
     batch of deletions is a transaction of its own; with `using`, all are the caller's. Tasks that are locked, or whose key is
@@ -90,13 +91,15 @@ def prune(
     """
     positive(batch, "batch")
     wanted = set(statuses)
-    older_than = duration(older_than, "older_than")
-    if older_than < timedelta(0):
+    if not isinstance(older_than, datetime) and duration(older_than, "older_than") < timedelta(0):
         raise InvalidArgument("older_than must not be negative")
     if not wanted <= TERMINAL:
         raise InvalidArgument("only Completed, Failed and Cancelled tasks can be pruned")
-    now = moment(store, using=using)
-    before = now - min(older_than, now - _EPOCH)
+    if isinstance(older_than, datetime):
+        before = max(aware(older_than, "older_than"), _EPOCH)
+    else:
+        now = moment(store, using=using)
+        before = now - min(duration(older_than, "older_than"), now - _EPOCH)
     values = {"before": before, "limit": batch}
     values |= {f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL}
     # A day more, since ids carry their makers' clocks.

@@ -62,6 +62,8 @@ class Transactions:
 
     runs_alone = False
     """True if no worker runs the tasks but this thread, in a test: to wait for one would be in vain."""
+    declared: Callable[[], Iterable[str]] = staticmethod(tuple)
+    """Returns the queues of the tasks that the application declares; none where the store has no application."""
     on_retry: Callable[[], object] | None = None
     """Called when a transaction failed and is to be run again: the connection may have been lost."""
 

@@ -15,6 +15,7 @@ from ..errors import (
     FileUnusable,
     NotPermitted,
     OutboxqError,
+    QueueNotFound,
     ScheduleNotFound,
     TaskNotFound,
 )
@@ -75,7 +76,7 @@ class Problems:
                 wait = str(max(1, math.ceil(seconds)))
                 sentence = f"Too many wrong tokens were given. Try again in {wait} s."
                 return _problem(429, sentence, {"Retry-After": wait})
-            case TaskNotFound() | ScheduleNotFound():
+            case TaskNotFound() | ScheduleNotFound() | QueueNotFound():
                 return _problem(404, str(error))
             case OutboxqError():
                 return _problem(400, str(error))

@@ -56,7 +56,7 @@ def raised(database):
 
 
 def limited(database):
-    database.frozen.queues.limit("default", rate=(10, 60))
+    database.frozen.queues.limit("default", rate=(10, 60), create=True)
     return running(database)
 
 
@@ -368,7 +368,7 @@ def test_a_long_lease_of_the_claims_own_is_no_alarm(database):
 
 
 def test_a_clock_that_was_set_back_is_no_alarm(database):
-    database.frozen.queues.limit("default", rate=(10, 60))
+    database.frozen.queues.limit("default", rate=(10, 60), create=True)
     claim = helpers.claimed(database)
     database.frozen.heartbeat([claim])
     database.clock.advance(timedelta(days=-2))

@@ -426,7 +426,7 @@ def test_the_end_of_a_task_that_nobody_waits_for_notifies_nobody(postgresql, sle
 
 
 def limited(postgresql):
-    postgresql.store.queues.limit("default", concurrency=1)
+    postgresql.store.queues.limit("default", concurrency=1, create=True)
     claim = started(postgresql)
     assert claim.limited
     return claim
@@ -438,7 +438,7 @@ def slot_freed(postgresql):
 
 
 def slot_recovered(postgresql):
-    postgresql.store.queues.limit("default", concurrency=1)
+    postgresql.store.queues.limit("default", concurrency=1, create=True)
     started(postgresql, lease=timedelta(microseconds=1))
     return lambda: postgresql.store.recover(max_recoveries=0)
 
@@ -449,19 +449,19 @@ def slot_cancelled(postgresql):
 
 
 def resumed(postgresql):
-    postgresql.store.queues.pause("default")
+    postgresql.store.queues.pause("default", create=True)
     postgresql.add(postgresql.store)
     return lambda: postgresql.store.queues.resume("default")
 
 
 def raised(postgresql):
     limited(postgresql)
-    return lambda: postgresql.store.queues.limit("default", concurrency=2)
+    return lambda: postgresql.store.queues.limit("default", concurrency=2, create=True)
 
 
 def lifted(postgresql):
     limited(postgresql)
-    return lambda: postgresql.store.queues.limit("default", concurrency=None)
+    return lambda: postgresql.store.queues.limit("default", concurrency=None, create=True)
 
 
 @pytest.mark.parametrize("how", [slot_freed, slot_recovered, slot_cancelled, resumed, raised, lifted])

@@ -25,7 +25,7 @@ from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome, TaskStatus
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import NewStep
+from outboxq.store import NewStep, Snapshot
 from tests import postgres
 from tests.conftest import Database
 
@@ -568,6 +568,43 @@ def test_the_naive_claim_takes_more_than_its_limit_under_a_nested_loop(fifty):
             taken[combination] = connection.exec_driver_sql(NAIVE).rowcount
     assert max(taken.values()) > 5, taken
     assert min(taken.values()) == 5, taken
+
+
+# Changes of what was counted
+
+OLD = Snapshot(head=1, open=frozenset({1}))
+COUNTED: dict[str, Callable[..., object]] = {
+    "tasks": lambda store, _, using: store.count_tasks(snapshot=OLD, using=using),
+    "waiting tasks of a queue": lambda store, _, using: store.count_tasks(
+        status=TaskStatus.READY, queue="mail", snapshot=OLD, using=using
+    ),
+    "running tasks": lambda store, _, using: store.count_tasks(status=TaskStatus.RUNNING, snapshot=OLD, using=using),
+    "dead letters": lambda store, _, using: store.dead_letters.count(snapshot=OLD, using=using),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_events_since_a_snapshot_are_looked_up_task_by_task_on_postgresql(big_postgresql, name):
+    bounded = [one for one in big_postgresql.captured(COUNTED[name]) if "execution_events" in one[0]]
+    assert bounded
+    for sql, values in bounded:
+        found = explain(big_postgresql, Begin.SNAPSHOT, sql, values, ANALYZE)
+        nodes = found.on("execution_events")
+        assert nodes
+        assert not [node for node in nodes if "Index" not in node["Node Type"]], sql
+        each = max(node["Actual Rows"] for node in nodes)
+        assert each <= 2, sql  # rows of one loop
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_events_since_a_snapshot_are_looked_up_task_by_task_on_sqlite(big_sqlite, name):
+    for sql, values in big_sqlite.captured(COUNTED[name]):
+        if "execution_events" in sql:
+            with big_sqlite.begun(Begin.READ) as connection:
+                plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()]
+            looks = [line for line in plan if "execution_events" in line]
+            assert looks
+            assert [line for line in looks if not re.search(r"^SEARCH .*\(task_execution_id=\?", line)] == [], looks
 
 
 # Statistics

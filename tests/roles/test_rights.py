@@ -163,7 +163,7 @@ def test_a_worker_that_was_granted_its_rights_before_the_upgrade_leaves_queues_t
 ):
     for right in needed(Role.WORKER):
         owner.execute(grant(right, "public", role))
-    stage.owner.queues.limit("mail", concurrency_per_key=2)
+    stage.owner.queues.limit("mail", concurrency_per_key=2, create=True)
     for queue in ("mail", "other"):
         stage.owner.enqueue(NewTask(id=uuid7(), task_name="work", args="{}", queue=queue, concurrency_key="ada"))
     assert [claim.queue for claim in stage.store.claim_ready_task(5, worker_id=uuid4())] == ["other"]
@@ -175,12 +175,12 @@ def test_a_worker_that_was_granted_its_rights_before_the_upgrade_leaves_queues_t
 def test_an_operator_that_was_granted_its_rights_before_the_upgrade_ends_no_limits_per_key(stage, role, owner):
     for right in needed(Role.OPERATOR):
         owner.execute(grant(right, "public", role))
-    limits = stage.owner.queues.limit("mail", concurrency=9, concurrency_per_key=2)
+    limits = stage.owner.queues.limit("mail", concurrency=9, concurrency_per_key=2, create=True)
     for given in ({"concurrency": 5}, {"concurrency_per_key": None}, {"rate_per_key": (1, 60)}):
         with pytest.raises(NotPermitted, match="outboxq grants --role operator"):
-            stage.store.queues.limit("mail", **given)
+            stage.store.queues.limit("mail", **given, create=True)
     assert stage.owner.queues.settings() == [limits]
-    assert stage.store.queues.limit("other", concurrency=5).concurrency == 5
+    assert stage.store.queues.limit("other", concurrency=5, create=True).concurrency == 5
 
 
 def test_a_right_is_asked_for_again_once_the_tables_are_there(cluster, role):

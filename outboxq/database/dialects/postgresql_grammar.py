@@ -29,7 +29,7 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 
 from ..column_types import Instant, Packed, Xid, Xid8
 from ..statements import claim, schema, system
@@ -168,6 +168,13 @@ class PostgresGrammar(Grammar):
     @property
     def next_transaction(self) -> ColumnElement[int]:
         return self.oldest_open + func.age(cast(self._xmin, Xid), type_=BigInteger)
+
+    @property
+    def snapshot(self) -> ColumnElement[str]:
+        return cast(func.pg_current_snapshot(), Text)
+
+    def was_open(self, transaction: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
+        return transaction == func.any(cast(ids, ARRAY(Xid8())))
 
     @property
     def _xmin(self) -> ColumnElement[int]:

@@ -177,6 +177,13 @@ class SqliteGrammar(Grammar):
     def next_transaction(self) -> ColumnElement[int]:
         return literal_column("0", Integer)
 
+    @property
+    def snapshot(self) -> ColumnElement[str]:
+        return literal_column("'0:0:'", Text)
+
+    def was_open(self, transaction: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:  # noqa: ARG002
+        return false()
+
     def insert(self, table: Table) -> Any:
         return insert(table)
 

@@ -188,6 +188,15 @@ class Grammar(ABC):
     def next_transaction(self) -> ColumnElement[int]:
         """Return the id that the next transaction will get. It is asked once, in a transaction that has no id itself."""
 
+    @property
+    @abstractmethod
+    def snapshot(self) -> ColumnElement[str]:
+        """Return the snapshot of the transaction as text, ``oldest:next:open,open``: ids of transactions that are open at it."""
+
+    @abstractmethod
+    def was_open(self, transaction: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
+        """Return whether this transaction is one of `ids`, a text such as ``{7,9}``."""
+
     @abstractmethod
     def insert(self, table: Table) -> Any:
         """Return the dialect's own INSERT, which has `on_conflict_do_nothing()`."""

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Select,
     Text,
     Uuid,
+    and_,
     bindparam,
     case,
     cast,
@@ -44,6 +45,7 @@ from . import samples
 from .claim import every_queue
 from .grammar import Builder, Grammar
 from .schedules import stands_ahead
+from .workers import is_registered
 
 HELD = 100
 """The number of held keys behind which tasks wait that are selected at most."""
@@ -215,7 +217,7 @@ def _mark(g: Grammar, *, with_schedules: bool, with_statistics: bool) -> Select[
     seen = select(func.max(newest.c.sequence_num).label("last"), func.sum(newest.c.sequence_num).label("sum")).subquery(
         "seen"
     )
-    live = workers.c.last_seen_at >= g.later(g.now, _live_since)
+    live = and_(workers.c.last_seen_at >= g.later(g.now, _live_since), is_registered())
     there = select(
         func.count().filter(live).label("live"), func.max(workers.c.started_at, type_=Instant).label("started")
     ).subquery("there")

@@ -5,28 +5,46 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
+    ColumnElement,
     Delete,
     Double,
     Insert,
     Integer,
     Select,
+    Table,
     Text,
     and_,
     bindparam,
     case,
     delete,
+    exists,
     func,
+    literal_column,
     null,
     or_,
     select,
 )
 
-from ..tables import key_limits, key_rates, queue_settings
-from .grammar import Grammar
+from ..tables import (
+    dead_letters,
+    key_limits,
+    key_rates,
+    queue_samples,
+    queue_settings,
+    task_executions,
+    task_leases,
+    task_metrics,
+    task_outbox,
+    task_schedules,
+    task_subscriptions,
+)
+from .grammar import Grammar, Statement
 
 _setting, _limit, _rate = queue_settings.c, key_limits.c, key_rates.c
 _queue = bindparam("queue", type_=Text, required=True)
+_most = bindparam("most", type_=BigInteger, required=True)
 _paused = bindparam("paused", type_=Boolean, required=True)
 _sets = {
     name: bindparam(f"sets_{name}", type_=Boolean, required=True) for name in ("paused", "concurrency", "rate", "fair")
@@ -82,6 +100,41 @@ def forget(_: Grammar) -> Delete:
 def settings(_: Grammar) -> Select[Any]:
     """Select the settings of each queue."""
     return select(queue_settings).order_by(_setting.queue)
+
+
+def forget_all(_: Grammar) -> Statement:
+    """Delete the row of a queue, whatever its settings are."""
+    return delete(queue_settings).where(_setting.queue == _queue).returning(*_setting)
+
+
+def has_tasks(_: Grammar) -> Select[Any]:
+    """Select one row if :queue has a waiting or running task, or a dead letter."""
+    return _any_of(_names(task_outbox), _names(task_leases), _names(dead_letters))
+
+
+def is_named(_: Grammar) -> Select[Any]:
+    """Select one row if :queue has settings, tasks that have not ended, or subscriptions; or one of the newest :most tasks."""
+    return _any_of(*_own_names())
+
+
+def is_named_besides(_: Grammar) -> Select[Any]:
+    """Select the same where the schema has schedules and statistics, which name queues too."""
+    return _any_of(*_own_names(), *map(_names, (task_schedules, queue_samples, task_metrics)))
+
+
+def _own_names() -> list[ColumnElement[bool]]:
+    execution = task_executions.c
+    newest = select(execution.queue).order_by(execution.id.desc()).limit(_most).subquery("newest")
+    tables = (queue_settings, task_outbox, task_leases, dead_letters, task_subscriptions)
+    return [*map(_names, tables), exists(select(newest.c.queue).where(newest.c.queue == _queue))]
+
+
+def _names(table: Table) -> ColumnElement[bool]:
+    return exists(select(table.c.queue).where(table.c.queue == _queue))
+
+
+def _any_of(*conditions: ColumnElement[bool]) -> Select[Any]:
+    return select(literal_column("1").label("found")).where(or_(*conditions))
 
 
 def key_limits_of_all(_: Grammar) -> Select[Any]:

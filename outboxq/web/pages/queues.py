@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from werkzeug.exceptions import NotFound
+
 from ...model import LATEST
+from ...model.unknown_options import nearest
 from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
 from ...store.health import OF_SCHEDULES
 from ..charts import sparkline
@@ -38,9 +41,14 @@ def page(request: PageRequest) -> View:
 
 
 def one_page(request: PageRequest) -> View:
-    """Show one queue. A name that no table has is a queue too: it has nothing, and the default settings."""
+    """Show one queue. One that has nothing now, but is declared or had tasks, has the default settings. Raises NotFound."""
     name = request.query.get("name", "")
     found = request.store.overview(LIMITS)
+    names = [one.queue for one in found.queues]
+    if name not in names and not request.store.queues.is_known(name):
+        near = nearest(name, names)
+        sentence = f"There is no queue {name!r}: no task, setting, declaration or live worker names it"
+        raise NotFound(f"{sentence}{near}" if near else f"{sentence}.")
     mine = next((one for one in found.queues if one.queue == name), Statistics(queue=name))
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
     axis = axis_of(chosen(request), found.at)

@@ -37,6 +37,7 @@ FROM
                         ) % 1000000
                     )
                 )
+                    AND workers.concurrency > 0
             ) AS live,
             max(workers.started_at) AS started
         FROM workers

@@ -1,0 +1,50 @@
+SELECT 1 AS found
+WHERE
+    (
+        EXISTS (
+            SELECT queue_settings.queue
+            FROM queue_settings
+            WHERE queue_settings.queue = :queue
+        )
+    )
+    OR (
+        EXISTS (
+            SELECT task_outbox.queue
+            FROM task_outbox
+            WHERE task_outbox.queue = :queue
+        )
+    )
+    OR (
+        EXISTS (
+            SELECT task_leases.queue
+            FROM task_leases
+            WHERE task_leases.queue = :queue
+        )
+    )
+    OR (
+        EXISTS (
+            SELECT dead_letters.queue
+            FROM dead_letters
+            WHERE dead_letters.queue = :queue
+        )
+    )
+    OR (
+        EXISTS (
+            SELECT task_subscriptions.queue
+            FROM task_subscriptions
+            WHERE task_subscriptions.queue = :queue
+        )
+    )
+    OR (
+        EXISTS (
+            SELECT newest.queue
+            FROM (
+                SELECT task_executions.queue AS queue
+                FROM task_executions
+                ORDER BY task_executions.id DESC
+                LIMIT :most
+                OFFSET :param_1
+            ) AS newest
+            WHERE newest.queue = :queue
+        )
+    )
