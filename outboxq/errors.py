@@ -38,6 +38,10 @@ class SchemaOutOfDate(ConfigurationError):
         return SchemaOutOfDate(self.fault, remedy=f"run: {command}") if self._is_mended_by_an_upgrade else self
 
 
+class TablesLocked(OutboxqError):
+    """Other sessions keep the tables locked; the message says which. An upgrade that raises it has changed nothing: run it again."""
+
+
 class NotPermitted(ConfigurationError):
     """The database role lacks a right; the message names the role, the tables, and the command that grants what it needs."""
 

@@ -659,7 +659,7 @@ MUTANTS = (
         "outboxq/web/dashboard.py",
         (
             (
-                "            with patience(_PATIENCE):\n                response",
+                "            with patience(_PATIENCE), statement_timeout(_LONGEST_STATEMENT):\n                response",
                 "            if True:\n                response",
             ),
         ),
@@ -768,11 +768,54 @@ MUTANTS = (
         "outboxq/cli/progress.py",
         (
             (
-                "        if not state.ask_to_stop():\n            raise KeyboardInterrupt",
+                "        if not state.ask_to_stop(stop):\n            raise stop",
                 "        raise SystemExit(130)",
             ),
         ),
         ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
+    ),
+    Mutant(
+        "an upgrade waits for its locks without a bound, and every producer waits behind it",
+        "outboxq/database/locks.py",
+        (
+            (
+                "        limit(dialect, execute, milliseconds, milliseconds)\n",
+                '        limit(dialect, execute, "0", "0")\n',
+            ),
+        ),
+        (
+            "tests/dialects/test_upgrade_locks.py::test_producers_go_on_while_an_upgrade_waits_for_an_open_transaction[outboxq upgrade]",
+        ),
+    ),
+    Mutant(
+        "an upgrade locks each table when a script needs it, and keeps the others locked meanwhile",
+        "alembic/env.py",
+        (("    if steps:\n", "    if False:\n"),),
+        ("tests/dialects/test_upgrade_locks.py::test_in_a_callers_transaction_a_round_gives_back_what_it_locked",),
+    ),
+    Mutant(
+        "an upgrade stops everybody while it waits for a vacuum",
+        "outboxq/database/locks.py",
+        (('        _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")\n', ""),),
+        ("tests/dialects/test_upgrade_locks.py::test_an_upgrade_waits_for_a_vacuum_without_stopping_anybody",),
+    ),
+    Mutant(
+        "SIGTERM ends a command and leaves its statement running on the server",
+        "outboxq/cli/groups.py",
+        (("        signal.signal(number, terminate)\n", "        pass\n"),),
+        ("tests/dialects/test_stopped_statements.py",),
+    ),
+    Mutant(
+        "a statement goes on for hours after its client was killed",
+        "outboxq/database/dialects/postgresql_session.py",
+        (("client_connection_check_interval', '1s'", "client_connection_check_interval', '0'"),),
+        ("tests/dialects/test_stopped_statements.py::test_a_statement_does_not_outlive_its_killed_client",),
+    ),
+    Mutant(
+        "a probe of the dashboard queues behind pages that wait for a lock",
+        "outboxq/cli/web.py",
+        (("is_health = request.path == HEALTH and not request.query", "is_health = False"),),
+        ("tests/contract/test_cli_web.py::test_healthz_does_not_queue_behind_pages_that_wait_for_a_lock",),
     ),
     Mutant(
         "the arguments of a task are in its JSON though nobody asked for them",

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import click
 
-from .groups import EXIT_INTERRUPTED
+from .groups import exit_code
 from .output import tell, wants_json
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -123,9 +123,9 @@ def confirmed(
             return True
         _say(f"{what}: {written(found)} will be {done}")
         agreed = _answer()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         click.echo(err=True)
-        _refuse("nothing was changed", EXIT_INTERRUPTED)
+        _refuse("nothing was changed", exit_code(stop))
     if not agreed:
         _refuse("nothing was changed", EXIT_DECLINED)
     return True

@@ -200,6 +200,8 @@ class Store(Claiming):
     overview = overview.overview
     trends = trends.trends
     table_sizes = table_sizes.table_sizes
+    why_locked = system.why_locked
+    tables_are_locked = system.tables_are_locked
     system = system.system
 
     # Upkeep

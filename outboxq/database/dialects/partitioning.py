@@ -199,12 +199,9 @@ class Partitioning:
             execute, {}
         )[0]
         schema, owner = found["schema"], found["owner"]
-        wait = self._dialect.compiled[time_partitions.wait]
-        before = wait.run(execute, {"lock_timeout": "10s"})[0]["before"]
         self.alone(execute, schema)
         for table in PARTITIONED:
             self._convert(execute, table, schema, owner, periods)
-        wait.run(execute, {"lock_timeout": before})
 
     def _convert(self, execute: Execute, table: Table, schema: str, owner: str, periods: Sequence[Period]) -> None:
         parent, first = _Name(schema, table.name), _Name(schema, _called(table, FIRST))

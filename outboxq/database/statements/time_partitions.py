@@ -112,16 +112,11 @@ def patience(_: Grammar) -> Select[Any]:
 
 
 def scanning(_: Grammar) -> Select[Any]:
-    """Set the timeouts of a transaction that reads a whole partition, and for which nothing waits."""
-    return _set(statement_timeout="0", enable_seqscan="on")
+    """Set the timeouts of a transaction that reads a whole partition, and for which nothing waits.
 
-
-def wait(_: Grammar) -> Select[Any]:
-    """Set the transaction's lock timeout from now on, and return the previous one."""
-    setting: ColumnElement[str] = literal_column("'lock_timeout'")
-    value = bindparam("lock_timeout", type_=Text, required=True)
-    before = select(func.current_setting(setting).label("before")).cte("earlier").prefix_with("MATERIALIZED")
-    return select(before.c.before, func.set_config(setting, value, true()).label("now")).select_from(before)
+    :statement_timeout is a text with its unit.
+    """
+    return _set(statement_timeout=bindparam("statement_timeout", type_=Text, required=True), enable_seqscan="on")
 
 
 def keep(executions: FromClause, events: FromClause, *, with_batches: bool) -> Select[Any]:
@@ -307,13 +302,13 @@ _trigger = table(
 _namespace = table("pg_namespace", column("oid"), column("nspname"), schema="pg_catalog")
 
 
-def _set(**settings: str) -> Select[Any]:
-    """Set a configuration parameter until the transaction ends."""
+def _set(**settings: str | ColumnElement[str]) -> Select[Any]:
+    """Set configuration parameters until the transaction ends."""
+    values = {
+        name: literal_column(f"'{value}'") if isinstance(value, str) else value for name, value in settings.items()
+    }
     return select(
-        *(
-            func.set_config(literal_column(f"'{name}'"), literal_column(f"'{value}'"), true()).label(name)
-            for name, value in settings.items()
-        )
+        *(func.set_config(literal_column(f"'{name}'"), value, true()).label(name) for name, value in values.items())
     )
 
 
