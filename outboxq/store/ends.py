@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ..database.dialects import Begin
 from ..database.privileges import Role
-from ..database.statements import ends, tasks, time_partitions
+from ..database.statements import ends, table_locks, tasks
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument, LeaseLost
@@ -121,7 +121,7 @@ def finish_unlocked(
 
     def work(target: Target) -> tuple[frozenset[UUID], frozenset[UUID]]:
         if not target.dialect.one_writer:
-            target.run(time_partitions.wait, A_MOMENT)
+            target.run(table_locks.patience, A_MOMENT)
         left = _end(store, target, ends.end_unlocked, outcomes)
         if not left:
             return frozenset(), frozenset()

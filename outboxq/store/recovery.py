@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import recovery, tasks, time_partitions
+from ..database.statements import recovery, table_locks, tasks
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument
@@ -118,7 +118,7 @@ def _take_back_by_halves(store: Transactions, options: dict[str, Any], given: Se
     """Take back those of these leases whose tasks no locked row keeps from ending."""
 
     def work(target: Target) -> list[Recovered]:
-        target.run(time_partitions.wait, A_MOMENT)
+        target.run(table_locks.patience, A_MOMENT)
         return _take_back(store, target, options, given)
 
     try:

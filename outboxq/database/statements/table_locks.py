@@ -67,6 +67,12 @@ _prepared = table(
 )
 
 
+def patience(_: Grammar) -> Select[Any]:
+    """Set the longest wait for a lock until the transaction ends. :lock_timeout is a text with its unit."""
+    value = bindparam("lock_timeout", type_=Text, required=True)
+    return select(func.set_config(literal_column("'lock_timeout'"), value, true()).label("now"))
+
+
 def places(g: Grammar) -> Select[Any]:
     """Select the name and the schema of each of our tables that is there, in the order of `NAMES`."""
     wanted = [g.oid(name) for name in NAMES]
