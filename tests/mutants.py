@@ -832,6 +832,17 @@ MUTANTS = (
         ("tests/integrations/django_admin/test_django_admin.py",),
     ),
     Mutant(
+        "verify reads the whole log for each dead letter",
+        "outboxq/database/statements/checks/check.py",
+        (
+            (
+                ".where(EVENT_OF_TASK, one, *conditions)\n            .correlate",
+                ".where(EVENT_OF_TASK, *conditions)\n            .correlate",
+            ),
+        ),
+        ("tests/dialects/test_check_plans.py",),
+    ),
+    Mutant(
         "verify asks whether a key's holder asked for any key",
         "outboxq/database/statements/checks/unique.py",
         (("    rightful = rightful.correlate(idempotency_keys, birth.event)\n", ""),),

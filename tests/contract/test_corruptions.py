@@ -213,6 +213,7 @@ CASES = [
     Case("step_not_recorded+step_lost", stepped, change("name = 'other'", "task_steps"), repaired=False),
     Case("step_lost", stepped, ["DELETE FROM task_steps"], repaired=False),
     Case("step_without_claim", stepped, change("lease_token = 2", "task_steps"), repaired=False),
+    Case("step_not_json", stepped, change("result = 'forged'", "task_steps"), repaired=False),
     Case(
         "step_not_recorded",
         stepped,
