@@ -71,10 +71,12 @@ def explained(database: Database, name: str, explain: str, setting: str = "") ->
         event.listen(database.engine, "before_cursor_execute", note)
         try:
             store, build = database.store, STATEMENTS[name]
-            assert store.run(lambda target: target.run(build, store.values(target)), using=connection) == []
+            rows = store.run(lambda target: target.run(build, store.values(target)), using=connection)
         finally:
             event.remove(database.engine, "before_cursor_execute", note)
         assert seen
+        is_judged = name.startswith("check") and CHECKS[name.partition(" ")[2]].is_broken is not None
+        assert is_judged or rows == []
         if setting:
             connection.exec_driver_sql(f"SET LOCAL {setting}")
         plans = [(sql, connection.exec_driver_sql(f"{explain} {sql}", values).all()) for sql, values in seen]

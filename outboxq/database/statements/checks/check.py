@@ -13,7 +13,6 @@ from sqlalchemy import (
     Label,
     Select,
     Text,
-    and_,
     false,
     func,
     literal_column,
@@ -25,6 +24,7 @@ from sqlalchemy import (
 from ....model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
 from ...tables import execution_events, task_executions
 from ..grammar import Grammar, sql_literal
+from ..retention import kinds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,8 @@ class Check:
     """Select the ids of the tasks that break it, or the names of what is wrong if that is no task, as the column `id`."""
     needs: Callable[[Grammar], Select[Any]] | None = None
     """Selects a row if the tables are there that the invariant is about. None: each schema has them."""
+    is_broken: Callable[[Mapping[str, Any]], bool] | None = None
+    """Says whether a selected row breaks it, where SQL cannot. None: each does."""
     also: Mapping[str, str] = field(default_factory=dict)
     """Further invariants of the same pass, each name with its meaning.
 
@@ -112,11 +114,7 @@ READY, RUNNING, FAILED = (
 UNFINISHED = EXECUTION.status.in_([sql_literal(TaskStatus.READY), sql_literal(TaskStatus.RUNNING)])
 ENDED = EXECUTION.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
 EVENT_OF_TASK = EVENT.task_execution_id == EXECUTION.id
-CLAIMS, ENDS, OTHERS = (
-    is_a(EventType.CLAIMED),
-    and_(~is_a(EventType.CLAIMED), EVENT.lease_token.is_not(None)),
-    EVENT.lease_token.is_(None),
-)
+CLAIMS, ENDS, OTHERS = kinds(EVENT).values()
 """Conditions: one of the three indexes by task has the event."""
 TRANSITION = EVENT.event_type.in_([sql_literal(kind) for kind in STATUS_AFTER])
 """A condition: the event changed its task's status."""
