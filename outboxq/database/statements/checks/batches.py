@@ -75,7 +75,7 @@ def checks() -> Mapping[str, Check]:
         ),
         "batch_unreadable": Check(
             meaning="the tasks that follow a batch cannot be read or are not as many as it was made with, so its last end cannot be "
-            "written, or a task that follows never comes: set then_tasks as it was, or cancel the batch and enqueue them by hand",
+            "written, or a task that follows never comes: set then_tasks of its row to what it was, or to NULL and enqueue them by hand",
             broken=_links,
             is_broken=_is_unreadable,
             needs=is_there,
