@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "a repair counts the ends of a batch that it does not see yet",
         "outboxq/database/statements/checks/repairs.py",
-        (('{"batch_counts_differ": batches.wrong}', "{}"),),
+        (('    "batch_counts_differ": batches.counts_wrong,\n', ""),),
         ("tests/contract/test_batch_races.py",),
     ),
     Mutant(
@@ -1465,8 +1465,8 @@ MUTANTS = (
         "outboxq/database/statements/checks/limits.py",
         (
             (
-                "g.later(_latest(g), lease_length(g) + _seconds(_GRACE))",
-                "g.later(g.now, lease_length(g) + _seconds(_GRACE))",
+                "g.later(latest(g), lease_length(g) + seconds(GRACE))",
+                "g.later(g.now, lease_length(g) + seconds(GRACE))",
             ),
         ),
         ("tests/contract/test_corruptions.py",),
