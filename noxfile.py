@@ -1,6 +1,7 @@
 """`nox` runs what `.ci/run` runs, on every Python; the campaigns (`postgres`, `faults`, `faults_mixed`, `pgbouncer`, `monitoring`,
 `browser`, `examples`, `mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`,
-`bench_dashboard`, `bench_results`, `bench_steps`, `bench_stages`, `bench_batches`) are asked for by name."""
+`bench_dashboard`, `bench_results`, `bench_steps`, `bench_stages`, `bench_batches`,
+`bench_verify`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -260,3 +261,10 @@ def bench_dashboard(session: nox.Session) -> None:
     """The cost of each page of the dashboard with ten million finished and ten million waiting tasks; needs some 20 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.dashboard", *session.posargs)
+
+
+@nox.session
+def bench_verify(session: nox.Session) -> None:
+    """The cost of each check of verify at 250 000 and 1 000 000 events: `nox -s bench_verify -- --on sqlite`."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.verify", *session.posargs)

@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "a repair counts the ends of a batch that it does not see yet",
         "outboxq/database/statements/checks/repairs.py",
-        (('{"batch_counts_differ": batches.wrong}', "{}"),),
+        (('    "batch_counts_differ": batches.counts_wrong,\n', ""),),
         ("tests/contract/test_batch_races.py",),
     ),
     Mutant(
@@ -924,6 +924,17 @@ MUTANTS = (
         ("tests/integrations/django_admin/test_django_admin.py",),
     ),
     Mutant(
+        "verify reads the whole log for each dead letter",
+        "outboxq/database/statements/checks/check.py",
+        (
+            (
+                ".where(EVENT_OF_TASK, one, *conditions)\n            .correlate",
+                ".where(EVENT_OF_TASK, *conditions)\n            .correlate",
+            ),
+        ),
+        ("tests/dialects/test_check_plans.py",),
+    ),
+    Mutant(
         "verify asks whether a key's holder asked for any key",
         "outboxq/database/statements/checks/unique.py",
         (("    rightful = rightful.correlate(idempotency_keys, birth.event)\n", ""),),
@@ -1546,8 +1557,8 @@ MUTANTS = (
         "outboxq/database/statements/checks/limits.py",
         (
             (
-                "g.later(_latest(g), lease_length(g) + _seconds(_GRACE))",
-                "g.later(g.now, lease_length(g) + _seconds(_GRACE))",
+                "g.later(latest(g), lease_length(g) + seconds(GRACE))",
+                "g.later(g.now, lease_length(g) + seconds(GRACE))",
             ),
         ),
         ("tests/contract/test_corruptions.py",),

@@ -97,6 +97,7 @@ def _lines(found: Batch) -> list[tuple[str, object]]:
             ("then", f"{name} {task_id}{'' if place < found.stage else ' (not enqueued)'}")
             for place, (task_id, name) in enumerate(zip(found.then_ids, found.then_names, strict=True))
         ),
+        ("then", None if found.then_is_readable else "what follows cannot be read; `outboxq verify` says more"),
     ]
 
 

@@ -89,6 +89,8 @@ class Batch:
     """The ids of the tasks that follow, whether they are enqueued yet or not."""
     then_names: tuple[str, ...]
     """The names of these tasks."""
+    then_is_readable: bool = True
+    """False: foreign SQL has written the tasks that follow so that they cannot be enqueued; none is listed."""
     stage: int
     """The number of them that are enqueued."""
     runs_then: bool
@@ -179,6 +181,26 @@ def is_batch(pipeline_execution_id: UUID | None) -> bool:
         return False
     number = pipeline_execution_id.int
     return number >= _FIRST_BIT and number & _VERSION == _VERSION_8
+
+
+def links_of(stored: str | None) -> list[dict[str, Any]]:
+    """Return the tasks that follow a batch, as the table has them. Raises ValueError where they cannot be enqueued."""
+    try:
+        links = json.loads(stored or "[]")
+    except RecursionError:
+        raise ValueError("its JSON is nested too deeply") from None
+    if not isinstance(links, list) or not all(isinstance(link, dict) and link.keys() >= _NEEDED for link in links):
+        raise ValueError("it is not a JSON array of tasks")
+    if any(link[name] is None for link in links for name in _NEEDED):
+        raise ValueError("a task lacks a value")
+    for link in links:
+        UUID(link["id"])
+    return links
+
+
+_NEEDED = frozenset(
+    {"id", "task_name", "queue", "priority", "args", "lease_seconds", "delay_seconds", "on_dead_letter"}
+)
 
 
 def _link(task: NewTask) -> dict[str, Any]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import builtins
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
@@ -23,7 +21,7 @@ from ..database.statements.results import ended as ended_tasks
 from ..database.target import Target
 from ..errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTransition, SchemaOutOfDate
 from ..model import STATUS_AFTER, EventType, NewTask, TaskStatus
-from ..model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch
+from ..model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch, links_of
 from ..model.options import bad_name, is_name
 from ..model.uuid7 import uuid7
 from .arguments import identifier, positive, storable
@@ -83,6 +81,7 @@ class Batches:
             batch.size,
             batch.closed,
             batch.then_as_json,
+            len(batch.then),
         )
 
         def work(target: Target) -> None:
@@ -416,7 +415,10 @@ def _reason(row: Row) -> str:
 
 def batch_of(row: Row) -> Batch:
     """Return the batch of a row of `task_batches`."""
-    links: builtins.list[Any] = json.loads(row["then_tasks"] or "[]")
+    try:
+        links, is_readable = links_of(row["then_tasks"]), True
+    except (ValueError, TypeError, AttributeError):
+        links, is_readable = [], False
     fields = {name: value for name, value in row.items() if name != "then_tasks"}
     return Batch(
         **{
@@ -425,5 +427,6 @@ def batch_of(row: Row) -> Batch:
             "on_failed": OnFailed(row["on_failed"]),
             "then_ids": tuple(UUID(link["id"]) for link in links),
             "then_names": tuple(str(link["task_name"]) for link in links),
+            "then_is_readable": is_readable,
         }
     )

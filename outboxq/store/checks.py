@@ -82,6 +82,8 @@ def _ask(store: Transactions, target: Target, name: str) -> list[Violation]:
     if check.needs is not None and not target.run(check.needs):
         return []  # the schema is older
     rows = target.run(check.broken, store.values(target))
+    if check.is_broken is not None:
+        rows = [row for row in rows if check.is_broken(row)]
     for each, meaning in {name: check.meaning, **check.also}.items():
         if ids := [row["id"] for row in rows if row.get(each, True)]:
             found.append(Violation(name=each, meaning=meaning, count=len(ids), examples=tuple(ids[:_EXAMPLES])))

@@ -283,9 +283,9 @@ def limited(queue: str, settings: Mapping[str, Any], now: datetime, running: Cal
     if (most := settings.get("concurrency_limit")) is not None and (number := running()) >= most:
         sentence = f"its queue may run {most} at a time, and runs {number}"
         return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
-    if (starts := settings.get("rate_limit")) is not None and settings["rate_full_at"] is not None:
-        seconds = settings["rate_seconds"]
-        following = settings["rate_full_at"] - timedelta(seconds=seconds - seconds / starts)
+    starts, seconds, full_at = (settings.get(name) for name in ("rate_limit", "rate_seconds", "rate_full_at"))
+    if starts is not None and seconds is not None and full_at is not None:
+        following = full_at - timedelta(seconds=seconds - seconds / starts)
         if following > now:
             each = f"{starts} in {span_of(timedelta(seconds=seconds))}"
             sentence = f"its queue may start {each}; the next may start in {span_of(following - now)}"

@@ -312,7 +312,7 @@ def limits_from(row: Row) -> KeyLimits:
         queue=row["queue"],
         concurrency_limit=row["concurrency_limit"],
         key_concurrency=row["key_concurrency"] or 1,
-        key_rate=None if rate is None else Bucket(starts=rate, seconds=seconds),
+        key_rate=None if rate is None or seconds is None else Bucket(starts=rate, seconds=seconds),
     )
 
 

@@ -318,8 +318,8 @@ def settings_of(row: Row, per_key: Row | None = None) -> QueueSettings:
     )
 
 
-def _span(starts: int | None, seconds: float) -> tuple[int, timedelta] | None:
-    return None if starts is None else (starts, timedelta(seconds=seconds))
+def _span(starts: int | None, seconds: float | None) -> tuple[int, timedelta] | None:
+    return None if starts is None or seconds is None else (starts, timedelta(seconds=seconds))
 
 
 def _rate(rate: object, name: str) -> tuple[int, float]:

@@ -65,6 +65,10 @@ class PostgresGrammar(Grammar):
     def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:  # noqa: ARG002 - its type says so
         return true()
 
+    def digit(self, identity: ColumnElement[Any], place: int) -> ColumnElement[str]:
+        digits = func.replace(cast(identity, Text), literal_column("'-'"), literal_column("''"), type_=Text)
+        return func.substr(digits, literal_column(str(place)), literal_column("1"), type_=Text)
+
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         micros = cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
         return case((and_(func.isfinite(earlier), func.isfinite(later)), micros))

@@ -72,6 +72,10 @@ class SqliteGrammar(Grammar):
         digits = said.op("GLOB", return_type=Boolean())(literal_column("'*[^0-9a-f]*'"))
         return and_(func.length(said) == literal_column("32"), not_(digits))
 
+    def digit(self, identity: ColumnElement[Any], place: int) -> ColumnElement[str]:
+        said = type_coerce(identity, Text)
+        return func.substr(said, literal_column(str(place)), literal_column("1"), type_=Text)
+
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         return _micros(later) - _micros(earlier)
 

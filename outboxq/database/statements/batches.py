@@ -62,11 +62,12 @@ def create(g: Grammar) -> Transition:
         "size": Integer(),
         "closed": Boolean(),
         "then_tasks": Text(),
+        "links": Integer(),
     }
 
     def batch(r: Relations) -> Statement:
         values = {
-            **{name: r["given"].c[name] for name in given},
+            **{name: r["given"].c[name] for name in given if name != "links"},
             **dict.fromkeys(("completed", "failed", "cancelled", "stage"), _zero),
             "runs_then": literal_column("true", Boolean),
             "created_at": g.now,
@@ -75,10 +76,11 @@ def create(g: Grammar) -> Transition:
         return insert_values(insert(task_batches), values, r["given"])
 
     def event(r: Relations) -> Statement:
+        said = {name: r["given"].c[name] for name in ("kind", "name", "on_failed", "links")}
         values = {
             "pipeline_execution_id": r["given"].c.id,
             "event_type": sql_literal(EventType.BATCH_CREATED),
-            "event_data": g.json(kind=r["given"].c.kind, name=r["given"].c.name, on_failed=r["given"].c.on_failed),
+            "event_data": g.json(**said),
             "created_at": g.now,
         }
         return insert_values(insert(execution_events), values, r["given"])

@@ -99,6 +99,10 @@ class Grammar(ABC):
         """Return a condition: the stored id has the form of outboxq's ids."""
 
     @abstractmethod
+    def digit(self, identity: ColumnElement[Any], place: int) -> ColumnElement[str]:
+        """Return one of the 32 hexadecimal digits of an id, counted from 1."""
+
+    @abstractmethod
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         """Return the exact number of microseconds between two times."""
 

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Double, Select, and_, case, cast, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Double, Select, and_, case, cast, func, literal_column, or_, select, union
 
 from ....model import LONGEST, MAX_ATTEMPT, MAX_NUMBER, OnDeadLetter
-from ...tables import execution_events, queue_settings, task_leases, task_outbox
+from ...tables import execution_events, key_limits, queue_settings, task_leases, task_outbox
+from .. import key_limits as key_limit_statements
 from ..grammar import Grammar, sql_literal
 from .check import ENDED, EVENT, EXECUTION, READY, RUNNING, Check, broken_ones, of_claim, task_of, text_literal
 
 _lease, _setting = task_leases.c, queue_settings.c
-_GRACE = timedelta(days=1)
+GRACE = timedelta(days=1)
 """The largest error of a clock that is expected after an administrator or a server that took over has set it: a time zone, say."""
 
 HOLDS_NOTHING = and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
@@ -31,6 +32,17 @@ def checks() -> Mapping[str, Check]:
             meaning="a queue's rate limit is used up for longer than its time, so none of its tasks starts",
             broken=lambda g: select(_setting.queue.label("id")).where(rate_too_late(g)),
         ),
+        "rate_incomplete": Check(
+            meaning="a queue has a number of starts without their time, or a time without a number, so it has no rate limit; set it again",
+            broken=lambda _: select(_setting.queue.label("id")).where(
+                _is_half(_setting.rate_limit, _setting.rate_seconds)
+            ),
+        ),
+        "key_limits_incomplete": Check(
+            meaning="a queue's limits per key lack a half of their rate, or are missing, so no task of the queue starts; set them again",
+            broken=_key_limits_incomplete,
+            needs=key_limit_statements.is_there,
+        ),
         "entry_out_of_bounds": Check(
             meaning="an outbox entry has a value that the tables refuse (a due time, a priority, an empty queue or key), so "
             "it was written without their CHECKs",
@@ -40,6 +52,7 @@ def checks() -> Mapping[str, Check]:
             meaning="a task's arguments are not a JSON object, so no worker can read them",
             broken=_impossible,
             also={
+                "headers_not_an_object": "a task's headers are not a JSON object, so its handler runs without them",
                 "result_not_json": "a task's result is not JSON",
                 "lease_too_long": "a task's lease or timeout is longer than the hundred years that can be asked for",
                 "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so it "
@@ -52,41 +65,57 @@ def checks() -> Mapping[str, Check]:
     }
 
 
+def _is_half(number: ColumnElement[Any], time: ColumnElement[Any]) -> ColumnElement[bool]:
+    return number.is_(None) != time.is_(None)
+
+
+def _key_limits_incomplete(_: Grammar) -> Select[Any]:
+    """Select queues. A queue that limits its keys has the limit 0 of its own."""
+    mine = key_limits.c
+    half = select(mine.queue.label("id")).where(_is_half(mine.key_rate_limit, mine.key_rate_seconds))
+    there = select(mine.queue).where(mine.queue == _setting.queue)
+    missing = select(_setting.queue).where(_setting.concurrency_limit == _number(0), ~there.exists())
+    return select(union(half, missing).subquery("incomplete"))
+
+
 def lease_length(g: Grammar) -> ColumnElement[Any]:
     """Return the seconds of a claim's lease: its own, which its event has, or the task's; at most the longest."""
     own = cast(g.text_in(EVENT.event_data, "lease_seconds"), Double)
     claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(task_leases)
     task = select(EXECUTION.lease_seconds).where(EXECUTION.id == _lease.task_execution_id).correlate(task_leases)
-    seconds = func.coalesce(claim.scalar_subquery(), task.scalar_subquery(), type_=Double)
-    return case((seconds > _seconds(LONGEST), _seconds(LONGEST)), else_=seconds)
+    length = func.coalesce(claim.scalar_subquery(), task.scalar_subquery(), type_=Double)
+    return case((length > seconds(LONGEST), seconds(LONGEST)), else_=length)
 
 
 def lease_too_late(g: Grammar) -> ColumnElement[bool]:
-    return _lease.lease_expires_at > g.later(_latest(g), lease_length(g) + _seconds(_GRACE))
+    return _lease.lease_expires_at > g.later(latest(g), lease_length(g) + seconds(GRACE))
 
 
 def rate_too_late(g: Grammar) -> ColumnElement[bool]:
-    return _setting.rate_full_at > g.later(_latest(g), _setting.rate_seconds + _seconds(_GRACE))
+    return _setting.rate_full_at > g.later(latest(g), _setting.rate_seconds + seconds(GRACE))
 
 
-def _latest(g: Grammar) -> ColumnElement[Any]:
+def latest(g: Grammar) -> ColumnElement[Any]:
     """Return the present time, or that of the last event if it is later because the clock was set back since."""
     newest = execution_events.alias("newest")
     moment = select(newest.c.created_at).order_by(newest.c.sequence_num.desc()).limit(1).scalar_subquery()
     return case((moment > g.now, moment), else_=g.now)
 
 
-def _seconds(span: timedelta) -> ColumnElement[float]:
+def seconds(span: timedelta) -> ColumnElement[float]:
     return literal_column(str(span.total_seconds()), Double)
 
 
 def _impossible(g: Grammar) -> Select[Any]:
-    longest = _seconds(LONGEST)
+    longest = seconds(LONGEST)
     ids_wrong = (~g.is_id(EXECUTION.id), ~g.is_id(EXECUTION.pipeline_execution_id))
     return broken_ones(
         select(EXECUTION.id),
         {
             "args_not_an_object": ~g.is_json(EXECUTION.args, an_object=True),
+            "headers_not_an_object": and_(
+                EXECUTION.headers.is_not(None), ~g.is_json(EXECUTION.headers, an_object=True)
+            ),
             "result_not_json": and_(EXECUTION.result.is_not(None), ~g.is_json(EXECUTION.result)),
             "lease_too_long": or_(EXECUTION.lease_seconds > longest, EXECUTION.timeout_seconds > longest),
             "task_out_of_bounds": or_(*_out_of_bounds(g, EXECUTION, _INSTANTS), *_counts_wrong(), *ids_wrong),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, case, or_, select
 
+from ....errors import InvalidArgument
 from ....model import TaskStatus
+from ....model.rules import parse_rule
 from ....model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...tables import schedule_ticks, task_executions, task_schedules
 from ..grammar import Grammar, sql_literal
@@ -50,7 +53,27 @@ def checks() -> Mapping[str, Check]:
             broken=_planted_ahead,
             needs=has_table,
         ),
+        "schedule_unreadable": Check(
+            meaning="the rule, time zone or arguments of a schedule cannot be read here, so none of its ticks is planted, or its tasks "
+            "fail: store it again, or remove it",
+            broken=lambda _: select(_schedule.name.label("id"), *(_schedule[name] for name in _READ)).where(
+                _schedule.paused_at.is_(None)
+            ),
+            is_broken=_is_unreadable,
+            needs=has_table,
+        ),
     }
+
+
+_READ = ("rule", "tz", "args", "starts_at")
+
+
+def _is_unreadable(row: Mapping[str, Any]) -> bool:
+    try:
+        parse_rule(row["rule"], row["tz"], starts_at=row["starts_at"])
+        return not isinstance(json.loads(row["args"]), dict)
+    except (InvalidArgument, ValueError, RecursionError):
+        return True
 
 
 def _differs(g: Grammar) -> Select[Any]:
