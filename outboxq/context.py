@@ -195,7 +195,7 @@ class TaskContext:
     def previous(self) -> Any:
         """The value that the task before this one in its chain returned, read by the return annotation.
 
-        Raises InvalidCall for the first task of a chain, and outside of chains.
+        Raises InvalidCall for the first task of a chain, and outside of chains. Raises TaskNotFound if that task was deleted.
         """
         outbox: Any = self.outbox
         return outbox.previous_of(self)

@@ -143,6 +143,11 @@ class Place:
         """The id that the task at this place has."""
         return UUID(int=self.batch_id.int - _FIRST_BIT | self.number)
 
+    @property
+    def before(self) -> UUID:
+        """The id of the task before this one, if the batch is a chain."""
+        return first_id(self.batch_id) if self.number == 1 else UUID(int=self.task_id.int - 1)
+
 
 LONGEST_CHAIN = FAMILY + 1
 """The maximum number of calls of a chain."""

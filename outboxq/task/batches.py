@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from uuid import UUID
 
 from ..context import TaskContext
-from ..errors import InvalidArgument, InvalidCall, InvalidTarget, WaitRefused
+from ..errors import InvalidArgument, InvalidCall, InvalidTarget, TaskNotFound, WaitRefused
 from ..integration.ambient import CURRENT, OutboxRef, resolve_target
 from ..model.batches import (
     LONGEST_CHAIN,
@@ -28,7 +28,7 @@ from ..model.options import choice
 from .calls import TaskCall, batch_in
 from .origin import Origin
 from .results import AwaitedResults
-from .running_batch import FOLLOWED, RunningBatch, value_of
+from .running_batch import RunningBatch, value_of
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -338,7 +338,7 @@ class BatchedTasks(AwaitedResults):
         return RunningBatch(self, context)
 
     def previous_of(self, context: TaskContext) -> Any:
-        """Return what the task before this one in its chain returned. Raises InvalidCall if there is none before it."""
+        """Return what the task before this one in its chain returned. Raises InvalidCall if there is none, TaskNotFound if it is gone."""
         batch: RunningBatch = context.batch
         record, within = batch.record, None if context.inside is None else context
         if record.kind is not BatchKind.CHAIN or context.task_id not in record.then_ids:
@@ -349,13 +349,7 @@ class BatchedTasks(AwaitedResults):
         before = record.then_ids[place - 1] if place else first_id(batch.id)
         for member in self.store.batches.completed([before], using=within):
             return value_of(self.tasks, member)
-        if not place and record.size - min(record.stage, len(record.then_ids) - 1) == 1:
-            # A chain of earlier code: its first task has an id of its own. No task was added, so no other can be meant.
-            hidden = set(record.then_ids)
-            for member in self.store.batches.members(batch.id, FOLLOWED, using=within):
-                if member.id not in hidden:
-                    return value_of(self.tasks, member)
-        raise InvalidCall(f"task {before} was pruned, so what it returned is not known any more")
+        raise TaskNotFound(f"task {before} was deleted, so what it returned is not known any more")
 
 
 def _why_none(context: TaskContext, batch: Batch) -> str:

@@ -197,6 +197,8 @@ def test_what_was_enqueued_and_is_deleted_is_not_waited_for(database: Database) 
         assert claim.id == task_id
         database.frozen.complete(claim)
     database.clock.advance(timedelta(days=31))
+    (claim,) = database.claim()
+    database.frozen.complete(claim)
     assert database.frozen.prune(timedelta(days=30), statuses=[TaskStatus.COMPLETED]) == 2
     with pytest.raises(TaskNotFound, match=f"there is no task {second}"):
         database.store.explain(second)
