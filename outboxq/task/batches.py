@@ -89,6 +89,10 @@ class OpenBatch(Generic[R_co]):
         """Take no more tasks."""
         self._is_open = False
 
+    def settle(self) -> None:
+        """Note that the transaction in which it was made is committed."""
+        self._origin.settle()
+
 
 class BatchBlock(AbstractContextManager[OpenBatch[R_co]]):
     """The `with` block in which a batch is made: `Outbox.batch` returns one, and entering it gives the OpenBatch."""
@@ -209,6 +213,8 @@ class Chain(Generic[R_co]):
         with self.outbox.making(batch, self.target, "a chain") as target:
             self.outbox.store.enqueue(replace(first, pipeline_execution_id=batch.id), using=target)
             source = Origin(self.outbox, target)
+        if self.target is self.outbox:
+            source.settle()
         handle: ChainHandle[R_co] = ChainHandle(id=batch.id, task_ids=(first.id, *(task.id for task in others)))
         return handle.asking(source)
 
@@ -274,6 +280,8 @@ class BatchedTasks(AwaitedResults):
                 yield made
             finally:
                 made.end()
+        if using is self:
+            made.settle()
 
     @contextmanager
     def making(self, batch: NewBatch, using: object, what: str) -> Iterator[object]:
