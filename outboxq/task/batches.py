@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import TracebackType
@@ -25,6 +25,7 @@ from ..model.batches import (
     new_batch_id,
 )
 from ..model.options import choice
+from ..store.failure_log import sentence
 from .calls import TaskCall, batch_in
 from .origin import Origin
 from .results import AwaitedResults
@@ -297,8 +298,14 @@ class BatchedTasks(AwaitedResults):
             with unit as own:
                 target = known if own is None else own.connection
                 store.batches.create(batch, using=target)
-                yield target
-                store.batches.close(batch.id, using=target)
+                try:
+                    yield target
+                    store.batches.close(batch.id, using=target)
+                except BaseException as error:
+                    if own is None:
+                        with suppress(Exception):  # a transaction that has failed, or is over, commits nothing of it
+                            store.batches.forbid_commit(batch.id, sentence(error), using=target)
+                    raise
 
     @overload
     def chain(

@@ -82,6 +82,13 @@ class Wait:
             self.fail(self.not_found(f"there is no {self.what}"))
         elif standing.is_decided:
             self.done.set()
+        elif not standing.closed and standing.cancel_requested_at is None:
+            self.fail(
+                WaitRefused(
+                    f"batch {standing.place.batch_id} is not closed, since an error has left its `with` block: it is never followed; "
+                    f"end it: outboxq batch cancel {standing.place.batch_id}"
+                )
+            )
         return self.done.is_set()
 
     def miss(self) -> None:

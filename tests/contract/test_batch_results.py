@@ -41,6 +41,7 @@ from outboxq.task.looks import Look
 from outboxq.task.wait import Wait
 from tests.conftest import Database
 from tests.contract.helpers import wait_until_found
+from tests.contract.test_unclosed_batches import unclosed
 from tests.waiting import PATIENCE, until
 
 
@@ -451,13 +452,14 @@ def test_a_reason_that_takes_long_is_not_waited_for(app: App, monkeypatch: pytes
         chain.result(timeout=0.1)
 
 
-def test_a_batch_that_an_error_left_open_says_so(app: App) -> None:
-    with Session(app.database.host_engine()) as session:
-        with pytest.raises(ZeroDivisionError), app.outbox.batch(using=session, then=app.report.call()) as batch:
-            _ = 1 // 0
-        session.commit()
-    with pytest.raises(TimeoutError, match=f"batch {batch.id} is not closed, for an error has left its `with` block"):
-        batch.result(timeout=0)
+@pytest.mark.parametrize("timeout", [0, PATIENCE])
+def test_a_batch_that_an_error_left_open_is_not_waited_for(app: App, timeout: float) -> None:
+    batch = unclosed(app.outbox, app.database, then=app.report.call())
+    with pytest.raises(WaitRefused, match=f"batch {batch.id} is not closed, since an error has left its `with` block"):
+        batch.result(timeout)
+    app.outbox.store.batches.cancel(batch.id)
+    with pytest.raises(TaskCancelled):
+        batch.result(timeout)
 
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE])

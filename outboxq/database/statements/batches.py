@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     ColumnElement,
     Insert,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    not_,
     or_,
     select,
     true,
@@ -132,6 +134,27 @@ def links_without_previous(g: Grammar) -> Select[Any]:
             known.is_(None),
         )
     )
+
+
+def unclosed(_: Grammar) -> Select[Any]:
+    """Select those that are not closed among the first :most batches that go on, by the index of those.
+
+    Nothing ends them, so they come to be the first ones.
+    """
+    first = (
+        select(_batch.id, _batch.name, _batch.closed)
+        .where(_batch.completed_at.is_(None))
+        .order_by(_batch.id)
+        .limit(bindparam("most", type_=BigInteger, required=True))
+        .subquery("first")
+    )
+    return select(first.c.id, first.c.name).where(not_(first.c.closed)).order_by(first.c.id)
+
+
+def left_open(_: Grammar) -> Select[Any]:
+    """Select a batch that goes on and was not cancelled. Its maker's transaction sees it so until the commit closes it."""
+    open_one = (_batch.completed_at.is_(None), _batch.cancel_requested_at.is_(None))
+    return select(_batch.id).where(_batch.id == _batch_id, *open_one)
 
 
 def newest(_: Grammar) -> Select[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, Select, case, func, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, Integer, Select, case, func, literal_column, not_, or_, select, update
 
 from ....model import TaskStatus
 from ....model.batches import OnFailed
@@ -27,6 +27,12 @@ def checks() -> Mapping[str, Check]:
             meaning="a batch counts another number of tasks that have not ended than it has, so what follows it comes too early "
             "or never",
             broken=lambda _: select(_batch.id).where(*_OPEN, _is_wrong()),
+            needs=is_there,
+        ),
+        "batch_not_closed": Check(
+            meaning="an error has left the `with` block of a batch, and its transaction was committed all the same, so nothing "
+            "follows it; cancel it: outboxq batch cancel ID",
+            broken=lambda _: select(_batch.id).where(_batch.completed_at.is_(None), not_(_batch.closed)),
             needs=is_there,
         ),
     }
