@@ -217,7 +217,8 @@ class SqlalchemyTarget(Target):
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
         """Roll back and raise the error at the commit, as the database does where a deferred constraint is broken."""
-        raw, is_over = self.connection.connection.dbapi_connection, False
+        raw: Any = self.connection.connection.dbapi_connection
+        is_over = False
 
         def refuse(connection: Connection, *_: object) -> None:
             nonlocal is_over
@@ -226,7 +227,7 @@ class SqlalchemyTarget(Target):
                 return
             error, is_over = reason(), True  # a savepoint may have taken it back
             if error is not None:
-                connection.connection.dbapi_connection.rollback()
+                raw.rollback()
                 raise error
 
         listen(self.connection, "commit", refuse)
