@@ -78,7 +78,7 @@ class Target(ABC):
         self.dialect.explain(error, self._raw)
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Have the transaction not be committed while `reason` returns an error. A driver's own connection cannot be told so."""
+        """Refuse the commit of this transaction while `reason` returns an error. A connection of psycopg or sqlite3 has no such hook."""
         del reason
 
     @abstractmethod

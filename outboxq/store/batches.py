@@ -104,7 +104,7 @@ class Batches:
         self._store.run(work, using=using)
 
     def forbid_commit(self, batch_id: UUID, why: str, *, using: object) -> None:
-        """Have the transaction that makes this batch not be committed, unless a savepoint takes the batch back: it is not whole."""
+        """Refuse the commit of the transaction that makes this batch, unless a savepoint takes the batch back: it is not whole."""
 
         def reason() -> InvalidTarget | None:
             text = (
