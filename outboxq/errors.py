@@ -109,7 +109,9 @@ class TaskCancelled(OutboxqError):
 
 
 class WaitRefused(OutboxqError, RuntimeError):
-    """A wait for a task was refused because it could never end: inside a handler, or before the task is committed."""
+    """A wait for a task was refused: it could never end (in a handler, before the commit, for a batch that is not closed), or it would
+    stop an event loop.
+    """
 
 
 class ProcessDied(OutboxqError):

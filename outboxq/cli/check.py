@@ -67,6 +67,7 @@ def _optional_number(_context: click.Context, _parameter: click.Parameter, value
 )
 @click.option("--keys/--no-keys", "key_held", default=True, help="Ask whether tasks wait behind a dead letter.")
 @click.option("--names/--no-names", "unknown_task", default=True, help="Ask whether workers know all waiting tasks.")
+@click.option("--batches/--no-batches", "batch_unclosed", default=True, help="Ask whether a batch was left unclosed.")
 @click.option("--pauses/--no-pauses", "queue_paused", default=False, help="Ask whether a queue is paused. Default: no.")
 @click.option("-q", "--queue", "queues", multiple=True, help="Only problems of this queue. May be repeated.")
 @database_options

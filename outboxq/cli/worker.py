@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
+from ..context import process
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..integration.front_end import FrontEnd
 from ..model.forks import CAN_FORK
@@ -210,6 +211,7 @@ def _run(
 ) -> int:
     running: Worker | None = None
     with (
+        process.as_worker(),
         speaking_plainly(upgrade),
         stacks_on_signal(lambda: running),
         stop_on_signals(lambda: running is not None and running.has_stopped) as exit_if_stopped,

@@ -40,12 +40,20 @@ class BatchStatus(StrEnum):
 
     RUNNING = "Running"
     """Some of its tasks have not ended."""
+    UNCLOSED = "Unclosed"
+    """An error has left its `with` block, and its transaction was committed all the same: it is never followed, and only a cancel
+    ends it.
+    """
     CANCELLING = "Cancelling"
     """Its tasks are being cancelled."""
     COMPLETED = "Completed"
     """All of its tasks have ended, and what follows them is enqueued."""
     CANCELLED = "Cancelled"
     """All of its tasks have ended, and nothing follows: a person cancelled it, or a task of a chain did not complete."""
+
+
+UNCLOSED = "an error has left its with block, and its transaction was committed all the same, so nothing follows it; only a cancel ends it"
+"""The fault of a batch that is Unclosed, for people."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +124,9 @@ class Batch:
     def status(self) -> BatchStatus:
         """The status of the batch."""
         if self.completed_at is None:
-            return BatchStatus.RUNNING if self.cancel_requested_at is None else BatchStatus.CANCELLING
+            if self.cancel_requested_at is not None:
+                return BatchStatus.CANCELLING
+            return BatchStatus.RUNNING if self.closed else BatchStatus.UNCLOSED
         return BatchStatus.COMPLETED if self.stage == len(self.then_ids) and self.runs_then else BatchStatus.CANCELLED
 
 
@@ -144,6 +154,11 @@ class Place:
     def task_id(self) -> UUID:
         """The id that the task at this place has."""
         return UUID(int=self.batch_id.int - _FIRST_BIT | self.number)
+
+    @property
+    def before(self) -> UUID:
+        """The id of the task before this one, if the batch is a chain."""
+        return first_id(self.batch_id) if self.number == 1 else UUID(int=self.task_id.int - 1)
 
 
 LONGEST_CHAIN = FAMILY + 1

@@ -19,7 +19,7 @@ from ..database.statements.grammar import Builder
 from ..database.statements.results import TASKS
 from ..database.statements.results import ended as ended_tasks
 from ..database.target import Target
-from ..errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTransition, SchemaOutOfDate
+from ..errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTarget, InvalidTransition, SchemaOutOfDate
 from ..model import STATUS_AFTER, EventType, NewTask, TaskStatus
 from ..model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch, links_of
 from ..model.options import bad_name, is_name
@@ -103,6 +103,24 @@ class Batches:
                 raise BatchNotFound(f"there is no batch {batch_id} that goes on")
 
         self._store.run(work, using=using)
+
+    def forbid_commit(self, batch_id: UUID, why: str, *, using: object) -> None:
+        """Refuse the commit of the transaction that makes this batch, unless a savepoint takes the batch back: it is not whole."""
+
+        def reason() -> InvalidTarget | None:
+            text = (
+                f"this transaction cannot be committed: an error has left the `with` block of batch {batch_id}, which is not whole "
+                f"({why}); roll the transaction back, or make the batch in a savepoint that is rolled back"
+            )
+            try:
+                found = target.run(statements.left_open, {"batch_id": batch_id})
+            except Exception as error:  # noqa: BLE001 - the transaction has failed, so it cannot be committed either
+                log.debug("batch %s could not be looked up: %s", batch_id, error)
+                return InvalidTarget(text)
+            return InvalidTarget(text) if found else None
+
+        target = self._store.join(using)
+        target.forbid_commit(reason)
 
     def ensure_current(self, *, using: object = None) -> None:
         """Raise SchemaOutOfDate unless the schema has batches."""

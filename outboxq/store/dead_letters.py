@@ -14,14 +14,14 @@ from ..database.dialects import Begin
 from ..database.statements import dead_letters as statements
 from ..database.statements import operations
 from ..database.target import Target
-from ..errors import InvalidArgument
+from ..errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
 from ..model import EventType, TaskStatus
 from ..model.uuid7 import uuid7
 from .arguments import aware, identifier, positive, storable
 from .counts import Count, Snapshot, counted_to
 from .dead_letter_groups import DeadLetterGroups, group_id, grouped, with_groups
 from .idempotency import regain_keys
-from .operations import freed, marked, was_done
+from .operations import freed, futile_redrives, marked, was_done
 from .rows import event_data
 from .transactions import Transactions
 
@@ -36,6 +36,11 @@ _NAMED = 10
 """The number of left-out dead letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
+_LEFT_OUT = {
+    DuplicateTask: "other tasks have their idempotency keys by now",
+    InvalidTransition: "the tasks before them in their chains were deleted",
+}
+"""The reasons for which a dead letter is not redriven, by the error that `redrive` raises."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,11 +203,11 @@ class DeadLetters:
     ) -> int:
         """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
 
-        Dead letters whose idempotency key another task has by now are left out (see `redrive`); a warning says how many. `snapshot`
-        is that of a count: what failed since, or failed again, is left for the next time. Without it, the moment at which this
-        began counts. Each batch of 500 is a transaction of its own (with `using`, all are the
-        caller's), and a dead letter that another session deals with meanwhile is not counted. `on_progress` is called with the
-        number so far after each batch, and `stop` is asked before each: True ends it.
+        Dead letters that `redrive` refuses, since another task has their idempotency key by now or the task before them in their
+        chain was deleted, are left out; a warning says how many. `snapshot` is that of a count: what failed since, or failed
+        again, is left for the next time. Without it, the moment at which this began counts. Each batch of 500 is a transaction of
+        its own (with `using`, all are the caller's), and a dead letter that another session deals with meanwhile is not counted.
+        `on_progress` is called with the number so far after each batch, and `stop` is asked before each: True ends it.
         """
         data = event_data({"reason": reason} if reason else {})
         how = _How(snapshot=snapshot, limit=limit, on_progress=on_progress, stop=stop, using=using)
@@ -236,7 +241,7 @@ class DeadLetters:
     ) -> int:
         left, using = None if how.limit is None else positive(how.limit), how.using
         group, values = group_id(wanted.get("group")), _filters(wanted)
-        left_out: set[UUID] = set()
+        left_out: dict[UUID, OutboxqError] = {}
         values |= (how.snapshot or self._store.run(Snapshot.take, using=using, begin=Begin.READ)).values
         (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
         read = statements.oldest if group is None else statements.oldest_with_errors
@@ -259,15 +264,13 @@ class DeadLetters:
             moved += self._store.run(self._moving(rows, left_out), using=using, done=_counting(rows, request))
             if how.on_progress is not None:
                 how.on_progress(moved)
-        if left_out:
-            log.warning(
-                "left out %d of the dead letters, since other tasks have their idempotency keys by now: %s",
-                len(left_out),
-                ", ".join(map(str, sorted(left_out)[:_NAMED])) + (", …" if len(left_out) > _NAMED else ""),
-            )
+        for kind, why in _LEFT_OUT.items():
+            if several := sorted(one for one, error in left_out.items() if isinstance(error, kind)):
+                ids = ", ".join(map(str, several[:_NAMED])) + (", …" if len(several) > _NAMED else "")
+                log.warning("left out %d of the dead letters, since %s: %s", len(several), why, ids)
         return moved
 
-    def _moving(self, rows: Sequence[tuple[Any, ...]], left_out: set[UUID]) -> Callable[[Target], int]:
+    def _moving(self, rows: Sequence[tuple[Any, ...]], left_out: dict[UUID, OutboxqError]) -> Callable[[Target], int]:
         """One batch. In the order of the ids, so that two operators wait for each other, and not both."""
         runs_again = {task_id for task_id, _, status, *_ in rows if status is TaskStatus.READY}
         given = [(task_id, event_type.value, status.value, *rest) for task_id, event_type, status, *rest in rows]
@@ -275,7 +278,9 @@ class DeadLetters:
         def work(target: Target) -> int:
             values = self._store.values(target, from_ready=False, from_running=False, from_failed=True)
             with target.atomic():
-                refused = regain_keys(self._store, target, runs_again) if runs_again else {}
+                refused: dict[UUID, OutboxqError] = dict(futile_redrives(self._store, target, runs_again))
+                if free := runs_again - refused.keys():
+                    refused |= regain_keys(self._store, target, free)
                 allowed = [row for row in given if row[0] not in refused]
                 moved = target.run(operations.by_hand, values, allowed) if allowed else []
             self._store.wake(target, freed(moved))

@@ -20,6 +20,7 @@ from ..model.progress import Progress
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
 from .key_limits import KeyState, states_of
+from .operations import futile_redrives
 from .progress import read_progress
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
 from .tasks import event_of, execution_of, no_task
@@ -103,9 +104,13 @@ def _failed(store: Transactions, target: Target, task: TaskExecution) -> Explana
     waits = batch_that_waits(store, target, task)
     why = f": {task.last_error}" if task.last_error else ""
     waiting = "" if waits is None else f"the {waits.kind} {waits.id} waits for it; "
-    do = "redrive or discard it" if waits is None else advice(waits, "it")
+    cures = of_dead_letter(task.id, "it")
+    if refused := futile_redrives(store, target, {task.id}):
+        do, cures = str(refused[task.id]).replace(f"task {task.id}", "it", 1), cures[1:]
+    else:
+        do = "redrive or discard it" if waits is None else advice(waits, "it")
     sentence = f"it failed at {written(task.completed_at)} in attempt {task.attempt}{why}; {waiting}{do}"
-    return Explanation(Reason.FAILED, sentence, of_dead_letter(task.id, "it"))
+    return Explanation(Reason.FAILED, sentence, cures)
 
 
 def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:

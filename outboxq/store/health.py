@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..errors import InvalidArgument
 from ..model.plurals import plural
-from .reasons import Cure, of_dead_letter, span_of
+from .reasons import Cure, cancel_of_batch, of_dead_letter, span_of
 from .statistics import Statistics
 
 
@@ -32,6 +32,8 @@ class Rule(StrEnum):
     """Tasks wait for a dead letter that holds their partition key."""
     UNKNOWN_TASK = "unknown_task"
     """Workers met tasks that none of them knows."""
+    BATCH_UNCLOSED = "batch_unclosed"
+    """An error has left the `with` block of a batch, and its transaction was committed: nothing follows it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +52,7 @@ class HealthLimits:
     queue_paused: bool = False
     key_held: bool = True
     unknown_task: bool = True
+    batch_unclosed: bool = True
 
     def __post_init__(self) -> None:
         """Raise InvalidArgument for a number or a time below 0."""
@@ -88,11 +91,13 @@ class Signs:
     ahead: dict[str, datetime] = field(default_factory=dict)
     """Moment up to which each schedule is planted that a clock that was ahead has planted."""
     paused_at: dict[str, datetime] = field(default_factory=dict)
+    unclosed: Sequence[tuple[UUID, str | None]] = ()
+    """Ids and names of the batches that are not closed."""
 
 
 def problems(signs: Signs, limits: HealthLimits) -> list[Problem]:
     """Return the rules that are broken, in the order of the rules, then by subject."""
-    found = [*_of_queues(signs, limits), *_of_schedules(signs)]
+    found = [*_of_queues(signs, limits), *_of_schedules(signs), *_of_batches(signs)]
     place = {rule: number for number, rule in enumerate(_URGENT)}
     return sorted(found, key=lambda one: (place[one.rule], one.subject))
 
@@ -103,6 +108,7 @@ _URGENT = (
     Rule.SCHEDULE_OVERDUE,
     Rule.SCHEDULE_AHEAD,
     Rule.KEY_HELD,
+    Rule.BATCH_UNCLOSED,
     Rule.FAILED,
     Rule.OLDEST,
     Rule.QUEUE_PAUSED,
@@ -178,6 +184,21 @@ def _of_schedules(signs: Signs) -> Iterator[Problem]:
         )
         yield Problem(
             rule=Rule.SCHEDULE_AHEAD, subject=name, sentence=sentence, cures=(Cure("start a worker", ("worker",)),)
+        )
+
+
+def _of_batches(signs: Signs) -> Iterator[Problem]:
+    """Yield one problem for all of them: the first one is named."""
+    for batch_id, name in signs.unclosed[:1]:
+        which = f"the batch {batch_id}" if name is None else f"the batch {name!r} ({batch_id})"
+        more = len(signs.unclosed) - 1
+        others = f", nor are {more} more" if more > 1 else ", nor is another" if more else ""
+        yield Problem(
+            rule=Rule.BATCH_UNCLOSED,
+            subject=str(batch_id),
+            sentence=f"{which} is not closed{others}: an error has left its `with` block, and its transaction was committed all the "
+            "same, so nothing follows it",
+            cures=cancel_of_batch(batch_id),
         )
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import depths
+from ..database.statements import batches, depths
 from ..database.statements import overview as statements
 from ..database.target import Target
-from .availability import variant
+from .availability import BATCHES, can_read, variant
 from .counts import Count
 from .health import HealthLimits, Problem, Signs, problems
 from .queues import QueueSettings, settings_from
@@ -51,7 +52,7 @@ def overview(store: Transactions, limits: HealthLimits | None = None, *, using: 
     """Return the present numbers of all queues and what needs attention, by the rules of `health`.
 
     Of the waiting tasks of each queue and priority, and of all dead letters, 10 000 are counted; where there are more, a queue has its
-    last sample too. Three statements, besides those that find out once what the schema has.
+    last sample too. Four statements, besides those that find out once what the schema has.
     """
     limits = limits or HealthLimits()
     return store.run(partial(_read, store, limits=limits), using=using, begin=Begin.READ)
@@ -108,6 +109,7 @@ def _read(store: Transactions, target: Target, *, limits: HealthLimits) -> Overv
         held=held,
         overdue={row["name"]: row["at"] for row in overdue_schedules},
         ahead={row["name"]: row["at"] for row in ahead},
+        unclosed=_unclosed(store, target) if limits.batch_unclosed else (),
         paused_at={one.queue: one.paused_at for one in settings if one.paused_at is not None},
     )
     oldest = [one.oldest_ready_at for one in queues if one.oldest_ready_at is not None]
@@ -122,6 +124,13 @@ def _read(store: Transactions, target: Target, *, limits: HealthLimits) -> Overv
         workers=workers,
         settings=settings,
     )
+
+
+def _unclosed(store: Transactions, target: Target) -> list[tuple[UUID, str | None]]:
+    """Return the batches that are not closed, of the first 10 000 that go on."""
+    if not can_read(store, target, BATCHES):
+        return []
+    return [(row["id"], row["name"]) for row in target.run(batches.unclosed, {"most": BOUND})]
 
 
 def _queues(

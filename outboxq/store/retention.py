@@ -80,9 +80,9 @@ def prune(
     Ticks of schedules go with the tasks that they became, steps with their tasks, and batches once their tasks have gone. Each
     batch of deletions is a transaction of its own; with `using`, all are the caller's. Tasks that are locked, or whose key is
     locked, are passed over. An unfinished task keeps its row and its events whatever its age. A task of a batch or a chain is
-    kept until that, too, ended longer ago than this; a Failed one is not, if asked for. Events of no task (an emit without
-    subscribers, skipped ticks) go when they are as old. `dry_run` only counts. `stop` is asked before each batch,
-    and `on_progress` is called after each, with the number of tasks deleted so far.
+    kept until that, too, ended longer ago than this, and what follows it has completed or is cancelled; a Failed one is not, if
+    asked for. Events of no task (an emit without subscribers, skipped ticks) go when they are as old. `dry_run` only counts.
+    `stop` is asked before each batch, and `on_progress` is called after each, with the number of tasks deleted so far.
 
     Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped; what
     must stay is carried over to the default partition before. No other session uses the two tables while one is dropped,

@@ -106,7 +106,7 @@ def statements_of(database, call):
 
 
 def test_few_statements_are_sent(several):
-    for call, most in ((several.frozen.overview, 3), (several.frozen.health, 3), (several.frozen.change_mark, 1)):
+    for call, most in ((several.frozen.overview, 4), (several.frozen.health, 4), (several.frozen.change_mark, 1)):
         call()
         assert statements_of(several, call) == most
 

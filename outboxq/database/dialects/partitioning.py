@@ -104,7 +104,8 @@ class Partitioning:
 
     def keep(self, one: Partition) -> Prepared:
         leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        return self._dialect.prepare(time_partitions.keep(*leaves, with_batches=self._with_batches))
+        statement = time_partitions.keep(self._dialect.grammar, *leaves, with_batches=self._with_batches)
+        return self._dialect.prepare(statement)
 
     def kept_since(self, one: Partition) -> Prepared:
         leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)

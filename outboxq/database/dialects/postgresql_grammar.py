@@ -159,6 +159,12 @@ class PostgresGrammar(Grammar):
         tail = func.lpad(func.to_hex(number), literal_column("4"), literal_column("'0'"), type_=Text)
         return cast(head + tail, Uuid)
 
+    def place(self, batch_id: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
+        first = func.substr(cast(batch_id, Text), literal_column("1"), literal_column("1"))
+        digit = func.translate(first, literal_column("'89abcdef'"), literal_column("'01234567'"), type_=Text)
+        rest = func.substr(cast(self.numbered(batch_id, number), Text), literal_column("2"), type_=Text)
+        return cast(digit + rest, Uuid)
+
     def identified(self, rows: Select[Any]) -> Select[Any]:
         # The SELECT reads from it, so the id exists before anything of the row is computed, its default included.
         assigned = select(func.pg_current_xact_id(type_=Xid8()).label("xact_id")).cte("assigned")

@@ -170,6 +170,13 @@ class SqliteGrammar(Grammar):
         head = func.substr(family, literal_column("1"), literal_column("28"), type_=Text)  # stored without hyphens
         return type_coerce(head + func.printf("%04x", number, type_=Text), Uuid())
 
+    def place(self, batch_id: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
+        one: ColumnElement[int] = literal_column("1")
+        known = func.instr(literal_column("'89abcdef'"), func.substr(batch_id, one, one))
+        digit = func.substr(literal_column("'01234567'"), known, one, type_=Text)
+        rest = func.substr(self.numbered(batch_id, number), literal_column("2"), type_=Text)
+        return type_coerce(digit + rest, Uuid())
+
     def identified(self, rows: Select[Any]) -> Select[Any]:
         return rows
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import (
     CTE,
+    BigInteger,
     Boolean,
     ColumnElement,
     Insert,
@@ -21,6 +22,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    not_,
     or_,
     select,
     true,
@@ -28,7 +30,7 @@ from sqlalchemy import (
 )
 
 from ...model import EventType, TaskStatus
-from ...model.batches import OnFailed
+from ...model.batches import BatchKind, OnFailed
 from ..column_types import Instant
 from ..tables import execution_events, task_batch_changes, task_batches, task_executions, task_leases
 from .claim import limit
@@ -117,6 +119,49 @@ def get(_: Grammar) -> Select[Any]:
 def known(_: Grammar) -> Select[Any]:
     """Select the id of a batch if it is there."""
     return select(_batch.id).where(_batch.id == _batch_id)
+
+
+LINKS: Columns = {"id": Uuid(), "batch_id": Uuid(), "before": Uuid()}
+
+
+def links_without_previous(g: Grammar) -> Select[Any]:
+    """Select those of these dead letters that follow another task in a chain of which there is no row."""
+    link, before = g.rows("links", LINKS), task_executions.alias("before")
+    # Not a join, which might read all tasks.
+    known = select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
+    rows = task_batches.join(link, link.c.batch_id == _batch.id).join(task_executions, _execution.id == link.c.id)
+    return (
+        select(link.c.id, link.c.before)
+        .select_from(rows)
+        .where(
+            g.among(_batch.id, link.c.batch_id),
+            _batch.kind == sql_literal(BatchKind.CHAIN),
+            g.among(_execution.id, link.c.id),
+            _execution.status == sql_literal(TaskStatus.FAILED),
+            known.is_(None),
+        )
+    )
+
+
+def unclosed(_: Grammar) -> Select[Any]:
+    """Select those that are not closed among the first :most batches that go on, by the index of those.
+
+    Nothing ends them, so they come to be the first ones.
+    """
+    first = (
+        select(_batch.id, _batch.name, _batch.closed)
+        .where(_batch.completed_at.is_(None))
+        .order_by(_batch.id)
+        .limit(bindparam("most", type_=BigInteger, required=True))
+        .subquery("first")
+    )
+    return select(first.c.id, first.c.name).where(not_(first.c.closed)).order_by(first.c.id)
+
+
+def left_open(_: Grammar) -> Select[Any]:
+    """Select a batch that goes on and was not cancelled. Its maker's transaction sees it so until the commit closes it."""
+    open_one = (_batch.completed_at.is_(None), _batch.cancel_requested_at.is_(None))
+    return select(_batch.id).where(_batch.id == _batch_id, *open_one)
 
 
 def newest(_: Grammar) -> Select[Any]:

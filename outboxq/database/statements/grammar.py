@@ -175,6 +175,10 @@ class Grammar(ABC):
         """Return the id of this number (1 to 65535) in a family of ids, whose last 16 bits are zero (`uuid7.family`)."""
 
     @abstractmethod
+    def place(self, batch_id: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
+        """Return the id of the task at this place (1 to 65535) behind a batch, as `model.batches.Place` does."""
+
+    @abstractmethod
     def identified(self, rows: Select[Any]) -> Select[Any]:
         """Return `rows`, a query that reads no table, to be run once the transaction has its id.
 

@@ -55,7 +55,7 @@ def _prune(g: Grammar, *, with_batches: bool) -> Transition:
     def doomed(_: Relations) -> Statement:
         return (
             select(_execution.id)
-            .where(_prunable(with_batches=with_batches))
+            .where(_prunable(g, with_batches=with_batches))
             .order_by(_execution.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
@@ -134,14 +134,14 @@ def _without_task(owner: ColumnElement[Any]) -> Select[Any]:
     )
 
 
-def prunable(_: Grammar) -> Select[Any]:
+def prunable(g: Grammar) -> Select[Any]:
     """Count the tasks that `prune` would delete in all."""
-    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable(with_batches=True))
+    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable(g, with_batches=True))
 
 
-def prunable_without_batches(_: Grammar) -> Select[Any]:
+def prunable_without_batches(g: Grammar) -> Select[Any]:
     """Count the tasks that `prune_without_batches` would delete in all."""
-    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable(with_batches=False))
+    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable(g, with_batches=False))
 
 
 def prune_unrouted(g: Grammar) -> Transition:
@@ -171,11 +171,11 @@ def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
     return {"claim": claim, "end": ended, "other": event.lease_token.is_(None)}
 
 
-def done(execution: Any, *, with_batches: bool) -> ColumnElement[bool]:
+def done(g: Grammar, execution: Any, *, with_batches: bool) -> ColumnElement[bool]:
     """Return a condition: the task ended before :before in one of the statuses to delete, and so did its batch if it has one.
 
-    Until then what follows the batch reads the results of its tasks. A dead letter is deleted in any case: the batch then waits
-    for it no longer.
+    A task of a batch is kept until what follows the batch has completed or was cancelled, since that reads the results of the
+    batch, and so does its redrive. A dead letter is deleted in any case: the batch then waits for it no longer.
     """
     wanted = [(execution.status == sql_literal(status)) & (flag == 1) for status, flag in _statuses.items()]
     ended = and_(execution.completed_at < _before, or_(*wanted))
@@ -187,12 +187,30 @@ def done(execution: Any, *, with_batches: bool) -> ColumnElement[bool]:
         select(batch.id)
         .where(
             batch.id == execution.pipeline_execution_id,
-            or_(batch.completed_at.is_(None), batch.completed_at >= _before),
+            or_(batch.completed_at.is_(None), batch.completed_at >= _before, _may_be_read(g)),
         )
         .scalar_subquery()
     )
     return and_(ended, or_(execution.status == sql_literal(TaskStatus.FAILED), kept.is_(None)))
 
 
-def _prunable(*, with_batches: bool) -> ColumnElement[bool]:
-    return and_(_execution.id > _from_id, _execution.id < _to_id, done(_execution, with_batches=with_batches))
+def _may_be_read(g: Grammar) -> ColumnElement[bool]:
+    """Return a condition: the last task that was enqueued behind a batch may still run, and read the results of the batch.
+
+    Of a batch that has completed, those before the last one have completed too. So one task is looked up, by its id.
+    """
+    follower = task_executions.alias("follower")
+    unended = (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED)
+    return (
+        select(follower.c.id)
+        .where(
+            follower.c.id == g.place(task_batches.c.id, task_batches.c.stage),
+            follower.c.status.in_([sql_literal(status) for status in unended]),
+        )
+        .correlate(task_batches)
+        .exists()
+    )
+
+
+def _prunable(g: Grammar, *, with_batches: bool) -> ColumnElement[bool]:
+    return and_(_execution.id > _from_id, _execution.id < _to_id, done(g, _execution, with_batches=with_batches))

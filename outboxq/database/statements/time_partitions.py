@@ -119,11 +119,11 @@ def scanning(_: Grammar) -> Select[Any]:
     return _set(statement_timeout=bindparam("statement_timeout", type_=Text, required=True), enable_seqscan="on")
 
 
-def keep(executions: FromClause, events: FromClause, *, with_batches: bool) -> Select[Any]:
+def keep(g: Grammar, executions: FromClause, events: FromClause, *, with_batches: bool) -> Select[Any]:
     """Count the tasks of a partition that may be dropped and the Failed ones among them, and list those to keep and the last
     event.
     """
-    done, task = retention.done(executions.c, with_batches=with_batches), executions.c
+    done, task = retention.done(g, executions.c, with_batches=with_batches), executions.c
     columns: list[ColumnElement[Any]] = [
         func.count().filter(done).label("tasks"),
         _ids(task).filter(done, task.status == sql_literal(TaskStatus.FAILED)).label("failed"),
@@ -148,7 +148,7 @@ def kept_since(g: Grammar, executions: FromClause, events: FromClause, *, with_b
     ]
     new.append(select(events.c.task_execution_id).where(events.c.sequence_num > _last_event))
     looked_at = union_all(*new, select(func.unnest(_failed))).subquery("looked_at")
-    done = retention.done(executions.c, with_batches=with_batches)
+    done = retention.done(g, executions.c, with_batches=with_batches)
     ids = select(looked_at.c[0].label("id")).subquery("ids")
     return select(executions.c.id).where(g.among(executions.c.id, ids.c.id), done.is_not(true()))
 
@@ -172,7 +172,7 @@ def keys_ahead(g: Grammar, executions: FromClause, *, with_batches: bool) -> Sta
             key.c.task_execution_id >= _lower,
             key.c.task_execution_id < _upper,
             final,
-            retention.done(task, with_batches=with_batches),
+            retention.done(g, task, with_batches=with_batches),
         )
         .limit(limit)
         .with_for_update(of=key, skip_locked=True)

@@ -15,6 +15,7 @@ from sqlalchemy import (
     except_,
     func,
     literal_column,
+    not_,
     or_,
     select,
     true,
@@ -78,6 +79,12 @@ def checks() -> Mapping[str, Check]:
             "written, or a task that follows never comes: set then_tasks of its row to what it was, or to NULL and enqueue them by hand",
             broken=_links,
             is_broken=_is_unreadable,
+            needs=is_there,
+        ),
+        "batch_not_closed": Check(
+            meaning="an error has left the `with` block of a batch, and its transaction was committed all the same, so nothing "
+            "follows it; cancel it: outboxq batch cancel ID",
+            broken=lambda _: select(_batch.id).where(_batch.completed_at.is_(None), not_(_batch.closed)),
             needs=is_there,
         ),
     }
