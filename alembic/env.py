@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from logging.config import fileConfig
 from typing import Any
 
@@ -16,9 +17,11 @@ from sqlalchemy.engine import make_url
 from outboxq.database.dialects import dialect_for
 from outboxq.database.engine import make_engine
 from outboxq.database.tables import metadata
-from outboxq.migrations import LOCK, VERSION_TABLE, begin_on, ours
+from outboxq.errors import TablesLocked
+from outboxq.migrations import LOCK, VERSION_TABLE, Rounds, begin_on, hold, in_rounds, ours
 
 config = context.config
+rounds: Rounds | None = config.attributes.get("rounds")
 schema: str | None = config.attributes.get("schema", context.get_x_argument(as_dictionary=True).get("schema"))
 
 
@@ -64,10 +67,24 @@ def run_on(connection: Connection) -> None:
     dialect_for(connection.dialect.name, schema=schema)
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(LOCK)
+    configure(connection=connection)
+    scripts = partial(locked, connection, context.get_context().opts["fn"])
     with inside_schema(connection):
-        configure(connection=connection)
-        with context.begin_transaction():
-            context.run_migrations()
+        in_rounds(connection, partial(run_round, connection, scripts), schema=schema, rounds=rounds)
+
+
+def run_round(connection: Connection, scripts: Callable[..., list[Any]]) -> None:
+    configure(connection=connection, fn=scripts)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+def locked(connection: Connection, find: Callable[..., Iterable[Any]], *where: Any) -> list[Any]:
+    """Return the scripts that the command is to run. Where there are any, all tables are locked first."""
+    steps = list(find(*where))
+    if steps:
+        hold(connection, schema=schema, rounds=rounds)
+    return steps
 
 
 @contextmanager
@@ -99,7 +116,11 @@ else:
     if config.config_file_name is not None:
         fileConfig(config.config_file_name, disable_existing_loggers=False)
     engine = make_engine(database_url())
-    with engine.connect() as own, own.begin():
-        begin_on(own)
-        run_on(own)
-    engine.dispose()
+    try:
+        with engine.connect() as own, own.begin():
+            begin_on(own)
+            run_on(own)
+    except TablesLocked as error:
+        raise CommandError(str(error)) from error  # a sentence, without a traceback
+    finally:
+        engine.dispose()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         PayloadError as PayloadError,
         ProcessDied as ProcessDied,  # the error of an attempt, not raised by a call
         ReadOnly as ReadOnly,
+        QueueNotFound as QueueNotFound,
         ScheduleNotFound as ScheduleNotFound,
         SchemaOutOfDate as SchemaOutOfDate,
         StepRefused as StepRefused,
@@ -109,7 +110,7 @@ _NAMES = {
     "database.engine": "configure_sqlite",
     "errors": (
         "BatchClosed BatchNotFound ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
-        "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied ReadOnly ScheduleNotFound SchemaOutOfDate StepRefused "
+        "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied QueueNotFound ReadOnly ScheduleNotFound SchemaOutOfDate StepRefused "
         "TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -195,7 +196,7 @@ class TaskContext:
     def previous(self) -> Any:
         """The value that the task before this one in its chain returned, read by the return annotation.
 
-        Raises InvalidCall for the first task of a chain, and outside of chains.
+        Raises InvalidCall for the first task of a chain, and outside of chains. Raises TaskNotFound if that task was deleted.
         """
         outbox: Any = self.outbox
         return outbox.previous_of(self)
@@ -359,6 +360,27 @@ class Asleep(Snooze):
 
 current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=None)
 """The context of the handler that this thread runs."""
+
+
+class Process:
+    """The purpose of this process, as far as a wait must know it."""
+
+    is_worker = False
+    """True if the process does nothing but run handlers: a command has started it as a worker, or it is a child of a worker. Then any
+    thread but the main one may be one that a handler has started, which nothing else tells: threads do not inherit `current`.
+    """
+
+    @contextmanager
+    def as_worker(self) -> Iterator[None]:
+        """Have the process count as a worker during the block."""
+        before, self.is_worker = self.is_worker, True
+        try:
+            yield
+        finally:
+            self.is_worker = before
+
+
+process: Final = Process()
 
 LOG_FIELDS: Final = ("task_id", "task", "queue", "attempt")
 """The fields that `TaskContextFilter` sets."""

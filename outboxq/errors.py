@@ -39,6 +39,10 @@ class SchemaOutOfDate(ConfigurationError):
         return SchemaOutOfDate(self.fault, remedy=f"run: {command}") if self.is_mended_by_an_upgrade else self
 
 
+class TablesLocked(OutboxqError):
+    """Other sessions keep the tables locked; the message says which. An upgrade that raises it has changed nothing: run it again."""
+
+
 class NotPermitted(ConfigurationError):
     """The database role lacks a right; the message names the role, the tables, and the command that grants what it needs."""
 
@@ -106,7 +110,9 @@ class TaskCancelled(OutboxqError):
 
 
 class WaitRefused(OutboxqError, RuntimeError):
-    """A wait for a task was refused because it could never end: inside a handler, or before the task is committed."""
+    """A wait for a task was refused: it could never end (in a handler, before the commit, for a batch that is not closed), or it would
+    stop an event loop.
+    """
 
 
 class ProcessDied(OutboxqError):
@@ -130,6 +136,10 @@ class BatchClosed(OutboxqError):
 
 class ScheduleNotFound(OutboxqError, LookupError):
     """There is no schedule of this name."""
+
+
+class QueueNotFound(OutboxqError, LookupError):
+    """No task, setting, declaration or live worker names this queue, so a setting for it may be meant for another one."""
 
 
 class AmbiguousTask(OutboxqError, LookupError):

@@ -8,27 +8,31 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import tenacity
 from sqlalchemy import Connection, Engine
 from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.engine import URL
 
+from .database import locks
 from .database.column_types import Xid8
 from .database.dialects import Begin, Dialect, check_schema_name, dialect_for
 from .database.dialects.partitioning import PARTITION_NAME, Partitioning
 from .database.drivers import is_psycopg
 from .database.engine import is_autocommit, make_engine, parse_url
 from .database.revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
-from .database.statements import schema, tasks
+from .database.statements import schema, table_locks, tasks, time_partitions
 from .database.tables import VERSION_TABLE, metadata, version_table
-from .database.target import SqlalchemyTarget
-from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
+from .database.target import SqlalchemyTarget, major_of
+from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, TablesLocked, UnsupportedDatabase
 from .model.periods import Every, periods
 
 if TYPE_CHECKING:
@@ -48,7 +52,11 @@ __all__ = [
     "upgrade",
 ]
 
+T = TypeVar("T")
 log = logging.getLogger("outboxq.migrations")
+
+_PAUSE = tenacity.wait_random(1.5, 3)
+"""Seconds between two rounds, in which what has queued behind the last one goes on."""
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
 """Lock that lets one migration run at a time. It ends with the transaction; on SQLite, BEGIN IMMEDIATE is that lock."""
@@ -61,28 +69,49 @@ _NAMES = frozenset(metadata.tables) | {VERSION_TABLE}
 ischema_names.setdefault("xid8", Xid8)  # else every comparison warns of an unknown type
 
 
-def upgrade(database: str | URL | Engine | Connection, revision: str = "head", *, schema: str | None = None) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rounds:
+    """How long an upgrade may keep others waiting, and how long it tries."""
+
+    lock_timeout: timedelta = locks.LOCK_TIMEOUT
+    wait: timedelta = locks.WAIT
+
+
+def upgrade(
+    database: str | URL | Engine | Connection,
+    revision: str = "head",
+    *,
+    schema: str | None = None,
+    lock_timeout: timedelta = locks.LOCK_TIMEOUT,
+    wait: timedelta = locks.WAIT,
+) -> None:
     """Upgrade the tables to `revision`. It can run in many processes at once, and again.
 
     With a URL or an Engine it runs in a transaction of its own; with a Connection in that connection's transaction, which stays
     open: inside an application's own migration, pass ``op.get_bind()``. A missing `schema` (PostgreSQL) is created.
     Tables of a later release that admits this one are left as they are, and the log says so. Raises SchemaOutOfDate if that
     release does not admit this one, and InvalidTarget for a Connection whose transaction could not roll the tables back.
+
+    On PostgreSQL it first locks all tables. While another transaction uses one of them it waits at most `lock_timeout`, for that
+    is how long an enqueue may queue behind it; then it lets go, logs a warning that names the other, and tries again. Raises
+    TablesLocked after `wait`, with the tables as they were. A `lock_timeout` of a second or more may end a producer's transaction
+    in a deadlock.
     """
     from alembic import command
 
+    rounds = Rounds(lock_timeout=lock_timeout, wait=wait)
     with _migrating(database, schema) as (connection, (found, oldest_code)):
         if is_newer(found):
             ensure_fit(found, oldest_code, partial(_place, connection, schema))
             log.info(left_alone(found))
         else:
-            command.upgrade(_config(connection=connection, schema=schema), revision)
+            command.upgrade(_config(connection=connection, schema=schema, rounds=rounds), revision)
 
 
 def downgrade(database: str | URL | Engine | Connection, revision: str, *, schema: str | None = None) -> None:
     """Downgrade the tables to `revision`; ``base`` removes them with their data, the trigger and the function.
 
-    Raises SchemaOutOfDate for the tables of a later release.
+    Raises SchemaOutOfDate for the tables of a later release, and TablesLocked as `upgrade` does.
     """
     from alembic import command
 
@@ -109,6 +138,8 @@ def partition(
     ahead: int = 3,
     schema: str | None = None,
     dry_run: bool = False,
+    lock_timeout: timedelta = locks.LOCK_TIMEOUT,
+    wait: timedelta = locks.WAIT,
 ) -> list[str]:
     """Partition the history by time (PostgreSQL), so that `Store.prune` drops old partitions whole. Returns the new tables.
 
@@ -118,8 +149,9 @@ def partition(
     partitions are made. `dry_run` only returns the names.
 
     It takes one transaction, which locks the two tables and reads each of them once: about a second for a few million rows. Run
-    it as the owner of the tables. It waits at most ten seconds for open transactions.
-    Raises UnsupportedDatabase on SQLite, and InvalidArgument for an `every` other than that of the existing partitions.
+    it as the owner of the tables. It waits for open transactions as `upgrade` does.
+    Raises UnsupportedDatabase on SQLite, InvalidArgument for an `every` other than that of the existing partitions, and
+    TablesLocked.
     """
     check_schema_name(schema)
     if every not in [one.value for one in Every]:
@@ -137,7 +169,67 @@ def partition(
             raise SchemaOutOfDate(f"{_place(connection, schema)} has no outboxq tables to partition", remedy=UPGRADE)
         ensure_fit(found, oldest_code, partial(_place, connection, schema))
         now = dialect.compiled[tasks.now].run(execute, {})[0]["now"]
-        return Partitioning(dialect).bring_up_to_date(execute, periods(Every(every), now, ahead), now, dry_run=dry_run)
+        partitioning = Partitioning(dialect)
+        wanted = periods(Every(every), now, ahead)
+
+        def work() -> list[str]:
+            if not dry_run and partitioning.layout(execute) is None:
+                names = [table.name for table in time_partitions.PARTITIONED]
+                locks.take(dialect, execute, lock_timeout, names)
+            return partitioning.bring_up_to_date(execute, wanted, now, dry_run=dry_run)
+
+        return in_rounds(connection, work, schema=schema, rounds=Rounds(lock_timeout=lock_timeout, wait=wait))
+
+
+def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | None, rounds: Rounds | None = None) -> T:
+    """Run `work`, which locks tables, under a savepoint: again and again until it gets its locks. Returns what it returns.
+
+    The rollback to the savepoint releases all locks of the round, so that others go on before the next. Raises TablesLocked after
+    the last. SQLite has one lock, which the transaction holds already.
+    """
+    dialect, known = dialect_for(connection.dialect.name, schema=schema), rounds or Rounds()
+    if dialect.one_writer:
+        return work()
+    execute = _execute(connection)
+    dialect.compiled[table_locks.watch_client].run(execute, {})
+    milliseconds = f"{known.lock_timeout / timedelta(milliseconds=1):.0f}ms"
+
+    def why() -> str:
+        return locks.sentence(locks.in_the_way(locks.holders(dialect, execute)), whole=True)
+
+    def tell(state: tenacity.RetryCallState) -> None:
+        pause = state.next_action.sleep if state.next_action else 0
+        log.warning("the tables are in use, so that they could not be locked: %s; trying again in %.0f s", why(), pause)
+
+    attempts = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(lambda error: isinstance(error, locks.Busy) or dialect.is_locked_out(error)),
+        wait=_PAUSE,
+        stop=tenacity.stop_after_delay(known.wait.total_seconds()),
+        before_sleep=tell,
+    )
+    try:
+        for attempt in attempts:
+            with attempt, connection.begin_nested():
+                before = locks.limit(dialect, execute, milliseconds)
+                found = work()
+                locks.limit(dialect, execute, before["lock_timeout"])
+    except tenacity.RetryError as error:
+        raise TablesLocked(
+            f"nothing was changed, since the tables of {_place(connection, schema)} could not be locked within "
+            f"{_span(known.wait)}: {why()}; run it again when that has ended"
+        ) from error.last_attempt.exception()
+    return found
+
+
+def hold(connection: Connection, *, schema: str | None, rounds: Rounds | None = None) -> None:
+    """Lock all tables that are there. outboxq's env.py calls it before the first script, inside `in_rounds`."""
+    dialect = dialect_for(connection.dialect.name, schema=schema)
+    if not dialect.one_writer:
+        locks.take(dialect, _execute(connection), (rounds or Rounds()).lock_timeout)
+
+
+def _span(span: timedelta) -> str:
+    return f"{span.total_seconds():g} s"
 
 
 def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
@@ -197,7 +289,7 @@ def _migrating(
         if not dialect.one_writer:
             connection.exec_driver_sql(LOCK)  # another process may be writing a newer schema
         with _outer_proxies():
-            yield connection, _found(connection, dialect)
+            yield connection, in_rounds(connection, partial(_found, connection, dialect), schema=schema)
 
 
 def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
@@ -250,8 +342,9 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 
 def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
     """Begin a transaction on a connection that is in none."""
-    for text in dialect_for(connection.dialect.name).begin[begin].split("; "):  # one by one: each may be prepared
-        connection.exec_driver_sql(text)
+    for message in dialect_for(connection.dialect.name).begin_statements(begin, {}, major_of(connection)):
+        for text in message.split("; "):  # one by one: each may be prepared
+            connection.exec_driver_sql(text)
 
 
 def _check_transaction(connection: Connection) -> None:

@@ -52,6 +52,7 @@ _LEFT_OUT: Any = object()
 class Outbox(BatchedTasks, PeriodicTasks):
     """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
 
+    @naming_options("Outbox()")
     def __init__(
         self,
         database: str | URL | Engine | None = None,
@@ -135,7 +136,9 @@ class Outbox(BatchedTasks, PeriodicTasks):
             return store
         engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
         # Threads that come here at once all get the first one: the connections of a second engine would never be closed.
-        return self._bound.setdefault("store", Store(engine, schema=self.schema))
+        made = Store(engine, schema=self.schema)
+        made.declared = self.tasks.queues
+        return self._bound.setdefault("store", made)
 
     @overload
     def task(self, function: Callable[Concatenate[TaskContext, P], R], /) -> ContextTask[P, R]: ...

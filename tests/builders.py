@@ -17,7 +17,7 @@ from outboxq.database.statements.grammar import Builder
 MODULES = {
     name: import_module(f"{statements.__name__}.{name}") for _, name, _ in pkgutil.iter_modules(statements.__path__)
 }
-ONLY_POSTGRESQL = ("channel.", "granting.", "sleeping_workers.", "table_sizes.", "time_partitions.")
+ONLY_POSTGRESQL = ("channel.", "granting.", "sleeping_workers.", "table_locks.", "table_sizes.", "time_partitions.")
 _BUILT = {"Select[Any]", "Insert", "Update", "Delete", "Statement", "Transition"}
 
 

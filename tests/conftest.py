@@ -202,7 +202,6 @@ QUICK = ("tests/unit/", *(f"tests/contract/test_{noun}.py" for noun in CORE))
 """What `--quick` collects."""
 
 LONG = (
-    "tests/test_oldest.py",
     "tests/contract/test_demo.py",
     "tests/faults/test_campaign.py",
     "tests/faults/test_outages.py",
@@ -212,7 +211,6 @@ LONG = (
     "tests/integrations/examples/",
     "tests/integrations/test_benchmarks.py",
     "tests/unit/test_house.py",
-    "tests/unit/test_wheel_install.py",
 )
 """Where the tests are that take longest, one by one."""
 
@@ -279,20 +277,63 @@ def _signals() -> None:
     set_for_children()
 
 
+class Server:
+    """A PostgreSQL server, with what the tests of this process share on it."""
+
+    def __init__(self, cluster: postgres.Cluster) -> None:
+        self.cluster = cluster
+
+    @cached_property
+    def migrated(self) -> str:
+        """A database with our tables, to be copied."""
+        url = self.cluster.create_database()
+        migrations.upgrade(url)
+        return url
+
+    @cached_property
+    def reused(self) -> Reused:
+        """The database that tests use one after the other."""
+        return Reused(self.cluster, self.migrated)
+
+    def close(self) -> None:
+        if "reused" in vars(self):
+            self.reused.drop()
+        self.cluster.stop()
+
+
+SETTINGS = {"deadlock_timeout": "100ms"}
+
+
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[postgres.Cluster]:
-    """The session's PostgreSQL server."""
-    server = postgres.start(settings={"deadlock_timeout": "100ms"})
+def first_server() -> Iterator[Server]:
+    """The PostgreSQL of nearly all tests: the one that `OUTBOXQ_TEST_POSTGRES_URL` names, else one of the machine."""
+    server = Server(postgres.start(settings=SETTINGS))
     yield server
-    server.stop()
+    server.close()
 
 
 @pytest.fixture(scope="session")
-def migrated_postgresql(cluster: postgres.Cluster) -> str:
+def newest_server(first_server: Server) -> Iterator[Server]:
+    """The newest PostgreSQL that the tests know; the first one if that is as new, or if the environment says which one to use."""
+    is_chosen = os.environ.get(postgres.VARIABLE) or os.environ.get(postgres.VERSION)
+    if is_chosen or first_server.cluster.version[0] >= int(postgres.NEWEST):
+        yield first_server
+        return
+    server = Server(postgres.start(prefer=f"own {postgres.NEWEST}", settings=SETTINGS))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def cluster(first_server: Server) -> postgres.Cluster:
+    """The session's PostgreSQL server. In tests/contract, the server of the case."""
+    return first_server.cluster
+
+
+@pytest.fixture(scope="session")
+def migrated_postgresql(first_server: Server) -> str:
     """A database with our tables, to be copied."""
-    url = cluster.create_database()
-    migrations.upgrade(url)
-    return url
+    return first_server.migrated
 
 
 @pytest.fixture(scope="session")
@@ -311,11 +352,9 @@ def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def reused_postgresql(cluster: postgres.Cluster, migrated_postgresql: str) -> Iterator[Reused]:
+def reused_postgresql(first_server: Server) -> Reused:
     """The database that this process's tests share."""
-    reused = Reused(cluster, migrated_postgresql)
-    yield reused
-    reused.drop()
+    return first_server.reused
 
 
 @pytest.fixture

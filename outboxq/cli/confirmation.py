@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import click
 
-from .groups import EXIT_INTERRUPTED
+from .groups import exit_code
 from .output import tell, wants_json
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -123,9 +123,9 @@ def confirmed(
             return True
         _say(f"{what}: {written(found)} will be {done}")
         agreed = _answer()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         click.echo(err=True)
-        _refuse("nothing was changed", EXIT_INTERRUPTED)
+        _refuse("nothing was changed", exit_code(stop))
     if not agreed:
         _refuse("nothing was changed", EXIT_DECLINED)
     return True
@@ -143,6 +143,13 @@ def changed(action: str, number: int, count: Counted | None = None) -> Change:
     if count is None:
         return Change(action=action, changed=number)
     return Change(action=action, changed=number, matched=count.number, at_least=count.at_least)
+
+
+def outcome(done: str, number: int, count: Counted, others: str) -> str:
+    """Return what was done to so many of `count`: "938 of 940 cancelled; 2 had ended meanwhile". `others` are its last words."""
+    if count.at_least or number >= count.number:
+        return f"{number} {done}"
+    return f"{number} of {count.number} {done}; {count.number - number} had {others}"
 
 
 def is_attended() -> bool:

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from ..errors import ConfigurationError
 from ..integration.front_end import FrontEnd
-from .console import EXIT_USAGE, fail, speaking_plainly
+from .console import EXIT_USAGE, command_on_database, fail, span
 from .groups import DATABASE_PARAMETERS
 from .output import json_option
 
@@ -60,6 +60,32 @@ app_option = click.option(
     metavar="APP",
     help="Application whose database is used, as module:outbox, e.g. shop:outbox.",
 )
+
+
+def rounds_options(command: C) -> C:
+    """Add `--lock-timeout` and `--wait` of a command that locks whole tables; it gets both as spans of time."""
+    for option in (
+        click.option(
+            "--wait",
+            default="2m",
+            show_default=True,
+            callback=span,
+            metavar="SPAN",
+            help="Time for which the tables are asked for again while other transactions use them (PostgreSQL).",
+        ),
+        click.option(
+            "--lock-timeout",
+            default="900ms",
+            show_default=True,
+            callback=span,
+            metavar="SPAN",
+            help="Longest time for which producers and workers queue behind one such round (PostgreSQL).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 app_argument = click.argument("app_argument", required=False, metavar="[APP]")
 
 
@@ -100,11 +126,12 @@ def _is_for_any_schema(command: object) -> bool:
 def run_on_store(command: click.Command, store: Callable[[], Store], /, **options: Any) -> None:
     """Run a command of `database_options` on a known database, with the values of its other parameters."""
     run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # the function of the command
-    with speaking_plainly():
+    with command_on_database():
         known = store()
-        if not _is_for_any_schema(run):
-            known.ensure_current()
-        run(store=known, **options)
+        with naming_locks(known):
+            if not _is_for_any_schema(run):
+                known.ensure_current()
+            run(store=known, **options)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,15 +219,28 @@ def opened(found: Given) -> Iterator[Store]:
     from ..database.engine import make_engine
     from ..store import Store
 
-    with speaking_plainly(upgrade=found.upgrade):
+    with command_on_database(upgrade=found.upgrade):
         if found.app is None:
             store = Store(make_engine(found.url or ""), schema=found.schema)
         else:
             outbox = open_outbox(found)
             store = outbox.store
             click.get_current_context().meta[OUTBOX] = lambda: outbox
-        with disposing(store.bound_engine):
+        with disposing(store.bound_engine), naming_locks(store):
             yield store
+
+
+@contextmanager
+def naming_locks(store: Store) -> Iterator[None]:
+    """Raise TablesLocked, which says who has the lock, for a statement of the block that waited for a lock in vain."""
+    from sqlalchemy.exc import DBAPIError
+
+    try:
+        yield
+    except DBAPIError as error:
+        if (locked := store.why_locked(error)) is None:
+            raise
+        raise locked from error
 
 
 def present_outbox() -> Outbox | None:

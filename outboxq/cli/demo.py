@@ -7,7 +7,7 @@ import sys
 import click
 
 from ..model.forks import CAN_FORK
-from .console import EXIT_USAGE, fail, speaking_plainly
+from .console import EXIT_USAGE, command_on_database, fail
 from .database import Given, is_typed
 
 
@@ -28,5 +28,5 @@ def demo(context: click.Context, /, url: str | None, orders: int, workers: int) 
     from .demo_run import run
 
     upgrade = None if url is None else Given(url=url, from_environment=not is_typed(context, "url")).upgrade
-    with speaking_plainly(upgrade):
+    with command_on_database(upgrade):
         sys.exit(run(url, orders=orders, workers=workers))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -11,9 +10,9 @@ from uuid import UUID
 import click
 
 from ..errors import InvalidTransition
-from ..model import LATEST, TaskStatus
+from ..model import TaskStatus
 from ..model.plurals import plural
-from .confirmation import FEW, Counted, Exactly, changed, confirmation_options, confirmed, grouped, up_to
+from .confirmation import FEW, Counted, Exactly, changed, confirmation_options, confirmed, grouped, outcome, up_to
 from .database import database_options, database_options_after_ids
 from .filters import OF_DEAD_LETTERS, TASK_ID, check_choice, filtered, in_words, take_key_back
 from .groups import Group
@@ -21,10 +20,11 @@ from .output import show, tell
 from .progress import progress
 
 if TYPE_CHECKING:
-    from ..store import Store
+    from ..store import Count, Store
 
-_TICK = timedelta(microseconds=1)
 _NOUN = "dead letters"
+_NOT_DISCARDED = "been redriven or discarded meanwhile"
+_NOT_REDRIVEN = f"{_NOT_DISCARDED}, or lost the idempotency key to another task"
 
 
 @click.group(cls=Group)
@@ -118,7 +118,9 @@ def redrive(
         one = partial(store.redrive, take_key_back=take_key_back)
         _each(store, task_ids, one, "redriven", yes=yes, dry_run=dry_run)
         return
-    _all(store, store.dead_letters.redrive_all, wanted, limit, "redriven", yes=yes, dry_run=dry_run)
+    _all(
+        store, store.dead_letters.redrive_all, wanted, limit, "redriven", others=_NOT_REDRIVEN, yes=yes, dry_run=dry_run
+    )
 
 
 @failed.command()
@@ -149,7 +151,7 @@ def discard(
         _each(store, task_ids, partial(store.discard, reason=reason), "discarded", yes=yes, dry_run=dry_run)
         return
     act = partial(store.dead_letters.discard_all, reason=reason)
-    _all(store, act, wanted, limit, "discarded", yes=yes, dry_run=dry_run)
+    _all(store, act, wanted, limit, "discarded", others=_NOT_DISCARDED, yes=yes, dry_run=dry_run)
 
 
 def _each(
@@ -184,23 +186,26 @@ def _all(
     limit: int | None,
     done: str,
     *,
+    others: str,
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Act on the dead letters that match, and that failed before the question was asked."""
+    """Act on the dead letters that match, and that were counted."""
     what = in_words(_NOUN, wanted, limit=limit, verb="that failed")
-    wanted = {**wanted, "until": min(wanted.get("until", LATEST), store.now() + _TICK)}
 
     @cache
-    def count() -> Counted:
-        return up_to(limit, store.dead_letters.count(**wanted))
+    def count() -> Count:
+        return store.dead_letters.count(**wanted)
+
+    def to_change() -> Counted:
+        return up_to(limit, count())
 
     def first() -> list[str]:
         found = store.dead_letters.oldest(limit=min(FEW, limit or FEW), **wanted)
         return [f"{one.id}  {one.task_name}  {one.last_error or ''}".rstrip() for one in found]
 
-    if not confirmed(count, what, yes=yes, dry_run=dry_run, done=done, first=first):
+    if not confirmed(to_change, what, yes=yes, dry_run=dry_run, done=done, first=first):
         return
-    with progress(done, count(), stoppable=True) as on_progress:
-        moved = act(limit=limit, on_progress=on_progress, stop=on_progress.stop, **wanted)
-    tell(f"{moved} {done}", changed(done, moved, count()))
+    with progress(done, to_change(), stoppable=True) as on_progress:
+        moved = act(snapshot=count().snapshot, limit=limit, on_progress=on_progress, stop=on_progress.stop, **wanted)
+    tell(outcome(done, moved, to_change(), others), changed(done, moved, to_change()))

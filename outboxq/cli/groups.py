@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import atexit
 import gc
+import signal
 import sys
+import threading
 from collections import UserDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pkgutil import resolve_name
+from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import click
@@ -19,6 +23,44 @@ DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "databa
 
 EXIT_INTERRUPTED: Final = 130
 """Exit code of a command that Ctrl-C ended, as shells have it."""
+
+_ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP. It ends a command as Ctrl-C does: the driver cancels the statement on the server before it passes."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def exit_code(stop: KeyboardInterrupt) -> int:
+    """Return the exit code of a command that a signal ended, as shells have it."""
+    return 128 + stop.number if isinstance(stop, Terminated) else EXIT_INTERRUPTED
+
+
+def terminate(number: int, _frame: FrameType | None) -> None:
+    """Handle a signal by Terminated."""
+    raise Terminated(number)
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP raise Terminated in the block.
+
+    A signal that the program around the command handles or ignores, as under nohup, stays with it. So does every signal outside
+    of the main thread, which alone gets them.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    numbers = [number for number in _ENDING if ours and signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, terminate)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class Group(click.Group):
@@ -99,9 +141,9 @@ class Program(LateGroup):
         """Run the command. Ctrl-C ends it with the exit code that shells know it by, also during its imports."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             click.echo("\noutboxq: stopped", err=True)
-            sys.exit(EXIT_INTERRUPTED)
+            sys.exit(exit_code(stop))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -15,7 +15,7 @@ from ..model.periods import Every
 from ..model.plurals import plural
 from .confirmation import FEW, Change, Exactly, changed, confirmation_options, confirmed
 from .console import plain, short, span
-from .database import database_options
+from .database import database_options, rounds_options
 from .output import merged, tell, wants_json, write_json
 from .progress import progress
 
@@ -34,9 +34,12 @@ if TYPE_CHECKING:
 @click.option(
     "--ahead", default=3, show_default=True, type=click.IntRange(min=1), help="Number of future partitions to create."
 )
+@rounds_options
 @confirmation_options
 @database_options
-def partition(store: Store, every: str, ahead: int, *, yes: bool, dry_run: bool) -> None:
+def partition(
+    store: Store, every: str, ahead: int, *, lock_timeout: timedelta, wait: timedelta, yes: bool, dry_run: bool
+) -> None:
     """Partition the task history by time (PostgreSQL).
 
     `prune` can then drop old partitions whole. The tables are locked meanwhile, for about a second with a few million tasks. No
@@ -44,7 +47,15 @@ def partition(store: Store, every: str, ahead: int, *, yes: bool, dry_run: bool)
     """
     from .. import migrations
 
-    make = partial(migrations.partition, store.bound_engine, every=every, ahead=ahead, schema=store.schema)
+    make = partial(
+        migrations.partition,
+        store.bound_engine,
+        every=every,
+        ahead=ahead,
+        schema=store.schema,
+        lock_timeout=lock_timeout,
+        wait=wait,
+    )
     made = make(dry_run=True)
     if not dry_run:
         is_first = any(name.endswith("_first") for name in made)  # the tables become partitions of that name
@@ -91,9 +102,10 @@ def prune(
     A finished task is Completed or Cancelled. Unfinished tasks are kept, whatever their age.
     """
     statuses = [TaskStatus.COMPLETED, *([TaskStatus.FAILED] if failed else []), TaskStatus.CANCELLED]
-    prune = partial(store.prune, older_than, statuses=statuses, whole_partitions=whole_partitions)
     now = store.now()
     before = now - min(older_than, now - EARLIEST)
+    # This moment and not the age: what becomes old while the question is read was not counted.
+    prune = partial(store.prune, before, statuses=statuses, whole_partitions=whole_partitions)
 
     @cache
     def count() -> Exactly:

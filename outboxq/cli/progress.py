@@ -1,4 +1,4 @@
-"""The progress of a long command: a bar on a terminal, and how far it came if Ctrl-C ends it."""
+"""The progress of a long command: a bar on a terminal, and how far it came if a signal ends it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .confirmation import Counted, grouped, written
-from .groups import EXIT_INTERRUPTED
+from .groups import Terminated, exit_code, terminate
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -29,6 +29,8 @@ class Progress:
         self.total = total
         self.was_stopped = False
         """True once the work was asked to end early, and has read it."""
+        self.asked_by = KeyboardInterrupt()
+        """What asked it."""
         self._done = done
         self._commits = commits
         self._asked = threading.Event()
@@ -52,15 +54,16 @@ class Progress:
         self.was_stopped = self.was_stopped or self._asked.is_set()
         return self.was_stopped
 
-    def ask_to_stop(self) -> bool:
+    def ask_to_stop(self, by: KeyboardInterrupt) -> bool:
         """Have `stop` return True from now on; returns False if it was asked before."""
         before = self._asked.is_set()
         self._asked.set()
+        self.asked_by = by
         return not before
 
     @property
     def sentence(self) -> str:
-        """The words after Ctrl-C: "stopped: 1 500 of 30 000 discarded; those are committed"."""
+        """The words after a signal: "stopped: 1 500 of 30 000 discarded; those are committed"."""
         total = self.total if self.total is None or not isinstance(self.total, int) else grouped(self.total)
         kept = "; those are committed" if self._commits and self.number else ""
         of = "" if total is None else f" of {total if isinstance(total, str) else written(total)}"
@@ -73,44 +76,49 @@ def progress(
 ) -> Iterator[Progress]:
     """Show the progress of the block on a terminal's stderr; nothing in a pipe. `done` is a participle such as ``discarded``.
 
-    Ctrl-C prints how far the block came, and exits with code 130. `stoppable` is for work that asks `Progress.stop` between its
-    batches: the first Ctrl-C then waits for the present batch, so that the number is exact, and the second does not. `commits` is
-    False for work that changes nothing.
+    Ctrl-C prints how far the block came, and exits with code 130; SIGTERM and SIGHUP do so with 143 and 129. `stoppable` is for
+    work that asks `Progress.stop` between its batches: the first signal then waits for the present batch, so that the number is
+    exact, and the second does not. `commits` is False for work that changes nothing.
     """
     state = Progress(done, total, commits=commits)
     try:
         with _first_interrupt_asks(state) if stoppable else nullcontext(), _bar() as bar:
             state.show_on(bar)
             yield state
-    except KeyboardInterrupt:
-        _stop(state)
+    except KeyboardInterrupt as stop:
+        _stop(state, stop)
     if state.was_stopped:
-        _stop(state)
+        _stop(state, state.asked_by)
 
 
-def _stop(state: Progress) -> None:
+def _stop(state: Progress, by: KeyboardInterrupt) -> None:
     click.echo(f"outboxq: {state.sentence}", err=True)
-    sys.exit(EXIT_INTERRUPTED)
+    sys.exit(exit_code(by))
 
 
 @contextmanager
 def _first_interrupt_asks(state: Progress) -> Iterator[None]:
-    """Have the first SIGINT ask the work to stop. Only the main thread gets signals."""
+    """Have the first signal ask the work to stop. Only the main thread gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def interrupted(*_frame: Any) -> None:
-        if not state.ask_to_stop():
-            raise KeyboardInterrupt
+    def interrupted(number: int, _frame: Any) -> None:
+        by_keyboard = number == signal.SIGINT
+        stop = KeyboardInterrupt() if by_keyboard else Terminated(number)
+        if not state.ask_to_stop(stop):
+            raise stop
+        again = b"Ctrl-C again" if by_keyboard else b"a second signal"
         with suppress(OSError):  # no lock: the signal may come while another line is written
-            os.write(2, b"outboxq: stopping after the present batch; Ctrl-C again stops at once\n")
+            os.write(2, b"outboxq: stopping after the present batch; " + again + b" stops at once\n")
 
-    before = signal.signal(signal.SIGINT, interrupted)
+    numbers = [signal.SIGINT, *(one for one in signal.valid_signals() if signal.getsignal(one) is terminate)]
+    before = {number: signal.signal(number, interrupted) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..model.unknown_options import nearest
 from .console import EXIT_NOT_FOUND, brief, fail, plain, short, table
 from .database import database_options, front_end
 from .output import merged, show, wants_json, write_json
@@ -58,14 +59,14 @@ def show_(store: Store, name: str) -> None:
     Also printed: when its next task is due, which keys dead letters hold, and what needs attention.
     """
     from ..store import QueueSettings
-    from ..store.health import Rule
+    from ..store.health import OF_SCHEDULES
 
     found = store.overview()
     numbers = next((one for one in found.queues if one.queue == name), None)
     if numbers is None:
         fail(unknown(name, [one.queue for one in found.queues]), EXIT_NOT_FOUND)
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
-    problems = [one for one in found.problems if one.subject == name and one.rule is not Rule.SCHEDULE_OVERDUE]
+    problems = [one for one in found.problems if one.subject == name and one.rule not in OF_SCHEDULES]
     due = store.next_available_at([name])
     keys = store.queues.held_keys(name, limit=_MOST_KEYS)
     live = [one for one in found.workers if one.works_on(name)]
@@ -139,8 +140,4 @@ def _waiting(key: HeldKey) -> str:
 
 def unknown(name: str, known: Collection[str]) -> str:
     """Return the sentence about a name that none of the known queues has."""
-    from difflib import get_close_matches
-
-    alike = get_close_matches(name, known, n=1)
-    hint = f". Did you mean {alike[0]!r}?" if alike else ""
-    return f"there is no queue {name!r}: no task, no setting and no live worker names it{hint}"
+    return f"there is no queue {name!r}: no task, no setting and no live worker names it{nearest(name, known)}"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import plain, span
+from .console import span
 from .database import database_options
 from .groups import Group
 from .output import show
-from .queue_report import HEAD, PER_KEY, cells, list_, per_key, show_, unknown
+from .queue_report import HEAD, PER_KEY, cells, list_, per_key, show_
 
 if TYPE_CHECKING:
     from ..store import QueueSettings, Store
@@ -41,20 +40,26 @@ def _concurrency(_context: click.Context, _parameter: click.Parameter, value: st
     return int(value)
 
 
+_create = click.option(
+    "--create", is_flag=True, help="Set up a queue of which nothing is known yet, before its first task."
+)
+
+
 @click.group(cls=Group)
 def queue() -> None:
-    """List, show, pause or limit queues, or order their keys."""
+    """List, show, pause or limit queues, order their keys, or forget their settings."""
 
 
 @queue.command()
 @click.argument("name")
+@_create
 @database_options
-def pause(store: Store, name: str) -> None:
+def pause(store: Store, name: str, *, create: bool) -> None:
     """Start no task of a queue until it is resumed.
 
     Tasks that already run go on.
     """
-    _change(store, name, lambda: store.queues.pause(name))
+    _print(store.queues.pause(name, create=create))
 
 
 @queue.command()
@@ -62,7 +67,7 @@ def pause(store: Store, name: str) -> None:
 @database_options
 def resume(store: Store, name: str) -> None:
     """Resume a paused queue."""
-    _change(store, name, lambda: store.queues.resume(name))
+    _print(store.queues.resume(name))
 
 
 @queue.command()
@@ -92,8 +97,9 @@ def resume(store: Store, name: str) -> None:
     metavar="NUMBER",
     help="Maximum number of tasks of each concurrency key that run at once. `none`: one.",
 )
+@_create
 @database_options
-def limit(store: Store, name: str, **limits: Any) -> None:
+def limit(store: Store, name: str, *, create: bool, **limits: Any) -> None:
     """Limit a queue, and each of its keys.
 
     An option that is left out keeps its value. Running tasks are not stopped.
@@ -102,28 +108,36 @@ def limit(store: Store, name: str, **limits: Any) -> None:
         raise click.UsageError(
             "give --concurrency, --rate, --per-key, --concurrency-per-key, or some of them; none removes a limit"
         )
-    _change(store, name, lambda: store.queues.limit(name, **limits))
+    _print(store.queues.limit(name, create=create, **limits))
 
 
 @queue.command()
 @click.argument("name")
 @click.argument("first", type=click.Choice(["turns", "oldest"]))
+@_create
 @database_options
-def order(store: Store, name: str, first: str) -> None:
+def order(store: Store, name: str, first: str, *, create: bool) -> None:
     """Choose how the partition keys of a queue share it.
 
     turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its key.
     """
-    _change(store, name, lambda: store.queues.order(name, fair=first == "turns"))
+    _print(store.queues.order(name, fair=first == "turns", create=create))
 
 
-def _change(store: Store, name: str, change: Callable[[], QueueSettings]) -> None:
-    """Change a queue and print it. A name that no queue has is taken, since its first task may come later, but is pointed out."""
-    known = [one.queue for one in store.queues.list()]
-    settings = change()
+@queue.command()
+@click.argument("name")
+@database_options
+def forget(store: Store, name: str) -> None:
+    """Delete the settings of a queue without tasks, and print what they were.
+
+    For a queue that was set up under a wrong name. While it has waiting or running tasks or dead letters, `resume` and `limit`
+    change its settings.
+    """
+    _print(store.queues.forget(name))
+
+
+def _print(settings: QueueSettings) -> None:
     show((*HEAD, PER_KEY), [(*cells(settings), per_key(settings))], records=settings)
-    if name not in known:
-        click.echo(f"outboxq: the setting is stored, but {plain(unknown(name, known))}", err=True)
 
 
 for _command in (list_, show_):

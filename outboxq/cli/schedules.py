@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..model.planning import stands_ahead
 from ..model.plurals import plural
 from ..model.rules import describe, parse_rule, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
-from ..model.upcoming import next_tick, next_ticks, sentence_of
+from ..model.upcoming import sentence_of
 from .confirmation import Change, Exactly, confirmed, yes_option
 from .console import in_utc, plain, span, speaking_plainly, table
 from .database import database_options, present_outbox
@@ -49,8 +50,8 @@ def schedule() -> None:
 def list_(store: Store) -> None:
     """List schedules, each with its next tick."""
     found = store.schedules.list()
-    now = store.now()
-    _print(now, found, [_record(one, now) for one in found])
+    following = store.schedules.upcoming(found)
+    _print(found, following, [_record(one, following[one.name]) for one in found])
 
 
 @schedule.command("show")
@@ -61,11 +62,11 @@ def list_(store: Store) -> None:
 def show_(store: Store, name: str, number: int, *, show_args: bool) -> None:
     """Print a schedule, its next ticks and its last ones."""
     found, now = store.schedules.get(name), store.now()
-    following, ticks = next_ticks(found, now, number), store.schedules.ticks(name, number)
+    following, ticks = store.schedules.upcoming([found], number)[name], store.schedules.ticks(name, number)
     if wants_json():
-        write_json(merged(_record(found, now, show_args=show_args), {"next_ticks": following, "ticks": ticks}))
+        write_json(merged(_record(found, following, show_args=show_args), {"next_ticks": following, "ticks": ticks}))
         return
-    table(("schedule", found.name), [(one, value) for one, value in _lines(found).items() if value is not None])
+    table(("schedule", found.name), [(one, value) for one, value in _lines(found, now).items() if value is not None])
     if show_args:
         table(("arguments", found.args), [])
     if following:
@@ -291,20 +292,21 @@ def _in_zone(moment: datetime, tz: str) -> datetime:
 
 
 def _print_one(store: Store, found: Schedule) -> None:
-    now = store.now()
-    _print(now, [found], _record(found, now))
+    following = store.schedules.upcoming([found])
+    _print([found], following, _record(found, following[found.name]))
 
 
-def _record(found: Schedule, now: datetime, *, show_args: bool = False) -> dict[str, Any]:
+def _record(found: Schedule, following: Sequence[datetime], *, show_args: bool = False) -> dict[str, Any]:
     """Return the schedule as JSON has it, with its next tick and its rule in words."""
-    more = {"next_tick": next_tick(found, now), "sentence": sentence_of(found)}
+    more = {"next_tick": next(iter(following), None), "sentence": sentence_of(found)}
     return merged(found, more, without=() if show_args else ("args",))
 
 
-def _print(now: datetime, schedules: Iterable[Schedule], records: object) -> None:
+def _print(schedules: Iterable[Schedule], following: Mapping[str, Sequence[datetime]], records: object) -> None:
     rows = []
     for one in schedules:
-        rows.append((one.name, one.task_name, sentence_of(one), next_tick(one, now), one.paused_at, one.rule, one.tz))
+        tick = next(iter(following[one.name]), None)
+        rows.append((one.name, one.task_name, sentence_of(one), tick, one.paused_at, one.rule, one.tz))
     show(_HEAD, rows, records=records, spare=("rule", "time zone", "paused since", "task"))
 
 
@@ -314,8 +316,9 @@ def _print_moments(ticks: Iterable[datetime], tz: str) -> None:
     show(("tick", f"in {tz}"), rows, records=[{"tick": tick, "local": local} for tick, local in rows])
 
 
-def _lines(found: Schedule) -> dict[str, object]:
+def _lines(found: Schedule, now: datetime) -> dict[str, object]:
     limit = f", at most {found.catch_up_limit}" if found.catch_up is CatchUp.ALL else ""
+    ahead = " (by a clock that was ahead: workers plant by the present one)" if stands_ahead(found, now) else ""
     by = "a program, at run time" if found.declared_by is None else f"the code{f' {found.declared_by}'.rstrip()}"
     return {
         "task": found.task_name,
@@ -330,7 +333,7 @@ def _lines(found: Schedule) -> dict[str, object]:
         "starts": in_utc(found.starts_at),
         "ends": in_utc(found.ends_at),
         "stored by": by,
-        "planted until": in_utc(found.planted_until),
+        "planted until": f"{in_utc(found.planted_until)}{ahead}",
         "paused since": in_utc(found.paused_at),
         "paused because": found.pause_reason,
     }

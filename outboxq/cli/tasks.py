@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -11,9 +10,9 @@ from uuid import UUID
 import click
 
 from ..errors import InvalidTransition
-from ..model import LATEST, TERMINAL, TaskExecution, TaskStatus
+from ..model import TERMINAL, TaskExecution, TaskStatus
 from ..model.json_records import as_json
-from .confirmation import FEW, Counted, changed, confirmation_options, confirmed, grouped, up_to
+from .confirmation import FEW, Counted, changed, confirmation_options, confirmed, grouped, outcome, up_to
 from .console import plain
 from .database import database_options, front_end
 from .events import PAYLOAD
@@ -26,14 +25,10 @@ from .task_history import history, reschedule, state_at
 from .task_report import explained, report
 
 if TYPE_CHECKING:
-    from ..store import Store, TaskPage
+    from ..store import Count, Store, TaskPage
     from ..store.outlook import Outlook
 
 _STATUSES = {status.lower(): status for status in TaskStatus}
-
-
-_LEEWAY = timedelta(seconds=1)
-"""Time by which a task's id may be ahead of the database's clock, where the tasks enqueued until now are meant."""
 
 
 @click.group(cls=Group)
@@ -190,10 +185,16 @@ def cancel(
 
 
 def _cancel_all(
-    store: Store, wanted: dict[str, Any], limit: int | None, *, yes: bool, dry_run: bool, **how: Any
+    store: Store,
+    wanted: dict[str, Any],
+    limit: int | None,
+    *,
+    force: bool,
+    reason: str,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
     what = in_words("waiting and running tasks", wanted, limit=limit, verb="enqueued")
-    wanted = {**wanted, "until": min(wanted.get("until", LATEST), store.now() + _LEEWAY)}
 
     def first() -> list[str]:
         statuses = [wanted["status"]] if "status" in wanted else [TaskStatus.RUNNING, TaskStatus.READY]
@@ -202,14 +203,26 @@ def _cancel_all(
         return [f"{one.id}  {one.task_name}  {one.status}" for one in oldest[: min(FEW, limit or FEW)]]
 
     @cache
-    def count() -> Counted:
-        return up_to(limit, store.count_tasks(**wanted))
+    def count() -> Count:
+        return store.count_tasks(force=force, **wanted)
 
-    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="cancelled", first=first):
+    def to_change() -> Counted:
+        return up_to(limit, count())
+
+    if not confirmed(to_change, what, yes=yes, dry_run=dry_run, done="cancelled", first=first):
         return
-    with progress("cancelled", count(), stoppable=True) as on_progress:
-        moved = store.cancel_all(limit=limit, on_progress=on_progress, stop=on_progress.stop, **how, **wanted)
-    tell(f"{moved} cancelled or asked to stop", changed("cancelled", moved, count()))
+    with progress("cancelled", to_change(), stoppable=True) as on_progress:
+        moved = store.cancel_all(
+            force=force,
+            reason=reason,
+            snapshot=count().snapshot,
+            limit=limit,
+            on_progress=on_progress,
+            stop=on_progress.stop,
+            **wanted,
+        )
+    sentence = outcome("cancelled or asked to stop", moved, to_change(), "ended or been changed meanwhile")
+    tell(sentence, changed("cancelled", moved, to_change()))
 
 
 @task.command()

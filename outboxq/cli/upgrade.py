@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..database.locks import LOCK_TIMEOUT, WAIT
 from ..database.revisions import is_newer, left_alone
 from ..model.plurals import plural
-from .console import EXIT_USAGE, fail, speaking_plainly
+from .console import EXIT_USAGE, command_on_database, fail
 from .database import (
     Given,
     app_option,
@@ -16,7 +18,9 @@ from .database import (
     given,
     is_typed,
     names_module,
+    naming_locks,
     open_outbox,
+    rounds_options,
     schema_option,
     url_option,
 )
@@ -39,29 +43,43 @@ if TYPE_CHECKING:
     help="Alembic revision to upgrade to. APP is always upgraded to the head.",
 )
 @click.option("--sql", is_flag=True, help="Print the SQL and change nothing.")
+@rounds_options
 @click.pass_context
-def upgrade(context: click.Context, /, place: str | None, revision: str, *, sql: bool, **where: Any) -> None:
+def upgrade(
+    context: click.Context,
+    /,
+    place: str | None,
+    revision: str,
+    *,
+    sql: bool,
+    lock_timeout: timedelta,
+    wait: timedelta,
+    **where: Any,
+) -> None:
     """Create or upgrade the tables, subscriptions and schedules.
 
     APP is written module:outbox, e.g. shop:outbox: the command upgrades the tables in its database and stores what its tasks
     subscribe to, and their schedules. With a URL in place of APP, only the tables are upgraded. A missing PostgreSQL schema is created.
+
+    On PostgreSQL it first locks the tables. While other transactions use them it tries again and again, says whom it waits for,
+    and ends with exit code 75 if it does not get them.
     """
     from .. import migrations
     from ..database.engine import make_engine
 
     found = _given(context, place, where)
-    with speaking_plainly(upgrade=found.upgrade):
+    with command_on_database(upgrade=found.upgrade):
         if found.app is not None:
             if sql or found.has_own_schema or revision != "head":
                 fail("--sql, --schema and --revision go with a database's URL; leave them out with APP", EXIT_USAGE)
             outbox = open_outbox(found)
-            with disposing(outbox.store.bound_engine):
-                click.echo(upgraded(outbox), err=True)
+            with disposing(outbox.store.bound_engine), naming_locks(outbox.store):
+                click.echo(upgraded(outbox, lock_timeout=lock_timeout, wait=wait), err=True)
         elif sql:
             click.echo(migrations.sql(found.url or "", revision, schema=found.schema))
         else:
             with disposing(make_engine(found.url or "")) as engine:
-                migrations.upgrade(engine, revision, schema=found.schema)
+                migrations.upgrade(engine, revision, schema=found.schema, lock_timeout=lock_timeout, wait=wait)
                 click.echo(_reached(engine, found.schema), err=True)
 
 
@@ -75,9 +93,14 @@ def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> 
     return Given(url=place, schema=where["schema"], schema_from_environment=not is_typed(context, "schema"))
 
 
-def upgraded(outbox: Outbox) -> str:
-    """Upgrade the tables of this outbox, store what its tasks subscribe to and their schedules, and return a sentence about all."""
-    outbox.upgrade()
+def upgraded(outbox: Outbox, *, lock_timeout: timedelta = LOCK_TIMEOUT, wait: timedelta = WAIT) -> str:
+    """Upgrade the tables of this outbox, store what its tasks subscribe to and their schedules, and return a sentence about all.
+
+    `lock_timeout` and `wait` are those of `migrations.upgrade`.
+    """
+    from .. import migrations
+
+    migrations.upgrade(outbox.store.bound_engine, schema=outbox.schema, lock_timeout=lock_timeout, wait=wait)
     outbox.sync_subscriptions()
     outbox.sync_schedules()
     known = [_counted(len(outbox.subscriptions), "subscription")]

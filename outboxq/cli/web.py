@@ -11,9 +11,8 @@ import click
 
 from ..errors import ConfigurationError
 from ..integration.front_end import FrontEnd
-from .console import EXIT_USAGE, fail, speaking_plainly
+from .console import EXIT_USAGE, fail, leave_uncollected, speaking_plainly
 from .database import app_argument, app_option, front_end, given, opened, present_outbox, schema_option, url_option
-from .garbage import leave_uncollected
 from .logs import LogFormat, configure, open_closed_streams
 from .stop_requests import stop_on_signals
 
@@ -161,10 +160,36 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _server(dashboard: Any, listening: socket.socket, threads: int) -> BaseWSGIServer:
+    """Return the server, with a thread beside those of the pages that answers /healthz alone."""
     from waitress import create_server
+    from waitress.task import ThreadedTaskDispatcher
+
+    from ..web.probes import HEALTH
+
+    class Dispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
+        """Keeps programs that ask whether the dashboard lives from queueing behind pages that wait for a lock."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._health = ThreadedTaskDispatcher()
+            self._health.set_thread_count(1)
+            self.set_thread_count(threads)
+
+        def add_task(self, task: Any) -> None:
+            request = task.requests[0]
+            is_health = request.path == HEALTH and not request.query
+            if is_health:
+                self._health.add_task(task)
+            else:
+                super().add_task(task)
+
+        def shutdown(self, *arguments: Any, **options: Any) -> Any:
+            self._health.shutdown(*arguments, **options)
+            return super().shutdown(*arguments, **options)
 
     return create_server(
         dashboard,
+        _dispatcher=Dispatcher(),
         sockets=[listening],
         threads=threads,
         ident=None,

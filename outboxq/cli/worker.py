@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import socket
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,15 +17,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
+from ..context import process
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..integration.front_end import FrontEnd
 from ..model.forks import CAN_FORK
-from .console import EXIT_FILE, EXIT_USAGE, fail, speaking_plainly
+from ..worker.options import LAST_PORT
+from .console import EXIT_FILE, EXIT_USAGE, fail, leave_uncollected, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
-from .garbage import leave_uncollected
 from .logs import LiveHandler, LogFormat, configure, open_closed_streams, show_live_line
-from .metrics_ports import ensure_free, port_of
-from .reloading import watch_files
 from .stacks import stacks_on_signal
 from .stop_requests import Orders, interrupt_main_thread, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
@@ -50,6 +51,9 @@ Exit codes:
 log = logging.getLogger("outboxq.supervisor")
 
 
+_LOOKS = {"list": "List the live workers.", "show": "Show a worker, with what it runs."}
+
+
 class Rerunnable(click.Command):
     """A command that remembers its arguments as they were written, for the processes it starts."""
 
@@ -60,20 +64,20 @@ class Rerunnable(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return the context of `workers list` for the words ``list …``, and else that of this command.
+        """Return the context of `workers list` for the words ``list …``, of `workers show` alike, and else that of this command.
 
         An application in a module `list` is written ``list:outbox``.
         """
         above = None if parent is None else parent.command
-        if args[:1] == ["list"] and parent is not None and isinstance(above, click.Group):
+        if args[:1] and args[0] in _LOOKS and parent is not None and isinstance(above, click.Group):
             group = above.get_command(parent, "workers")
-            if isinstance(group, click.Group) and (listing := group.get_command(parent, "list")) is not None:
-                return listing.make_context(f"{info_name} list", args[1:], parent, **extra)
+            if isinstance(group, click.Group) and (look := group.get_command(parent, args[0])) is not None:
+                return look.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the options and, where the application stands, the word `list` too."""
-        own = [CompletionItem("list", help="List the live workers.")] if "list".startswith(incomplete) else []
+        """Return the options and, where the application stands, the words `list` and `show` too."""
+        own = [CompletionItem(name, help=text) for name, text in _LOOKS.items() if name.startswith(incomplete)]
         return own + super().shell_complete(ctx, incomplete)
 
 
@@ -86,7 +90,7 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
     """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
 
     Running tasks may finish. A second signal, or SIGQUIT, gives them back at once. SIGUSR1 prints the stacks of all threads.
-    `worker list` lists the live workers.
+    `worker list` lists the live workers, and `worker show` shows one.
     """
     app = one_app(context, app_argument, app)
     if app is None:
@@ -207,6 +211,7 @@ def _run(
 ) -> int:
     running: Worker | None = None
     with (
+        process.as_worker(),
         speaking_plainly(upgrade),
         stacks_on_signal(lambda: running),
         stop_on_signals(lambda: running is not None and running.has_stopped) as exit_if_stopped,
@@ -233,3 +238,58 @@ def _run(
             raise
         except (ConfigurationError, InvalidArgument) as error:
             fail(str(error), EXIT_USAGE)
+
+
+def port_of(number: int, first: int | None) -> int | None:
+    """Return the port of the worker process with this number, from 1. None: it has none. 0: any free one."""
+    return first + number - 1 if first else first
+
+
+def ensure_free(host: str, first: int | None, processes: int) -> None:
+    """Refuse ports that are taken, before any of the processes starts. Each process opens its own port later."""
+    if not first:
+        return
+    last = first + processes - 1
+    if last > LAST_PORT:
+        raise click.UsageError(
+            f"--metrics-port {first} with {processes} processes ends at port {last}; choose one up to "
+            f"{LAST_PORT - processes + 1}"
+        )
+    for port in range(first, last + 1):
+        try:
+            [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            with socket.socket(family, kind, protocol) as found:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                found.bind(address)
+                found.listen()
+        except OSError as error:
+            fail(
+                f"no metrics can be served on {host} port {port}: {error.strerror or error}; free that port or choose "
+                "others with --metrics-port",
+                EXIT_USAGE,
+            )
+
+
+@contextmanager
+def watch_files(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
+    """Call `changed` whenever a Python file below `directory` has changed during the block."""
+    try:
+        from watchfiles import PythonFilter, watch
+    except ModuleNotFoundError as error:
+        if error.name != "watchfiles":
+            raise
+        fail("--reload needs watchfiles; run: pip install 'outboxq[reload]'", EXIT_USAGE)
+    over = threading.Event()
+
+    def look() -> None:
+        for changes in watch(directory, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
+            log.info("%s changed", ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes})))
+            changed()
+
+    thread = threading.Thread(target=look, name="outboxq-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -140,6 +140,11 @@ class Outboxq(Outbox):
         integration = FlaskIntegration(self, app_ctx.app)
         return Worker(self.store, self.tasks, integration=integration, hooks=self.hooks, **options)
 
+    def _store_of(self, engine: Engine) -> _FlaskStore:
+        store = _FlaskStore(engine, schema=self.schema)
+        store.declared = self.tasks.queues
+        return store
+
     def _made_for(self, app: Flask) -> Application:
         url, key = app.config["OUTBOXQ_DATABASE_URL"], app.config["OUTBOXQ_BIND_KEY"]
         db = app.extensions.get("sqlalchemy")
@@ -148,7 +153,7 @@ class Outboxq(Outbox):
         if self._session is not None:
             scope_of(self._session)  # refuses a session that handlers could not use
         if url is not None:
-            return Application(store=_FlaskStore(make_engine(url), schema=self.schema), session=self._session)
+            return Application(store=self._store_of(make_engine(url)), session=self._session)
         if db is None or self._session is not None:
             if key is not None:
                 raise ConfigurationError("OUTBOXQ_BIND_KEY is a bind of Flask-SQLAlchemy: call db.init_app(app) first")
@@ -163,7 +168,7 @@ class Outboxq(Outbox):
         if key not in engines:
             raise ConfigurationError(f"OUTBOXQ_BIND_KEY: Flask-SQLAlchemy has no bind {key!r}; see SQLALCHEMY_BINDS")
         engine = engines[key]
-        store = _FlaskStore(engine, schema=self.schema)
+        store = self._store_of(engine)
         if engine.url.get_backend_name() == "sqlite" and app.config["OUTBOXQ_CONFIGURE_SQLITE"]:
             configure_sqlite(engine)
         scope_of(db.session)

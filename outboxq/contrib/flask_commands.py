@@ -92,10 +92,10 @@ def _worker(ctx: click.Context, /, **options: Any) -> None:
 @with_appcontext
 def _upgrade() -> None:
     """Create or upgrade outboxq's tables and subscriptions."""
-    from ..cli.console import speaking_plainly
+    from ..cli.console import command_on_database
     from ..cli.upgrade import upgraded
 
-    with speaking_plainly():
+    with command_on_database():
         outbox = _outbox()
         outbox.load_tasks()
         click.echo(upgraded(outbox), err=True)

@@ -18,8 +18,7 @@ from ..context import TaskContext
 from ..integration.hooks import Hook, Sending, WorkerInfo
 from ..model import Outcome, duration
 from ..model.log_fields import OUTCOMES
-from .baggage import with_baggage
-from .outcomes import error_of
+from .tracing import error_of, with_baggage
 
 try:
     from opentelemetry import context as contexts

@@ -20,13 +20,23 @@ except ImportError as error:
         f"outboxq.contrib.sentry needs sentry-sdk; run: pip install 'outboxq[sentry]' ({error})", name=error.name
     ) from error
 
+import math
+import re
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, Protocol
+
+import sentry_sdk
+from sentry_sdk.crons import capture_checkin
+
 from ..context import TaskContext
 from ..integration.hooks import Hook, Sending
 from ..model import EventType, Outcome, duration
-from . import sentry_spans as spans
-from .baggage import with_baggage
-from .outcomes import error_of
-from .sentry_monitors import CheckIn
+from ..model.schedules import RULE_HEADER, SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER
+from .tracing import error_of, with_baggage
+
+if TYPE_CHECKING:
+    from sentry_sdk._types import MonitorConfig, MonitorConfigSchedule, MonitorConfigScheduleUnit
 
 _STATUSES = {EventType.CANCELLED: "cancelled"}
 """The statuses of spans whose attempt neither completed nor failed. Sentry counts others than `ok` and `cancelled` as failures."""
@@ -65,7 +75,7 @@ class SentryHook(Hook):
 
     @contextmanager
     def sending(self, sent: Sending) -> Iterator[Mapping[str, str] | None]:
-        if not sentry_sdk.get_client().is_active() or not spans.is_inside():
+        if not sentry_sdk.get_client().is_active() or not is_inside():
             yield None
             return
         name = sent.topic or sent.task_names[0]
@@ -78,12 +88,12 @@ class SentryHook(Hook):
             data["messaging.message.id"] = str(sent.ids[0])
         elif sent.count is not None:
             data["messaging.batch.message_count"] = sent.count
-        with spans.span(spans.OP_PUBLISH, name, data) as span:
-            yield with_baggage(span.headers(), sent.headers)
+        with span(OP_PUBLISH, name, data) as publish:
+            yield with_baggage(publish.headers(), sent.headers)
             if sent.pipeline_execution_id is not None:
-                span.set("messaging.batch.message_count", len(sent.handles))
+                publish.set("messaging.batch.message_count", len(sent.handles))
             elif sent.handles:  # a taken idempotency key has its own task
-                span.set("messaging.message.id", str(sent.handles[0].id))
+                publish.set("messaging.message.id", str(sent.handles[0].id))
 
     @contextmanager
     def handling(self, context: TaskContext) -> Iterator[None]:
@@ -130,8 +140,8 @@ class SentryHook(Hook):
         with ExitStack() as stack:
             scope = stack.enter_context(sentry_sdk.isolation_scope())
             _describe(scope, context)
-            segment = stack.enter_context(spans.transaction(context.task_name, context.headers, data, sampling))
-            process = stack.enter_context(spans.span(spans.OP_PROCESS, context.task_name, data))
+            segment = stack.enter_context(transaction(context.task_name, context.headers, data, sampling))
+            process = stack.enter_context(span(OP_PROCESS, context.task_name, data))
             check_in = CheckIn.of(context, self._margin) if self._monitors else None
             yield _Attempt(spans=(segment, process), check_in=check_in)
 
@@ -140,7 +150,7 @@ class SentryHook(Hook):
 class _Attempt:
     """An attempt that runs."""
 
-    spans: tuple[spans.AnySpan, ...]
+    spans: tuple[AnySpan, ...]
     check_in: CheckIn | None
 
     def end_as(self, status: str) -> None:
@@ -205,3 +215,199 @@ def _capture(error: BaseException, *, is_final: bool) -> None:
             if str(frame.get("module")).startswith("outboxq."):  # its variables are the task's arguments
                 frame.pop("vars", None)
     sentry_sdk.capture_event(event, hint)
+
+
+ORIGIN: Final = "auto.queue.outboxq"
+OP_PUBLISH: Final = "queue.publish"
+OP_TASK: Final = "queue.task.outboxq"
+OP_PROCESS: Final = "queue.process"
+_NO_ERRORS = frozenset({"ok", "cancelled"})
+
+
+class AnySpan(Protocol):
+    """A span of either mode."""
+
+    def set(self, name: str, value: object) -> None:
+        """Set one of its data fields."""
+
+    def end_as(self, status: str) -> None:
+        """Set its status: ok, cancelled, aborted or internal_error."""
+
+    def end_after(self, seconds: float) -> None:
+        """End it now, as if it had begun so many seconds ago. One that is streamed keeps its own begin."""
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that continue its trace: `sentry-trace` and `baggage`."""
+
+
+def streams() -> bool:
+    """Return whether spans are streamed (`trace_lifecycle="stream"`)."""
+    try:
+        from sentry_sdk.tracing_utils import has_span_streaming_enabled
+    except ImportError:  # a release before that mode
+        return False
+    return has_span_streaming_enabled(sentry_sdk.get_client().options)
+
+
+def is_inside() -> bool:
+    """Return whether a span is open here, so that another one can be its child.
+
+    Outside of any there is only the trace of the whole process, which is not to grow with each enqueue.
+    """
+    scope = sentry_sdk.get_current_scope()
+    return (scope.streamed_span if streams() else scope.span) is not None
+
+
+@contextmanager
+def span(op: str, name: str, data: Mapping[str, object]) -> Iterator[AnySpan]:
+    """Start a span inside the present one, and end it after the block."""
+    if streams():
+        with sentry_sdk.traces.start_span(name, attributes=_attributes(op, data)) as streamed:
+            yield _Streamed(streamed)
+        return
+    with sentry_sdk.start_span(op=op, name=name, origin=ORIGIN) as legacy:
+        for key, value in data.items():
+            legacy.set_data(key, value)
+        yield _Legacy(legacy)
+
+
+@contextmanager
+def transaction(
+    name: str, headers: Mapping[str, str], data: Mapping[str, object], sampling: Mapping[str, Any]
+) -> Iterator[AnySpan]:
+    """Start the outermost span of a task, in the trace of these headers. `sampling` is what a `traces_sampler` may look at."""
+    if streams():
+        sentry_sdk.traces.continue_trace(dict(headers))
+        sentry_sdk.Scope.set_custom_sampling_context({"outboxq": dict(sampling)})
+        attributes = {**_attributes(OP_TASK, data), "sentry.segment.name.source": "task"}
+        with sentry_sdk.traces.start_span(name, attributes=attributes, parent_span=None) as streamed:
+            yield _Streamed(streamed)
+        return
+    begun = sentry_sdk.continue_trace(dict(headers), op=OP_TASK, name=name, source="task", origin=ORIGIN)
+    with sentry_sdk.start_transaction(begun, custom_sampling_context={"outboxq": dict(sampling)}) as legacy:
+        for key, value in data.items():
+            legacy.set_data(key, value)
+        yield _Legacy(legacy)
+
+
+def _attributes(op: str, data: Mapping[str, object]) -> dict[str, Any]:
+    return {"sentry.op": op, "sentry.origin": ORIGIN, **data}
+
+
+class _Legacy:
+    def __init__(self, found: Any) -> None:
+        self._span = found
+
+    def set(self, name: str, value: object) -> None:
+        self._span.set_data(name, value)
+
+    def end_as(self, status: str) -> None:
+        self._span.set_status(status)
+
+    def end_after(self, seconds: float) -> None:
+        now = datetime.now(UTC)
+        self._span.start_timestamp = now - timedelta(seconds=seconds)
+        self._span.finish(end_timestamp=now)
+
+    def headers(self) -> dict[str, str]:
+        return _headers(self._span)
+
+
+class _Streamed:
+    def __init__(self, found: Any) -> None:
+        self._span = found
+
+    def set(self, name: str, value: object) -> None:
+        self._span.set_attribute(name, value)
+
+    def end_as(self, status: str) -> None:
+        self._span.status = "ok" if status in _NO_ERRORS else "error"
+
+    def end_after(self, seconds: float) -> None:
+        """Leave the times to the SDK, which takes none for the begin."""
+
+    def headers(self) -> dict[str, str]:
+        return _headers(self._span)
+
+
+def _headers(found: Any) -> dict[str, str]:
+    return dict(sentry_sdk.get_current_scope().iter_trace_propagation_headers(span=found))
+
+
+_LONGEST_SLUG = 50
+_UNITS: Mapping[int, MonitorConfigScheduleUnit] = {86_400: "day", 3_600: "hour", 60: "minute"}
+"""Sentry's units of an interval, by their seconds."""
+_CHECK_IN_STATUSES: Mapping[EventType, str] = {
+    EventType.COMPLETED: "ok",
+    EventType.CANCELLED: "ok",  # as it was asked for
+    EventType.FAILED: "error",
+}
+"""The statuses of check-ins by how the task ended. After any other outcome it is still in progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckIn:
+    """The check-in of one tick. All attempts at its task share it: its id is the task's."""
+
+    slug: str
+    """The name of the monitor."""
+    id: str
+    config: MonitorConfig
+
+    @classmethod
+    def of(cls, context: TaskContext, margin: timedelta) -> CheckIn | None:
+        """Return the check-in of an attempt's tick. None: it is for no tick, or Sentry cannot express the rule."""
+        headers = context.headers
+        name, rule = headers.get(SCHEDULE_HEADER), headers.get(RULE_HEADER)
+        if name is None or rule is None or TICK_HEADER not in headers:
+            return None
+        schedule = schedule_of(rule)
+        if schedule is None:
+            return None
+        config: MonitorConfig = {
+            "schedule": schedule,
+            "timezone": headers.get(ZONE_HEADER, "UTC"),
+            "checkin_margin": _minutes(margin.total_seconds()),
+        }
+        if context.claim.timeout_seconds is not None:
+            config["max_runtime"] = _minutes(context.claim.timeout_seconds)
+        return cls(slug=slug_of(name), id=context.task_id.hex, config=config)
+
+    def begin(self) -> None:
+        """Tell Sentry that the task has begun, also where it begins again."""
+        capture_checkin(self.slug, self.id, "in_progress", monitor_config=self.config)
+
+    def end(self, outcome: Outcome, seconds: float) -> None:
+        """Tell Sentry how the task has ended, unless it runs again."""
+        if (status := _CHECK_IN_STATUSES.get(outcome.event_type)) is not None:
+            capture_checkin(self.slug, self.id, status, duration=seconds, monitor_config=self.config)
+
+
+def schedule_of(rule: str) -> MonitorConfigSchedule | None:
+    """Return a rule as Sentry takes it. None: it has seconds, which Sentry does not know."""
+    words = rule.split()
+    if words[0] == "every":
+        seconds = float(words[1])
+        for size, unit in _UNITS.items():
+            if seconds % size == 0:
+                return {"type": "interval", "value": int(seconds // size), "unit": unit}
+        return None
+    return {"type": "crontab", "value": rule} if len(words) == 5 else None
+
+
+def slug_of(name: str) -> str:
+    """Return the name of a schedule as the name of a monitor: up to 50 characters of a-z, 0-9, `-` and `_`.
+
+    A name that loses more than dots, spaces and capitals gets a digest at its end, so that no two share a monitor.
+    """
+    slug = re.sub(r"[. ]", "-", name.lower())
+    if re.fullmatch(r"[a-z0-9_-]{1,50}", slug) and not slug.isdigit():
+        return slug
+    digest = sha256(name.encode()).hexdigest()[:8]
+    kept = re.sub(r"[^a-z0-9_-]+", "-", slug)[: _LONGEST_SLUG - len(digest) - 1]
+    return f"{kept.strip('-') or 'schedule'}-{digest}"
+
+
+def _minutes(seconds: float) -> int:
+    """Return whole minutes, at least one: Sentry's unit."""
+    return max(1, math.ceil(seconds / 60))

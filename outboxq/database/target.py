@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidTarget
 from .dialects import Begin, Dialect, Prepared, Row, dialect_for
 from .drivers import advice, is_async_psycopg, is_psycopg
+from .engine_events import listen
 from .refusals import refusal
 from .sqlite_connection import begins_by_itself, file_of
 from .statements.grammar import Builder
@@ -75,6 +76,10 @@ class Target(ABC):
         are.
         """
         self.dialect.explain(error, self._raw)
+
+    def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
+        """Refuse the commit of this transaction while `reason` returns an error. A connection of psycopg or sqlite3 has no such hook."""
+        del reason
 
     @abstractmethod
     def _raw(self) -> object:
@@ -141,7 +146,7 @@ class SqlalchemyTarget(Target):
         """Begin a transaction of our own on a connection that has none."""
         raw: Any = self._raw()
         execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
-        for text in self.dialect.begin_statements(begin, self.connection.info):
+        for text in self.dialect.begin_statements(begin, self.connection.info, major_of(self.connection)):
             try:
                 self.dialect.execute_begin(raw, text, execute)
             except self.dialect.driver_error as error:
@@ -209,6 +214,24 @@ class SqlalchemyTarget(Target):
                     "a two-phase transaction cannot be prepared once it has notified; execute SET LOCAL outboxq.notify = "
                     "off in it before you enqueue (workers then find the task by polling)"
                 )
+
+    def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
+        """Roll back and raise the error at the commit, as the database does where a deferred constraint is broken."""
+        raw: Any = self.connection.connection.dbapi_connection
+        is_over = False
+
+        def refuse(connection: Connection, *_: object) -> None:
+            nonlocal is_over
+            is_over = is_over or connection.connection.dbapi_connection is not raw
+            if is_over:
+                return
+            error, is_over = reason(), True  # a savepoint may have taken it back
+            if error is not None:
+                raw.rollback()
+                raise error
+
+        listen(self.connection, "commit", refuse)
+        listen(self.connection, "prepare_twophase", refuse)
 
     def database(self) -> str | None:
         known = self.connection.info  # SQLAlchemy drops it with the driver's connection
@@ -310,6 +333,12 @@ class DjangoTarget(Target):
             # After set_autocommit(False) the driver would begin too, but not before a savepoint.
             self.execute("BEGIN IMMEDIATE", {})
 
+    def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
+        """Mark the innermost `atomic()` with a savepoint, as an error in one without does: it is rolled back at its end."""
+        if self.connection.in_atomic_block and (error := reason()) is not None:
+            self.connection.rollback_exc = error  # which Django raises from, at the next query
+            self.connection.set_rollback(True)
+
     def database(self) -> str | None:
         # Ask the connection and not the settings, which may hold a service instead of a name.
         return _database_of(self.connection.connection)
@@ -357,6 +386,12 @@ def _of_session(session: Session, schema: str | None) -> Target:
             "this Session is bound to no engine for outboxq's tables; give it a default bind=, or bind those tables too"
         ) from None
     return SqlalchemyTarget(connection, schema)
+
+
+def major_of(connection: Connection) -> int:
+    """Return the major version of the server."""
+    version = connection.dialect.server_version_info
+    return int(version[0]) if version else 0
 
 
 def _dialect_of(connection: Connection, schema: str | None) -> Dialect:

@@ -40,12 +40,20 @@ class BatchStatus(StrEnum):
 
     RUNNING = "Running"
     """Some of its tasks have not ended."""
+    UNCLOSED = "Unclosed"
+    """An error has left its `with` block, and its transaction was committed all the same: it is never followed, and only a cancel
+    ends it.
+    """
     CANCELLING = "Cancelling"
     """Its tasks are being cancelled."""
     COMPLETED = "Completed"
     """All of its tasks have ended, and what follows them is enqueued."""
     CANCELLED = "Cancelled"
     """All of its tasks have ended, and nothing follows: a person cancelled it, or a task of a chain did not complete."""
+
+
+UNCLOSED = "an error has left its with block, and its transaction was committed all the same, so nothing follows it; only a cancel ends it"
+"""The fault of a batch that is Unclosed, for people."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +97,8 @@ class Batch:
     """The ids of the tasks that follow, whether they are enqueued yet or not."""
     then_names: tuple[str, ...]
     """The names of these tasks."""
+    then_is_readable: bool = True
+    """False: foreign SQL has written the tasks that follow so that they cannot be enqueued; none is listed."""
     stage: int
     """The number of them that are enqueued."""
     runs_then: bool
@@ -114,7 +124,9 @@ class Batch:
     def status(self) -> BatchStatus:
         """The status of the batch."""
         if self.completed_at is None:
-            return BatchStatus.RUNNING if self.cancel_requested_at is None else BatchStatus.CANCELLING
+            if self.cancel_requested_at is not None:
+                return BatchStatus.CANCELLING
+            return BatchStatus.RUNNING if self.closed else BatchStatus.UNCLOSED
         return BatchStatus.COMPLETED if self.stage == len(self.then_ids) and self.runs_then else BatchStatus.CANCELLED
 
 
@@ -142,6 +154,11 @@ class Place:
     def task_id(self) -> UUID:
         """The id that the task at this place has."""
         return UUID(int=self.batch_id.int - _FIRST_BIT | self.number)
+
+    @property
+    def before(self) -> UUID:
+        """The id of the task before this one, if the batch is a chain."""
+        return first_id(self.batch_id) if self.number == 1 else UUID(int=self.task_id.int - 1)
 
 
 LONGEST_CHAIN = FAMILY + 1
@@ -179,6 +196,26 @@ def is_batch(pipeline_execution_id: UUID | None) -> bool:
         return False
     number = pipeline_execution_id.int
     return number >= _FIRST_BIT and number & _VERSION == _VERSION_8
+
+
+def links_of(stored: str | None) -> list[dict[str, Any]]:
+    """Return the tasks that follow a batch, as the table has them. Raises ValueError where they cannot be enqueued."""
+    try:
+        links = json.loads(stored or "[]")
+    except RecursionError:
+        raise ValueError("its JSON is nested too deeply") from None
+    if not isinstance(links, list) or not all(isinstance(link, dict) and link.keys() >= _NEEDED for link in links):
+        raise ValueError("it is not a JSON array of tasks")
+    if any(link[name] is None for link in links for name in _NEEDED):
+        raise ValueError("a task lacks a value")
+    for link in links:
+        UUID(link["id"])
+    return links
+
+
+_NEEDED = frozenset(
+    {"id", "task_name", "queue", "priority", "args", "lease_seconds", "delay_seconds", "on_dead_letter"}
+)
 
 
 def _link(task: NewTask) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from uuid import UUID
 def as_json(value: object) -> Any:
     """Return the value as JSON has it.
 
-    A record becomes an object with its fields as keys, a time ISO 8601 in UTC, a span its seconds, an enum its value, an id text.
+    A record becomes an object with its fields as keys, without those that take no part in comparisons, a time ISO 8601 in UTC, a span its seconds, an enum its value, an id text.
     """
     match value:
         case Enum():
@@ -44,7 +44,7 @@ def _whole_as_json(value: object) -> Any:
         case AbstractSet():
             return sorted((as_json(one) for one in value), key=str)
         case _ if is_dataclass(value) and not isinstance(value, type):
-            return {one.name: as_json(getattr(value, one.name)) for one in fields(value)}
+            return {one.name: as_json(getattr(value, one.name)) for one in fields(value) if one.compare}
         case Iterable():
             return [as_json(one) for one in value]
         case _:

@@ -10,10 +10,12 @@ from typing import Final
 
 from .options import MICROSECOND
 from .rules import Rule, parse_rule
-from .schedules import CatchUp, Schedule
+from .schedules import HORIZON, CatchUp, Schedule
 
 REST: Final = timedelta(days=1)
 """The longest time for which a schedule without ticks is left alone: so long a change of the zones' data may go unnoticed."""
+FARTHEST: Final = REST + HORIZON
+"""No clock that is right plants further ahead."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,8 +27,21 @@ class Plan:
     skipped: int
     first_skipped: datetime | None
     last_skipped: datetime | None
+    begins_anew: bool
+    """True if ticks were missed: the clock may have jumped over them, so nothing is known of the time before now any more."""
     planted_until: datetime
     """All ticks up to here are in this plan or in an earlier one. Never before the schedule's own."""
+
+
+def stands_ahead(schedule: Schedule, now: datetime) -> bool:
+    """Return whether a schedule is planted further than the present clock can have planted it.
+
+    Since `updated_at`, no tick up to `planted_until` was left out. If both lie ahead, the clock was ahead: it skipped the ticks
+    from now to `updated_at`, and they are to come. If only `planted_until` does, the clock was set back, and the ticks up to there
+    have had their tasks; unless that is more than a day ahead, which no clock has planted.
+    """
+    near, far = now + HORIZON, now + FARTHEST
+    return schedule.planted_until > near and (schedule.updated_at > near or schedule.planted_until > far)
 
 
 def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -> Plan:
@@ -57,6 +72,7 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
         skipped=missed.skipped,
         first_skipped=missed.first_skipped,
         last_skipped=missed.last_skipped,
+        begins_anew=bool(missed.caught_up or missed.skipped),
         planted_until=max(done, planted_until),
     )
 

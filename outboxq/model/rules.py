@@ -24,6 +24,7 @@ from cronsim import CronSim, CronSimError
 from ..errors import InvalidArgument
 from .options import LONGEST, MAX_NAME, MICROSECOND, is_text
 from .records import EARLIEST, LATEST
+from .unknown_options import nearest
 
 ALIASES: Final = {
     "@HOURLY": "0 * * * *",
@@ -122,15 +123,12 @@ def zone_of(tz: str) -> tzinfo:
     try:
         return ZoneInfo(tz)
     except (KeyError, ValueError, OSError):
-        from difflib import get_close_matches
-
         known = available_timezones()
         if not known:
             raise InvalidArgument(
                 f"the time zone {tz!r} cannot be read: this machine has no data of time zones; run: pip install tzdata"
             ) from None
-        near = get_close_matches(tz, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else '; give an IANA name such as "Europe/Berlin"'
+        hint = nearest(tz, known) or '; give an IANA name such as "Europe/Berlin"'
         raise InvalidArgument(f"there is no time zone {tz!r}{hint}") from None
 
 

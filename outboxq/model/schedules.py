@@ -83,11 +83,12 @@ class Schedule(NewSchedule):
     declaration: str | None = None
     """A digest of what the code declares."""
     planted_until: datetime
-    """Ticks up to here are planted or skipped. It goes back only with planted ticks that are cancelled."""
+    """Ticks from `updated_at` up to here are planted. It goes back only with planted ticks that are cancelled."""
     paused_at: datetime | None = None
     pause_reason: str | None = None
     created_at: datetime
     updated_at: datetime
+    """The moment of the last change, or of the last planting of ticks that were missed: since then none was left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

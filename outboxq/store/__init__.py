@@ -36,7 +36,7 @@ from .batch_standings import BatchStanding, BatchTask
 from .batches import Batches, Member
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
-from .counts import Count
+from .counts import Count, Snapshot
 from .dead_letter_groups import DeadLetterGroup, DeadLetterGroups
 from .dead_letters import DeadLetter, DeadLetters
 from .declarations import check_schedule
@@ -67,7 +67,7 @@ from .tasks import Attempt
 from .time_partitions import TimePartitions
 from .trends import Trends
 from .unknown_tasks import UnknownRun
-from .workers import LiveWorker, Presence, Workers
+from .workers import LiveWorker, Presence, TakenBack, TakenTask, Workers
 
 __all__ = [
     "Attempt",
@@ -103,12 +103,15 @@ __all__ = [
     "Recovered",
     "ResultReader",
     "Rule",
+    "Snapshot",
     "Standing",
     "Statistics",
     "Store",
     "System",
     "TableSize",
     "TailCursor",
+    "TakenBack",
+    "TakenTask",
     "TaskDetail",
     "TaskMetric",
     "TaskPage",
@@ -197,6 +200,8 @@ class Store(Claiming):
     overview = overview.overview
     trends = trends.trends
     table_sizes = table_sizes.table_sizes
+    why_locked = system.why_locked
+    tables_are_locked = system.tables_are_locked
     system = system.system
 
     # Upkeep

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import builtins
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
 from ..database.privileges import Feature
 from ..database.statements import batches as statements
 from ..database.statements import operations
+from ..database.statements.grammar import Builder
 from ..database.statements.results import TASKS
 from ..database.statements.results import ended as ended_tasks
 from ..database.target import Target
-from ..errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTransition
+from ..errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTarget, InvalidTransition
 from ..model import STATUS_AFTER, EventType, NewTask, TaskStatus
-from ..model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch
+from ..model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch, links_of
 from ..model.options import bad_name, is_name
 from ..model.uuid7 import uuid7
 from .arguments import identifier, positive, storable
+from .failure_log import sentence
 from .operations import freed, marked, was_done
 from .rows import event_data
 from .transactions import Transactions
@@ -72,6 +72,7 @@ class Batches:
             batch.size,
             batch.closed,
             batch.then_as_json,
+            len(batch.then),
         )
 
         def work(target: Target) -> None:
@@ -92,6 +93,24 @@ class Batches:
                 raise BatchNotFound(f"there is no batch {batch_id} that goes on")
 
         self._store.run(work, using=using)
+
+    def forbid_commit(self, batch_id: UUID, why: str, *, using: object) -> None:
+        """Refuse the commit of the transaction that makes this batch, unless a savepoint takes the batch back: it is not whole."""
+
+        def reason() -> InvalidTarget | None:
+            text = (
+                f"this transaction cannot be committed: an error has left the `with` block of batch {batch_id}, which is not whole "
+                f"({why}); roll the transaction back, or make the batch in a savepoint that is rolled back"
+            )
+            try:
+                found = target.run(statements.left_open, {"batch_id": batch_id})
+            except Exception as error:  # noqa: BLE001 - the transaction has failed, so it cannot be committed either
+                log.debug("batch %s could not be looked up: %s", batch_id, error)
+                return InvalidTarget(text)
+            return InvalidTarget(text) if found else None
+
+        target = self._store.join(using)
+        target.forbid_commit(reason)
 
     def get(self, batch_id: UUID, *, using: object = None) -> Batch:
         """Return the batch. Raises BatchNotFound."""
@@ -134,10 +153,12 @@ class Batches:
                 return
             rows = self._ids(batch_id, rows[-1]["id"], using)
 
-    def _ids(self, batch_id: UUID, after: UUID, using: object) -> Sequence[Row]:
-        """Return the ids and statuses of the next tasks of a batch."""
-        asked = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS}
-        return self._store.read(statements.members, using=using, **asked)
+    def _ids(
+        self, batch_id: UUID, after: UUID, using: object, *, found: Builder = statements.members, **asked: bool
+    ) -> Sequence[Row]:
+        """Return the ids and statuses of the next tasks of a batch that this statement finds."""
+        values = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS, **asked}
+        return self._store.read(found, using=using, **values)
 
     def completed(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
         """Return those of these tasks that are Completed."""
@@ -195,31 +216,63 @@ class Batches:
         return self._cancel_members(found[0], reason, force=force, limit=most, on_progress=on_progress, using=using)
 
     def continue_cancelling(self, *, limit: int = 100) -> int:
-        """Cancel the tasks of the batches that are being cancelled; returns how many. Every worker does so now and then."""
-        found = self._store.read(statements.cancelling, limit=positive(limit))
-        return sum(self._cancel_members(row, _reason(row)) for row in found)
+        """Cancel the tasks of the batches that are being cancelled; returns how many. Every worker does so now and then.
+
+        It costs as much as the tasks that run and those that are left to cancel, however many others the batches have. A batch
+        that another worker is cancelling is left to that one, and one whose row is locked to a later call.
+        """
+
+        def look(target: Target) -> builtins.list[Row]:
+            values = self._store.values(target, limit=positive(limit))
+            if not target.run(statements.cancelling, values):
+                return []
+            return target.run(statements.left_to_cancel, values)
+
+        return sum(self._continue(row) for row in self._store.run(look, begin=Begin.READ))
+
+    def _continue(self, batch: Row) -> int:
+        """Cancel what is left of one batch."""
+        if batch["waiting"] or (batch["failed"] and _discards(batch)):
+            found: Builder = statements.unended
+        elif batch["unasked"]:
+            found = statements.unasked
+        else:
+            return 0
+        try:
+            return self._cancel_members(batch, _reason(batch), found=found, shares=True)
+        except Exception as error:
+            if not self._store.is_locked_out(error):
+                raise
+            log.info("batch %s is cancelled later, since a row of it is locked: %s", batch["id"], sentence(error))
+            return 0
 
     def _cancel_members(
         self,
         batch: Row,
         reason: str,
         *,
+        found: Builder = statements.unended,
         force: bool = False,
         limit: int | None = None,
         on_progress: Callable[[int], None] | None = None,
+        shares: bool = False,
         using: object = None,
     ) -> int:
+        """Cancel those tasks of a batch that this statement finds. `shares`: stop where others have cancelled the same ones."""
         cancelled, after = 0, _FIRST
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}
-        if OnFailed(batch["on_failed"]) is OnFailed.WAIT:
+        if letters := _discards(batch):
             kinds[EventType.DISCARDED] = {TaskStatus.FAILED}
         while True:
-            rows = self._ids(batch["id"], after, using)
+            rows = self._ids(batch["id"], after, using, found=found, force=force, letters=letters)
             for kind, statuses in kinds.items():
                 ids = [row["id"] for row in rows if TaskStatus(row["status"]) in statuses]
                 while ids and cancelled != limit:
                     most = _CANCELLED_AT_ONCE if limit is None else min(_CANCELLED_AT_ONCE, limit - cancelled)
-                    cancelled += self._cancel(ids[:most], kind, reason, force=force, using=using)
+                    number = self._cancel(ids[:most], kind, reason, force=force, shares=shares, using=using)
+                    if shares and not number:
+                        return cancelled
+                    cancelled += number
                     del ids[:most]
                     if on_progress is not None:
                         on_progress(cancelled)
@@ -227,7 +280,9 @@ class Batches:
                 return cancelled
             after = rows[-1]["id"]
 
-    def _cancel(self, ids: Sequence[UUID], kind: EventType, reason: str, *, force: bool, using: object) -> int:
+    def _cancel(
+        self, ids: Sequence[UUID], kind: EventType, reason: str, *, force: bool, shares: bool, using: object
+    ) -> int:
         request, data = str(uuid7()), event_data({"reason": reason} if reason else {})
         rows = [marked((task_id, kind.value, STATUS_AFTER[kind].value, None, None, data), request) for task_id in ids]
         unended = kind is EventType.CANCELLED
@@ -246,7 +301,8 @@ class Batches:
         def done(target: Target) -> int | None:
             return sum(was_done(target, row[0], request) for row in rows) or None
 
-        return self._store.run(work, using=using, done=done)
+        gives_up = self._store.is_locked_out if shares else None
+        return self._store.run(work, using=using, done=done, gives_up=gives_up)
 
     def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
         """Delete the batches that completed before that moment and have no tasks any more.
@@ -308,6 +364,11 @@ def _check(batch: NewBatch) -> None:
         raise InvalidArgument("on_failed of a batch must be an OnFailed, and its kind a BatchKind")
 
 
+def _discards(batch: Row) -> bool:
+    """Return whether a cancel of the batch discards its dead letters, for which it would wait."""
+    return OnFailed(batch["on_failed"]) is OnFailed.WAIT
+
+
 def _reason(row: Row) -> str:
     """Return the reason of a worker that cancels the tasks of a batch, stored with each."""
     return "a task of its batch failed" if row["runs_then"] else "its batch was cancelled"
@@ -315,7 +376,10 @@ def _reason(row: Row) -> str:
 
 def batch_of(row: Row) -> Batch:
     """Return the batch of a row of `task_batches`."""
-    links: builtins.list[Any] = json.loads(row["then_tasks"] or "[]")
+    try:
+        links, is_readable = links_of(row["then_tasks"]), True
+    except (ValueError, TypeError, AttributeError):
+        links, is_readable = [], False
     fields = {name: value for name, value in row.items() if name != "then_tasks"}
     return Batch(
         **{
@@ -324,5 +388,6 @@ def batch_of(row: Row) -> Batch:
             "on_failed": OnFailed(row["on_failed"]),
             "then_ids": tuple(UUID(link["id"]) for link in links),
             "then_names": tuple(str(link["task_name"]) for link in links),
+            "then_is_readable": is_readable,
         }
     )

@@ -17,11 +17,10 @@ from ..errors import InvalidArgument
 from ..model import STATUS_AFTER, EventType, TaskStatus
 from ..model.uuid7 import uuid7
 from .arguments import positive
-from .counts import Count, counted_to
+from .counts import Count, Snapshot, counted_to
 from .operations import freed, marked, was_done
 from .rows import event_data
 from .task_pages import SCAN, ending, next_id, source_of, wanted
-from .tasks import now
 from .transactions import Transactions
 
 BATCH = 500
@@ -40,30 +39,36 @@ def count_tasks(
     topic: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    force: bool = False,
+    snapshot: Snapshot | None = None,
     most: int = 100_000,
     using: object = None,
 ) -> Count:
     """Count the tasks that `cancel_all` would cancel now, up to `most`. It reads 200 000 outbox entries at most.
 
-    Raises InvalidArgument for a status other than READY and RUNNING.
+    Pass the `snapshot` of the count on to `cancel_all`, and it changes no task that was not counted. With `snapshot`, those of an
+    earlier count are counted that can still be cancelled. Raises InvalidArgument for a status other than READY and RUNNING.
     """
     statuses = _statuses(status)
     values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until)
-    values |= {"scan": LOOKED_AT, "limit": positive(most, "most") + 1}
+    values |= {"scan": LOOKED_AT, "limit": positive(most, "most") + 1, "asked_too": force}
 
     def work(target: Target) -> Count:
         found, cut = 0, False
+        # Before the count: what a caller's transaction sees only from the next statement on is counted, and left alone.
+        now = Snapshot.take(target) if snapshot is None else snapshot
+        given = values if snapshot is None else {**values, **_bound(snapshot, status)}
         if TaskStatus.RUNNING in statuses:
-            found = target.run(statements.count_running, values)[0]["tasks"]
+            found = target.run(statements.count_running, given)[0]["tasks"]
         if TaskStatus.READY in statuses and found <= most:
             count = statements.count_waiting if queue is None else statements.count_waiting_of_queue
-            found += target.run(count, values)[0]["tasks"]
+            found += target.run(count, given)[0]["tasks"]
             if found <= most:
                 rest = statements.END["entries_up"] if queue is None else statements.queue_is_longer
                 cut = len(target.run(rest, values)) > (queue is None)
-        return counted_to(most, found, cut=cut)
+        return counted_to(most, found, cut=cut, snapshot=now)
 
-    return store.run(work, using=using, begin=Begin.READ)
+    return store.run(work, using=using, begin=Begin.SNAPSHOT)
 
 
 def cancel_all(
@@ -78,6 +83,7 @@ def cancel_all(
     until: datetime | None = None,
     reason: str = "",
     force: bool = False,
+    snapshot: Snapshot | None = None,
     limit: int | None = None,
     on_progress: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
@@ -88,7 +94,8 @@ def cancel_all(
     `status` READY or RUNNING: only those. Without any filter all tasks are cancelled. A running task is asked to stop, or with
     `force` Cancelled at once, as by `cancel`; one that was asked before is not counted again.
 
-    Tasks enqueued after this began are left alone. Each batch of 500 is a transaction of its own (with `using`, all are the
+    `snapshot` is that of a count: what came since is left alone, such as a task that was enqueued, redriven, or is in the wanted
+    status only now. Without it, the moment at which this began counts. Each batch of 500 is a transaction of its own (with `using`, all are the
     caller's), and what another session deals with meanwhile is not counted. `on_progress` is called with the number so far after each
     batch, and `stop` is asked before each: True ends it. Raises InvalidArgument.
     """
@@ -96,8 +103,11 @@ def cancel_all(
     values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until)
     walk = _Walk(
         store,
-        values={**values, "scan": SCAN},
-        began=now(store, using=using),
+        values={
+            **values,
+            "scan": SCAN,
+            **_bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status),
+        },
         left=None if limit is None else positive(limit),
         statuses=statuses,
         force=force,
@@ -120,7 +130,6 @@ class _Walk:
 
     store: Transactions
     values: dict[str, Any]
-    began: datetime
     left: int | None
     statuses: frozenset[TaskStatus]
     force: bool
@@ -154,9 +163,9 @@ class _Walk:
         given = self.store.values(target, **values)
         ended = ending(target, source, given, up=True)
         found = target.run(statements.NEXT_IDS[source], given)
-        ids = [row["id"] for row in found if row["created_at"] <= self.began]
+        ids = [row["id"] for row in found]
         if len(found) == values["limit"]:
-            return ids, found[-1]["id"]
+            return ids, ids[-1]
         return ids, ended
 
     def _change(self, ids: Sequence[UUID]) -> int:
@@ -184,6 +193,15 @@ class _Walk:
             return sum(was_done(target, row[0], request) for row in rows) or None
 
         return self.store.run(work, using=self.using, done=done)
+
+
+def _bound(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:
+    """Return the parameters that leave out what came after the snapshot."""
+    return {
+        **snapshot.values,
+        "only_ready": status is TaskStatus.READY,
+        "only_running": status is TaskStatus.RUNNING,
+    }
 
 
 def _statuses(status: object) -> frozenset[TaskStatus]:

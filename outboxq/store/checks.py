@@ -77,6 +77,8 @@ def _ask(store: Transactions, target: Target, name: str) -> list[Violation]:
     """Return the violations that this check finds, of its own invariant and of those that it sees besides."""
     check, found = CHECKS[name], []
     rows = target.run(check.broken, store.values(target))
+    if check.is_broken is not None:
+        rows = [row for row in rows if check.is_broken(row)]
     for each, meaning in {name: check.meaning, **check.also}.items():
         if ids := [row["id"] for row in rows if row.get(each, True)]:
             found.append(Violation(name=each, meaning=meaning, count=len(ids), examples=tuple(ids[:_EXAMPLES])))

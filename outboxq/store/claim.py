@@ -218,7 +218,10 @@ class _Call:
             with_keys = partial(self.cursor.limited_keys.claim, target, values, key_limits, now, fair=fair)
         if most is not None:
             free = min(free, most - target.run(limits.running, {"queue": queue})[0]["tasks"])
-        if settings["rate_limit"] is not None:
+        is_rated = (
+            settings["rate_limit"] is not None and settings["rate_seconds"] is not None
+        )  # else foreign SQL wrote it
+        if is_rated:
             # A bucket of `rate_limit` starts, filled again in `rate_seconds`. A float, for it may be below a microsecond.
             interval = settings["rate_seconds"] / settings["rate_limit"]
             full_at = max(settings["rate_full_at"] or now, now)
@@ -233,7 +236,7 @@ class _Call:
                 given = values | {"limit": free - len(found)} | self.store.queue_values(target, [queue])
                 found += started(target.run(claim.from_limited, given))
         found += with_keys(free - len(found))
-        if settings["rate_limit"] is not None and found:
+        if is_rated and found:
             full_at += timedelta(seconds=len(found) * interval)
             target.run(limits.spend, {"queue": queue, "full_at": full_at})
         for row in found:

@@ -1,8 +1,54 @@
-"""A number that was counted up to a bound."""
+"""Numbers that were counted up to a bound, and the moment of the count, by which a change of many is bounded."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from re import ASCII, fullmatch
+from typing import Any, Self
+
+from ..database.statements import event_log
+from ..database.target import Target
+from ..errors import InvalidArgument
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """The events that were committed at one moment. `str(snapshot)` can be stored; `Snapshot.parse()` reads it.
+
+    A change of many that is given the snapshot of a count changes nothing that was not counted, whatever the clocks of the tasks'
+    makers say, and however late a transaction commits. A snapshot is valid in its own database only.
+    """
+
+    head: int
+    """Sequence number of the newest event that was committed."""
+    open: frozenset[int] = frozenset()
+    """Ids of the transactions that were open: their events have smaller numbers too. SQLite has none."""
+
+    @classmethod
+    def take(cls, target: Target) -> Self:
+        """Return the snapshot of this moment, or that of the transaction if it reads everything as of one moment."""
+        row = target.run(event_log.snapshot)[0]
+        return cls(head=row["head"], open=_numbers(row["open"].partition(":")[2].partition(":")[2]))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a stored snapshot. Raises InvalidArgument for any text that is not the `str()` of one."""
+        if not fullmatch(r"\d{1,18}:(\d{1,18}(,\d{1,18})*)?", str(text), ASCII):
+            raise InvalidArgument(f"{text!r} is not a snapshot; store str(snapshot), and pass that unchanged")
+        head, _, others = str(text).partition(":")
+        return cls(head=int(head), open=_numbers(others))
+
+    def __str__(self) -> str:
+        return f"{self.head}:{','.join(map(str, sorted(self.open)))}"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The parameters of a statement that leaves out what came later."""
+        return {"head": self.head, "open": f"{{{','.join(map(str, sorted(self.open)))}}}"}
+
+
+def _numbers(text: str) -> frozenset[int]:
+    return frozenset(int(one) for one in text.split(",") if one)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -12,8 +58,10 @@ class Count:
     number: int
     at_least: bool = False
     """True: there may be more than `number`, where the count was ended."""
+    snapshot: Snapshot | None = field(default=None, compare=False)
+    """The moment of the count, for `snapshot=` of the change that follows; None: the count has no such change."""
 
 
-def counted_to(most: int, found: int, *, cut: bool = False) -> Count:
+def counted_to(most: int, found: int, *, cut: bool = False, snapshot: Snapshot | None = None) -> Count:
     """Return the count of rows of which at most one more than `most` were counted. `cut`: the look was ended before."""
-    return Count(number=min(found, most), at_least=cut or found > most)
+    return Count(number=min(found, most), at_least=cut or found > most, snapshot=snapshot)

@@ -6,7 +6,7 @@ import builtins
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
@@ -14,16 +14,15 @@ from ..database.dialects import Begin
 from ..database.statements import dead_letters as statements
 from ..database.statements import operations
 from ..database.target import Target
-from ..errors import InvalidArgument
+from ..errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
 from ..model import EventType, TaskStatus
 from ..model.uuid7 import uuid7
 from .arguments import aware, identifier, positive, storable
-from .counts import Count, counted_to
+from .counts import Count, Snapshot, counted_to
 from .dead_letter_groups import DeadLetterGroups, group_id, grouped, with_groups
 from .idempotency import regain_keys
-from .operations import freed, marked, was_done
+from .operations import freed, futile_redrives, marked, was_done
 from .rows import event_data
-from .tasks import now
 from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
@@ -37,7 +36,11 @@ _NAMED = 10
 """The number of left-out dead letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
-_TICK = timedelta(microseconds=1)
+_LEFT_OUT = {
+    DuplicateTask: "other tasks have their idempotency keys by now",
+    InvalidTransition: "the tasks before them in their chains were deleted",
+}
+"""The reasons for which a dead letter is not redriven, by the error that `redrive` raises."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,22 +163,38 @@ class DeadLetters:
         is_complete = len(rows) <= look and len(found) <= limit
         return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), look), is_complete=is_complete)
 
-    def count(self, *, most: int = 100_000, using: object = None, **wanted: Unpack[Wanted]) -> Count:
-        """Count the dead letters that match, up to `most`; of a `group`, those among the newest `most` ones. Raises
-        InvalidArgument.
+    def count(
+        self,
+        *,
+        most: int = 100_000,
+        snapshot: Snapshot | None = None,
+        using: object = None,
+        **wanted: Unpack[Wanted],
+    ) -> Count:
+        """Count the dead letters that match, up to `most`; of a `group`, those among the newest `most` ones.
+
+        Pass the `snapshot` of the count on to `redrive_all` or `discard_all`, and no dead letter is changed that was not counted.
+        With `snapshot`, those of an earlier count are counted that are dead letters still. Raises InvalidArgument.
         """
         group, values = group_id(wanted.get("group")), _filters(wanted) | {"limit": positive(most, "most") + 1}
-        if group is None:
-            return counted_to(most, self._store.read(statements.count, **values, using=using)[0]["tasks"])
-        values |= _from_the_newest(most + 1)
-        rows = self._store.read(statements.newest_with_errors, **values, using=using)
-        found = sum(mine == group for _, mine in with_groups(rows[:most]))
-        return counted_to(most, found, cut=len(rows) > most)
+        values |= {} if snapshot is None else snapshot.values
+
+        def work(target: Target) -> Count:
+            # Before the count: what a caller's transaction sees only from the next statement on is counted, and left alone.
+            now = Snapshot.take(target) if snapshot is None else snapshot
+            if group is None:
+                return counted_to(most, target.run(statements.count, values)[0]["tasks"], snapshot=now)
+            rows = target.run(statements.newest_with_errors, {**values, **_from_the_newest(most + 1)})
+            found = sum(mine == group for _, mine in with_groups(rows[:most]))
+            return counted_to(most, found, cut=len(rows) > most, snapshot=now)
+
+        return self._store.run(work, using=using, begin=Begin.SNAPSHOT)
 
     def redrive_all(
         self,
         *,
         reason: str = "",
+        snapshot: Snapshot | None = None,
         limit: int | None = None,
         on_progress: Callable[[int], None] | None = None,
         stop: Callable[[], bool] | None = None,
@@ -184,19 +203,21 @@ class DeadLetters:
     ) -> int:
         """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
 
-        Dead letters whose idempotency key another task has by now are left out (see `redrive`); a warning says how many. Dead letters
-        that fail after this began are left for the next time. Each batch of 500 is a transaction of its own (with `using`, all are the
-        caller's), and a dead letter that another session deals with meanwhile is not counted. `on_progress` is called with the
-        number so far after each batch, and `stop` is asked before each: True ends it.
+        Dead letters that `redrive` refuses, since another task has their idempotency key by now or the task before them in their
+        chain was deleted, are left out; a warning says how many. `snapshot` is that of a count: what failed since, or failed
+        again, is left for the next time. Without it, the moment at which this began counts. Each batch of 500 is a transaction of
+        its own (with `using`, all are the caller's), and a dead letter that another session deals with meanwhile is not counted.
+        `on_progress` is called with the number so far after each batch, and `stop` is asked before each: True ends it.
         """
         data = event_data({"reason": reason} if reason else {})
-        how = _How(limit=limit, on_progress=on_progress, stop=stop, using=using)
+        how = _How(snapshot=snapshot, limit=limit, on_progress=on_progress, stop=stop, using=using)
         return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, data, how=how, wanted=wanted)
 
     def discard_all(
         self,
         *,
         reason: str = "",
+        snapshot: Snapshot | None = None,
         limit: int | None = None,
         on_progress: Callable[[int], None] | None = None,
         stop: Callable[[], bool] | None = None,
@@ -205,7 +226,7 @@ class DeadLetters:
     ) -> int:
         """Discard the dead letters that match, in the same way; returns how many."""
         data = event_data({"reason": reason} if reason else {})
-        how = _How(limit=limit, on_progress=on_progress, stop=stop, using=using)
+        how = _How(snapshot=snapshot, limit=limit, on_progress=on_progress, stop=stop, using=using)
         return self._move_all(EventType.DISCARDED, TaskStatus.CANCELLED, None, data, how=how, wanted=wanted)
 
     def _move_all(
@@ -220,9 +241,8 @@ class DeadLetters:
     ) -> int:
         left, using = None if how.limit is None else positive(how.limit), how.using
         group, values = group_id(wanted.get("group")), _filters(wanted)
-        began = now(self._store, using=using)
-        left_out: set[UUID] = set()
-        values["until"] = min(values["until"], began + _TICK)  # what fails again meanwhile waits for the next time
+        left_out: dict[UUID, OutboxqError] = {}
+        values |= (how.snapshot or self._store.run(Snapshot.take, using=using, begin=Begin.READ)).values
         (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
         read = statements.oldest if group is None else statements.oldest_with_errors
         while (left is None or moved < left) and not (how.stop is not None and how.stop()):
@@ -244,15 +264,13 @@ class DeadLetters:
             moved += self._store.run(self._moving(rows, left_out), using=using, done=_counting(rows, request))
             if how.on_progress is not None:
                 how.on_progress(moved)
-        if left_out:
-            log.warning(
-                "left out %d of the dead letters, since other tasks have their idempotency keys by now: %s",
-                len(left_out),
-                ", ".join(map(str, sorted(left_out)[:_NAMED])) + (", …" if len(left_out) > _NAMED else ""),
-            )
+        for kind, why in _LEFT_OUT.items():
+            if several := sorted(one for one, error in left_out.items() if isinstance(error, kind)):
+                ids = ", ".join(map(str, several[:_NAMED])) + (", …" if len(several) > _NAMED else "")
+                log.warning("left out %d of the dead letters, since %s: %s", len(several), why, ids)
         return moved
 
-    def _moving(self, rows: Sequence[tuple[Any, ...]], left_out: set[UUID]) -> Callable[[Target], int]:
+    def _moving(self, rows: Sequence[tuple[Any, ...]], left_out: dict[UUID, OutboxqError]) -> Callable[[Target], int]:
         """One batch. In the order of the ids, so that two operators wait for each other, and not both."""
         runs_again = {task_id for task_id, _, status, *_ in rows if status is TaskStatus.READY}
         given = [(task_id, event_type.value, status.value, *rest) for task_id, event_type, status, *rest in rows]
@@ -260,7 +278,9 @@ class DeadLetters:
         def work(target: Target) -> int:
             values = self._store.values(target, from_ready=False, from_running=False, from_failed=True)
             with target.atomic():
-                refused = regain_keys(self._store, target, runs_again) if runs_again else {}
+                refused: dict[UUID, OutboxqError] = dict(futile_redrives(target, runs_again))
+                if free := runs_again - refused.keys():
+                    refused |= regain_keys(self._store, target, free)
                 allowed = [row for row in given if row[0] not in refused]
                 moved = target.run(operations.by_hand, values, allowed) if allowed else []
             self._store.wake(target, freed(moved))
@@ -274,6 +294,7 @@ class DeadLetters:
 class _How:
     """The arguments of a change of many dead letters besides the filters."""
 
+    snapshot: Snapshot | None
     limit: int | None
     on_progress: Callable[[int], None] | None
     stop: Callable[[], bool] | None

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from ..database.dialects import Begin
-from ..database.statements import ends, tasks
+from ..database.statements import ends, table_locks, tasks
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument, LeaseLost
@@ -27,6 +27,8 @@ _BEGIN = {
     (False, False): Begin.ASYNCHRONOUS,
 }
 """The kind of transaction: the first value says if it is durable, the second if it is one statement."""
+A_MOMENT: Final = {"lock_timeout": "50ms"}
+"""It is long enough to stand in line for the row of a batch whose ends other workers commit one after the other."""
 NO_PROGRESS: Final[Mapping[UUID, Progress]] = MappingProxyType({})
 
 
@@ -105,13 +107,16 @@ def finish_unlocked(
 ) -> tuple[frozenset[UUID], frozenset[UUID]]:
     """End the claims whose lease and task no other session has locked, as `finish` does.
 
-    Returns the ids of those that were lost, and of those that are locked: they have not ended yet.
+    Returns the ids of those that were lost, and of those that are locked: they have not ended yet. Any other row, such as that
+    of a batch, is waited for a moment: an error that `is_locked_out` knows ends the call, and nothing has ended.
     """
     if not outcomes:
         return frozenset(), frozenset()
     _check(outcomes)
 
     def work(target: Target) -> tuple[frozenset[UUID], frozenset[UUID]]:
+        if not target.dialect.one_writer:
+            target.run(table_locks.patience, A_MOMENT)
         left = _end(store, target, ends.end_unlocked, outcomes)
         if not left:
             return frozenset(), frozenset()
@@ -123,7 +128,7 @@ def finish_unlocked(
         ended = {outcome.claim.id for outcome in rest if _has_ended(target, outcome)}
         return left - locked - ended, locked
 
-    return store.run(work, begin=_BEGIN[durable, False])
+    return store.run(work, begin=_BEGIN[durable, False], gives_up=store.is_locked_out)
 
 
 def begin(store: Transactions, claim: Claim) -> bool:

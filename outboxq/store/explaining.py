@@ -20,6 +20,7 @@ from ..model.progress import Progress
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
 from .key_limits import KeyState, limits_keys, states_of
+from .operations import futile_redrives
 from .progress import read_progress
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
 from .tasks import event_of, execution_of, no_task
@@ -103,9 +104,13 @@ def _failed(target: Target, task: TaskExecution) -> Explanation:
     waits = batch_that_waits(target, task)
     why = f": {task.last_error}" if task.last_error else ""
     waiting = "" if waits is None else f"the {waits.kind} {waits.id} waits for it; "
-    do = "redrive or discard it" if waits is None else advice(waits, "it")
+    cures = of_dead_letter(task.id, "it")
+    if refused := futile_redrives(target, {task.id}):
+        do, cures = str(refused[task.id]).replace(f"task {task.id}", "it", 1), cures[1:]
+    else:
+        do = "redrive or discard it" if waits is None else advice(waits, "it")
     sentence = f"it failed at {written(task.completed_at)} in attempt {task.attempt}{why}; {waiting}{do}"
-    return Explanation(Reason.FAILED, sentence, of_dead_letter(task.id, "it"))
+    return Explanation(Reason.FAILED, sentence, cures)
 
 
 def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
@@ -278,9 +283,9 @@ def limited(queue: str, settings: Mapping[str, Any], now: datetime, running: Cal
     if (most := settings.get("concurrency_limit")) is not None and (number := running()) >= most:
         sentence = f"its queue may run {most} at a time, and runs {number}"
         return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
-    if (starts := settings.get("rate_limit")) is not None and settings["rate_full_at"] is not None:
-        seconds = settings["rate_seconds"]
-        following = settings["rate_full_at"] - timedelta(seconds=seconds - seconds / starts)
+    starts, seconds, full_at = (settings.get(name) for name in ("rate_limit", "rate_seconds", "rate_full_at"))
+    if starts is not None and seconds is not None and full_at is not None:
+        following = full_at - timedelta(seconds=seconds - seconds / starts)
         if following > now:
             each = f"{starts} in {span_of(timedelta(seconds=seconds))}"
             sentence = f"its queue may start {each}; the next may start in {span_of(following - now)}"

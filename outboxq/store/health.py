@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..errors import InvalidArgument
 from ..model.plurals import plural
-from .reasons import Cure, of_dead_letter, span_of
+from .reasons import Cure, cancel_of_batch, of_dead_letter, span_of
 from .statistics import Statistics
 
 
@@ -25,11 +25,15 @@ class Rule(StrEnum):
     """Tasks are due, and no live worker works on their queue."""
     SCHEDULE_OVERDUE = "schedule_overdue"
     """No worker turns the ticks of a schedule into tasks."""
+    SCHEDULE_AHEAD = "schedule_ahead"
+    """A schedule is planted further ahead than the present clock can have planted it."""
     QUEUE_PAUSED = "queue_paused"
     KEY_HELD = "key_held"
     """Tasks wait for a dead letter that holds their partition key."""
     UNKNOWN_TASK = "unknown_task"
     """Workers met tasks that none of them knows."""
+    BATCH_UNCLOSED = "batch_unclosed"
+    """An error has left the `with` block of a batch, and its transaction was committed: nothing follows it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,9 +48,11 @@ class HealthLimits:
     no_worker: bool = True
     schedule_overdue: timedelta | None = timedelta(minutes=1)
     """The longest time after which the ticks of a schedule must be tasks. Workers are a minute ahead."""
+    schedule_ahead: bool = True
     queue_paused: bool = False
     key_held: bool = True
     unknown_task: bool = True
+    batch_unclosed: bool = True
 
     def __post_init__(self) -> None:
         """Raise InvalidArgument for a number or a time below 0."""
@@ -82,12 +88,16 @@ class Signs:
     """For each queue, the keys behind which tasks wait, with their dead letters: the first 100 of all queues."""
     overdue: dict[str, datetime] = field(default_factory=dict)
     """Moment up to which the ticks of each overdue schedule are tasks."""
+    ahead: dict[str, datetime] = field(default_factory=dict)
+    """Moment up to which each schedule is planted that a clock that was ahead has planted."""
     paused_at: dict[str, datetime] = field(default_factory=dict)
+    unclosed: Sequence[tuple[UUID, str | None]] = ()
+    """Ids and names of the batches that are not closed."""
 
 
 def problems(signs: Signs, limits: HealthLimits) -> list[Problem]:
     """Return the rules that are broken, in the order of the rules, then by subject."""
-    found = [*_of_queues(signs, limits), *_of_schedules(signs)]
+    found = [*_of_queues(signs, limits), *_of_schedules(signs), *_of_batches(signs)]
     place = {rule: number for number, rule in enumerate(_URGENT)}
     return sorted(found, key=lambda one: (place[one.rule], one.subject))
 
@@ -96,12 +106,16 @@ _URGENT = (
     Rule.NO_WORKER,
     Rule.UNKNOWN_TASK,
     Rule.SCHEDULE_OVERDUE,
+    Rule.SCHEDULE_AHEAD,
     Rule.KEY_HELD,
+    Rule.BATCH_UNCLOSED,
     Rule.FAILED,
     Rule.OLDEST,
     Rule.QUEUE_PAUSED,
 )
 """The order of problems: what stops tasks altogether comes first."""
+OF_SCHEDULES = frozenset({Rule.SCHEDULE_OVERDUE, Rule.SCHEDULE_AHEAD})
+"""The rules whose subject is a schedule, not a queue."""
 
 
 def _of_queues(signs: Signs, limits: HealthLimits) -> Iterator[Problem]:
@@ -162,6 +176,29 @@ def _of_schedules(signs: Signs) -> Iterator[Problem]:
         )
         yield Problem(
             rule=Rule.SCHEDULE_OVERDUE, subject=name, sentence=sentence, cures=(Cure("start a worker", ("worker",)),)
+        )
+    for name, until in signs.ahead.items():
+        sentence = (
+            f"the schedule {name!r} is planted for the next {span_of(until - signs.now)}, by a clock that was ahead: a live "
+            "worker plants it by the present clock within 15 seconds; if it does not, the present clock is behind"
+        )
+        yield Problem(
+            rule=Rule.SCHEDULE_AHEAD, subject=name, sentence=sentence, cures=(Cure("start a worker", ("worker",)),)
+        )
+
+
+def _of_batches(signs: Signs) -> Iterator[Problem]:
+    """Yield one problem for all of them: the first one is named."""
+    for batch_id, name in signs.unclosed[:1]:
+        which = f"the batch {batch_id}" if name is None else f"the batch {name!r} ({batch_id})"
+        more = len(signs.unclosed) - 1
+        others = f", nor are {more} more" if more > 1 else ", nor is another" if more else ""
+        yield Problem(
+            rule=Rule.BATCH_UNCLOSED,
+            subject=str(batch_id),
+            sentence=f"{which} is not closed{others}: an error has left its `with` block, and its transaction was committed all the "
+            "same, so nothing follows it",
+            cures=cancel_of_batch(batch_id),
         )
 
 

@@ -293,7 +293,7 @@ def limits_from(row: Row) -> KeyLimits | None:
     return KeyLimits(
         queue=row["queue"],
         key_concurrency=row["key_concurrency"] or 1,
-        key_rate=None if rate is None else Bucket(starts=rate, seconds=seconds),
+        key_rate=None if rate is None or seconds is None else Bucket(starts=rate, seconds=seconds),
     )
 
 

@@ -11,7 +11,17 @@ from ..model.batches import Batch, BatchKind, OnFailed, is_batch, place_of
 from ..model.plurals import plural
 from .batch_standings import BatchTask, first_task
 from .batches import batch_of
-from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, written
+from .reasons import (
+    Cure,
+    Explanation,
+    Reason,
+    cancel_of_batch,
+    cure_of,
+    inconsistent,
+    of_dead_letter,
+    of_other,
+    written,
+)
 
 
 def batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:
@@ -44,6 +54,12 @@ def _explained(target: Target, batch: Batch, task_id: UUID) -> Explanation:
     if not batch.runs_then:
         sentence = f"it is never enqueued: {name}, which it was to follow, is being cancelled"
         return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
+    if not batch.closed:
+        sentence = (
+            f"it is never enqueued: {name}, which it was to follow, is not closed, since an error has left its `with` block; cancel "
+            "the batch, and make it anew"
+        )
+        return Explanation(Reason.NOT_ENQUEUED, sentence, (*cancel_of_batch(batch.id), *shown))
     left, between = batch.pending, batch.then_ids.index(task_id) - batch.stage
     counted = f"{left} {plural(left, 'task has', 'tasks have')} not ended"
     sentence = f"it is not enqueued yet: it follows {name}, of which {counted}"
@@ -52,9 +68,6 @@ def _explained(target: Target, batch: Batch, task_id: UUID) -> Explanation:
     if (first := _first(target, batch)) is not None:
         why, cures = _why(batch, first)
         return Explanation(Reason.NOT_ENQUEUED, f"{sentence}; {why}", (*cures, *shown), first.id)
-    if not batch.closed:
-        made = "the transaction that makes it has not closed it"
-        return Explanation(Reason.NOT_ENQUEUED, f"{sentence}; {made}, so tasks may be added", shown)
     return inconsistent(f"{sentence}, though none is found that has not")
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Row
-from ..database.statements import operations, tasks
+from ..database.statements import batches, operations, tasks
 from ..database.target import Target
 from ..errors import InvalidArgument, InvalidTransition
 from ..model import EARLIEST, LATEST, MAX_ATTEMPT, STATUS_AFTER, EventType, TaskStatus
+from ..model.batches import place_of
 from ..model.uuid7 import uuid7
 from ..payload.parameters import sanitize
 from .arguments import aware, identifier
@@ -97,7 +98,8 @@ def redrive(
 
     The idempotency key of a task enqueued with `unique_until_finished` was free while it was Failed. It is the task's again.
     Where another task has taken it over and not ended, nothing is done and DuplicateTask names that task; or, with
-    `take_key_back`, the key is taken from it, and both go on. Raises TaskNotFound; InvalidTransition unless Failed.
+    `take_key_back`, the key is taken from it, and both go on. Raises TaskNotFound; InvalidTransition unless Failed, and for a
+    task of a chain whose previous task was deleted: it could not read that one's result.
     """
     _move(store, task_id, EventType.REQUEUED, using, attempt=1, reason=reason, take_key_back=take_key_back)
 
@@ -181,9 +183,8 @@ def moving(
         for _ in range(_LOOKS):
             with target.atomic():
                 if from_failed and status_after is TaskStatus.READY:
-                    # It needs its key, which is locked before all else. From another status, nobody pays for that.
-                    for refusal in regain_keys(store, target, {task_id}, force=take_key_back).values():
-                        raise refusal
+                    # From another status, nobody pays for that.
+                    _ensure_may_run_again(store, target, task_id, take_key_back=take_key_back)
                 moved = target.run(operations.by_hand, {**values, "from_failed": from_failed}, [row])
             if moved:
                 store.wake(target, freed(moved))
@@ -203,6 +204,30 @@ def moving(
         raise _restless(task_id)
 
     return work
+
+
+def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *, take_key_back: bool) -> None:
+    """Raise where a dead letter must not run again. It gets its idempotency key back, which is locked before all else."""
+    for refusal in futile_redrives(target, {task_id}).values():
+        raise refusal
+    for taken in regain_keys(store, target, {task_id}, force=take_key_back).values():
+        raise taken
+
+
+def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID, InvalidTransition]:
+    """Return the error of each of these tasks whose chain has lost the task before it. Nothing is read for others than links."""
+    places = {task_id: place for task_id in task_ids if (place := place_of(task_id)) is not None and place.number}
+    if not places:
+        return {}
+    rows = [(task_id, place.batch_id, place.before) for task_id, place in places.items()]
+    found = target.run(batches.links_without_previous, target.dialect.pack("links", batches.LINKS, rows))
+    return {
+        row["id"]: InvalidTransition(
+            f"task {row['id']} cannot be redriven: the task before it in its chain, {row['before']}, was deleted, so its result "
+            "is not known any more; discard this one, and enqueue the rest of the chain anew"
+        )
+        for row in found
+    }
 
 
 def _check_moment(moment: datetime, name: str) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import depths
+from ..database.statements import batches, depths
 from ..database.statements import overview as statements
 from ..database.target import Target
 from .counts import Count
@@ -50,7 +51,7 @@ def overview(store: Transactions, limits: HealthLimits | None = None, *, using: 
     """Return the present numbers of all queues and what needs attention, by the rules of `health`.
 
     Of the waiting tasks of each queue and priority, and of all dead letters, 10 000 are counted; where there are more, a queue has its
-    last sample too. Three statements.
+    last sample too. Four statements.
     """
     limits = limits or HealthLimits()
     return store.run(partial(_read, store, limits=limits), using=using, begin=Begin.READ)
@@ -96,6 +97,7 @@ def _read(store: Transactions, target: Target, *, limits: HealthLimits) -> Overv
     settings = [settings_of(_setting(row)) for row in signals.get("settings", ())]
     queues = _queues(signals, waiting, workers, settings, now)
     overdue_schedules = signals.get("schedule", ()) if limits.schedule_overdue is not None else ()
+    ahead = signals.get("ahead", ()) if limits.schedule_ahead else ()
     held: dict[str, list[Any]] = {}
     for row in signals.get("held", ()):
         held.setdefault(row["name"], []).append((row["detail"], row["task_id"]))
@@ -105,6 +107,8 @@ def _read(store: Transactions, target: Target, *, limits: HealthLimits) -> Overv
         failed_lately={row["name"]: row["number_1"] for row in signals.get("failed_lately", ())},
         held=held,
         overdue={row["name"]: row["at"] for row in overdue_schedules},
+        ahead={row["name"]: row["at"] for row in ahead},
+        unclosed=_unclosed(target) if limits.batch_unclosed else (),
         paused_at={one.queue: one.paused_at for one in settings if one.paused_at is not None},
     )
     oldest = [one.oldest_ready_at for one in queues if one.oldest_ready_at is not None]
@@ -119,6 +123,11 @@ def _read(store: Transactions, target: Target, *, limits: HealthLimits) -> Overv
         workers=workers,
         settings=settings,
     )
+
+
+def _unclosed(target: Target) -> list[tuple[UUID, str | None]]:
+    """Return the batches that are not closed, of the first 10 000 that go on."""
+    return [(row["id"], row["name"]) for row in target.run(batches.unclosed, {"most": BOUND})]
 
 
 def _queues(

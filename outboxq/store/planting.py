@@ -59,6 +59,8 @@ class Planting:
     plan: Plan
     tasks: dict[datetime, NewTask]
     """The task for each tick."""
+    anew_at: datetime | None
+    """The moment from which on no tick is left out, if ticks before it were missed. None: it stays as it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +78,44 @@ class PlantedPage:
 def prepare(schedule: Schedule, now: datetime, horizon: timedelta = HORIZON) -> Planting:
     """Return what is to be planted of a schedule. Raises InvalidArgument for a row that this release cannot plant."""
     found = plan(schedule, now=now, horizon=horizon, limit=MOST_TICKS)
-    return Planting(schedule=schedule, plan=found, tasks={tick: task_of(schedule, tick, now) for tick in found.ticks})
+    return Planting(
+        schedule=schedule,
+        plan=found,
+        tasks={tick: task_of(schedule, tick, now) for tick in found.ticks},
+        anew_at=now if found.begins_anew else None,
+    )
+
+
+def begun_anew(schedule: Schedule, now: datetime) -> Schedule:
+    """Return a schedule that a clock that was ahead has planted, as one that goes on from now."""
+    is_stored_ahead = schedule.created_at > now
+    # Nobody has said when: it is the moment of the storing, and a start that somebody gives is a whole second.
+    begins = schedule.starts_at == schedule.created_at and schedule.starts_at.microsecond
+    return replace(
+        schedule,
+        starts_at=now if is_stored_ahead and begins else schedule.starts_at,
+        created_at=now if is_stored_ahead else schedule.created_at,
+        planted_until=min(schedule.planted_until, now),
+        updated_at=now,
+    )
+
+
+def begin_anew(store: Transactions, target: Target, schedule: Schedule, now: datetime) -> Schedule:
+    """Have a locked schedule that a clock that was ahead has planted go on from now; returns it.
+
+    Planted ticks that are to come are cancelled: they are planted again, and the next ticks of the same key would wait for those
+    that are far. A tick whose task has started keeps its row, so its moment makes no second task.
+    """
+    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was ahead")
+    changed = begun_anew(schedule, now)
+    target.run(statements.change, store.values(target), rows_of([changed]))
+    log.warning(
+        "the schedule %r was planted until %s by a clock that was ahead; it is planted from %s on, by the present clock",
+        schedule.name,
+        iso(schedule.planted_until),
+        iso(now),
+    )
+    return changed
 
 
 def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
@@ -101,17 +140,20 @@ def plant_page(
 ) -> PlantedPage:
     """Plant the next schedules by name, those that no other planter has locked."""
     now = now_of(store, target)
-    values = {"until": now + horizon, "after": after, "limit": PAGE}
-    schedules = [schedule_of(one) for one in target.run(statements.take_due, values)]
+    values = store.values(target, until=now + horizon, after=after, limit=PAGE)
+    taken = [(row.pop("planted_wrongly"), schedule_of(row)) for row in target.run(statements.take_due, values)]
     plantings: list[Planting] = []
-    for schedule in schedules:
+    for is_wrong, schedule in taken:
         try:
-            plantings.append(prepare(schedule, now, horizon))
+            plantings.append(prepare(begun_anew(schedule, now) if is_wrong else schedule, now, horizon))
         except Exception as error:  # noqa: BLE001 - a row of another release, or a zone that is unknown here
             failing.failed(f"the schedule {schedule.name!r} cannot be planted; others are", error)
+        else:
+            if is_wrong:
+                begin_anew(store, target, schedule, now)
     return PlantedPage(
         tasks=plant(store, target, plantings),
-        last=schedules[-1].name if len(schedules) == PAGE else None,
+        last=taken[-1][1].name if len(taken) == PAGE else None,
         is_cut=any(one.plan.planted_until < now + horizon for one in plantings),
     )
 
@@ -126,7 +168,7 @@ def plant(store: Transactions, target: Target, plantings: Sequence[Planting]) ->
     values = store.values(target)
     ticks = [(one.schedule.name, tick, task) for one in plantings for tick, task in one.tasks.items()]
     written = enqueue_ticks(target, values, ticks)
-    if forward := [(one.schedule.name, one.plan.planted_until) for one in plantings]:
+    if forward := [(one.schedule.name, one.plan.planted_until, one.anew_at) for one in plantings]:
         target.run(statements.advance, values, forward)
     if skipped := [_skipped(one.schedule, one.plan) for one in plantings if one.plan.skipped]:
         target.run(statements.record_skipped, values, skipped)

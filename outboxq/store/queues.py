@@ -13,8 +13,10 @@ from ..database.dialects import Begin, Row
 from ..database.statements import overview as statements
 from ..database.statements import queues, samples, tasks
 from ..database.target import Target
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, InvalidTransition, QueueNotFound
 from ..model import duration
+from ..model.options import TaskOptions
+from ..model.unknown_options import nearest
 from .arguments import positive, storable
 from .counts import Count, counted_to
 from .transactions import Transactions
@@ -23,6 +25,7 @@ from .workers import live_workers
 _LONGEST = timedelta(days=3650)
 _LOOKED_AT = 10_000
 MOST_WAITING = 1_000
+_DEFAULT = TaskOptions().queue
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,16 +66,18 @@ class Queues:
     def __init__(self, store: Transactions) -> None:
         self._store = store
 
-    def pause(self, queue: str, *, using: object = None) -> QueueSettings:
+    def pause(self, queue: str, *, create: bool = False, using: object = None) -> QueueSettings:
         """From the commit on nothing of the queue is claimed; what runs, runs on, and tasks can be enqueued as always.
 
-        Once paused is paused: the first pause's moment stays. Returns the queue's settings, as do the next three.
+        Once paused is paused: the first pause's moment stays. Returns the queue's settings, as do the next three. All raise
+        QueueNotFound for a name that may be mistyped: no task, setting, subscription, schedule or live worker names it, nor a task
+        that the application declares. `create` sets such a queue up before its first task.
         """
-        return self._say(queue, using, paused=True)
+        return self._say(queue, using, create=create, paused=True)
 
     def resume(self, queue: str, *, using: object = None) -> QueueSettings:
         """End the pause; sleeping workers are woken."""
-        return self._say(queue, using, paused=False)
+        return self._say(queue, using, create=None, paused=False)
 
     def limit(
         self,
@@ -82,6 +87,7 @@ class Queues:
         rate: tuple[int, timedelta | float] | EllipsisType | None = ...,
         concurrency_per_key: int | EllipsisType | None = ...,
         rate_per_key: tuple[int, timedelta | float] | EllipsisType | None = ...,
+        create: bool = False,
         using: object = None,
     ) -> QueueSettings:
         """Limit how many tasks of the queue run at once, or start in a time: `rate=(100, timedelta(minutes=1))`.
@@ -89,7 +95,8 @@ class Queues:
         The last two are limits of each key: how many tasks of one concurrency key run at once, and how many of one key start in
         a time.
 
-        What is left out stays; None removes that limit. What runs already is not stopped. Raises InvalidArgument.
+        What is left out stays; None removes that limit. What runs already is not stopped. `create` is that of `pause`. Raises
+        InvalidArgument and QueueNotFound.
         """
         given = {
             "concurrency": concurrency,
@@ -106,13 +113,46 @@ class Queues:
             raise InvalidArgument(
                 "limit() takes concurrency, rate, concurrency_per_key, rate_per_key, or some of them; None removes a limit"
             )
-        return self._say(queue, using, **settings)
+        return self._say(queue, using, create=create, **settings)
 
-    def order(self, queue: str, *, fair: bool, using: object = None) -> QueueSettings:
-        """Have keys take turns, which is the default, or have the key come next whose task has been due the longest."""
+    def order(self, queue: str, *, fair: bool, create: bool = False, using: object = None) -> QueueSettings:
+        """Have keys take turns, which is the default, or have the key come next whose task has been due the longest.
+
+        `create` is that of `pause`. Raises QueueNotFound.
+        """
         if type(fair) is not bool:
             raise InvalidArgument(f"fair must be True or False, not {fair!r}")
-        return self._say(queue, using, fair=fair)
+        return self._say(queue, using, create=create, fair=fair)
+
+    def forget(self, queue: str, *, using: object = None) -> QueueSettings:
+        """Delete the settings of a queue without tasks, such as one that was set up under a mistyped name; returns what they were.
+
+        Raises QueueNotFound for a queue without settings; InvalidTransition while a task of the queue waits, runs, or is a dead
+        letter: to start those is a decision, and `resume` and `limit` take it.
+        """
+        values = {"queue": storable(queue, "queue")}
+
+        def work(target: Target) -> QueueSettings:
+            with target.atomic():
+                rows = target.run(queues.forget_all, values)
+                if not rows:
+                    raise QueueNotFound(f"the queue {queue!r} has no settings")
+                if target.run(queues.has_tasks, values):
+                    raise InvalidTransition(
+                        f"the queue {queue!r} has tasks, so its settings stay; resume it, or set its limits to none"
+                    )
+                target.run(queues.forget_key_rates, values)
+            self._store.wake(target, [queue])
+            return settings_of(rows[0])
+
+        return self._store.run(work, using=using)
+
+    def is_known(self, queue: str, *, using: object = None) -> bool:
+        """Return whether anything names the queue: a task, a setting, a subscription, a schedule, a live worker, or a task that the
+        application declares. Of the tasks that have ended, the newest 10 000 are looked at.
+        """
+        storable(queue, "queue")
+        return self._store.run(lambda target: self._is_known(target, queue), using=using, begin=Begin.READ)
 
     def settings(self, *, using: object = None) -> builtins.list[QueueSettings]:
         """Return the queues that have settings, by name."""
@@ -126,15 +166,37 @@ class Queues:
         """
 
         def work(target: Target) -> builtins.list[QueueSettings]:
-            values = self._store.values(target, most=_LOOKED_AT)
             found = {one.queue: one for one in self._settings(target)}
-            names = {row["queue"] for row in target.run(statements.queue_names, values)}
-            present = target.run(tasks.now, values)[0]["now"]
-            names.update(name for worker in live_workers(target, present) for name in worker.queues or ())
-            names.update(row["queue"] for row in target.run(samples.latest, values))
-            return [found.get(name) or QueueSettings(queue=name) for name in sorted(names)]
+            return [found.get(name) or QueueSettings(queue=name) for name in sorted(self._names(target))]
 
         return self._store.run(work, using=using, begin=Begin.READ)
+
+    def _names(self, target: Target) -> set[str]:
+        values = self._store.values(target, most=_LOOKED_AT)
+        named = (
+            row["queue"] for found in (statements.queue_names, samples.latest) for row in target.run(found, values)
+        )
+        return {*named, *self._of_workers(target)}
+
+    def _of_workers(self, target: Target) -> set[str]:
+        present = target.run(tasks.now, self._store.values(target))[0]["now"]
+        return {name for worker in live_workers(target, present) for name in worker.queues or ()}
+
+    def _is_known(self, target: Target, queue: str) -> bool:
+        if queue == _DEFAULT or queue in self._store.declared():
+            return True
+        named = target.run(queues.is_named, {"queue": queue, "most": _LOOKED_AT})
+        return bool(named) or queue in self._of_workers(target)
+
+    def _ensure_known(self, target: Target, queue: str, *, may_create: bool) -> None:
+        if not self._is_known(target, queue):
+            known = self._names(target) | {_DEFAULT, *self._store.declared()}
+            near = nearest(queue, known)
+            how = "create=True, or --create of the command, sets it up before its first task"
+            raise QueueNotFound(
+                f"the queue {queue!r} is unknown: no task, setting, declaration or live worker names it{near}"
+                f"{(' If not, ' if near else '; ') + how if may_create else ''}"
+            )
 
     def _settings(self, target: Target) -> builtins.list[QueueSettings]:
         return [settings_of(row) for row in target.run(queues.settings)]
@@ -145,12 +207,15 @@ class Queues:
         rows = self._store.read(statements.held_keys, **values, using=using)
         return [held_key_of(row) for row in rows]
 
-    def _say(self, queue: str, using: object, **settings: Any) -> QueueSettings:
+    def _say(self, queue: str, using: object, *, create: bool | None, **settings: Any) -> QueueSettings:
+        """Change settings. `create` None: the change makes no queue, so there is no way to ask for that."""
         if not queue:
             raise InvalidArgument("a queue's name is not empty")
         storable(queue, "queue")
 
         def work(target: Target) -> QueueSettings:
+            if not create:
+                self._ensure_known(target, queue, may_create=create is False)
             with target.atomic():
                 row = self._change(target, queue, settings)
                 target.run(queues.forget, {"queue": queue})
@@ -201,8 +266,8 @@ def settings_of(row: Row) -> QueueSettings:
     )
 
 
-def _span(starts: int | None, seconds: float) -> tuple[int, timedelta] | None:
-    return None if starts is None else (starts, timedelta(seconds=seconds))
+def _span(starts: int | None, seconds: float | None) -> tuple[int, timedelta] | None:
+    return None if starts is None or seconds is None else (starts, timedelta(seconds=seconds))
 
 
 def _rate(rate: object, name: str) -> tuple[int, float]:

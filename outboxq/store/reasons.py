@@ -138,6 +138,11 @@ def cure_of(purpose: str, *words: object) -> tuple[Cure, ...]:
     return (Cure(purpose, tuple(str(word) for word in words)),)
 
 
+def cancel_of_batch(batch_id: UUID) -> tuple[Cure, ...]:
+    """Return the command that ends a batch."""
+    return cure_of("cancel it", "batch", "cancel", batch_id)
+
+
 def written(moment: datetime | None) -> str:
     """Return a moment as sentences have it, to the second."""
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

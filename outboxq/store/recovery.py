@@ -6,19 +6,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import recovery, tasks
+from ..database.statements import recovery, table_locks, tasks
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import MAX_RECOVERIES, TaskStatus
 from .arguments import positive
+from .ends import A_MOMENT
 from .sleeping_workers import SleepingWorkers
 from .transactions import Transactions
 
 _DUE_AT_ONCE = 500
+_Given: TypeAlias = tuple[object, ...]
+"""The columns of a `Lease`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,38 +78,23 @@ def recover(
 ) -> list[Recovered]:
     """Take back up to `limit` expired leases: `task_reset`, or `task_abandoned` after `max_recoveries` of a task in a row.
 
-    Every worker calls it. Rows that another session has locked are passed over. It looks at the lease only, never at the
-    registry of workers. `leases`: take back just these, if they are still as they were seen. `patience`: take back nothing
-    if the transaction could not begin within this time, since others waited as well then, and their heartbeats come first.
+    Every worker calls it. Rows that another session has locked are passed over, and so are tasks that would end while the row of
+    their batch is locked. It looks at the lease only, never at the registry of workers. `leases`: take back just these, if they
+    are still as they were seen. `patience`: take back nothing if the transaction could not begin within this time, since others
+    waited as well then, and their heartbeats come first.
     """
     positive(limit)
     if max_recoveries < 0:
         raise InvalidArgument("max_recoveries must be at least 0")
     abandonment = f"ABANDONED: the lease expired again after {max_recoveries} recoveries"
     given = None if leases is None else [astuple(lease) for lease in leases[:limit]]
+    options = {"limit": limit, "max_recoveries": max_recoveries, "abandonment": abandonment}
     began = time.monotonic()
 
     def work(target: Target) -> list[Recovered]:
         if patience is not None and time.monotonic() - began > patience.total_seconds():
             return []
-        values = store.values(target, limit=limit, max_recoveries=max_recoveries, abandonment=abandonment)
-        with target.atomic():
-            rows = target.run(recovery.recover if given is None else recovery.recover_seen, values, given)
-        # A key or a place became free there; what is in the outbox again tells by itself.
-        freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
-        store.wake(target, {row["queue"] for row in freed})
-        return [
-            Recovered(
-                id=row["id"],
-                pipeline_execution_id=row["pipeline_execution_id"],
-                task_name=row["task_name"],
-                queue=row["queue"],
-                status=TaskStatus(row["status"]),
-                attempt=row["attempt"],
-                recovery_attempts=row["recovery_attempts"],
-            )
-            for row in rows
-        ]
+        return _take_back(store, target, options, given)
 
     if given == []:
         return []
@@ -113,10 +102,57 @@ def recover(
         expired = store.run(lambda target: target.run(recovery.any_expired, store.values(target)), begin=Begin.READ)
         if not expired:
             return []
-    recovered = store.run(work, using=using)
+    try:
+        recovered = store.run(work, using=using, gives_up=store.is_locked_out)
+    except Exception as error:
+        if using is not None or not store.is_locked_out(error):
+            raise
+        given = given or [astuple(lease) for lease in expired_leases(store, limit).leases]
+        recovered = _take_back_by_halves(store, options, given)
     if recovered and using is None:
         SleepingWorkers(store).forget_ended()  # who died at work seldom died alone
     return recovered
+
+
+def _take_back_by_halves(store: Transactions, options: dict[str, Any], given: Sequence[_Given]) -> list[Recovered]:
+    """Take back those of these leases whose tasks no locked row keeps from ending."""
+
+    def work(target: Target) -> list[Recovered]:
+        target.run(table_locks.patience, A_MOMENT)
+        return _take_back(store, target, options, given)
+
+    try:
+        return store.run(work, gives_up=store.is_locked_out)
+    except Exception as error:
+        if not store.is_locked_out(error):
+            raise
+    half = len(given) // 2
+    parts = (given[:half], given[half:]) if half else ()
+    return [one for part in parts for one in _take_back_by_halves(store, options, part)]
+
+
+def _take_back(
+    store: Transactions, target: Target, options: dict[str, Any], given: Sequence[_Given] | None
+) -> list[Recovered]:
+    """Take back these leases if they are unchanged; None: the oldest that have expired."""
+    values = store.values(target, **options)
+    with target.atomic():
+        rows = target.run(recovery.recover if given is None else recovery.recover_seen, values, given)
+    # A key or a place became free there; what is in the outbox again tells by itself.
+    freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
+    store.wake(target, {row["queue"] for row in freed})
+    return [
+        Recovered(
+            id=row["id"],
+            pipeline_execution_id=row["pipeline_execution_id"],
+            task_name=row["task_name"],
+            queue=row["queue"],
+            status=TaskStatus(row["status"]),
+            attempt=row["attempt"],
+            recovery_attempts=row["recovery_attempts"],
+        )
+        for row in rows
+    ]
 
 
 def due_again(store: Transactions, until: datetime) -> int:

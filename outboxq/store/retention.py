@@ -15,7 +15,7 @@ from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
-from .arguments import positive
+from .arguments import aware, positive
 from .batches import Batches
 from .tasks import now as moment
 from .time_partitions import TimePartitions
@@ -31,7 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def prune(
     store: Transactions,
-    older_than: timedelta | float,
+    older_than: timedelta | float | datetime,
     *,
     statuses: Iterable[TaskStatus] = (TaskStatus.COMPLETED, TaskStatus.CANCELLED),
     batch: int = 50,
@@ -41,14 +41,15 @@ def prune(
     on_progress: Callable[[int], None] | None = None,
     using: object = None,
 ) -> int:
-    """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
+    """Delete tasks that ended longer ago than this, or before this moment (aware), each with its events and idempotency keys;
+    returns how many.
 
     Ticks of schedules go with the tasks that they became, steps with their tasks, and batches once their tasks have gone. Each
     batch of deletions is a transaction of its own; with `using`, all are the caller's. Tasks that are locked, or whose key is
     locked, are passed over. An unfinished task keeps its row and its events whatever its age. A task of a batch or a chain is
-    kept until that, too, ended longer ago than this; a Failed one is not, if asked for. Events of no task (an emit without
-    subscribers, skipped ticks) go when they are as old. `dry_run` only counts. `stop` is asked before each batch,
-    and `on_progress` is called after each, with the number of tasks deleted so far.
+    kept until that, too, ended longer ago than this, and what follows it has completed or is cancelled; a Failed one is not, if
+    asked for. Events of no task (an emit without subscribers, skipped ticks) go when they are as old. `dry_run` only counts.
+    `stop` is asked before each batch, and `on_progress` is called after each, with the number of tasks deleted so far.
 
     Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped; what
     must stay is carried over to the default partition before. No other session uses the two tables while one is dropped,
@@ -57,13 +58,15 @@ def prune(
     """
     positive(batch, "batch")
     wanted = set(statuses)
-    older_than = duration(older_than, "older_than")
-    if older_than < timedelta(0):
+    if not isinstance(older_than, datetime) and duration(older_than, "older_than") < timedelta(0):
         raise InvalidArgument("older_than must not be negative")
     if not wanted <= TERMINAL:
         raise InvalidArgument("only Completed, Failed and Cancelled tasks can be pruned")
-    now = moment(store, using=using)
-    before = now - min(older_than, now - _EPOCH)
+    if isinstance(older_than, datetime):
+        before = max(aware(older_than, "older_than"), _EPOCH)
+    else:
+        now = moment(store, using=using)
+        before = now - min(duration(older_than, "older_than"), now - _EPOCH)
     values = {"before": before, "limit": batch}
     values |= {f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL}
     # A day more, since ids carry their makers' clocks.

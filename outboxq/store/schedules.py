@@ -20,18 +20,15 @@ from ..database.target import Target
 from ..errors import InvalidArgument, ScheduleNotFound
 from ..model import Handle, NewTask, TaskStatus
 from ..model.options import bad_name, is_name
-from ..model.schedules import (
-    HORIZON,
-    REMOVED,
-    NewSchedule,
-    Schedule,
-    Tick,
-)
+from ..model.planning import stands_ahead
+from ..model.schedules import HORIZON, REMOVED, NewSchedule, Schedule, Tick
+from ..model.upcoming import Planted, to_come
 from .arguments import aware, positive, storable
 from .declarations import check_schedule, declared, fields_of, is_left_over, is_new, moments_of, refuse_another
 from .failure_log import FailureLog
 from .planting import (
     before,
+    begin_anew,
     cancel_planted,
     enqueue_ticks,
     extra_task,
@@ -251,6 +248,36 @@ class Schedules:
             for one in found
         ]
 
+    def upcoming(
+        self, schedules: Iterable[Planted], number: int = 1, *, using: object = None
+    ) -> dict[str, builtins.list[datetime]]:
+        """Return up to `number` ticks to come of each of these schedules, by name; none of a paused one.
+
+        Ticks that have had their tasks already, under a clock that was ahead, are not among them.
+        """
+        active = [one for one in schedules if one.paused_at is None]
+        count = positive(number)
+
+        def work(target: Target) -> dict[str, builtins.list[datetime]]:
+            now, given = self._now(target), _packed(target, [one.name for one in active])
+            anew = {one["name"] for one in target.run(statements.planted_wrongly, self._store.values(target, **given))}
+            planted: dict[str, dict[datetime, bool]] = {one.name: {} for one in active}
+            for one in target.run(statements.to_come, self._store.values(target, moment=now, limit=count, **given)):
+                planted[one["schedule"]][one["tick"]] = bool(one["comes"])
+            return {
+                one.name: to_come(
+                    one,
+                    now=now,
+                    planted_until=now if one.name in anew else one.planted_until,
+                    planted=planted[one.name],
+                    count=count,
+                )
+                for one in active
+            }
+
+        found = self._run(work, using, Begin.READ) if active else {}
+        return {one.name: found.get(one.name, []) for one in schedules}
+
     def plant(self, *, horizon: timedelta = HORIZON, stop: Callable[[], bool] = lambda: False) -> int:
         """Turn the ticks of all schedules up to `horizon` from now into tasks; returns how many. Any number of workers may do so.
 
@@ -260,7 +287,8 @@ class Schedules:
         number, after = 0, ""
 
         def is_any(target: Target) -> bool:
-            return bool(target.run(statements.some_due, {"until": self._now(target) + horizon}))
+            values = self._store.values(target, until=self._now(target) + horizon)
+            return bool(target.run(statements.some_due, values))
 
         # Where nothing is to be planted, nothing is locked, and on SQLite nobody waits for the writer.
         if not self._run(is_any, None, Begin.READ):
@@ -302,12 +330,13 @@ class Schedules:
         self, target: Target, old: Schedule, new: NewSchedule, now: datetime, declared_by: str | None
     ) -> Schedule:
         refuse_another(old, new, declared_by)
+        stored, old = old, self._by_present_clock(target, old, now)
         values = {**fields_of(new), "starts_at": new.starts_at or old.starts_at}
         changed = replace(old, **values, **declared(new, declared_by))
         if declared_by is not None and (old.pause_reason or "").startswith(REMOVED):
             changed = replace(changed, paused_at=None, pause_reason=None)  # the code has it again
         if changed == old:
-            return old
+            return old if old is stored else self._plant_now(target, old, now)
         differs = any(getattr(old, name) != value for name, value in values.items())
         if differs and old.paused_at is None:
             # What was missed until now was missed under the old rule, unless that cannot be read here.
@@ -330,8 +359,9 @@ class Schedules:
         return paused
 
     def _resume(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-        resumed = replace(schedule, paused_at=None, pause_reason=None, updated_at=now)
         with target.atomic():
+            schedule = self._by_present_clock(target, schedule, now)
+            resumed = replace(schedule, paused_at=None, pause_reason=None, updated_at=now)
             target.run(statements.change, self._store.values(target), rows_of([resumed]))
             return self._plant_now(target, resumed, now)
 
@@ -340,11 +370,22 @@ class Schedules:
     ) -> Schedule:
         """Plant one locked schedule in the same transaction; returns it as it then is."""
         horizon = self.horizon if horizon is None else horizon
-        if schedule.paused_at is not None or schedule.planted_until >= now + horizon:
+        if schedule.paused_at is not None:
+            return schedule
+        schedule = self._by_present_clock(target, schedule, now)
+        if schedule.planted_until >= now + horizon:
             return schedule
         planting = prepare(schedule, now, horizon)
         plant(self._store, target, [planting])
-        return replace(schedule, planted_until=max(schedule.planted_until, planting.plan.planted_until))
+        until = max(schedule.planted_until, planting.plan.planted_until)
+        return replace(schedule, planted_until=until, updated_at=planting.anew_at or schedule.updated_at)
+
+    def _by_present_clock(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
+        """Return a locked schedule, which begins anew if a clock that was ahead has planted it."""
+        if not stands_ahead(schedule, now):
+            return schedule
+        found = target.run(statements.planted_wrongly, self._store.values(target, **_packed(target, [schedule.name])))
+        return begin_anew(self._store, target, schedule, now) if found else schedule
 
     def _lock(self, target: Target, names: Iterable[str], *, lock: bool = True) -> builtins.list[Schedule]:
         """Return these schedules, locked until the transaction ends."""
@@ -352,8 +393,7 @@ class Schedules:
         for name in wanted:
             if not is_name(name):
                 raise bad_name("name", "a schedule")
-        given = target.dialect.pack("names", statements.NAMES, [(name,) for name in sorted(wanted)])
-        return _schedules(target, statements.lock if lock else statements.named, given)
+        return _schedules(target, statements.lock if lock else statements.named, _packed(target, wanted))
 
     def _now(self, target: Target) -> datetime:
         return now_of(self._store, target)
@@ -375,6 +415,10 @@ class Schedules:
 
 def _schedules(target: Target, builder: Builder, values: Mapping[str, Any] | None = None) -> list[Schedule]:
     return [schedule_of(one) for one in target.run(builder, values or {})]
+
+
+def _packed(target: Target, names: Iterable[str]) -> dict[str, Any]:
+    return target.dialect.pack("names", statements.NAMES, [(name,) for name in sorted(names)])
 
 
 def _found(schedules: list[Schedule], name: str) -> Schedule:

@@ -1,17 +1,22 @@
-"""The database that the tables are in, for people who operate it."""
+"""The database that the tables are in, for people who operate it; and who keeps the tables locked."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
+from ..database import locks
 from ..database.dialects import Begin
 from ..database.statements import system as statements
 from ..database.statements import time_partitions
 from ..database.target import Target
+from ..errors import TablesLocked
 from .table_sizes import TableSize, sizes_of
-from .transactions import Transactions
+from .transactions import Transactions, patience
+
+log = logging.getLogger("outboxq.store")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +57,37 @@ class System:
 def system(store: Transactions, *, using: object = None) -> System:
     """Return what the database says of itself. Three statements at most, none of which reads a row of the tables of tasks."""
     return store.run(partial(_read, store), using=using, begin=Begin.READ)
+
+
+def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None:
+    """Return the error that says who keeps locked what a statement has waited for in vain; None: `error` is another one.
+
+    It asks the database, on another connection, for the sessions that have locks now.
+    """
+    if store.dialect.one_writer:
+        if not store.dialect.is_transient(error):
+            return None
+        notes = getattr(error, "__notes__", ())
+        return TablesLocked(notes[-1] if notes else "another connection keeps the SQLite file locked")
+    if not store.dialect.is_locked_out(error):
+        return None
+    place = store.dialect.place(store.bound_engine.url, lambda: None)
+    why = "other sessions keep it locked"
+    try:
+        why = locks.explained(_holders(store))
+    except Exception as unanswered:
+        log.debug("who has the lock could not be asked", exc_info=unanswered)
+    return TablesLocked(f"a statement waited in vain for a lock in {place}: {why}")
+
+
+def tables_are_locked(store: Transactions) -> bool:
+    """Return whether another session has locked one of our tables against all use. It waits for no lock itself."""
+    return locks.are_locked(_holders(store))
+
+
+def _holders(store: Transactions) -> list[locks.Holder]:
+    with patience(0):
+        return store.run(lambda target: locks.holders(target.dialect, target.execute), begin=Begin.READ)
 
 
 def _read(store: Transactions, target: Target) -> System:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import tenacity
 from sqlalchemy.exc import DBAPIError
 
-from ..database.dialects import Begin, Row
+from ..database.dialects import Begin, Row, milliseconds_of_a_statement
 from ..database.dialects.partitioning import Layout, Partition, Partitioning
 from ..database.statements import time_partitions as statements
 from ..database.target import Target
@@ -98,7 +98,7 @@ class TimePartitions:
         """Read the whole partition, before any session has to wait: what would go, and what a drop would have to carry over."""
 
         def work(target: Target) -> Row:
-            target.run(statements.scanning)
+            target.run(statements.scanning, {"statement_timeout": f"{milliseconds_of_a_statement()}ms"})
             return partitioning.keep(one).run(target.execute, values)[0]
 
         return self._store.run(work, begin=Begin.READ)

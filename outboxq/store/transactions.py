@@ -62,6 +62,8 @@ class Transactions:
 
     runs_alone = False
     """True if no worker runs the tasks but this thread, in a test: to wait for one would be in vain."""
+    declared: Callable[[], Iterable[str]] = staticmethod(tuple)
+    """Returns the queues of the tasks that the application declares; none where the store has no application."""
     on_retry: Callable[[], object] | None = None
     """Called when a transaction failed and is to be run again: the connection may have been lost."""
 
@@ -189,14 +191,26 @@ class Transactions:
         except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
             failed = error
         self.rights.explain(failed, begin, enqueues)
-        if self.dialect.one_writer and time.monotonic() - began >= _PATIENCE:
-            raise failed  # SQLite itself has waited that long for its one lock
-        for attempt in self.tries(gives_up):
-            with attempt:
-                if attempt.retry_state.attempt_number == 1:
-                    raise failed
-                with self.transaction(_IN_FULL.get(begin, begin)) as target:
-                    return again if (again := done(target)) is not None else work(target)
+        # SQLite itself has waited that long for its one lock. A statement that was cut off would take as long again.
+        is_in_vain = self.dialect.one_writer or self.dialect.is_cut_off(failed)
+        attempts = self.tries(gives_up)
+        if is_in_vain and time.monotonic() - began >= _PATIENCE:
+            attempts = attempts.copy(stop=tenacity.stop_after_attempt(1))
+        try:
+            for attempt in attempts:
+                with attempt:
+                    if attempt.retry_state.attempt_number == 1:
+                        raise failed
+                    with self.transaction(_IN_FULL.get(begin, begin)) as target:
+                        return again if (again := done(target)) is not None else work(target)
+        except Exception as error:
+            if self.dialect.one_writer and self.dialect.is_transient(error):
+                place = self.dialect.place(self.bound_engine.url, lambda: None)
+                seconds = time.monotonic() - began
+                error.add_note(
+                    f"another connection, of this or another process, has kept {place} locked for {seconds:.0f} s"
+                )
+            raise
         raise AssertionError("tenacity reraises the last error")
 
     def read(self, builder: Builder, *, using: object = None, **values: Any) -> list[Row]:

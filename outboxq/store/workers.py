@@ -14,13 +14,16 @@ from ..database.dialects import Begin, Row
 from ..database.statements import tasks
 from ..database.statements import workers as statements
 from ..database.statements.grammar import Builder
+from ..database.statements.statistics import first_of_window
 from ..database.target import Target
 from ..errors import InvalidArgument
-from ..model import duration
+from ..model import EventType, TaskStatus, duration
 from .arguments import identifier, positive, storable
 from .sleeping_workers import SleepingWorkers
 from .transactions import Transactions
 
+LOOKED_AT = 100_000
+"""Number of events after a worker's last sign that are looked at for the ends of its claims."""
 LIVE_WITHIN = timedelta(seconds=90)
 """A worker that was not seen for so long counts as gone: workers report every 30 seconds."""
 
@@ -68,6 +71,29 @@ class Presence:
 
     at: datetime
     workers: builtins.list[LiveWorker]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TakenTask:
+    """A task that another worker took back, since the lease of the one that ran it had ended."""
+
+    task_id: UUID
+    task_name: str | None
+    """Name of the task; None, as the next: it was pruned."""
+    status: TaskStatus | None
+    """Status that it has now."""
+    event_type: EventType
+    """Event that took it back: RESET, to run again, or ABANDONED, a dead letter after too many such ends."""
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TakenBack:
+    """The tasks that others took back from a worker, in the order in which they did."""
+
+    tasks: builtins.list[TakenTask]
+    is_complete: bool
+    """False: there may be more, where the look was ended."""
 
 
 class Workers:
@@ -144,8 +170,8 @@ class Workers:
     def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
         """The worker ends. Those that have not been seen for a day are forgotten with it.
 
-        With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it; it counts as
-        live no more all the same.
+        With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it. All the same
+        it has ended, and is no longer listed.
         """
         leave = statements.leave if met_unknown else statements.unregister
         self._tell(leave, {"worker_id": identifier(worker_id)}, using)
@@ -163,6 +189,35 @@ class Workers:
             return Presence(at=now, workers=live_workers(target, now, span))
 
         return self._store.run(work, using=using, begin=Begin.READ)
+
+    def taken_back(self, worker_id: UUID, *, limit: int = 100, using: object = None) -> TakenBack:
+        """Return up to `limit` tasks that other workers took back from this one, told by the events of its claims.
+
+        Of the events since it was seen last, 100 000 are looked at, which takes some 20 ms. None of a worker that is not registered, or
+        whose row of a day ago is deleted.
+        """
+        asked = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
+
+        def work(target: Target) -> TakenBack:
+            rows = target.run(statements.one, asked)
+            start = target.run(first_of_window, {"search_from": rows[0]["last_seen_at"]}) if rows else []
+            if not start:
+                return TakenBack(tasks=[], is_complete=True)
+            values = {**asked, "first": start[0]["first"]}
+            found = target.run(statements.taken_back, values)
+            tasks = [
+                TakenTask(
+                    **{
+                        **row,
+                        "status": None if row["status"] is None else TaskStatus(row["status"]),
+                        "event_type": EventType(row["event_type"]),
+                    }
+                )
+                for row in found
+            ]
+            return TakenBack(tasks=tasks, is_complete=len(found) < limit and not target.run(statements.beyond, values))
+
+        return self._store.run(work, using=using, begin=Begin.SNAPSHOT)
 
     def _tell(self, builder: Builder, values: dict[str, Any], using: object) -> Sequence[Row]:
         return self._store.run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import TracebackType
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from uuid import UUID
 
 from ..context import TaskContext
-from ..errors import InvalidArgument, InvalidCall, InvalidTarget, WaitRefused
+from ..errors import InvalidArgument, InvalidCall, InvalidTarget, TaskNotFound, WaitRefused
 from ..integration.ambient import CURRENT, OutboxRef, resolve_target
 from ..model.batches import (
     LONGEST_CHAIN,
@@ -25,10 +25,12 @@ from ..model.batches import (
     new_batch_id,
 )
 from ..model.options import choice
+from ..model.unknown_options import OF_A_BATCH, naming_options
+from ..store.failure_log import sentence
 from .calls import TaskCall, batch_in
 from .origin import Origin
 from .results import AwaitedResults
-from .running_batch import FOLLOWED, RunningBatch, value_of
+from .running_batch import RunningBatch, value_of
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -88,6 +90,10 @@ class OpenBatch(Generic[R_co]):
     def end(self) -> None:
         """Take no more tasks."""
         self._is_open = False
+
+    def settle(self) -> None:
+        """Note that the transaction in which it was made is committed."""
+        self._origin.settle()
 
 
 class BatchBlock(AbstractContextManager[OpenBatch[R_co]]):
@@ -208,6 +214,8 @@ class Chain(Generic[R_co]):
         with self.outbox.making(batch, self.target, "a chain") as target:
             self.outbox.store.enqueue(replace(first, pipeline_execution_id=batch.id), using=target)
             source = Origin(self.outbox, target)
+        if self.target is self.outbox:
+            source.settle()
         handle: ChainHandle[R_co] = ChainHandle(id=batch.id, task_ids=(first.id, *(task.id for task in others)))
         return handle.asking(source)
 
@@ -234,6 +242,7 @@ class BatchedTasks(AwaitedResults):
         name: str | None = ...,
     ) -> BatchBlock[BatchCounts]: ...
 
+    @naming_options("batch()", OF_A_BATCH)
     def batch(
         self,
         *,
@@ -272,6 +281,8 @@ class BatchedTasks(AwaitedResults):
                 yield made
             finally:
                 made.end()
+        if using is self:
+            made.settle()
 
     @contextmanager
     def making(self, batch: NewBatch, using: object, what: str) -> Iterator[object]:
@@ -287,8 +298,14 @@ class BatchedTasks(AwaitedResults):
             with unit as own:
                 target = known if own is None else own.connection
                 store.batches.create(batch, using=target)
-                yield target
-                store.batches.close(batch.id, using=target)
+                try:
+                    yield target
+                    store.batches.close(batch.id, using=target)
+                except BaseException as error:
+                    if own is None:
+                        with suppress(Exception):  # a transaction that has failed, or is over, commits nothing of it
+                            store.batches.forbid_commit(batch.id, sentence(error), using=target)
+                    raise
 
     @overload
     def chain(
@@ -300,7 +317,8 @@ class BatchedTasks(AwaitedResults):
     @overload
     def chain(self, *calls: TaskCall[R], on_failed: OnFailed | str = ..., name: str | None = ...) -> Chain[R]: ...
 
-    def chain(  # type: ignore[misc]  # mypy takes the last call of the first signature for one more than these
+    @naming_options("chain()", OF_A_BATCH)  # type: ignore[misc]  # mypy takes the first signature's last call for one more
+    def chain(
         self, *calls: TaskCall[Any], on_failed: OnFailed | str = OnFailed.WAIT, name: str | None = None
     ) -> Chain[Any]:
         """Return a chain of these calls: ``outbox.chain(a.call(1), b.call()).using(session).enqueue()``.
@@ -336,7 +354,7 @@ class BatchedTasks(AwaitedResults):
         return RunningBatch(self, context)
 
     def previous_of(self, context: TaskContext) -> Any:
-        """Return what the task before this one in its chain returned. Raises InvalidCall if there is none before it."""
+        """Return what the task before this one in its chain returned. Raises InvalidCall if there is none, TaskNotFound if it is gone."""
         batch: RunningBatch = context.batch
         record, within = batch.record, None if context.inside is None else context
         if record.kind is not BatchKind.CHAIN or context.task_id not in record.then_ids:
@@ -347,13 +365,7 @@ class BatchedTasks(AwaitedResults):
         before = record.then_ids[place - 1] if place else first_id(batch.id)
         for member in self.store.batches.completed([before], using=within):
             return value_of(self.tasks, member)
-        if not place and record.size - min(record.stage, len(record.then_ids) - 1) == 1:
-            # A chain of earlier code: its first task has an id of its own. No task was added, so no other can be meant.
-            hidden = set(record.then_ids)
-            for member in self.store.batches.members(batch.id, FOLLOWED, using=within):
-                if member.id not in hidden:
-                    return value_of(self.tasks, member)
-        raise InvalidCall(f"task {before} was pruned, so what it returned is not known any more")
+        raise TaskNotFound(f"task {before} was deleted, so what it returned is not known any more")
 
 
 def _why_none(context: TaskContext, batch: Batch) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
@@ -17,7 +17,7 @@ from ..errors import ConfigurationError, InvalidArgument
 from ..integration.ambient import OutboxRef
 from ..model import TaskOptions, TaskStatus
 from ..retry import RetryPolicy
-from ..store import Count, Store
+from ..store import Count, Snapshot, Store
 from .task import ContextTask, Task
 
 if TYPE_CHECKING:
@@ -43,9 +43,11 @@ class Selection:
     """An action, and the filter of what it is done to: dead letters, or for CANCEL tasks that wait or run. None: any."""
 
     action: BulkAction
-    before: datetime
-    """The moment of the question, aware. What failed or was enqueued later is left alone, so that a run after a crash goes on
-    where the last one ended, and does nothing twice."""
+    at: datetime
+    """The moment of the question, aware, for people."""
+    snapshot: Snapshot | None = None
+    """The snapshot of the question's count; None before the count. A task that failed or was enqueued since is left alone, so
+    that a run after a crash goes on where the last one ended, and does nothing twice."""
     queue: str | None = None
     task: str | None = None
     """Name of the task."""
@@ -66,7 +68,8 @@ class Selection:
     @property
     def filters(self) -> dict[str, Any]:
         """The filters that are set, by name."""
-        return {name: value for name, value in asdict(self).items() if name not in _NO_FILTERS and value is not None}
+        filters = _NAMES - _NO_FILTERS
+        return {name: value for name in sorted(filters) if (value := getattr(self, name)) is not None}
 
     @property
     def digest(self) -> str:
@@ -76,7 +79,7 @@ class Selection:
     @property
     def as_json(self) -> SelectionJson:
         """The selection as the arguments of the task have it."""
-        found: Any = {name: _plain(value) for name, value in asdict(self).items() if value is not None}
+        found: Any = {name: _plain(value) for name in _NAMES if (value := getattr(self, name)) is not None}
         return found  # type: ignore[no-any-return]
 
     @classmethod
@@ -89,10 +92,10 @@ class Selection:
             raise InvalidArgument(f"these are no arguments of {BULK}: {error}") from error
 
     def count(self, store: Store, *, most: int = 100_000) -> Count:
-        """Count what matches, up to `most`."""
+        """Count what matches, up to `most`; of what `snapshot` has seen, what matches still."""
         if self.action is BulkAction.CANCEL:
-            return store.count_tasks(most=most, **self._of_tasks())
-        return store.dead_letters.count(most=most, **self._of_dead_letters())
+            return store.count_tasks(most=most, snapshot=self.snapshot, **self._of_tasks())
+        return store.dead_letters.count(most=most, snapshot=self.snapshot, **self._of_dead_letters())
 
     def run(
         self,
@@ -104,28 +107,25 @@ class Selection:
     ) -> int:
         """Do it, each 500 in a transaction of their own, and return how many were changed. `stop` is asked between them."""
         if self.action is BulkAction.CANCEL:
-            return store.cancel_all(reason=reason, limit=limit, stop=stop, **self._of_tasks())
+            return store.cancel_all(reason=reason, snapshot=self.snapshot, limit=limit, stop=stop, **self._of_tasks())
         act = store.dead_letters.redrive_all if self.action is BulkAction.REDRIVE else store.dead_letters.discard_all
-        return act(reason=reason, limit=limit, stop=stop, **self._of_dead_letters())
+        return act(reason=reason, snapshot=self.snapshot, limit=limit, stop=stop, **self._of_dead_letters())
 
     def _of_tasks(self) -> dict[str, Any]:
-        names = ("queue", "task", "key", "topic", "since", "status")
-        return {**{name: getattr(self, name) for name in names}, "until": self._end}
+        names = ("queue", "task", "key", "topic", "since", "until", "status")
+        return {name: getattr(self, name) for name in names}
 
     def _of_dead_letters(self) -> dict[str, Any]:
-        names = ("queue", "task", "topic", "exception", "group", "since")
-        return {**{name: getattr(self, name) for name in names}, "partition_key": self.key, "until": self._end}
-
-    @property
-    def _end(self) -> datetime:
-        return self.before if self.until is None else min(self.before, self.until)
+        names = ("queue", "task", "topic", "exception", "group", "since", "until")
+        return {**{name: getattr(self, name) for name in names}, "partition_key": self.key}
 
 
 class SelectionJson(TypedDict, total=False):
     """A Selection as JSON."""
 
     action: str
-    before: str
+    at: str
+    snapshot: str
     queue: str
     task: str
     key: str
@@ -137,11 +137,13 @@ class SelectionJson(TypedDict, total=False):
     status: str
 
 
-_NO_FILTERS = frozenset({"action", "before"})
+_NO_FILTERS = frozenset({"action", "at", "snapshot"})
+_NAMES = frozenset(one.name for one in fields(Selection))
 _READ: Mapping[str, Callable[[str], Any]] = {
     "action": BulkAction,
     "status": TaskStatus,
-    **dict.fromkeys(("before", "since", "until"), datetime.fromisoformat),
+    "snapshot": Snapshot.parse,
+    **dict.fromkeys(("at", "since", "until"), datetime.fromisoformat),
 }
 
 
@@ -152,6 +154,8 @@ def bulk(ctx: TaskContext, selection: SelectionJson, reason: str) -> int:
     """
     outbox: Outbox = ctx.outbox  # type: ignore[assignment]
     wanted = Selection.of_json(selection)  # type: ignore[arg-type]
+    if wanted.snapshot is None:
+        raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it does not say what was counted")
     changed = wanted.run(outbox.store, reason=reason, stop=lambda: ctx.should_stop)
     ctx.checkpoint()
     return changed

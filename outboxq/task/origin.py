@@ -26,10 +26,19 @@ class Origin:
         self._thread = threading.get_ident()
 
     def result(self, task_id: UUID, timeout: timedelta | float | None) -> Any:
-        return self._outbox.wait_for_result(task_id, timeout, None if self._target is None else self)
+        return self._outbox.wait_for_result(task_id, timeout, self)
 
     def batch_result(self, batch_id: UUID, timeout: timedelta | float | None) -> Any:
         return self._outbox.wait_for_batch(batch_id, timeout, self)
+
+    def settle(self) -> None:
+        """Note that the transaction is committed."""
+        self._target = None
+
+    @property
+    def is_committed(self) -> bool:
+        """Return whether the transaction was one of its own, which is committed; of a caller's it is not known."""
+        return self._target is None
 
     @property
     def is_this_threads(self) -> bool:

@@ -70,6 +70,10 @@ class TaskRegistry:
     def __contains__(self, name: str) -> bool:
         return name in self._tasks or name in self.built_in
 
+    def queues(self) -> set[str]:
+        """Return the queues of the tasks that are declared so far, and of those of outboxq itself."""
+        return {task.options.queue for task in (*self, *self.built_in.values())}
+
     def snapshot(self) -> TaskRegistry:
         """Return a registry of the tasks that are declared so far."""
         copy = TaskRegistry()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from ..context import current
+from ..context import current, process
 from ..errors import InvalidArgument, WaitRefused
 from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls
@@ -52,8 +54,11 @@ class AwaitedResults(ABC):
 
         Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled, expired or discarded, the builtin
         TimeoutError when the time is over, with the reason why the task has not ended. Raises TaskNotFound for a task that does
-        not exist or was pruned, WaitRefused inside a handler unless the timeout is 0, PayloadError for a result that does not fit
-        the annotation, NotPermitted for a database role that may not read results.
+        not exist or was pruned, PayloadError for a result that does not fit the annotation, NotPermitted for a database role that
+        may not read results.
+
+        Unless the timeout is 0, raises WaitRefused inside a handler, in a thread that runs an event loop, and in any thread but
+        the main one of a worker process.
         """
         return self.wait_for_result(task_id, timeout, None)
 
@@ -84,11 +89,11 @@ class AwaitedResults(ABC):
         seconds, store = _seconds(timeout), self.store
         if seconds == 0 or store.runs_alone:
             if seconds != 0:
-                _refuse_inside_a_handler(Wait(task_id=task_id))
+                _ensure_may_wait(Wait(task_id=task_id))
             wait = _ask_once(store, task_id, origin)
         else:
             wait = Wait(task_id=task_id, transaction=origin, is_own=origin is not None and origin.is_this_threads)
-            _refuse_inside_a_handler(wait)
+            _ensure_may_wait(wait)
             waiter = self._waiters.of(store)
             waiter.wait(wait, seconds)
             if wait.error is None and not wait.done.is_set():
@@ -115,7 +120,7 @@ def _ask_once(store: Store, task_id: UUID, origin: Origin | None) -> Wait:
     if not wait.is_found and may_come:
         raise TimeoutError(uncommitted(wait.what))
     if not wait.is_found:
-        raise wait.not_found(f"there is no {wait.what}")
+        raise wait.absence()
     runs = "; in a test nothing runs it but drain() and inline()" if store.runs_alone else ""
     if wait.standing is not None:
         raise TimeoutError(
@@ -139,15 +144,38 @@ def _why(waiter: ResultWaiter, wait: Wait) -> str:
     return found or f"{standing}outboxq task explain {wait.task_id}"
 
 
-def _refuse_inside_a_handler(wait: Wait) -> None:
+def _ensure_may_wait(wait: Wait) -> None:
+    """Raise WaitRefused where a wait would keep from running what it waits for, or an event loop from all else."""
     running = current.get()
-    if running is None or running.has_ended:
-        return
-    raise WaitRefused(
-        f"inside the handler of {running.task_name} the result of {wait.what} cannot be waited for: once all handlers of a "
-        "worker wait, none is left to run what they wait for; enqueue the rest as a task of its own, which that task "
-        "enqueues at its end, or ask with timeout=0 and raise Snooze to look again later"
-    )
+    if running is not None and not running.has_ended:
+        raise WaitRefused(
+            f"inside the handler of {running.task_name} the result of {wait.what} cannot be waited for: once all handlers of a "
+            "worker wait, none is left to run what they wait for; enqueue the rest as a task of its own, which that task "
+            "enqueues at its end, or ask with timeout=0 and raise Snooze to look again later"
+        )
+    if _has_event_loop():
+        raise WaitRefused(
+            f"the result of {wait.what} cannot be waited for here: an event loop runs in this thread, and would run nothing else "
+            "meanwhile; wait in another thread: await anyio.to_thread.run_sync(handle.result), or ask with timeout=0"
+        )
+    if process.is_worker and threading.current_thread() is not threading.main_thread():
+        raise WaitRefused(
+            f"the result of {wait.what} cannot be waited for in the thread {threading.current_thread().name!r} of a worker process: "
+            "a handler may wait for this thread, and once all handlers of a worker wait, none is left to run what they wait for; "
+            "ask with timeout=0"
+        )
+
+
+def _has_event_loop() -> bool:
+    """Return whether an event loop of asyncio runs in this thread. To ask imports nothing."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _identifier(task_id: object) -> UUID:

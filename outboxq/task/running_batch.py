@@ -9,14 +9,15 @@ from typing import Any
 from uuid import UUID
 
 from ..context import TaskContext
+from ..errors import TaskNotFound
 from ..model import TaskStatus
 from ..model.batches import Batch, BatchKind
+from ..model.plurals import plural
 from ..payload.parameters import parsed_result
 from ..store import Member
 from .registry import TaskRegistry
 
-FOLLOWED = frozenset({TaskStatus.COMPLETED})
-"""The statuses of tasks that have a result."""
+_COMPLETED = frozenset({TaskStatus.COMPLETED})
 _NOT_COMPLETED = frozenset({TaskStatus.FAILED, TaskStatus.CANCELLED})
 
 
@@ -101,11 +102,19 @@ class RunningBatch:
     def results(self) -> Iterator[BatchResult]:
         """Yield the result of each task that completed, in the order of their ids.
 
-        They are read 200 at a time, as they are asked for. Of a batch, those that follow it are left out. Raises PayloadError for a
-        result that does not fit its annotation.
+        They are read 200 at a time, as they are asked for. Of a batch, those that follow it are left out. Raises TaskNotFound if
+        fewer of them are there than have `completed`, before it yields the first, or after the last if one is deleted meanwhile.
+        Raises PayloadError for a result that does not fit its annotation.
         """
-        for member in self._members(FOLLOWED):
+        completed, found = self.completed, 0
+        there = self.outbox.store.batches.statuses(self.id, using=self._within).get(TaskStatus.COMPLETED, 0)
+        if there < completed:
+            raise _missing(self.record, there)
+        for member in self._members(_COMPLETED):
+            found += 1
             yield BatchResult(task_id=member.id, task_name=member.task_name, value=value_of(self.outbox.tasks, member))
+        if found < completed:
+            raise _missing(self.record, found)
 
     def failures(self) -> Iterator[BatchFailure]:
         """Yield each task that Failed or was Cancelled, in the order of their ids."""
@@ -123,6 +132,15 @@ class RunningBatch:
     def _within(self) -> object:
         """The transaction of the handler; None: it has none."""
         return None if self._context.inside is None else self._context
+
+
+def _missing(batch: Batch, found: int) -> TaskNotFound:
+    gone = batch.completed - found
+    return TaskNotFound(
+        f"{gone} of the {batch.completed} tasks of {batch.kind} {batch.id} that completed {plural(gone, 'was', 'were')} deleted, so "
+        f"{plural(gone, 'its result is', 'their results are')} not known any more; outboxq prune deletes none of them before what "
+        "follows the batch has completed or is cancelled"
+    )
 
 
 def value_of(tasks: TaskRegistry, member: Member) -> Any:

@@ -16,6 +16,7 @@ from ..model import Handle, duration
 from ..model.options import choice
 from ..model.rules import check_rule, parse_rule, rule_of, zone_of
 from ..model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick, is_older
+from ..model.unknown_options import OF_A_SCHEDULE, naming_options
 from ..store import Store, check_schedule
 from ..store.arguments import aware, positive
 from .origin import Origin
@@ -49,6 +50,7 @@ class Schedules:
     def __init__(self, outbox: Scheduling) -> None:
         self._outbox = outbox
 
+    @naming_options("schedules.put()", OF_A_SCHEDULE)
     def put(
         self,
         name: str,

@@ -18,6 +18,9 @@ class Openness(Protocol):
     @property
     def is_open(self) -> bool: ...
 
+    @property
+    def is_committed(self) -> bool: ...
+
 
 @dataclass(eq=False, kw_only=True)
 class Wait:
@@ -79,6 +82,13 @@ class Wait:
             self.fail(self.not_found(f"there is no {self.what}"))
         elif standing.is_decided:
             self.done.set()
+        elif not standing.closed and standing.cancel_requested_at is None:
+            self.fail(
+                WaitRefused(
+                    f"batch {standing.place.batch_id} is not closed, since an error has left its `with` block: it is never followed; "
+                    f"end it: outboxq batch cancel {standing.place.batch_id}"
+                )
+            )
         return self.done.is_set()
 
     def miss(self) -> None:
@@ -91,13 +101,13 @@ class Wait:
             self.is_ahead = True
         elif self.is_found:
             self.fail(self.not_found(f"{self.what} was pruned while its result was waited for"))
-        elif self.transaction is None:
-            self.fail(self.not_found(f"there is no {self.what}"))
+        elif self.transaction is None or self.transaction.is_committed:
+            self.fail(self.absence())
         elif self.transaction.is_open:
             if self.is_own:
                 self.fail(WaitRefused(f"{uncommitted(self.what)}; commit first, then wait for the result"))
         elif self._was_over:
-            self.fail(self.not_found(f"there is no {self.what}: the transaction that enqueued it was rolled back"))
+            self.fail(self.absence())
         else:
             self._was_over = True
 
@@ -110,6 +120,19 @@ class Wait:
     def what(self) -> str:
         """The task or the batch in words."""
         return f"{'task' if self.place is None or self.place.number else 'batch'} {self.task_id}"
+
+    def absence(self) -> TaskNotFound | BatchNotFound:
+        """Return the error of what is not there, though no open transaction can still commit it.
+
+        Of a transaction that is the caller's, the end is not known; nor would it tell, for a savepoint in it may have been rolled back.
+        """
+        if self.transaction is None:
+            return self.not_found(f"there is no {self.what}")
+        if self.transaction.is_committed:
+            return self.not_found(f"there is no {self.what} any more: it was committed, and was pruned since")
+        return self.not_found(
+            f"there is no {self.what}: the transaction that enqueued it was rolled back, or it was pruned since"
+        )
 
     def not_found(self, text: str) -> TaskNotFound | BatchNotFound:
         """Return the error that says so of what is not there."""

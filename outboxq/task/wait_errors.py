@@ -69,8 +69,6 @@ def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
     if left and size > NAMED_UP_TO:
         return counted
     task = store.first_of_batch(batch_id, TaskStatus.READY, TaskStatus.RUNNING)
-    if task is None and not batch.closed:
-        return f"{what} is not closed, for an error has left its `with` block; it is never followed"
     if task is None:
         return f"{what} goes on"
     named = f"task {task.id} ({task.task_name})"

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, scoped_session
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import Claim, EventType, duration
 from ..model.batches import NewBatch
+from ..model.planning import stands_ahead
 from ..model.plurals import plural
 from ..model.rules import parse_rule
 from ..model.schedules import NewSchedule, Schedule
@@ -316,7 +317,9 @@ class Harness:
 
     def _next_tick(self) -> datetime | None:
         """Return the next tick that is not planted yet."""
-        return min((tick for one in self._schedules() for tick in _tick_after(one, one.planted_until)), default=None)
+        now = self.clock()
+        after = ((one, now if stands_ahead(one, now) else one.planted_until) for one in self._schedules())
+        return min((tick for one, moment in after for tick in _tick_after(one, moment)), default=None)
 
     def _wait_for_ticks(self) -> None:
         """Keep the clock from passing a tick by itself: only the test may."""

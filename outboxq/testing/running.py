@@ -18,19 +18,21 @@ from ..integration.base import Integration
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
 from ..model.handler_log import LogLine, log_of
 from ..model.progress import Progress, progress_of
+from ..model.steps import Step
 from ..model.unit_of_work import UnitOfWork
 from ..model.uuid7 import uuid7
 from ..outbox import Outbox
-from ..store import Store
+from ..payload.parameters import dump_result
+from ..store import NewStep, Store, Written
 from ..task import Task
 from ..worker.completer import Completer
 from ..worker.executor import context_of, execute, released
 from ..worker.failpoints import ignore_failpoint
 from ..worker.handler_log import keeping
 from ..worker.leases import ActiveClaim, ClaimState, Leases
+from ..worker.steps import HandlerSteps, Steps
 from ..worker.task_runner import TaskRunner
 from .enqueued import arguments_of
-from .steps import HarnessSteps
 from .transaction import TestTransaction
 
 _FAILURES = {EventType.FAILED, EventType.RETRY_SCHEDULED}
@@ -264,3 +266,58 @@ def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
 
 class _NotCompleted(Exception):
     """A transactional task did not complete, so its transaction is rolled back."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class HarnessSteps(Steps):
+    """The steps of the runs of a harness. What a test gave stands for a stored result; of a sleep, it says that it is over."""
+
+    given: Mapping[str, Any] = field(default_factory=dict)
+    in_memory: bool = False
+    """True: the task has no row, so neither have its steps."""
+    results: dict[str, Any] = field(default_factory=dict)
+    """The results of the present run, as the handler got them."""
+
+    def run(
+        self,
+        context: TaskContext,
+        name: str,
+        call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]],
+        *,
+        transactional: bool,
+    ) -> Any:
+        result = super().run(context, name, call, transactional=transactional)
+        self.results[name] = result
+        return result
+
+    def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
+        if name in self.given:
+            self._begin(context, name).used.add(name)
+            return
+        super().sleep(context, name, delay)
+
+    def _known(self, context: TaskContext) -> HandlerSteps:
+        known = HandlerSteps(stored={}, count=0) if self.in_memory else super()._known(context)
+        for name, value in self.given.items():
+            known.stored.setdefault(name, _given(context.claim, name, value))
+        return known
+
+    def _complete(self, claim: Claim, step: NewStep, using: object = None) -> Written | None:
+        if not self.in_memory:
+            return super()._complete(claim, step, using)
+        return Written(due_at=None if step.delay is None else self.store.now() + step.delay)
+
+    def _is_written(self, claim: Claim, name: str) -> bool:
+        return self.in_memory or super()._is_written(claim, name)
+
+
+def _given(claim: Claim, name: str, value: object) -> Step:
+    return Step(
+        task_execution_id=claim.id,
+        name=name,
+        number=1,
+        lease_token=claim.lease_token,
+        result=dump_result(value, name=f"{claim.task_name}: the given result of step {name!r}"),
+        due_at=None,
+        created_at=claim.started_at,
+    )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from sqlalchemy.exc import DBAPIError
 from werkzeug.exceptions import BadRequest, Forbidden, MethodNotAllowed, NotFound
 from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wrappers import Request, Response
 
+from ..database.dialects import statement_timeout
 from ..store.transactions import patience
 from .access import Access, Authorize, LoginNeeded
 from .addresses import Client
@@ -38,6 +41,8 @@ _LARGEST_FORM: Final = 64 * 1024
 """Bytes of a form."""
 _PATIENCE: Final = 1.0
 """Seconds for which the database is asked again while it is away. A worker waits longer; here it would keep a thread from others."""
+_LONGEST_STATEMENT: Final = timedelta(minutes=1)
+"""Longest time of a statement, as for every other one that reads single tasks."""
 _LONGEST_TEXT: Final = 500
 """Characters of one part of a log line."""
 _LOG_IN_PATH: Final = "/log-in"
@@ -125,7 +130,7 @@ class Dashboard:
         request = Request(environ)
         request.max_content_length = request.max_form_memory_size = _LARGEST_FORM
         try:
-            with patience(_PATIENCE):
+            with patience(_PATIENCE), statement_timeout(_LONGEST_STATEMENT):
                 response = self._respond(request)
         except Exception as error:  # noqa: BLE001
             response = self._answers.problem(request, self._problems.problem(error, request.path))
@@ -157,7 +162,11 @@ class Dashboard:
         browser = Browser.of(request, client, self._access.key, person=grant.person)
         if request.method == "POST":
             check_form(request, browser)
-        return self._known(self._answers.visit(request, grant, browser, urls, path), name, urls)
+        try:
+            return self._known(self._answers.visit(request, grant, browser, urls, path), name, urls)
+        except DBAPIError as error:
+            # Only here: who has the lock is for those who may see the dashboard.
+            raise self._outbox.store.why_locked(error) or error from error
 
     def _for_everyone(self, request: Request) -> Response | None:
         """Return what is shown without asking who it is for; None: nothing of the kind is asked for."""

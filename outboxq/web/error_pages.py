@@ -15,7 +15,9 @@ from ..errors import (
     FileUnusable,
     NotPermitted,
     OutboxqError,
+    QueueNotFound,
     ScheduleNotFound,
+    TablesLocked,
     TaskNotFound,
 )
 from ..store.failure_log import FailureLog
@@ -59,10 +61,12 @@ class Problems:
     def __init__(self) -> None:
         self._outage = FailureLog(log)
         self._refusals = FailureLog(log)
+        self._locks = FailureLog(log)
 
     def worked(self) -> None:
         """Note that a page could be made: an outage is over."""
         self._outage.worked("the dashboard reaches the database again")
+        self._locks.worked("the dashboard waits for no lock any more")
 
     def problem(self, error: Exception, path: str) -> Problem:
         """Return what a page shows of the error. One that is not expected is logged with its traceback."""
@@ -71,11 +75,15 @@ class Problems:
                 return _of_http(error)
             case SQLAlchemyError() | ConfigurationError() | FileUnusable() | TooSlow():
                 return self._of_database(error, path)
+            case TablesLocked():
+                self._locks.failed("the dashboard waits for a lock", error)
+                sentence = f"The database answers, but {error}."
+                return _problem(503, sentence, {"Retry-After": "5"}, title="The tables are locked")
             case TooManyTries(seconds=seconds):
                 wait = str(max(1, math.ceil(seconds)))
                 sentence = f"Too many wrong tokens were given. Try again in {wait} s."
                 return _problem(429, sentence, {"Retry-After": wait})
-            case TaskNotFound() | ScheduleNotFound():
+            case TaskNotFound() | ScheduleNotFound() | QueueNotFound():
                 return _problem(404, str(error))
             case OutboxqError():
                 return _problem(400, str(error))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import datetime
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from werkzeug.wrappers import Request, Response
 
+from ..errors import ConfigurationError
 from ..model.json_records import as_json
 from ..store.failure_log import FailureLog
 from .freshness import Freshness
@@ -31,18 +32,31 @@ class Probes:
         self._registry: CollectorRegistry | None = None
 
     def health(self) -> Response:
-        """Return 200 if the database answers, else 503, and no word more: everyone may ask."""
+        """Return 200 if the database answers, else 503, and whether tables are locked: no word more, since everyone may ask.
+
+        It takes a connection that no page has, and waits for no lock.
+        """
         try:
-            self._freshness.shared("healthz", self._look)
+            locked = self._freshness.shared("healthz", self._look)
         except Exception as error:  # noqa: BLE001
             self._outage.failed("the dashboard does not reach the database", error)
             return _text("the database does not answer\n", status=503)
         self._outage.worked("the dashboard reaches the database again")
-        return _text("ok\n")
+        return _text("ok, but another session has locked the tables: no page can be shown\n" if locked else "ok\n")
 
-    def _look(self) -> datetime:
-        self._outbox.store.ensure_file()  # a connection would make an empty one
-        return self._outbox.store.now()
+    def _look(self) -> bool:
+        """Return whether the tables are locked; raises if the database does not answer."""
+        store = self._outbox.store
+        store.ensure_file()  # a connection would make an empty one
+        try:
+            alone = store.reserved(threading.Event())
+        except ConfigurationError:  # one connection serves all threads, in a test
+            return store.tables_are_locked()
+        try:
+            alone.now()
+            return alone.tables_are_locked()
+        finally:
+            alone.bound_engine.dispose()
 
     def deep_health(self) -> Response:
         """Return 200, or 503 with one JSON object a line for each problem that `outboxq check` would find."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
-from ..context import TaskContext
+from ..context import TaskContext, process
 from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls, WorkerHooks
 from ..integration.hooks import WorkerInfo
@@ -165,6 +165,7 @@ class ChildProcess:
         """Run the jobs that come by the socket, until that ends."""
         ignore_stop_signals()
         print_in_child()
+        process.is_worker = True
         signal.signal(signal.SIGURG, lambda *_: None)  # ends the waiting of a system call; see `_interrupt`
         if (engine := self._store.engine) is not None:
             engine.dispose(close=False)  # its connections are the parent's

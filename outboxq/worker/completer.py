@@ -7,7 +7,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,7 +15,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from ..errors import FileUnusable, OutcomesRefused
-from ..model import Claim, EventType, Outcome
+from ..model import STATUS_AFTER, Claim, EventType, Outcome, TaskStatus
 from ..model.batches import is_batch
 from ..model.log_fields import LOST, fields_of
 from ..model.plurals import plural
@@ -41,16 +41,30 @@ stops."""
 _FAILED, _HANDED_OVER = EventType.FAILED, ClaimState.HANDED_OVER
 """Named once, as in `task_runner.py`."""
 
-_Written: TypeAlias = tuple[frozenset[UUID], frozenset[UUID]]
-"""The ids of the tasks whose lease was lost, and of those that another transaction has locked."""
+_Written: TypeAlias = tuple[frozenset[UUID], Mapping[UUID, UUID | None]]
+"""The ids of the tasks whose lease was lost, and of those that another transaction keeps from ending, each with its batch where
+that is what is locked. None: the task itself is."""
+_NONE: Mapping[UUID, UUID | None] = {}
+
+
+@dataclass(eq=False, repr=False)
+class _SetAside:
+    """Outcomes that wait for one lock, apart from the others."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    retry_at: float = 0.0
+    """When they are tried again (`time.monotonic()`)."""
 
 
 @dataclass(eq=False, repr=False)
 class Completer(threading.Thread):
     """Collects outcomes while a statement is under way, and writes them with the next one: no outcome waits for a clock.
 
-    An outcome waits, and its lease is extended, until the database answers, which alone knows whether the claim still holds. An
-    outcome whose row another transaction has locked waits apart from the others.
+    An outcome waits, and its lease is extended, until the database answers, which alone knows whether the claim still holds.
+
+    An outcome whose task another transaction has locked waits apart from the others. So do all ends of a batch whose row is
+    locked. The first of them has waited for that row as long as outcomes wait for a lock (`postgresql_session.py`). From then
+    on the batch is tried by itself every half second, for a moment and in turn with what else has come, until it succeeds.
     """
 
     store: Store
@@ -73,9 +87,8 @@ class Completer(threading.Thread):
         self.can_write.set()
         self._outcomes: queue.SimpleQueue[Outcome | threading.Event | None] = queue.SimpleQueue()
         """The outcomes to write, events to set once all before them are written, and None for the end."""
-        self._locked: list[Outcome] = []
-        self._locked_retry_at = math.inf
-        """When the locked outcomes are tried again (`time.monotonic()`)."""
+        self._locked: dict[UUID | None, _SetAside] = {}
+        """The outcomes that wait for a lock, by their batch where they need its row. None: their tasks are locked."""
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
 
@@ -127,7 +140,7 @@ class Completer(threading.Thread):
         try:
             while self._write_next():
                 pass
-            while self._locked and not self.store.gone.wait(max(0.0, self._locked_retry_at - time.monotonic())):
+            while self._locked and not self.store.gone.wait(self._pause()):
                 self._write_locked()
         except (OutcomesRefused, FileUnusable) as refused:
             self.on_thread_failure(refused)
@@ -136,47 +149,85 @@ class Completer(threading.Thread):
             raise
 
     def _write_next(self) -> bool:
-        if self._locked and time.monotonic() >= self._locked_retry_at:
-            self._write_locked()
-            return True
+        """Write what has come, and then what has waited for a lock longest, if that is due. Returns False after the end."""
         batch: list[Outcome] = []
-        try:
-            pause = max(0.0, self._locked_retry_at - time.monotonic()) if self._locked else None
-            last = self._outcomes.get(timeout=pause)
-        except queue.Empty:
-            return True
+        last: Outcome | threading.Event | None = None
+        is_over = False
         with suppress(queue.Empty):
+            last = self._outcomes.get(timeout=self._pause() if self._locked else None)
             while isinstance(last, Outcome):
                 batch.append(last)
                 last = self._outcomes.get_nowait() if len(batch) < _BATCH_LIMIT else threading.Event()
+            is_over = last is None
         if batch:
-            self._write(batch)
+            self._write_new(batch)
         if isinstance(last, threading.Event):
             last.set()
-        return last is not None
+        if self._locked and not is_over and self._pause() == 0.0:
+            self._write_locked()
+        return not is_over
+
+    def _pause(self) -> float:
+        """Return the seconds until locked outcomes are tried again."""
+        due = min(waiting.retry_at for waiting in self._locked.values())
+        return max(0.0, due - time.monotonic())
+
+    def _write_new(self, outcomes: Sequence[Outcome]) -> None:
+        """Write outcomes that have come. The end of a task whose batch others wait for waits with them."""
+        if self._locked:
+            others = []
+            for outcome in outcomes:
+                batch = _batch_of(outcome)
+                if batch is None or batch not in self._locked:
+                    others.append(outcome)
+                elif _needs_batch(outcome):
+                    self._locked[batch].outcomes.append(outcome)
+                else:
+                    self._set_aside(outcome, None, retry_at=0.0)  # by itself, at once
+            outcomes = others
+        if outcomes:
+            self._write(outcomes)
 
     def _write_locked(self) -> None:
-        outcomes, self._locked = self._locked, []
-        self._write(outcomes, skip_locked=True)
+        """Try those outcomes again that wait for one lock."""
+        batch = min(self._locked, key=lambda one: self._locked[one].retry_at)
+        outcomes = self._locked.pop(batch).outcomes
+        self._write(outcomes[:_BATCH_LIMIT], skip_locked=True)
+        waiting = self._locked.get(batch)
+        if waiting is not None:
+            waiting.retry_at = time.monotonic() + _RETRY_AFTER
+        for outcome in outcomes[_BATCH_LIMIT:]:
+            self._set_aside(outcome, batch, retry_at=0.0)
+
+    def _set_aside(self, outcome: Outcome, batch: UUID | None, *, retry_at: float) -> None:
+        """Have an outcome wait for a lock with the others of its batch. `retry_at` counts for the first of them."""
+        if (waiting := self._locked.get(batch)) is None:
+            waiting = self._locked[batch] = _SetAside(retry_at=retry_at)
+        waiting.outcomes.append(outcome)
 
     def _write(self, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> None:
         self.on_failpoint(Failpoint.BEFORE_FINISH)
         asked = time.monotonic()
-        locked: frozenset[UUID] = frozenset()
+        locked = _NONE
         try:
             lost, locked = self._write_until_answered(outcomes, skip_locked=skip_locked)
-            self.notify_unblocked(outcome.claim for outcome in outcomes)
-            for outcome in outcomes:
+            written = [one for one in outcomes if one.claim.id not in locked] if locked else outcomes
+            self.notify_unblocked(outcome.claim for outcome in written)
+            for outcome in written:
                 if outcome.event_type is _FAILED and is_batch(outcome.claim.pipeline_execution_id):
                     self.on_member_failed()
             if lost:
-                locked |= self._drop_lost([outcome for outcome in outcomes if outcome.claim.id in lost], asked)
+                again = self._drop_lost([outcome for outcome in outcomes if outcome.claim.id in lost], asked)
+                locked = {**locked, **dict.fromkeys(again)}
         finally:
             # The hash of a UUID takes 0.1 us (`python -m timeit -s "import uuid; one = uuid.uuid4()" "hash(one)"`).
             self.leases.drop(*(outcome.claim for outcome in outcomes if not locked or outcome.claim.id not in locked))
         if locked:
-            self._locked += [outcome for outcome in outcomes if outcome.claim.id in locked]
-            self._locked_retry_at = time.monotonic() + _RETRY_AFTER
+            for outcome in outcomes:
+                if (task_id := outcome.claim.id) in locked:
+                    batch = locked[task_id]
+                    later = time.monotonic() + _RETRY_AFTER
+                    self._set_aside(outcome, batch, retry_at=later if batch is None else 0.0)
         self.on_failpoint(Failpoint.AFTER_FINISH)
 
     def _drop_lost(self, outcomes: Sequence[Outcome], asked: float) -> frozenset[UUID]:
@@ -194,51 +245,60 @@ class Completer(threading.Thread):
         return frozenset(again)
 
     def _write_until_answered(self, outcomes: Sequence[Outcome], *, skip_locked: bool) -> _Written:
-        """Write the outcomes. Returns the ids of those whose lease was lost, and of those whose rows are locked.
+        """Write the outcomes. Returns those whose lease was lost, and those that a lock keeps from being written.
 
-        Returns once the database has answered, or the worker's time is over. `skip_locked`: wait for no lock. Raises
-        FileUnusable, since no other outcome could be written either.
+        Returns once the database has answered, or the worker's time is over. `skip_locked`: wait a moment at most for a lock.
+        Raises FileUnusable, since no other outcome could be written either.
         """
         tries = 0
-        written: _Written
         while True:
             try:
                 if skip_locked:
-                    written = self.store.finish_unlocked(outcomes, durable=self.durable)
+                    lost, locked = self.store.finish_unlocked(outcomes, durable=self.durable)
                 else:
-                    written = self.store.finish(outcomes, durable=self.durable, waits=False), frozenset()
+                    lost, locked = self.store.finish(outcomes, durable=self.durable, waits=False), frozenset()
             except Exception as error:
                 if (unusable := self.store.unusable(error)) is not None:
                     raise unusable from error
                 if self.store.is_locked_out(error):
                     if skip_locked:
-                        return (
-                            self._one_by_one(outcomes)
-                            if len(outcomes) > 1
-                            else (frozenset(), frozenset({outcomes[0].claim.id}))
-                        )
+                        return self._divide(outcomes)
                     skip_locked = True
                 elif self._wait_to_retry(error, tries, len(outcomes)):
                     tries += 1
                     skip_locked = True  # it also finds what a try has written whose COMMIT was not answered
                 else:
-                    return (
-                        self._one_by_one(outcomes) if len(outcomes) > 1 else self._replace_refused(outcomes[0], error)
-                    )
+                    return self._each(outcomes) if len(outcomes) > 1 else self._replace_refused(outcomes[0], error)
             else:
                 self._refused = 0
                 self.can_write.set()
                 self._failing.worked("outcomes are written again")
-                self._count(outcomes, *written)
-                return written
+                self._count(outcomes, lost, locked)
+                return lost, dict.fromkeys(locked)
 
-    def _one_by_one(self, outcomes: Sequence[Outcome]) -> _Written:
+    def _divide(self, outcomes: Sequence[Outcome]) -> _Written:
+        """Write what one lock keeps from being written together, without waiting for that lock again and again.
+
+        What needs no row of a batch is written first. The ends of each batch are set aside, to be tried by themselves.
+        """
+        batches = {_batch_of(outcome) for outcome in outcomes}
+        if len(batches) == 1 and (len(outcomes) == 1 or None not in batches):
+            return frozenset(), {outcome.claim.id: batch for outcome in outcomes for batch in batches}
+        waiting = {one.claim.id: _batch_of(one) for one in outcomes if _needs_batch(one)}
+        if not waiting:
+            return self._each(outcomes)
+        others = [outcome for outcome in outcomes if outcome.claim.id not in waiting]
+        lost, locked = self._write_until_answered(others, skip_locked=True) if others else (frozenset(), _NONE)
+        return lost, {**locked, **waiting}
+
+    def _each(self, outcomes: Sequence[Outcome]) -> _Written:
         """Write each outcome by itself: one that cannot be written must not hold up the others."""
         lost: frozenset[UUID] = frozenset()
-        locked: frozenset[UUID] = frozenset()
+        locked: dict[UUID, UUID | None] = {}
         for outcome in outcomes:
             written = self._write_until_answered([outcome], skip_locked=True)
-            lost, locked = lost | written[0], locked | written[1]
+            lost |= written[0]
+            locked |= written[1]
         return lost, locked
 
     def _wait_to_retry(self, error: Exception, tries: int, outcomes: int) -> bool:
@@ -265,7 +325,7 @@ class Completer(threading.Thread):
         what = f"task {outcome.claim.id}: its outcome {outcome.event_type} could not be written"
         say(log, logging.ERROR, what, error, fields=fields_of(outcome.claim))
         if self.store.gone.is_set():
-            return frozenset(), frozenset()
+            return frozenset(), _NONE
         self.can_write.set()  # the database has answered
         try:
             if outcome.event_type is EventType.RELEASED:
@@ -279,12 +339,23 @@ class Completer(threading.Thread):
                     f"the database refuses to record outcomes ({again}); this worker claims nothing more; grant the "
                     "missing rights or repair the tables, then start it again"
                 ) from again
-            return frozenset(), frozenset()
+            return frozenset(), _NONE
         self._refused = 0
         self._count([failure], lost)
-        return lost, frozenset()
+        return lost, _NONE
 
     def _count(self, outcomes: Sequence[Outcome], lost: frozenset[UUID], locked: frozenset[UUID] = frozenset()) -> None:
         """Count what the database has answered, while the leases are held: they know the times."""
         answered = [outcome for outcome in outcomes if outcome.claim.id not in locked] if locked else outcomes
         self.meter.ended(answered, self.leases.timings(answered), lost=lost)
+
+
+def _batch_of(outcome: Outcome) -> UUID | None:
+    """Return the id of the batch that the task is of."""
+    pipeline = outcome.claim.pipeline_execution_id
+    return pipeline if is_batch(pipeline) else None
+
+
+def _needs_batch(outcome: Outcome) -> bool:
+    """Return whether the outcome changes the row of its batch. One that makes the task Ready does so only after a cancel request."""
+    return STATUS_AFTER[outcome.event_type] is not TaskStatus.READY and is_batch(outcome.claim.pipeline_execution_id)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from ..model import EventType, Outcome
 from ..model.log_fields import OUTCOMES, fields_of
@@ -64,7 +65,7 @@ class Handback:
         ended = 0
         with releasing(outcomes, self.on_failpoint):
             while True:
-                lost, locked = self.store.finish_unlocked(outcomes)
+                lost, locked = self._finish(outcomes)
                 ended += len(lost)
                 given_back = [outcome for outcome in outcomes if outcome.claim.id not in lost | locked]
                 self.meter.ended(given_back, self.leases.timings(given_back))
@@ -77,6 +78,22 @@ class Handback:
                     len(locked),
                 )
         return ended
+
+    def _finish(self, outcomes: Sequence[Outcome]) -> tuple[frozenset[UUID], frozenset[UUID]]:
+        """Write the releases. Returns the ids of those that had ended, and of those that a lock keeps from being released.
+
+        A cancel request makes a release the end of its task, which a locked row of its batch refuses. The others are released.
+        """
+        try:
+            return self.store.finish_unlocked(outcomes)
+        except Exception as error:
+            if not self.store.is_locked_out(error):
+                raise
+        if len(outcomes) == 1:
+            return frozenset(), frozenset({outcomes[0].claim.id})
+        half = len(outcomes) // 2
+        parts = [self._finish(part) for part in (outcomes[:half], outcomes[half:])]
+        return parts[0][0] | parts[1][0], parts[0][1] | parts[1][1]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -20,6 +21,8 @@ from .meter import Meter
 log = logging.getLogger("outboxq.worker")
 
 REGISTER_EVERY = 30.0
+_LOOK_EVERY = 1.0
+"""Seconds between two looks for tasks to cancel at least, however many tasks of batches fail."""
 
 
 @dataclass(eq=False, repr=False)
@@ -111,20 +114,24 @@ class BatchCanceller:
         self.wake = threading.Event()
         """Ends the pause of the thread."""
         self._is_due = False
+        self._looked_at = -math.inf
+        """When it looked last (`time.monotonic()`)."""
 
     def run_once(self) -> None:
         """Cancel what is to be cancelled."""
-        self._is_due = False
+        self._is_due, self._looked_at = False, time.monotonic()
         self.store.batches.continue_cancelling()
 
     def expect(self) -> None:
-        """Look soon: a task of a batch has failed."""
+        """Look at once, or a second after the last look: a task of a batch has failed."""
         self._is_due = True
         self.wake.set()
 
     def pause(self) -> float:
-        """Return the seconds until the next look: none if a task of a batch has just failed here."""
-        return 0.0 if self._is_due else random.uniform(5.0, 15.0)  # noqa: S311
+        """Return the seconds until the next look. If a task of a batch has just failed here, it is a second after the last one."""
+        if self._is_due:
+            return max(0.0, self._looked_at + _LOOK_EVERY - time.monotonic())
+        return random.uniform(5.0, 15.0)  # noqa: S311
 
 
 class Service(Protocol):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_type_hints
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import duration
 from ..model.options import choice
+from ..model.unknown_options import OF_A_WORKER, naming_options
 from .failpoints import OnFailpoint, ignore_failpoint
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ class WorkerSettings:
     """Called at each `Failpoint`, for tests."""
 
     @classmethod
+    @naming_options("worker()", OF_A_WORKER, options=WorkerOptions.__annotations__)
     def of(cls, **options: Unpack[WorkerOptions]) -> Self:
         """Return the settings. Raises InvalidArgument for a value out of range."""
         checked: dict[str, Any] = dict(options)

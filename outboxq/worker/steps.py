@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import math
 import threading
@@ -13,20 +15,19 @@ from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
 from ..context import Asleep, TaskContext
-from ..errors import LeaseLost, StepRefused
+from ..errors import ConfigurationError, LeaseLost, PayloadError, StepRefused
 from ..integration.base import Integration
 from ..model import Claim, duration
 from ..model.log_fields import fields_of
 from ..model.steps import LONGEST_NAME, MAX_STEPS, Step, time_asleep
 from ..model.unit_of_work import UnitOfWork
-from ..payload.parameters import sanitize
+from ..payload.parameters import ReturnValue, dump_result, parsed_result, sanitize
 from ..store import NewStep, Store, Written
 from ..store.failure_log import exception_field, sentence
 from ..store.transactions import patience
 from .executor import call_step
 from .failpoints import Failpoint, OnFailpoint
 from .leases import Leases
-from .step_results import StepResult
 
 log = logging.getLogger("outboxq.worker")
 T = TypeVar("T")
@@ -135,6 +136,11 @@ class Steps:
         known = self._begin(context, name)
         if span < timedelta(0):
             raise StepRefused(f"{context.task_name}: the sleep {name!r} must not be shorter than nothing")
+        if span > _LONGEST_SLEEP:
+            raise StepRefused(
+                f"{context.task_name}: the sleep {name!r} is {span.days:,} days long; a task can sleep for "
+                f"{_LONGEST_SLEEP.days:,} days at most"
+            )
         found = known.stored.get(name)
         if found is not None and found.due_at is None:
             raise StepRefused(f"{context.task_name}: {name!r} is the name of a step; give the sleep another name")
@@ -143,7 +149,7 @@ class Steps:
         else:
             self._ensure_may_write(context, known)
             self.on_failpoint(Failpoint.BEFORE_STEP)
-            new = NewStep(name=name, number=known.count + 1, delay=min(span, _LONGEST_SLEEP))
+            new = NewStep(name=name, number=known.count + 1, delay=span)
             until = self._write(context, known, new).due_at
             self.on_failpoint(Failpoint.STEP_WRITTEN)
         if until is not None and until > self._until_answered(context, self.own.now):
@@ -367,3 +373,57 @@ def _check_name(task: str, name: object) -> None:
 
 def _milliseconds(began: float) -> int:
     return round((time.monotonic() - began) * 1000)
+
+
+class StepResult:
+    """The result of a step's function, as JSON and back."""
+
+    def __init__(self, function: Callable[..., Any], *, what: str) -> None:
+        """Raises StepRefused for an async function, and for a return annotation that results cannot be read by."""
+        self._what = what
+        if not callable(function):
+            raise StepRefused(f"{what}: a step takes a function and its arguments, not {type(function).__name__}")
+        plain = _plain_function(function)
+        if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
+            raise StepRefused(
+                f"{what}: async functions cannot be steps: pass a plain one, with asyncio.run() inside it"
+            )
+        if inspect.isgeneratorfunction(plain):
+            raise StepRefused(f"{what}: a generator function does nothing when it is called: return a list")
+        self._returned = None if plain is None else ReturnValue(plain, name=what)
+        if self._returned is not None:
+            try:
+                self._returned.check()
+            except ConfigurationError as error:
+                raise StepRefused(str(error).partition("; the result as it is stored")[0]) from None
+
+    def dump(self, value: object) -> str | None:
+        """Return the value as JSON that the annotation reads. Raises StepRefused."""
+        if inspect.iscoroutine(value):
+            value.close()
+            raise StepRefused(
+                f"{self._what}: its function returned a coroutine: pass one that awaits it by asyncio.run()"
+            )
+        try:
+            text = dump_result(value, name=self._what)
+            self.load(text)
+        except PayloadError as error:
+            raise StepRefused(str(error)) from None
+        return text
+
+    def load(self, text: str | None) -> Any:
+        """Return the value, read by the return annotation. Raises PayloadError for one that does not fit it."""
+        return parsed_result(text, name=self._what) if self._returned is None else self._returned.load(text)
+
+
+def _plain_function(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return the function that has the annotations; None: there is no signature to look at."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not hasattr(inspect.unwrap(function), "__globals__"):
+        function = getattr(type(function), "__call__", function)  # noqa: B004 - an object that can be called
+    try:
+        inspect.signature(function)
+    except (ValueError, TypeError):
+        return None
+    return function if hasattr(inspect.unwrap(function), "__globals__") else None

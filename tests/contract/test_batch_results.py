@@ -41,6 +41,7 @@ from outboxq.task.looks import Look
 from outboxq.task.wait import Wait
 from tests.conftest import Database
 from tests.contract.helpers import wait_until_found
+from tests.contract.test_unclosed_batches import unclosed
 from tests.waiting import PATIENCE, until
 
 
@@ -451,13 +452,14 @@ def test_a_reason_that_takes_long_is_not_waited_for(app: App, monkeypatch: pytes
         chain.result(timeout=0.1)
 
 
-def test_a_batch_that_an_error_left_open_says_so(app: App) -> None:
-    with Session(app.database.host_engine()) as session:
-        with pytest.raises(ZeroDivisionError), app.outbox.batch(using=session, then=app.report.call()) as batch:
-            _ = 1 // 0
-        session.commit()
-    with pytest.raises(TimeoutError, match=f"batch {batch.id} is not closed, for an error has left its `with` block"):
-        batch.result(timeout=0)
+@pytest.mark.parametrize("timeout", [0, PATIENCE])
+def test_a_batch_that_an_error_left_open_is_not_waited_for(app: App, timeout: float) -> None:
+    batch = unclosed(app.outbox, app.database, then=app.report.call())
+    with pytest.raises(WaitRefused, match=f"batch {batch.id} is not closed, since an error has left its `with` block"):
+        batch.result(timeout)
+    app.outbox.store.batches.cancel(batch.id)
+    with pytest.raises(TaskCancelled):
+        batch.result(timeout)
 
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
@@ -478,17 +480,30 @@ def test_a_place_behind_a_batch_that_no_task_has_is_not_found(app: App, number: 
             app.outbox.result(Place(batch_id=one.id, number=number).task_id, timeout)
 
 
-def test_what_was_pruned_is_not_found(app: App) -> None:
-    chain = app.chain(app.fetch.call(4), app.double.call())
+@pytest.mark.parametrize("timeout", [0, PATIENCE])
+def test_what_was_pruned_is_not_found(app: App, timeout: float) -> None:
+    """Of a transaction of its own it is known that it was committed; of a caller's, both causes are named."""
+    own = [app.chain(app.fetch.call(4), app.double.call()), app.fetch.using(app.outbox).enqueue(1)]
     with app.outbox.batch(using=app.outbox) as batch:
         app.fetch.using(batch).enqueue(1)
+    with Session(app.database.host_engine()) as session, session.begin():
+        callers = [app.chain(app.fetch.call(4), using=session), app.fetch.using(session).enqueue(1)]
+        with app.outbox.batch(using=session) as other:
+            app.fetch.using(other).enqueue(1)
     app.run()
+    assert callers[1].result(timeout=PATIENCE) == timedelta(seconds=1)
     app.outbox.store.prune(timedelta(0))
-    for timeout in (0, PATIENCE):
-        with pytest.raises(TaskNotFound):
-            chain.result(timeout)
-        with pytest.raises(BatchNotFound):
-            batch.result(timeout)
+    for one in (*own, batch):
+        with pytest.raises((TaskNotFound, BatchNotFound), match=" any more: it was committed, and was pruned since$"):
+            one.result(timeout)
+    for one in (*callers, other):
+        with pytest.raises(
+            (TaskNotFound, BatchNotFound),
+            match=": the transaction that enqueued it was rolled back, or it was pruned since$",
+        ):
+            one.result(timeout)
+    with pytest.raises(TaskNotFound, match=f"^there is no task {callers[1].id}$"):
+        app.outbox.result(callers[1].id, timeout)
 
 
 def test_a_batch_that_is_pruned_while_it_is_waited_for_is_not_found(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,11 +19,13 @@ from outboxq import (
     PayloadError,
     RetryPolicy,
     TaskContext,
+    TaskNotFound,
     TaskStatus,
 )
 from outboxq.model.uuid7 import uuid7
 from outboxq.task.batches import OpenBatch
 from tests.conftest import Database
+from tests.contract.test_batches import forget
 from tests.waiting import until
 
 ONCE = RetryPolicy.never()
@@ -138,35 +140,23 @@ def test_previous_is_of_the_first_task_and_not_of_one_that_it_added(
     ]
 
 
-def test_previous_is_found_in_a_chain_of_earlier_code(
-    outbox: Outbox, run: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+def test_previous_is_refused_where_the_task_before_was_deleted(
+    outbox: Outbox, run: Callable[[], None], database: Database
 ) -> None:
-    """Its first task has an id of its own."""
-    monkeypatch.setattr("outboxq.task.batches.first_id", lambda _: uuid7())
-    test_a_chain_passes_on_what_each_task_returned(outbox, run)
-
-
-def test_previous_is_refused_where_the_first_task_is_not_known(
-    outbox: Outbox, run: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An added task of a chain of earlier code could be taken for the first one."""
-    monkeypatch.setattr("outboxq.task.batches.first_id", lambda _: uuid7())
     refused = []
 
-    @outbox.task(name="added")
-    def added() -> None: ...
-
     @outbox.task(name="first")
-    def first(ctx: TaskContext) -> None:
-        added.using(ctx.batch).enqueue()
+    def first() -> int:
+        return 1
 
     @outbox.task(name="second")
     def second(ctx: TaskContext) -> None:
-        with pytest.raises(InvalidCall, match="was pruned, so what it returned is not known any more"):
+        forget(database, chain.task_ids[0])
+        with pytest.raises(TaskNotFound, match="was deleted, so what it returned is not known any more"):
             _ = ctx.previous
         refused.append(True)
 
-    outbox.chain(first.call(), second.call()).using(outbox).enqueue()
+    chain = outbox.chain(first.call(), second.call()).using(outbox).enqueue()
     run()
     assert refused == [True]
 
@@ -260,6 +250,59 @@ def test_a_pruned_batch_is_gone_with_its_tasks(outbox: Outbox, run: Callable[[],
     assert outbox.store.dead_letters.discard_all() == 2
     assert outbox.store.prune(timedelta(0)) == 2
     assert outbox.store.batches.list() == []
+
+
+def test_a_callback_that_is_redriven_after_a_prune_reads_all_results(outbox: Outbox, run: Callable[[], None]) -> None:
+    sums: list[int] = []
+    broken = [True]
+
+    @outbox.task(name="leaf")
+    def leaf(number: int) -> int:
+        return number
+
+    @outbox.task(name="report", retry=ONCE)
+    def report(ctx: TaskContext) -> None:
+        if broken:
+            raise ValueError("no paper")
+        sums.append(sum(one.value for one in ctx.batch.results()))
+
+    with outbox.batch(using=outbox, then=report.call()) as batch:
+        leaf.using(batch).enqueue_many([(n,) for n in range(10)])
+    run()
+    broken.clear()
+    assert outbox.store.prune(timedelta(0)) == 0
+    assert batch.then_id is not None
+    outbox.store.redrive(batch.then_id)
+    run()
+    assert sums == [45]
+    assert outbox.store.prune(timedelta(0)) == 11
+
+
+def test_fewer_results_than_tasks_that_completed_are_an_error(
+    outbox: Outbox, run: Callable[[], None], database: Database
+) -> None:
+    taken: list[int] = []
+
+    @outbox.task(name="leaf")
+    def leaf(number: int) -> int:
+        return number
+
+    @outbox.task(name="report", retry=ONCE)
+    def report(ctx: TaskContext) -> None:
+        for one in ctx.batch.results():
+            taken.append(one.value)
+
+    with outbox.batch(using=outbox, then=report.call()) as batch:
+        leaf.using(batch).enqueue_many([(n,) for n in range(5)])
+    outbox.worker(notifications=False, max_tasks=5).run(burst=True)
+    for one in list(outbox.store.batches.members(batch.id))[1:3]:
+        forget(database, one.id)
+    run()
+    assert taken == []
+    (letter,) = outbox.store.dead_letters.list()
+    assert str(letter.last_error).startswith(
+        f"TaskNotFound: 2 of the 5 tasks of batch {batch.id} that completed were deleted, so their results are not known any more"
+    )
 
 
 def test_a_block_that_fails_leaves_nothing_in_its_own_transaction(outbox: Outbox, database: Database) -> None:

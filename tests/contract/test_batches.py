@@ -5,14 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 
+from outboxq.cli import main
 from outboxq.errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTransition
 from outboxq.model import EventType, NewTask, OnConflict, Outcome, TaskStatus
-from outboxq.model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, Place, is_batch, new_batch_id
+from outboxq.model.batches import (
+    Batch,
+    BatchKind,
+    BatchStatus,
+    NewBatch,
+    OnFailed,
+    Place,
+    first_id,
+    is_batch,
+    new_batch_id,
+)
 from outboxq.model.uuid7 import uuid7
+from outboxq.store.batches import Batches
 from tests.conftest import Database
 from tests.contract.helpers import recovered, transaction, types
 
@@ -167,8 +181,122 @@ def test_tasks_are_kept_until_their_batch_ended_longer_ago(database: Database) -
     database.clock.advance(timedelta(days=29))
     assert database.frozen.prune(month, dry_run=True) == database.frozen.prune(month) == 0
     assert state(database, batch) == (2, 2, 0, 0, True)
+    complete(database)
     database.clock.advance(timedelta(days=2))
     assert database.frozen.prune(month, dry_run=True) == database.frozen.prune(month) == 2
+
+
+@pytest.mark.parametrize("state_of_it", [TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED])
+def test_tasks_are_kept_while_what_follows_them_may_still_run(database: Database, state_of_it: TaskStatus) -> None:
+    made(database, 2)
+    complete(database)
+    complete(database)
+    if state_of_it is TaskStatus.FAILED:
+        failing(database)
+    database.clock.advance(timedelta(days=40))
+    if state_of_it is TaskStatus.RUNNING:
+        (claim,) = database.claim()
+    month = timedelta(days=30)
+    assert database.frozen.prune(month, dry_run=True) == database.frozen.prune(month) == 0
+    if state_of_it is TaskStatus.FAILED:
+        (letter,) = database.frozen.dead_letters.list()
+        database.frozen.redrive(letter.id)
+    if state_of_it is not TaskStatus.RUNNING:
+        (claim,) = database.claim()
+    database.frozen.complete(claim)
+    assert database.frozen.prune(month, dry_run=True) == database.frozen.prune(month) == 2
+    assert [task.id for task in database.frozen.tasks()] == [claim.id]
+
+
+@pytest.mark.parametrize("cure", ["discard", "prune"])
+def test_tasks_whose_callback_was_given_up_are_pruned(database: Database, cure: str) -> None:
+    made(database, 2)
+    complete(database)
+    complete(database)
+    task_id, month = failing(database), timedelta(days=30)
+    database.clock.advance(timedelta(days=40))
+    if cure == "discard":
+        database.frozen.discard(task_id)
+    else:
+        assert database.frozen.prune(month, statuses=[TaskStatus.FAILED]) == 1
+    assert database.frozen.prune(month, dry_run=True) == database.frozen.prune(month) == 2
+
+
+def test_tasks_of_a_chain_are_kept_while_its_last_task_is_a_dead_letter(database: Database) -> None:
+    chain = chained(database, "tests.second", "tests.third")
+    complete(database)
+    complete(database)
+    last, month = failing(database), timedelta(days=30)
+    assert last == chain.then_ids[-1]
+    assert database.frozen.batches.get(chain.id).status is BatchStatus.COMPLETED
+    database.clock.advance(timedelta(days=40))
+    assert database.frozen.prune(month, dry_run=True) == database.frozen.prune(month) == 0
+    database.frozen.redrive(last)
+    complete(database)
+    assert database.frozen.prune(month) == 2
+
+
+def test_tasks_of_a_chain_that_was_cancelled_by_a_dead_letter_are_kept_for_its_redrive(database: Database) -> None:
+    chain = chained(database, "tests.second", "tests.third", on_failed=OnFailed.CANCEL)
+    complete(database)
+    second, month = failing(database), timedelta(days=30)
+    assert second == chain.then_ids[0]
+    assert database.frozen.batches.get(chain.id).status is BatchStatus.CANCELLED
+    database.clock.advance(timedelta(days=40))
+    assert database.frozen.prune(month) == 0
+    database.frozen.discard(second)
+    assert database.frozen.prune(month) == 1
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_dead_letter_whose_chain_lost_the_task_before_it_is_not_redriven(
+    database: Database, many: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    chain = chained(database, "tests.second", "tests.third")
+    complete(database)
+    complete(database)
+    last, before = failing(database), chain.then_ids[0]
+    other = database.add().id
+    assert failing(database) == other
+    forget(database, before)
+    if many:
+        assert database.frozen.dead_letters.redrive_all() == 1
+        assert f"since the tasks before them in their chains were deleted: {last}" in caplog.text
+        assert database.store.get(other).status is TaskStatus.READY
+    for change in (
+        lambda: database.frozen.redrive(last),
+        lambda: database.frozen.reschedule(last, database.clock()),
+        lambda: database.frozen.schedule_retry(last, database.clock(), 2),
+    ):
+        with pytest.raises(
+            InvalidTransition, match=f"cannot be redriven: the task before it in its chain, {before}, was"
+        ):
+            change()
+    assert database.store.get(last).status is TaskStatus.FAILED
+    why = database.store.explain(last)
+    assert "it cannot be redriven: the task before it" in why.sentence
+    assert [cure.command for cure in why.cures] == [("failed", "discard", str(last))]
+    said = CliRunner().invoke(main, ["failed", "redrive", str(last), "--url", database.url])
+    assert (said.exit_code, "discard this one" in said.stderr) == (1, True)
+    database.frozen.discard(last)
+
+
+def forget(database: Database, task_id: UUID) -> None:
+    """Delete a task, as a person may."""
+    stored = task_id.hex if database.name == "sqlite" else task_id
+    database.run(f"DELETE FROM execution_events WHERE task_execution_id = '{stored}'")
+    database.run(f"DELETE FROM task_executions WHERE id = '{stored}'")
+
+
+def chained(database: Database, *names: str, on_failed: OnFailed = OnFailed.WAIT) -> Batch:
+    """A chain of a first task, and of those that follow it by these names."""
+    chain_id = new_batch_id()
+    links = tuple(following(chain_id, name, number) for number, name in enumerate(names, start=1))
+    chain = NewBatch(id=chain_id, kind=BatchKind.CHAIN, then=links, on_failed=on_failed)
+    database.frozen.batches.create(chain)
+    database.add(id=first_id(chain_id), pipeline_execution_id=chain_id)
+    database.frozen.batches.close(chain_id)
+    return database.store.batches.get(chain_id)
 
 
 def test_a_redriven_dead_letter_counts_again_before_the_batch_completes(database: Database) -> None:
@@ -347,6 +475,47 @@ def test_a_failure_cancels_the_others_by_policy(database: Database) -> None:
     assert database.frozen.batches.continue_cancelling() == 0
 
 
+def test_a_failure_asks_those_that_run_to_stop_once(database: Database) -> None:
+    """None waits, so the tasks that run are all that is read."""
+    batch = made(database, 4, on_failed=OnFailed.CANCEL)
+    first, *others = database.claim(4)
+    database.frozen.complete(others.pop())
+    database.frozen.fail(first, "it broke")
+    assert database.frozen.batches.continue_cancelling() == 2
+    assert database.frozen.batches.continue_cancelling() == 0
+    assert [types(database, one.id)[-1] for one in others] == [EventType.CANCEL_REQUESTED] * 2
+    for one in others:
+        database.frozen.release(one)
+    assert state(database, batch) == (4, 1, 1, 2, True)
+
+
+def test_a_batch_that_another_worker_is_cancelling_is_left_to_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have read what is left. The second finds that the first has cancelled it, and tries no more of it."""
+    monkeypatch.setattr("outboxq.store.batches._CANCELLED_AT_ONCE", 2)
+    batch = made(database, 11, on_failed=OnFailed.CANCEL)
+    failing(database)
+    ids, cancel, tried = Batches._ids, Batches._cancel, []
+
+    def read_before_the_other(batches: Batches, *args: Any, **options: Any) -> Any:
+        found = ids(batches, *args, **options)
+        monkeypatch.undo()
+        assert database.own_store().batches.continue_cancelling() == 10
+        monkeypatch.setattr(Batches, "_cancel", note)
+        monkeypatch.setattr("outboxq.store.batches._CANCELLED_AT_ONCE", 2)
+        return found
+
+    def note(batches: Batches, *args: Any, **options: Any) -> int:
+        tried.append(args)
+        return cancel(batches, *args, **options)
+
+    monkeypatch.setattr(Batches, "_ids", read_before_the_other)
+    assert database.frozen.batches.continue_cancelling() == 0
+    assert len(tried) == 1
+    assert state(database, batch) == (11, 0, 1, 10, True)
+
+
 def test_a_batch_that_a_person_cancels_is_not_followed(database: Database) -> None:
     batch = made(database, 2)
     (running,) = database.claim()
@@ -430,7 +599,7 @@ def test_ids_of_batches_are_told_apart() -> None:
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_verify_finds_wrong_counts_and_repairs_them(database: Database, left: int) -> None:
-    batch = made(database, 2, then=(new_task("tests.then"),))
+    batch = made(database, 2)
     complete(database)
     if not left:
         with switched_off(database):

@@ -511,12 +511,12 @@ def test_a_dry_run_counts_what_is_then_deleted(database, options, deleted):
 
 def test_what_is_younger_is_kept(database):
     completed(database)
-    for span in ("1d", "7d12h", "30m", "3600s", "1d2h3m4s"):
+    for span in ("1d", "7d12h", "30m", "3600s", "1d2h3m4s", "60.5s", "1m0.25s500ms"):
         assert outboxq("prune", "--yes", "--older-than", span, url=database.url).stdout.startswith("0 tasks")
     assert database.counts()[0] == 1
 
 
-BAD_SPANS = ["", "90", "d", "-1d", "1w", "1.5d", "1h1d", "99999999999999d", "3000000d"]
+BAD_SPANS = ["", "90", "d", "-1d", "1w", "1.5d", "1.s", ".5s", "0.1234567s", "1h1d", "99999999999999d", "3000000d"]
 
 
 @pytest.mark.parametrize("span", [*BAD_SPANS, pytest.param("9" * 5000 + "d", id="5000-digits")])

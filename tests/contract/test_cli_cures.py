@@ -119,7 +119,7 @@ def claimed(database: Database, **fields: Any) -> Any:
 
 
 def paused(database: Database) -> UUID:
-    database.store.queues.pause("mail")
+    database.store.queues.pause("mail", create=True)
     return put(database)
 
 
@@ -151,13 +151,13 @@ def behind_a_delayed_task_of_its_key(database: Database) -> UUID:
 
 
 def at_the_limit(database: Database) -> UUID:
-    database.store.queues.limit("mail", concurrency=1)
+    database.store.queues.limit("mail", concurrency=1, create=True)
     claimed(database)
     return put(database)
 
 
 def beyond_the_rate(database: Database) -> UUID:
-    database.store.queues.limit("mail", rate=(1, HOUR))
+    database.store.queues.limit("mail", rate=(1, HOUR), create=True)
     database.store.complete(claimed(database))
     return put(database)
 
@@ -231,7 +231,7 @@ def test_a_worker_that_is_started_as_printed_runs_it(database, outbox, case):
 
 @pytest.mark.in_turn
 def test_a_queue_without_a_worker_that_is_paused_too_is_cured_step_by_step(database, outbox):
-    database.store.queues.pause("mail")
+    database.store.queues.pause("mail", create=True)
     task_id = put(database, delay=HOUR)
     _, lines = read_and_cure(database, task_id)
     assert [line.partition(f" {task_id}")[0].partition(" -A")[0] for line in lines] == [

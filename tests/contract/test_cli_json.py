@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import click
 import pytest
@@ -87,6 +87,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "failed discard": ("--queue", "none", "--yes"),
     "failed summary": (),
     "workers list": (),
+    "workers show": ("{worker}",),
     "db current": (),
     "db history": (),
     "db sql": (),
@@ -98,6 +99,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "queue resume": ("mail",),
     "queue limit": ("mail", "--concurrency", "3", "--rate", "9/1m"),
     "queue order": ("mail", "oldest"),
+    "queue forget": ("reports",),
     "batch list": (),
     "batch show": ("{batch}",),
     "batch cancel": ("{batch}", "--yes"),
@@ -146,7 +148,8 @@ def tasks_of(database) -> dict[str, str]:
     found["third"], found["other"] = found["other"], str(claim.id)
     found["ready"] = str(database.add(database.store, queue="mail").id)
     found["delayed"] = str(database.add(database.store, queue="mail", delay=timedelta(hours=1)).id)
-    database.store.queues.limit("mail", concurrency=9)
+    database.store.queues.limit("mail", concurrency=9, create=True)
+    database.store.queues.pause("reports", create=True)
     for name in ("nightly", "removable"):
         new = NewSchedule(name=name, task_name="tests.work", rule="30 2 * * *", args="{}")
         database.store.schedules.put(new)
@@ -154,7 +157,8 @@ def tasks_of(database) -> dict[str, str]:
     batch = NewBatch(id=new_batch_id(), name="may")
     database.store.batches.create(batch)
     found["batch"] = str(batch.id)
-    database.store.workers.register(uuid4(), label="host:7", concurrency=8, task_names=["tests.work"])
+    found["worker"] = str(uuid4())
+    database.store.workers.register(UUID(found["worker"]), label="host:7", concurrency=8, task_names=["tests.work"])
     return found
 
 

@@ -192,7 +192,7 @@ def test_a_cure_starts_a_worker_without_an_app_where_the_environment_has_one(dat
 def test_nothing_from_the_database_speaks_to_the_terminal(database):
     hostile = "\x1b[31mred\ttab\nline\u202eleft\x9b2J"
     task_id = failed(database, exception=hostile, queue=hostile, task_name=hostile, partition_key=hostile)
-    database.store.queues.pause(hostile)
+    database.store.queues.pause(hostile, create=True)
     words = [("task", "list"), ("task", "show", "--traceback", task_id), ("task", "explain", task_id)]
     for command in (*words, ("failed", "list"), ("queue", "list")):
         printed = outboxq(database, *command).stdout
@@ -285,7 +285,7 @@ def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back
     whole = [*head, "ready", "delayed", "running", "failed", "workers", "per key"]
     none = ["0"] * 5
     assert cells(outboxq(database, "queue", "list")) == [whole]
-    (_, paused) = cells(outboxq(database, "queue", "pause", "mail"))
+    (_, paused) = cells(outboxq(database, "queue", "pause", "mail", "--create"))
     assert datetime.fromisoformat(paused[1]) == database.store.queues.settings()[0].paused_at
     outboxq(database, "queue", "limit", "mail", "--concurrency", 3)
     outboxq(database, "queue", "limit", "mail", "--rate", "100/1m")

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from outboxq.cli import main
-from outboxq.model.schedules import CatchUp, Overlap
+from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 
 HEAD = ["schedule", "task", "when", "next tick", "paused since", "rule", "time zone"]
 APPLICATION = """
@@ -273,3 +273,28 @@ def test_plant_does_what_a_worker_would(database):
     assert outboxq(database, "plant", "--ahead", "3h").stdout == "3 ticks were planted\n"
     assert outboxq(database, "plant", "--ahead", "3h").stdout == "0 ticks were planted\n"
     assert "longer than 1d" in outboxq(database, "plant", "--ahead", "2d", exit_code=2).stderr
+
+
+# -- a clock that was ahead --------------------------------------------------------------------------------------------
+
+
+def test_list_and_show_name_what_comes_after_a_clock_that_was_ahead_and_say_so(database):
+    """It has run the next tick early."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    database.clock.now = now
+    database.frozen.schedules.put(NewSchedule(name="hourly", task_name="tests.work", rule="every 3600"))
+    database.clock.advance(timedelta(hours=1, minutes=30))
+    database.frozen.schedules.plant()
+    for claim in database.claim(10):
+        database.frozen.complete(claim)
+    database.clock.now = now
+    second = str(now + timedelta(hours=2))
+    [_, line] = cells(outboxq(database, "list"))
+    assert line[3] == second
+    shown = outboxq(database, "show", "hourly").stdout
+    assert "by a clock that was ahead: workers plant by the present one" in shown
+    [found] = json.loads(outboxq(database, "list", "--json").stdout)
+    assert datetime.fromisoformat(found["next_tick"]) == now + timedelta(hours=2)
+    outboxq(database, "plant")
+    assert "clock" not in outboxq(database, "show", "hourly").stdout
+    assert cells(outboxq(database, "list"))[1][3] == second

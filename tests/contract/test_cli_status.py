@@ -64,8 +64,8 @@ def fill(database):
         database.store.finish([Outcome(claim=claim, event_type=event_type)])
     database.add(database.store, queue="mail", task_name="send")
     database.add(database.store, queue="mail", delay=timedelta(hours=1))
-    database.store.queues.pause("mail")
-    database.store.queues.limit("mail", concurrency=1, rate=(5, timedelta(seconds=90)))
+    database.store.queues.pause("mail", create=True)
+    database.store.queues.limit("mail", concurrency=1, rate=(5, timedelta(seconds=90)), create=True)
 
 
 def test_in_a_pipe_each_queue_is_a_line_of_tab_separated_numbers(database):

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from threading import Thread
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from outboxq.cli import main
 from outboxq.cli import web as command
 from tests.integrations.dashboard.visitor import Visitor
+from tests.waiting import until
 
 TOKEN = "correct horse battery staple"
 
@@ -63,6 +65,29 @@ def test_it_serves_until_it_is_stopped(database):
         assert process.wait(60) == 0
         # On a busy machine waitress says that a request has waited for a thread.
         assert [line for line in process.stderr if " waitress.queue " not in line] == []
+
+
+@pytest.mark.slow
+def test_healthz_does_not_queue_behind_pages_that_wait_for_a_lock(postgresql):
+    """Each page takes some seconds, and there is one thread for them: /healthz would be the last to be answered."""
+    pages, answered = 4, []
+    with serving("--url", postgresql.url, "--threads", "1") as (_, port), postgresql.host.connect() as holder:
+        holder.exec_driver_sql("LOCK TABLE task_outbox, task_executions IN ACCESS EXCLUSIVE MODE")
+
+        def ask(path):
+            answered.append((path, Visitor(port).get(path)))
+
+        asking = [Thread(target=ask, args=(f"/tasks?limit={number + 10}",)) for number in range(pages)]
+        for one in asking:
+            one.start()
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        until(lambda: postgresql.rows(waiting))
+        health = Visitor(port).get("/healthz")
+        assert len(answered) < pages
+        for one in asking:
+            one.join()
+    assert (health.status, "another session has locked the tables" in health.text) == (200, True)
+    assert {page.status for _, page in answered} == {503}
 
 
 @pytest.mark.slow

@@ -184,7 +184,7 @@ def test_what_is_not_said_is_left_to_the_library(recording):
 
 def test_each_option_reaches_the_worker(recording):
     options = "-q mail -q ledger -c 3 --prefetch 0 --poll 1s500ms --no-notifications --drain-timeout 2m --burst"
-    options += " --timeout-grace 5s --isolation process --tasks-per-child 7"
+    options += " --timeout-grace 0.5s --isolation process --tasks-per-child 7"
     options += (
         " --topic order.* --topic user.new --relaxed-durability --log-tracebacks --metrics-port 9464 --metrics-host ::1"
         " --no-handler-log"
@@ -205,7 +205,7 @@ def test_each_option_reaches_the_worker(recording):
             "notifications": False,
             "listen_url": "postgresql://direct/x",
             "drain_timeout": timedelta(minutes=2),
-            "timeout_grace": timedelta(seconds=5),
+            "timeout_grace": timedelta(milliseconds=500),
             "isolation": Isolation.PROCESS,
             "tasks_per_child": 7,
             "max_tasks": 7,

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from outboxq.cli import main
-from outboxq.model import EventType, OnConflict, Outcome, TaskStatus
-from outboxq.model.batches import NewBatch, new_batch_id
+from outboxq.model import EventType, NewTask, OnConflict, Outcome, TaskStatus
+from outboxq.model.batches import BatchKind, NewBatch, OnFailed, Place, new_batch_id
 from outboxq.model.replay import replay
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import NewStep
@@ -56,7 +56,7 @@ def raised(database):
 
 
 def limited(database):
-    database.frozen.queues.limit("default", rate=(10, 60))
+    database.frozen.queues.limit("default", rate=(10, 60), rate_per_key=(10, 60), create=True)
     return running(database)
 
 
@@ -87,6 +87,26 @@ def planted(database):
 
 def in_a_batch(database):
     database.frozen.batches.create(NewBatch(id=BATCH))
+    task_id = database.add(pipeline_execution_id=BATCH).id
+    database.frozen.batches.close(BATCH)
+    return task_id
+
+
+def dead_in_a_batch(database):
+    """A dead letter that its batch waits for."""
+    database.frozen.batches.create(NewBatch(id=BATCH, on_failed=OnFailed.WAIT))
+    claim = helpers.claimed(database, pipeline_execution_id=BATCH)
+    database.frozen.batches.close(BATCH)
+    database.frozen.fail(claim, "x")
+    return claim.id
+
+
+def in_a_chain(database):
+    """The first of three tasks."""
+    links = [
+        NewTask(id=Place(batch_id=BATCH, number=number).task_id, task_name="tests.work", args="{}") for number in (1, 2)
+    ]
+    database.frozen.batches.create(NewBatch(id=BATCH, kind=BatchKind.CHAIN, name="three", then=links))
     task_id = database.add(pipeline_execution_id=BATCH).id
     database.frozen.batches.close(BATCH)
     return task_id
@@ -148,6 +168,11 @@ NO_OBJECT = (
 INDEXES = ("uq_execution_events_claim", "uq_execution_events_end", "ix_task_outbox_due", "ix_execution_events_other")
 
 
+def of_batch(names, state, assignment, *, repaired=True):
+    """A case that changes the row of a batch or a chain."""
+    return Case(names, state, [f"UPDATE task_batches SET {assignment};"], (str(BATCH),), repaired=repaired)
+
+
 _COPIED = "pipeline_execution_id, task_execution_id, event_type, event_data, created_at"
 
 
@@ -197,6 +222,39 @@ CASES = [
     ),
     Case("pipeline_differs_from_events", completed, change(f"pipeline_execution_id = '{OTHER}'"), repaired=False),
     Case("batch_counts_differ", in_a_batch, ["UPDATE task_batches SET size = 2;"], (str(BATCH),)),
+    of_batch("batch_counts_differ", dead_in_a_batch, "failed = 0"),
+    of_batch("batch_stage_differs", in_a_chain, "stage = stage + 1"),
+    *(
+        of_batch("batch_differs_from_events", in_a_chain, one)
+        for one in ("kind = 'batch'", "name = NULL", "on_failed = 'cancel'")
+    ),
+    *(
+        of_batch("batch_unreadable", in_a_chain, f"then_tasks = {text}", repaired=False)
+        for text in ("NULL", "'forged'", "'1'", "'[1, 2]'", """'[{{"id": "1"}}, {{"id": "2"}}]'""", "'[]'")
+    ),
+    of_batch("batch_cancel_contradicts", in_a_chain, "runs_then = false", repaired=False),
+    of_batch("batch_ahead_of_time", in_a_chain, f"updated_at = '{NEVER}'"),
+    Case("batch_lost", in_a_chain, ["DELETE FROM task_batches;"], (str(BATCH),), repaired=False),
+    *(
+        Case(
+            "schedule_unreadable",
+            planted,
+            [f"UPDATE task_schedules SET {assignment};"],
+            ("nightly",),
+            repaired=False,
+        )
+        for assignment in (
+            "rule = 'forged'",
+            "rule = '99 * * * *'",
+            "tz = 'Mars/Base'",
+            "args = 'forged'",
+            "args = '[]'",
+        )
+    ),
+    *(
+        Case("headers_not_an_object", ready, change(f"headers = '{text}'"), repaired=False)
+        for text in ("forged", "[]", "", '{{"a": "b')
+    ),
     Case("tick_without_task", None, [f"INSERT INTO schedule_ticks VALUES ('nightly', '{NOW}', '{{id}}')"]),
     Case("tick_differs_from_task", planted, change(f"tick = '{NOW}'", "schedule_ticks"), repaired=False),
     Case("tick_differs_from_task", planted, change("schedule = 'another'", "schedule_ticks"), repaired=False),
@@ -213,6 +271,7 @@ CASES = [
     Case("step_not_recorded+step_lost", stepped, change("name = 'other'", "task_steps"), repaired=False),
     Case("step_lost", stepped, ["DELETE FROM task_steps"], repaired=False),
     Case("step_without_claim", stepped, change("lease_token = 2", "task_steps"), repaired=False),
+    Case("step_not_json", stepped, change("result = 'forged'", "task_steps"), repaired=False),
     Case(
         "step_not_recorded",
         stepped,
@@ -278,6 +337,16 @@ CASES = [
         ["INSERT INTO partition_claims VALUES ('default', 'k', '{id}', true)"],
     ),
     Case("rate_full_too_late", limited, [f"UPDATE queue_settings SET rate_full_at = '{NEVER}';"], ("default",)),
+    *(
+        Case("rate_incomplete", limited, [f"UPDATE queue_settings SET {half} = NULL;"], ("default",), repaired=False)
+        for half in ("rate_limit", "rate_seconds")
+    ),
+    *(
+        Case(
+            "key_rate_incomplete", limited, [f"UPDATE queue_settings SET {half} = NULL;"], ("default",), repaired=False
+        )
+        for half in ("key_rate_limit", "key_rate_seconds")
+    ),
     *(
         Case("part_missing", ready, {"postgresql": [text]}, ("task_outbox_notify",), repaired=False)
         for text in (
@@ -368,7 +437,7 @@ def test_a_long_lease_of_the_claims_own_is_no_alarm(database):
 
 
 def test_a_clock_that_was_set_back_is_no_alarm(database):
-    database.frozen.queues.limit("default", rate=(10, 60))
+    database.frozen.queues.limit("default", rate=(10, 60), rate_per_key=(10, 60), create=True)
     claim = helpers.claimed(database)
     database.frozen.heartbeat([claim])
     database.clock.advance(timedelta(days=-2))

@@ -193,8 +193,8 @@ def test_what_is_due_later_says_when_and_why(database):
 
 def test_a_paused_queue_comes_before_its_limits_and_workers(database):
     handle = database.add(queue="mail")
-    database.frozen.queues.limit("mail", concurrency=1)
-    database.frozen.queues.pause("mail")
+    database.frozen.queues.limit("mail", concurrency=1, create=True)
+    database.frozen.queues.pause("mail", create=True)
     database.clock.advance(60)
     explained(database, handle, Reason.QUEUE_PAUSED, "paused since 2030-01-01 12:00:00 UTC", "for 1 min")
     database.frozen.queues.resume("mail")
@@ -215,7 +215,7 @@ def test_a_key_is_waited_for_by_all_behind_its_head(database):
     explained(database, urgent, Reason.DUE)
     elsewhere = database.add(**key, queue="mail")
     explained(database, elsewhere, Reason.DUE)
-    database.frozen.queues.order("default", fair=False)
+    database.frozen.queues.order("default", fair=False, create=True)
     explained(database, second, Reason.KEY_WAITING, waits_for=first.id)
 
 
@@ -234,7 +234,7 @@ def test_a_key_is_taken_by_the_one_that_runs_and_held_by_a_dead_letter(database)
 
 def test_a_queue_that_runs_as_many_as_it_may(database):
     at_work(database)
-    database.frozen.queues.limit("default", concurrency=2)
+    database.frozen.queues.limit("default", concurrency=2, create=True)
     running, waiting = helpers.claimed(database), database.add()
     explained(database, waiting, Reason.DUE)
     assert len(database.claim()) == 1
@@ -246,7 +246,7 @@ def test_a_queue_that_runs_as_many_as_it_may(database):
 
 def test_a_queue_that_has_started_as_many_as_it_may(database):
     at_work(database)
-    database.frozen.queues.limit("default", rate=(3, timedelta(minutes=1)))
+    database.frozen.queues.limit("default", rate=(3, timedelta(minutes=1)), create=True)
     for _ in range(5):
         last = database.add()
     assert len(database.claim(10)) == 3
@@ -313,7 +313,7 @@ def test_tables_that_do_not_tell_one_story_are_told(database):
 
 def test_a_page_of_tasks_costs_as_many_statements_as_one_task(database):
     at_work(database)
-    database.frozen.queues.limit("mail", concurrency=1)
+    database.frozen.queues.limit("mail", concurrency=1, create=True)
     key = {"partition_key": "k", "queue": "mail"}
     first = database.add(**key, delay=HOUR)
     many = [database.add(**key).id for _ in range(5)] + [database.add(queue="mail", delay=HOUR).id for _ in range(5)]

@@ -98,7 +98,7 @@ def test_ten_big_tenants_share_with_a_small_one(database, workers):
 
 
 def test_one_after_the_other_tasks_with_and_without_a_key_and_of_a_limited_queue_all_get_their_share(database, workers):
-    database.frozen.queues.limit("limited", concurrency=2)
+    database.frozen.queues.limit("limited", concurrency=2, create=True)
     for number in range(60):
         database.add(priority=100)
         database.add(partition_key=f"k{number % 3}", priority=-100)
@@ -181,7 +181,7 @@ def test_keys_that_cannot_be_claimed_do_not_cost_their_queue_its_turn(database, 
 
 def test_queues_whose_keys_do_not_take_turns_go_by_what_is_due_the_longest(database, queues_served):
     for queue in ("a", "z"):
-        database.frozen.queues.order(queue, fair=False)
+        database.frozen.queues.order(queue, fair=False, create=True)
     order = ["z", "a", "a", "z", "a", "z", "z", "a"]
     for number, queue in enumerate(order):
         database.add(queue=queue, partition_key=f"{queue}-{number}")
@@ -190,7 +190,7 @@ def test_queues_whose_keys_do_not_take_turns_go_by_what_is_due_the_longest(datab
 
 
 def test_queues_with_turns_and_one_without_all_get_theirs_in_claims_of_one(database, queues_served):
-    database.frozen.queues.order("m", fair=False)
+    database.frozen.queues.order("m", fair=False, create=True)
     for queue in "amz":
         put(database, queue, 20)
     seen = Counter(queue for (queue,) in queues_served(1, 20))

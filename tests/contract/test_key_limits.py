@@ -35,7 +35,7 @@ def keys(claims):
 
 @pytest.mark.parametrize("queues", [None, ["default"], ["default", "other"]])
 def test_at_most_so_many_of_a_key_run_at_once(database, queues):
-    database.store.queues.limit("default", concurrency_per_key=2)
+    database.store.queues.limit("default", concurrency_per_key=2, create=True)
     for key in "aaaaabbbbb":
         add(database, key)
     first = database.claim(10, queues=queues)
@@ -48,7 +48,7 @@ def test_at_most_so_many_of_a_key_run_at_once(database, queues):
 
 
 def test_no_more_of_a_key_start_in_a_time_than_its_rate(database):
-    database.store.queues.limit("default", rate_per_key=(2, MINUTE), concurrency_per_key=10)
+    database.store.queues.limit("default", rate_per_key=(2, MINUTE), concurrency_per_key=10, create=True)
     for key in "aaaaabbb":
         add(database, key)
     claims = database.claim(10)
@@ -69,7 +69,7 @@ def test_no_more_of_a_key_start_in_a_time_than_its_rate(database):
 
 
 def test_keys_that_have_used_their_rate_and_do_not_wait_are_not_all_read(database):
-    database.store.queues.limit("default", rate_per_key=(1, timedelta(days=1)))
+    database.store.queues.limit("default", rate_per_key=(1, timedelta(days=1)), create=True)
     add(database, "z")
     now = database.clock()
     spent = {"queue": "default", "partition_key": "concurrency:z", "full_at": now + timedelta(hours=20)}
@@ -86,7 +86,7 @@ def test_keys_that_have_used_their_rate_and_do_not_wait_are_not_all_read(databas
 
 
 def test_a_partition_key_keeps_its_order_and_has_the_rate(database):
-    database.store.queues.limit("default", rate_per_key=(2, MINUTE))
+    database.store.queues.limit("default", rate_per_key=(2, MINUTE), create=True)
     tasks = [database.add(partition_key="ada") for _ in range(4)]
     started = []
     for _ in range(4):
@@ -99,7 +99,7 @@ def test_a_partition_key_keeps_its_order_and_has_the_rate(database):
 
 
 def test_a_delayed_task_of_a_concurrency_key_blocks_no_other(database):
-    database.store.queues.limit("default", concurrency_per_key=1)
+    database.store.queues.limit("default", concurrency_per_key=1, create=True)
     add(database, "a", delay=MINUTE, priority=5)
     due = add(database, "a")
     assert [claim.id for claim in database.claim(5)] == [due.id]
@@ -114,7 +114,7 @@ def test_a_concurrency_key_without_a_limit_is_one_at_a_time(database):
 
 @pytest.mark.parametrize("end", ["recovered", "retried", "cancelled"])
 def test_whatever_ends_a_claim_frees_the_place(database, end):
-    database.store.queues.limit("default", concurrency_per_key=1)
+    database.store.queues.limit("default", concurrency_per_key=1, create=True)
     for _ in range(2):
         add(database, "a")
     (claim,) = database.claim(5)
@@ -132,8 +132,8 @@ def test_whatever_ends_a_claim_frees_the_place(database, end):
 @pytest.mark.parametrize("fair", [True, False])
 def test_keys_at_their_limit_do_not_hide_the_keys_behind_them(database, fair):
     """More than one look reads: first by age, then from key to key."""
-    database.store.queues.limit("default", concurrency_per_key=1)
-    database.store.queues.order("default", fair=fair)
+    database.store.queues.limit("default", concurrency_per_key=1, create=True)
+    database.store.queues.order("default", fair=fair, create=True)
     for number in range(300):
         add(database, "0first", priority=number % 3)
     for key in ("1second", "zlast"):
@@ -146,7 +146,7 @@ def test_keys_at_their_limit_do_not_hide_the_keys_behind_them(database, fair):
 
 
 def test_a_key_behind_more_blocked_keys_than_one_look_reads_is_found(database):
-    database.store.queues.limit("default", rate_per_key=(1, MINUTE), concurrency_per_key=5)
+    database.store.queues.limit("default", rate_per_key=(1, MINUTE), concurrency_per_key=5, create=True)
     blocked = [f"k{number:04}" for number in range(80)]
     for key in blocked:
         add(database, key), add(database, key)
@@ -158,7 +158,7 @@ def test_a_key_behind_more_blocked_keys_than_one_look_reads_is_found(database):
 
 
 def test_keys_take_turns(database):
-    database.store.queues.limit("default", concurrency_per_key=9)
+    database.store.queues.limit("default", concurrency_per_key=9, create=True)
     for key in "aaaaaaaabbbbcc":
         add(database, key)
     assert keys(database.claim(3)) == {"a": 1, "b": 1, "c": 1}
@@ -167,7 +167,7 @@ def test_keys_take_turns(database):
 
 
 def test_limits_of_the_queue_hold_beside_those_of_its_keys(database):
-    database.store.queues.limit("default", concurrency=3, concurrency_per_key=2, rate=(4, MINUTE))
+    database.store.queues.limit("default", concurrency=3, concurrency_per_key=2, rate=(4, MINUTE), create=True)
     for key in "aaabbb":
         add(database, key)
     database.add(), database.add()
@@ -182,7 +182,7 @@ def test_limits_of_the_queue_hold_beside_those_of_its_keys(database):
 
 
 def test_expired_tasks_use_neither_place_nor_start(database):
-    database.store.queues.limit("default", concurrency_per_key=2, rate_per_key=(2, MINUTE))
+    database.store.queues.limit("default", concurrency_per_key=2, rate_per_key=(2, MINUTE), create=True)
     for _ in range(5):
         add(database, "a", expires_in=timedelta(seconds=1))
     alive = [add(database, "a") for _ in range(2)]
@@ -191,7 +191,7 @@ def test_expired_tasks_use_neither_place_nor_start(database):
 
 
 def test_two_claims_at_once_do_not_pass_the_limits_of_a_key_together(database):
-    database.store.queues.limit("default", concurrency_per_key=3, rate_per_key=(4, timedelta(hours=1)))
+    database.store.queues.limit("default", concurrency_per_key=3, rate_per_key=(4, timedelta(hours=1)), create=True)
     for _ in range(20):
         add(database, "a")
     batches = helpers.at_once(*(lambda: database.claim(2, worker_id=uuid4()) for _ in range(6)))
@@ -207,38 +207,38 @@ def test_two_claims_at_once_do_not_pass_the_limits_of_a_key_together(database):
 
 def test_the_settings_are_set_and_removed_one_by_one(database):
     queues = database.store.queues
-    queues.limit("mail", concurrency=7)
-    both = queues.limit("mail", concurrency_per_key=2, rate_per_key=(5, 60))
+    queues.limit("mail", concurrency=7, create=True)
+    both = queues.limit("mail", concurrency_per_key=2, rate_per_key=(5, 60), create=True)
     assert (both.concurrency, both.concurrency_per_key, both.rate_per_key) == (7, 2, (5, MINUTE))
-    assert queues.pause("mail").concurrency_per_key == 2
+    assert queues.pause("mail", create=True).concurrency_per_key == 2
     assert queues.resume("mail").rate_per_key == (5, MINUTE)
-    assert queues.limit("mail", concurrency=8).rate_per_key == (5, MINUTE)
+    assert queues.limit("mail", concurrency=8, create=True).rate_per_key == (5, MINUTE)
     assert queues.settings() == [one for one in queues.list() if one.queue == "mail"]
     assert queues.settings()[0].concurrency == 8
     assert database.store.overview().settings == queues.settings()
-    one = queues.limit("mail", rate_per_key=None)
+    one = queues.limit("mail", rate_per_key=None, create=True)
     assert (one.concurrency, one.concurrency_per_key, one.rate_per_key) == (8, 2, None)
-    one = queues.limit("mail", concurrency_per_key=None)
+    one = queues.limit("mail", concurrency_per_key=None, create=True)
     assert (one.concurrency, one.concurrency_per_key, one.rate_per_key) == (8, None, None)
-    queues.limit("mail", concurrency=None)
+    queues.limit("mail", concurrency=None, create=True)
     assert queues.settings() == []
 
 
 def test_a_new_rate_begins_with_full_buckets(database):
-    database.store.queues.limit("default", rate_per_key=(1, MINUTE))
+    database.store.queues.limit("default", rate_per_key=(1, MINUTE), create=True)
     for _ in range(3):
         add(database, "a")
     (claim,) = database.claim(5)
     database.frozen.complete(claim)
     assert database.claim(5) == []
-    database.store.queues.limit("default", rate_per_key=(2, MINUTE))
+    database.store.queues.limit("default", rate_per_key=(2, MINUTE), create=True)
     assert len(database.claim(5)) == 1
 
 
 @pytest.mark.parametrize(("seconds", "startable"), [(90, 0), (119, 0), (172_800, 1)])
 def test_a_bucket_from_the_far_future_is_not_believed(database, seconds, startable):
     """The database's clock was set back since."""
-    database.store.queues.limit("default", rate_per_key=(1, MINUTE))
+    database.store.queues.limit("default", rate_per_key=(1, MINUTE), create=True)
     add(database, "a")
     full_at = (database.clock.now + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
     database.run(f"INSERT INTO key_rates VALUES ('default', 'concurrency:a', '{full_at}')")
@@ -249,7 +249,7 @@ def test_a_bucket_from_the_far_future_is_not_believed(database, seconds, startab
 @pytest.mark.parametrize("limits", [{"concurrency_per_key": 0}, {"rate_per_key": (0, 1)}, {"rate_per_key": 5}, {}])
 def test_a_limit_that_is_none_is_refused(database, limits):
     with pytest.raises(InvalidArgument):
-        database.store.queues.limit("mail", **limits)
+        database.store.queues.limit("mail", **limits, create=True)
     assert database.store.queues.settings() == []
 
 
@@ -284,7 +284,7 @@ def explained(database, handle):
 
 
 def test_explain_names_the_limit_of_the_key(database):
-    database.store.queues.limit("default", concurrency_per_key=1, rate_per_key=(2, MINUTE))
+    database.store.queues.limit("default", concurrency_per_key=1, rate_per_key=(2, MINUTE), create=True)
     tasks = [add(database, "ada") for _ in range(3)]
     (claim,) = database.claim(5)
     last = tasks[-1]
@@ -307,7 +307,7 @@ def test_explain_names_the_limit_of_the_key(database):
 
 
 def test_explain_names_the_limit_of_a_queue_that_limits_its_keys(database):
-    database.store.queues.limit("default", concurrency=1, concurrency_per_key=5)
+    database.store.queues.limit("default", concurrency=1, concurrency_per_key=5, create=True)
     waiting = [add(database, "a"), database.add()]
     (claim,) = database.claim(5)
     other = next(task for task in waiting if task.id != claim.id)
@@ -322,7 +322,7 @@ def test_the_commands_set_and_show_limits_per_key(database):
     def run(*words):
         return CliRunner().invoke(main, ["queue", *words, "--url", database.url])
 
-    answer = run("limit", "mail", "--per-key", "5/1m", "--concurrency-per-key", "3")
+    answer = run("limit", "mail", "--per-key", "5/1m", "--concurrency-per-key", "3", "--create")
     assert answer.exit_code == 0, answer.output
     assert "3 at once, 5 in 0:01:00" in answer.output
     (shown,) = json.loads(run("list", "--json").output)
@@ -376,7 +376,7 @@ def test_a_replaced_task_has_the_key_of_the_new_one(database):
 
 def test_delayed_tasks_of_a_key_do_not_hide_those_that_are_due(database):
     """There are more of them than `hop` reads of a key, and they come first."""
-    database.store.queues.limit("default", concurrency_per_key=1)
+    database.store.queues.limit("default", concurrency_per_key=1, create=True)
     one = {"task_name": "tests.work", "args": "{}", "concurrency_key": "a", "delay": MINUTE, "priority": 9}
     database.frozen.enqueue_many([NewTask(id=uuid7(), **one) for _ in range(1001)])
     due = add(database, "a")
@@ -397,30 +397,30 @@ def test_a_link_of_a_chain_keeps_its_key(database):
 
 
 def test_one_more_of_a_key_may_start_when_its_limit_is_removed_while_several_run(database):
-    database.store.queues.limit("default", concurrency_per_key=3)
+    database.store.queues.limit("default", concurrency_per_key=3, create=True)
     for _ in range(6):
         add(database, "a")
     running = database.claim(10)
     assert len(running) == 3
-    database.store.queues.limit("default", concurrency_per_key=None)
+    database.store.queues.limit("default", concurrency_per_key=None, create=True)
     (fourth,) = database.claim(10)  # a partition key is taken by a claim without a limit, and these three have none
     assert database.claim(10) == []
     database.frozen.complete(running[0])
     assert database.claim(10) == []
     database.frozen.complete(fourth)
     assert len(database.claim(10)) == 1  # beside the two that still run
-    database.store.queues.limit("default", concurrency_per_key=3)
+    database.store.queues.limit("default", concurrency_per_key=3, create=True)
     assert database.claim(10) == []  # three run, and each counts again
     database.frozen.complete(running[1])
     assert len(database.claim(10)) == 1
 
 
 def test_none_more_of_a_key_starts_while_its_queue_keeps_another_limit_per_key(database):
-    database.store.queues.limit("default", concurrency_per_key=3, rate_per_key=(100, MINUTE))
+    database.store.queues.limit("default", concurrency_per_key=3, rate_per_key=(100, MINUTE), create=True)
     for _ in range(5):
         add(database, "a")
     running = database.claim(10)
-    database.store.queues.limit("default", concurrency_per_key=None)
+    database.store.queues.limit("default", concurrency_per_key=None, create=True)
     for claim in running:
         assert database.claim(10) == []
         database.frozen.complete(claim)

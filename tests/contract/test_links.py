@@ -127,11 +127,15 @@ def test_what_never_follows_says_so(database: Database) -> None:
     assert running.id == first
 
 
-def test_a_batch_that_is_not_closed_may_get_more_tasks(database: Database) -> None:
+def test_a_batch_that_is_not_closed_is_never_followed(database: Database) -> None:
     batch_id = new_batch_id()
     batch = NewBatch(id=batch_id, then=(following(batch_id),))
     database.frozen.batches.create(batch)
-    assert "has not closed it, so tasks may be added" in sentence(database, batch.then[0].id)
+    database.add(pipeline_execution_id=batch_id)
+    why = database.store.explain(batch.then[0].id)
+    assert why.sentence.startswith(f"it is never enqueued: the batch {batch_id}, which it was to follow, is not closed")
+    assert why.cures[0].command == ("batch", "cancel", str(batch_id))
+    database.frozen.batches.cancel(batch_id)
 
 
 def test_an_id_of_nothing_is_not_found(database: Database) -> None:
@@ -192,6 +196,8 @@ def test_what_was_enqueued_and_is_deleted_is_not_waited_for(database: Database) 
         assert claim.id == task_id
         database.frozen.complete(claim)
     database.clock.advance(timedelta(days=31))
+    (claim,) = database.claim()
+    database.frozen.complete(claim)
     assert database.frozen.prune(timedelta(days=30), statuses=[TaskStatus.COMPLETED]) == 2
     with pytest.raises(TaskNotFound, match=f"there is no task {second}"):
         database.store.explain(second)

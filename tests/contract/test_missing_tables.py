@@ -49,7 +49,7 @@ CLAIM = Claim(
     started_at=NOW,
 )
 READS_NO_TABLE = {
-    "bound_engine", "cannot_write_now", "check_database", "check_file", "check_schema", "compile_ends", "dialect",
+    "bound_engine", "cannot_write_now", "check_database", "check_file", "check_schema", "compile_ends", "declared", "dialect",
     "ensure_file", "ensure_primary", "ensure_schema", "is_locked_out", "join",
     "may_pass", "now", "on_retry", "queue_values", "read", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
     "unusable", "values", "wake",
@@ -116,7 +116,9 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "outlooks": (([WAITING],), {}),
     "progress": (([TASK],), {}),
     "prune": ((timedelta(0),), {}),
+    "queues.forget": (("mail",), {}),
     "queues.held_keys": (("mail",), {}),
+    "queues.is_known": (("mail",), {}),
     "queues.list": ((), {}),
     "queues.limit": (("mail",), {"concurrency": 1}),
     "queues.order": (("mail",), {"fair": True}),
@@ -189,6 +191,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "workers.presence": ((), {}),
     "workers.register": ((WORKER,), {"label": "me", "concurrency": 1, "task_names": []}),
     "workers.seen": ((WORKER,), {}),
+    "workers.taken_back": ((WORKER,), {}),
     "workers.unregister": ((WORKER,), {}),
 }
 """Every call of the store that reads or writes our tables, with what it takes."""

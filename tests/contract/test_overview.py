@@ -44,8 +44,8 @@ def several(database):
         database.add(queue="mail")
     database.add(queue="mail", partition_key="k")
     database.add(queue="mail", delay=HOUR)
-    database.frozen.queues.pause("mail")
-    database.frozen.queues.limit("slow", concurrency=2, rate=(5, 60))
+    database.frozen.queues.pause("mail", create=True)
+    database.frozen.queues.limit("slow", concurrency=2, rate=(5, 60), create=True)
     register(database, "idle", "mail")
     return database
 
@@ -105,7 +105,7 @@ def statements_of(database, call):
 
 
 def test_few_statements_are_sent(several):
-    for call, most in ((several.frozen.overview, 3), (several.frozen.health, 3), (several.frozen.change_mark, 1)):
+    for call, most in ((several.frozen.overview, 4), (several.frozen.health, 4), (several.frozen.change_mark, 1)):
         call()
         assert statements_of(several, call) == most
 
@@ -136,7 +136,7 @@ def test_due_tasks_without_a_worker_and_old_ones_need_attention(database):
     database.clock.advance(1)
     assert broken(database) == [(Rule.OLDEST, "mail")]
     assert broken(database, HealthLimits(oldest=None)) == []
-    database.frozen.queues.pause("mail")
+    database.frozen.queues.pause("mail", create=True)
     database.clock.advance(60)
     (problem,) = database.frozen.health()
     assert "due for 6 min 1 s; the queue has been paused for 1 min" in problem.sentence
@@ -235,7 +235,7 @@ def test_the_mark_is_another_one_after_each_change_and_the_same_without_one(data
         database.add,
         lambda: claims.extend(database.claim()),
         lambda: store.complete(claims[0]),
-        lambda: store.queues.pause("mail"),
+        lambda: store.queues.pause("mail", create=True),
         lambda: store.queues.resume("mail"),
         lambda: register(database),
         lambda: store.schedules.put(

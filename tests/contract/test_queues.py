@@ -24,23 +24,24 @@ def test_nothing_is_said_of_a_queue_at_first(database):
 
 def test_a_pause_keeps_its_beginning_and_its_end_is_forgotten(database):
     noon = database.clock.now
-    assert database.frozen.queues.pause("mail").paused_at == noon
+    assert database.frozen.queues.pause("mail", create=True).paused_at == noon
     database.clock.advance(60)
-    assert database.frozen.queues.pause("mail").paused_at == noon
+    assert database.frozen.queues.pause("mail", create=True).paused_at == noon
     assert said(database)["mail"] == QueueSettings(queue="mail", paused_at=noon, updated_at=database.clock.now)
     assert database.frozen.queues.resume("mail").paused_at is None
     assert said(database) == {}
+    database.add(queue="mail")
     assert database.frozen.queues.resume("mail").paused_at is None
     assert said(database) == {}
 
 
 def test_each_is_said_alone_and_what_is_not_named_stays(database):
     store = database.frozen
-    store.queues.limit("mail", concurrency=3)
-    store.queues.limit("mail", rate=(100, MINUTE))
-    store.queues.pause("mail")
-    store.queues.order("mail", fair=False)
-    store.queues.limit("other", rate=(5, 0.5))
+    store.queues.limit("mail", concurrency=3, create=True)
+    store.queues.limit("mail", rate=(100, MINUTE), create=True)
+    store.queues.pause("mail", create=True)
+    store.queues.order("mail", fair=False, create=True)
+    store.queues.limit("other", rate=(5, 0.5), create=True)
     expected = QueueSettings(
         queue="mail",
         paused_at=database.clock.now,
@@ -52,37 +53,37 @@ def test_each_is_said_alone_and_what_is_not_named_stays(database):
     assert said(database)["mail"] == expected
     assert said(database)["other"].rate == (5, timedelta(seconds=0.5))
     store.queues.resume("mail")
-    store.queues.limit("mail", concurrency=None)
+    store.queues.limit("mail", concurrency=None, create=True)
     left = said(database)["mail"]
     assert (left.paused_at, left.concurrency, left.rate, left.fair) == (None, None, (100, MINUTE), False)
-    store.queues.limit("mail", concurrency=1, rate=None)
-    assert store.queues.order("mail", fair=True).concurrency == 1
+    store.queues.limit("mail", concurrency=1, rate=None, create=True)
+    assert store.queues.order("mail", fair=True, create=True).concurrency == 1
     assert said(database)["mail"].rate is None
-    store.queues.limit("mail", concurrency=None)
+    store.queues.limit("mail", concurrency=None, create=True)
     assert list(said(database)) == ["other"]
 
 
 def test_another_rate_begins_with_a_full_bucket_and_the_same_one_goes_on(database):
     store = database.frozen
-    store.queues.limit("mail", rate=(10, MINUTE))
+    store.queues.limit("mail", rate=(10, MINUTE), create=True)
     database.run("UPDATE queue_settings SET rate_full_at = '2030-01-01T12:00:30.000000+00:00'")
     full = lambda: database.rows("SELECT rate_full_at IS NULL FROM queue_settings") == [(1,)]  # noqa: E731
-    store.queues.limit("mail", rate=(10, 60))
-    store.queues.limit("mail", concurrency=2)
-    store.queues.pause("mail")
+    store.queues.limit("mail", rate=(10, 60), create=True)
+    store.queues.limit("mail", concurrency=2, create=True)
+    store.queues.pause("mail", create=True)
     assert not full()
-    store.queues.limit("mail", rate=(11, 60))
+    store.queues.limit("mail", rate=(11, 60), create=True)
     assert full()
 
 
 def test_the_callers_transaction_decides(database):
     with helpers.transaction(database) as connection:
-        database.frozen.queues.pause("mail", using=connection)
-        database.frozen.queues.limit("mail", rate=(1, 1), using=connection)
+        database.frozen.queues.pause("mail", using=connection, create=True)
+        database.frozen.queues.limit("mail", rate=(1, 1), using=connection, create=True)
         connection.rollback()
         assert said(database) == {}
         connection.begin()
-        database.frozen.queues.limit("mail", rate=(1, 1), using=connection)
+        database.frozen.queues.limit("mail", rate=(1, 1), using=connection, create=True)
         connection.commit()
     assert list(said(database)) == ["mail"]
 
@@ -91,18 +92,18 @@ def test_what_is_said_at_once_is_all_kept(database):
     store = database.frozen
     for _ in range(3):
         done = helpers.at_once(
-            lambda: store.queues.pause("mail"),
-            lambda: store.queues.limit("mail", concurrency=4),
-            lambda: store.queues.limit("mail", rate=(7, MINUTE)),
-            lambda: store.queues.order("mail", fair=False),
+            lambda: store.queues.pause("mail", create=True),
+            lambda: store.queues.limit("mail", concurrency=4, create=True),
+            lambda: store.queues.limit("mail", rate=(7, MINUTE), create=True),
+            lambda: store.queues.order("mail", fair=False, create=True),
         )
         assert all(isinstance(one, QueueSettings) for one in done), done
         (kept,) = store.queues.settings()
         assert (kept.paused_at is None, kept.concurrency, kept.rate, kept.fair) == (False, 4, (7, MINUTE), False)
         helpers.at_once(
             lambda: store.queues.resume("mail"),
-            lambda: store.queues.limit("mail", concurrency=None, rate=None),
-            lambda: store.queues.order("mail", fair=True),
+            lambda: store.queues.limit("mail", concurrency=None, rate=None, create=True),
+            lambda: store.queues.order("mail", fair=True, create=True),
         )
         assert store.queues.settings() == []
 
@@ -110,14 +111,15 @@ def test_what_is_said_at_once_is_all_kept(database):
 @pytest.mark.parametrize(
     ("call", "wakes"),
     [
-        (lambda store: store.queues.pause("mail"), []),
+        (lambda store: store.queues.pause("mail", create=True), []),
         (lambda store: store.queues.resume("mail"), ["mail"]),
-        (lambda store: store.queues.limit("mail", concurrency=9), ["mail"]),
-        (lambda store: store.queues.order("mail", fair=False), ["mail"]),
+        (lambda store: store.queues.limit("mail", concurrency=9, create=True), ["mail"]),
+        (lambda store: store.queues.order("mail", fair=False, create=True), ["mail"]),
     ],
     ids=["pause", "resume", "limit", "order"],
 )
 def test_whatever_may_let_tasks_start_wakes_the_sleepers(database, monkeypatch, call, wakes):
+    database.frozen.queues.limit("mail", concurrency=7, create=True)
     told = helpers.woken(database.frozen, monkeypatch)
     call(database.frozen)
     assert told == wakes

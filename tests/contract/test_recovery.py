@@ -375,7 +375,7 @@ def test_what_was_due_before_the_clock_was_set_back_is_run(outbox, work, step, l
     def due(n: int) -> None: ...
 
     work()
-    outbox.store.queues.pause("paused")
+    outbox.store.queues.pause("paused", create=True)
     waiting = [due.using(outbox, queue="paused").enqueue(n) for n in range(3)]
     delayed = due.using(outbox, delay=7200).enqueue(9)
     until(lambda: looks.total() >= 2)

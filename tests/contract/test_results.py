@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
 import sqlite3
@@ -643,3 +644,72 @@ def test_a_few_looks_in_a_row_need_no_rest():
     assert pace.rest == pytest.approx(0.0)
     pace.spend(0.01)
     assert pace.rest == pytest.approx(0.01 / waiting.SHARE)
+
+
+# Event loops, and threads of a worker process
+
+
+def test_a_running_event_loop_does_not_wait(database):
+    outbox = Outbox(database.own(make_engine(database.url)))
+
+    @outbox.task(name="leaf")
+    def leaf() -> int:
+        return 7
+
+    with outbox.batch(using=outbox) as batch:
+        leaf.using(batch).enqueue()
+    waited = [leaf.using(outbox).enqueue(), batch, outbox.chain(leaf.call()).using(outbox).enqueue()]
+
+    async def endpoint() -> list[object]:
+        for one in waited:
+            with pytest.raises(
+                WaitRefused, match=r"an event loop .* await anyio\.to_thread\.run_sync\(handle\.result\)"
+            ):
+                one.result(timeout=PATIENCE)
+            with pytest.raises(TimeoutError):
+                one.result(timeout=0)
+        with pytest.raises(WaitRefused, match="an event loop"):
+            outbox.result(waited[0].id)
+        outbox.worker(notifications=False).run(burst=True)
+        return [await asyncio.to_thread(one.result, PATIENCE) for one in waited]
+
+    found = asyncio.run(endpoint())
+    assert (found[0], found[2]) == (7, 7)
+    assert waited[0].result(timeout=PATIENCE) == 7, "after the loop has ended"
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_thread_that_a_handler_of_a_worker_process_started_does_not_wait(database, tmp_path, isolation):
+    (tmp_path / "threads_shop.py").write_text(
+        dedent(
+            """
+            from concurrent.futures import ThreadPoolExecutor
+
+            from outboxq import Outbox, RetryPolicy
+
+            outbox = Outbox()
+
+
+            @outbox.task(name="inner")
+            def inner() -> int:
+                return 1
+
+
+            @outbox.task(name="outer", retry=RetryPolicy.never())
+            def outer() -> int:
+                with ThreadPoolExecutor(1, thread_name_prefix="mine") as pool:
+                    return pool.submit(lambda: inner.using(outbox).enqueue().result()).result()
+            """
+        )
+    )
+    database.add(database.store, task_name="outer", args="{}")
+    words = ["worker", "threads_shop:outbox", "--burst", "--concurrency", "1", "--isolation", isolation]
+    subprocess.run(
+        [sys.executable, "-m", "outboxq", *words, "--database-url", database.url],
+        cwd=tmp_path,
+        check=True,
+        timeout=PATIENCE,
+        capture_output=True,
+    )
+    (letter,) = database.store.dead_letters.list()
+    assert "cannot be waited for in the thread 'mine_0' of a worker process" in letter.last_error

@@ -235,7 +235,7 @@ def test_live_workers_are_those_that_work_on_it(database):
 
 
 def test_a_paused_queue_is_told_even_where_nothing_waits(database):
-    database.frozen.queues.pause("mail")
+    database.frozen.queues.pause("mail", create=True)
     database.add(queue="sms")
     assert [(line.queue, line.paused) for line in database.frozen.stats()] == [("mail", True), ("sms", False)]
     assert [line.queue for line in database.frozen.stats(queues=["sms"])] == ["sms"]
@@ -258,7 +258,7 @@ def test_what_waits_for_another_attempt_is_told_apart_from_what_is_delayed(datab
 
 
 def test_the_limits_of_a_queue_are_told(database):
-    database.frozen.queues.limit("mail", concurrency=1, rate=(5, timedelta(minutes=1)))
+    database.frozen.queues.limit("mail", concurrency=1, rate=(5, timedelta(minutes=1)), create=True)
     database.add(queue="mail")
     database.add(queue="sms")
     assert [(line.concurrency, line.rate) for line in database.frozen.stats()] == [

@@ -575,8 +575,15 @@ def test_a_sleep_of_nothing_goes_on_at_once(outbox, run):
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize(("seconds", "what"), [(-1, "shorter than nothing"), ("soon", "ctx.sleep")])
-def test_a_sleep_of_no_span_is_refused(outbox, run, seconds, what):
+@pytest.mark.parametrize(
+    ("seconds", "what"),
+    [
+        (-1, "shorter than nothing"),
+        (3651 * 86_400, "'nap' is 3,651 days long; a task can sleep for 3,650 days at most"),
+        ("soon", "ctx.sleep"),
+    ],
+)
+def test_a_sleep_that_is_too_short_or_too_long_or_not_a_span_is_refused(outbox, run, seconds, what):
     @outbox.task(name="work", retry=ONCE)
     def work(ctx: TaskContext) -> None:
         ctx.sleep("nap", seconds)

@@ -203,7 +203,7 @@ def test_one_broken_row_stops_no_recovery_of_others(database, outbox, work):
         "INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, lease_token, created_at) "
         f"VALUES ('{uuid(broken.id)}', '{uuid(broken.id)}', 'task_completed', 1, '{past}')"
     )
-    outbox.store.queues.pause("paused")
+    outbox.store.queues.pause("paused", create=True)
     database.run(f"UPDATE task_leases SET lease_expires_at = '{past}'")
     work()
     until(lambda: statuses(outbox, handles[2:]) == [TaskStatus.COMPLETED] * 2)

@@ -191,7 +191,7 @@ def test_explain_says_that_no_live_worker_knows_it_and_when_it_is_tried_again(da
     give_back(90 * SECOND)
     words = ("no live worker", f"knows the task {NAME!r}", "import its module", "in 1 min 30 s")
     explained(database, handle, Reason.TASK_UNKNOWN, *words, "at 2030-01-01 12:01:30 UTC")
-    database.frozen.queues.pause("default")
+    database.frozen.queues.pause("default", create=True)
     explained(database, handle, Reason.TASK_UNKNOWN)
     database.frozen.queues.resume("default")
     database.clock.advance(90)

@@ -214,7 +214,7 @@ def test_a_task_is_picked_up_at_once_wherever_the_tables_lie(place, found):
 @pytest.mark.parametrize("found", [by_default, found_by_the_databases_path, in_a_schema_whose_name_needs_quotes, moved])
 def test_what_becomes_claimable_without_an_insert_wakes_too_wherever_the_tables_lie(place, found):
     producer, worker = found(place)
-    producer.queues.pause("default")
+    producer.queues.pause("default", create=True)
     add(producer)
     with listening(worker) as distributor, Sleeper(distributor).asleep() as woken:
         producer.queues.resume("default")

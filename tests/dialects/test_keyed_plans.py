@@ -171,7 +171,7 @@ def _claim(*queues: str, oldest: bool = False) -> Callable[..., object]:
     def call(_: Store, big: Big, using: Connection) -> None:
         store = Store(big.database.engine)  # its turns and cursors are its own: every call is alike
         if oldest:
-            store.queues.order(queues[0], fair=False, using=using)
+            store.queues.order(queues[0], fair=False, using=using, create=True)
         found = store.claim_ready_task(LIMIT, worker_id=big.database.worker, queues=queues or None, using=using)
         assert len(found) == min(LIMIT, sum(FOUND[queue] for queue in queues or FOUND))
 

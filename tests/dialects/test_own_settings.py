@@ -165,7 +165,7 @@ def test_an_end_tells_who_waits_where_limits_were_set_after_the_claim(postgresql
     store = own_store(postgresql)
     store.enqueue(new(queue="slow"))
     [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
-    store.queues.limit("slow", concurrency=1)
+    store.queues.limit("slow", concurrency=1, create=True)
     woken = []
     real = type(store).wake
     with pytest.MonkeyPatch.context() as patch:

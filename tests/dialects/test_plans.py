@@ -23,8 +23,9 @@ from outboxq.database.dialects import Begin, dialect_for
 from outboxq.database.statements import due
 from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome, TaskStatus
+from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import NewStep
+from outboxq.store import NewStep, Snapshot
 from tests import postgres
 from tests.conftest import Database
 
@@ -569,6 +570,43 @@ def test_the_naive_claim_takes_more_than_its_limit_under_a_nested_loop(fifty):
     assert min(taken.values()) == 5, taken
 
 
+# Changes of what was counted
+
+OLD = Snapshot(head=1, open=frozenset({1}))
+COUNTED: dict[str, Callable[..., object]] = {
+    "tasks": lambda store, _, using: store.count_tasks(snapshot=OLD, using=using),
+    "waiting tasks of a queue": lambda store, _, using: store.count_tasks(
+        status=TaskStatus.READY, queue="mail", snapshot=OLD, using=using
+    ),
+    "running tasks": lambda store, _, using: store.count_tasks(status=TaskStatus.RUNNING, snapshot=OLD, using=using),
+    "dead letters": lambda store, _, using: store.dead_letters.count(snapshot=OLD, using=using),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_events_since_a_snapshot_are_looked_up_task_by_task_on_postgresql(big_postgresql, name):
+    bounded = [one for one in big_postgresql.captured(COUNTED[name]) if "execution_events" in one[0]]
+    assert bounded
+    for sql, values in bounded:
+        found = explain(big_postgresql, Begin.SNAPSHOT, sql, values, ANALYZE)
+        nodes = found.on("execution_events")
+        assert nodes
+        assert not [node for node in nodes if "Index" not in node["Node Type"]], sql
+        each = max(node["Actual Rows"] for node in nodes)
+        assert each <= 2, sql  # rows of one loop
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_events_since_a_snapshot_are_looked_up_task_by_task_on_sqlite(big_sqlite, name):
+    for sql, values in big_sqlite.captured(COUNTED[name]):
+        if "execution_events" in sql:
+            with big_sqlite.begun(Begin.READ) as connection:
+                plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()]
+            looks = [line for line in plan if "execution_events" in line]
+            assert looks
+            assert [line for line in looks if not re.search(r"^SEARCH .*\(task_execution_id=\?", line)] == [], looks
+
+
 # Statistics
 
 
@@ -621,6 +659,41 @@ def test_sqlite_counts_what_waits_up_to_the_bound(big_sqlite, bounds, name):
         connection.exec_driver_sql(sql, values).all()
         raw.set_progress_handler(None, 100)
     assert 0 < steps < 60 * 3 * (1 if name == "of one queue" else PAIRS) * BOUND
+
+
+# Batches that are being cancelled
+
+
+def cancelled_but_for_one(database: Database, members: int) -> list[tuple[str, dict[str, Any]]]:
+    """Have a batch cancelled, of which one task runs on. Returns the statements of the next look for what is left of it."""
+    batch, store = NewBatch(id=new_batch_id()), database.store
+    store.batches.create(batch)
+    fields = {"task_name": "tests.work", "args": "{}", "pipeline_execution_id": batch.id}
+    store.enqueue_many([NewTask(id=uuid7(), **fields) for _ in range(members)])
+    store.batches.close(batch.id)
+    database.claim(1, store)
+    assert store.batches.cancel(batch.id) == members
+    captured = Big(database).captured(lambda *_: store.batches.continue_cancelling())
+    return [(sql, values) for sql, values in captured if "task_executions" in sql]
+
+
+def test_postgresql_reads_what_runs_and_not_the_whole_batch_that_is_cancelled(postgresql):
+    statements = cancelled_but_for_one(postgresql, 300)
+    postgresql.run("ANALYZE")
+    assert len(statements) == 1
+    for sql, values in statements:
+        found = explain(Big(postgresql), Begin.READ, sql, values, ANALYZE)
+        assert found.read("task_executions") == 1, sql
+
+
+def test_sqlite_reads_what_runs_and_not_the_whole_batch_that_is_cancelled(sqlite):
+    statements = cancelled_but_for_one(sqlite, 300)
+    assert len(statements) == 1
+    for sql, values in statements:
+        with sqlite.engine.connect() as connection:
+            plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()]
+        [line] = [line for line in plan if "task_executions" in line]
+        assert line.startswith("SEARCH task_executions USING INDEX sqlite_autoindex_task_executions_1"), plan
 
 
 # Pages of the dashboard

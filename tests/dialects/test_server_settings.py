@@ -11,15 +11,17 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ProgrammingError
 
 from outboxq import OnConflict, Outbox, RetryPolicy, TaskContext
 from outboxq.cli import main
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.subscriptions import Subscription
 from outboxq.model.uuid7 import uuid7
-from tests.conftest import Database
+from tests.conftest import Database, Server
 from tests.contract import helpers
 from tests.faults.helpers import left
+from tests.reuse import Reused
 from tests.waiting import until
 
 
@@ -28,6 +30,8 @@ class Setting:
     text: str
     callers: bool = True
     """It lets a caller's own statements through, so an enqueue among them must come through as well."""
+    since: int = 15
+    """The major version of PostgreSQL that brought it."""
 
     @property
     def name(self) -> str:
@@ -49,17 +53,36 @@ SETTINGS = [
     Setting("statement_timeout = '20ms'", callers=False),
     Setting("lock_timeout = '1ms'", callers=False),
     Setting("idle_in_transaction_session_timeout = '150ms'", callers=False),
+    Setting("transaction_timeout = '150ms'", callers=False, since=17),
 ]
+ENDING = ("idle_in_transaction_session_timeout", "transaction_timeout")
+"""Those that end the connection of a handler's transaction."""
 
 
 def named(setting: Setting) -> str:
     return setting.text.replace(" ", "")
 
 
+@pytest.fixture
+def reused_postgresql(request: pytest.FixtureRequest) -> Reused:
+    """On the newest server for a setting that the oldest one does not know."""
+    given = getattr(request.node, "callspec", None)
+    setting = given.params.get("setting") if given else None
+    name = "newest_server" if setting is not None and setting.since > 15 else "first_server"
+    server: Server = request.getfixturevalue(name)
+    return server.reused
+
+
 @pytest.fixture(params=SETTINGS, ids=named)
 def setting(request: pytest.FixtureRequest, postgresql: Database) -> Setting:
     found: Setting = request.param
-    postgresql.run(f"ALTER DATABASE {postgresql.engine.url.database} SET {found.text}")
+    change = f"ALTER DATABASE {postgresql.engine.url.database} SET {found.text}"
+    with postgresql.engine.connect() as connection:
+        if (connection.dialect.server_version_info or (0,))[0] < found.since:
+            with pytest.raises(ProgrammingError, match="unrecognized configuration parameter"):
+                connection.exec_driver_sql(change)
+            return found
+    postgresql.run(change)
     postgresql.engine.dispose()  # what is connected already does not hear of it
     return found
 
@@ -143,7 +166,7 @@ def test_a_worker_runs_and_retries_tasks_as_if_there_were_none(postgresql, setti
         until(lambda: watching.execute(idle).fetchone() in [(True,), None])
 
     def effect(ctx: TaskContext, text: str) -> str:
-        if setting.name == "idle_in_transaction_session_timeout":
+        if setting.name in ENDING:
             long_enough(ctx)
         if ctx.attempt == 1:
             raise ValueError(text * 1000)

@@ -1,7 +1,8 @@
-"""Ctrl-C in the midst of a statement of PostgreSQL: it ends the command, and is never taken for an outage."""
+"""Ctrl-C, SIGTERM and SIGHUP in the midst of a statement of PostgreSQL end the command, and are never taken for an outage."""
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from sqlalchemy import text
 
 from outboxq.cli import main
 from outboxq.database.dialects import Begin
-from tests.waiting import until
+from outboxq.store import Store
+from tests.waiting import PROMPTLY, until
 
 COMMANDS = {
     "status": ["status"],
@@ -105,9 +107,17 @@ def test_ctrl_c_behind_any_statement_ends_a_command(postgresql, name, monkeypatc
     assert number > 3
 
 
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+ENDINGS = [
+    *((name, signal.SIGINT) for name in COMMANDS),
+    *((name, signal.SIGTERM) for name in COMMANDS),
+    ("verify", signal.SIGHUP),
+]
+
+
 @pytest.mark.in_turn
-@pytest.mark.parametrize("name", COMMANDS)
-def test_ctrl_c_ends_a_process_whose_statement_waits(postgresql, name):
+@pytest.mark.parametrize(("name", "number"), ENDINGS)
+def test_a_signal_ends_a_process_whose_statement_waits_and_the_statement(postgresql, name, number):
     waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     words = [sys.executable, "-m", "outboxq", *COMMANDS[name], "--url", postgresql.url]
     with postgresql.host.connect() as holder:
@@ -115,14 +125,56 @@ def test_ctrl_c_ends_a_process_whose_statement_waits(postgresql, name):
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             try:
                 until(lambda: postgresql.rows(waiting))
-                running.send_signal(signal.SIGINT)
+                running.send_signal(number)
                 if name == "prune":  # the first one waits for the present batch
-                    assert "Ctrl-C again stops at once" in running.stderr.readline()
-                    running.send_signal(signal.SIGINT)
+                    again = "Ctrl-C again" if number == signal.SIGINT else "a second signal"
+                    assert f"{again} stops at once" in running.stderr.readline()
+                    running.send_signal(number)
                 elif name == "watch":  # it waits for the present look
                     holder.rollback()
                 _, said = running.communicate(timeout=30)
             finally:
                 running.kill()
+        until(lambda: not postgresql.rows(waiting), seconds=PROMPTLY)  # though the lock is still held
     assert "Traceback" not in said
-    assert running.returncode == (0 if name == "watch" else 130), said
+    assert running.returncode == (0 if name == "watch" else CODES[number]), said
+    if name == "verify":
+        assert re.search(r"outboxq: stopped: \d+( of \d+)? checked", said)
+
+
+LONG = "SELECT 1 FROM pg_stat_activity WHERE query ~ 'pg_sleep' AND state = 'active' AND pid <> pg_backend_pid()"
+
+
+@pytest.mark.parametrize("begin", [Begin.SNAPSHOT, Begin.MIGRATION])
+def test_a_statement_does_not_outlive_its_killed_client(postgresql, begin):
+    """Before, the server went on until it wanted to send the answer: of a `verify`, after minutes that held vacuum up."""
+    script = (
+        "import sys; from outboxq.database.dialects import Begin; from outboxq.database.engine import make_engine; "
+        "from outboxq.store import Store; "
+        "Store(make_engine(sys.argv[1])).run(lambda target: target.execute('SELECT pg_sleep(600)', {}), begin=Begin(sys.argv[2]))"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, postgresql.url, begin]) as running:
+        try:
+            until(lambda: postgresql.rows(LONG))
+        finally:
+            running.kill()
+    until(lambda: not postgresql.rows(LONG), seconds=PROMPTLY)
+
+
+def test_a_statement_of_a_command_has_a_limit_that_a_variable_sets(postgresql, monkeypatch):
+    asked = []
+
+    def verify(store: Store, **_options: Any) -> list[Any]:
+        return store.run(
+            lambda target: asked.extend(target.execute("SHOW statement_timeout", {})) or [], begin=Begin.SNAPSHOT
+        )
+
+    monkeypatch.setattr(Store, "verify", verify)
+    for variables in ({}, {"OUTBOXQ_STATEMENT_TIMEOUT": "90s"}, {"OUTBOXQ_STATEMENT_TIMEOUT": "0s"}):
+        result = CliRunner(env=variables).invoke(main, ["verify", "--url", postgresql.url])
+        assert result.exit_code == 0, result.output
+    assert [row[0] for row in asked] == ["1h", "90s", "0"]
+    verify(postgresql.store)
+    assert asked[-1][0] == "0", "a program that calls the store sets no limit"
+    refused = CliRunner(env={"OUTBOXQ_STATEMENT_TIMEOUT": "soon"}).invoke(main, ["verify", "--url", postgresql.url])
+    assert (refused.exit_code, "OUTBOXQ_STATEMENT_TIMEOUT is 'soon': write it as 90d" in refused.stderr) == (2, True)

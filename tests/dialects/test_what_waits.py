@@ -54,8 +54,8 @@ WAITS = {
         lambda p, using: p.store.discard(p.dead, using=using),
     ),
     "a queue paused, and limited": (
-        lambda p, using: p.store.queues.pause("limited", using=using),
-        lambda p, using: p.store.queues.limit("limited", concurrency=2, using=using),
+        lambda p, using: p.store.queues.pause("limited", using=using, create=True),
+        lambda p, using: p.store.queues.limit("limited", concurrency=2, using=using, create=True),
     ),
 }
 GOES_ON = {
@@ -79,12 +79,15 @@ GOES_ON = {
     "a dead letter redriven, and claims": (lambda p, using: p.store.redrive(p.dead, using=using), claim),
     "a waiting task cancelled, and claims": (lambda p, using: p.store.cancel(p.taken, using=using), claim),
     "a limited queue paused, and claims of it": (
-        lambda p, using: p.store.queues.pause("limited", using=using),
+        lambda p, using: p.store.queues.pause("limited", using=using, create=True),
         claim_of_limited,
     ),
-    "a limited queue paused, and claims": (lambda p, using: p.store.queues.pause("limited", using=using), claim),
+    "a limited queue paused, and claims": (
+        lambda p, using: p.store.queues.pause("limited", using=using, create=True),
+        claim,
+    ),
     "a limited queue paused, and enqueued to": (
-        lambda p, using: p.store.queues.pause("limited", using=using),
+        lambda p, using: p.store.queues.pause("limited", using=using, create=True),
         lambda p, using: enqueue(p, using, queue="limited"),
     ),
 }
@@ -96,7 +99,7 @@ def place(postgresql):
     p = SimpleNamespace(database=postgresql, store=postgresql.store)
     p.subscription = {"topic": "order.paid", "task_name": "tests.book", "parameter": "order"}
     p.store.subscriptions.replace([Subscription(**p.subscription)])
-    p.store.queues.limit("limited", concurrency=1)
+    p.store.queues.limit("limited", concurrency=1, create=True)
     p.dead = postgresql.add(p.store, partition_key="held", on_dead_letter=OnDeadLetter.HOLD).id
     [letter] = postgresql.claim(store=p.store)
     p.store.fail(letter, "it failed")

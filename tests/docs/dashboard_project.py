@@ -81,7 +81,7 @@ def below(prefix: str) -> ModuleType:
 
 def main() -> None:
     call_command("migrate", verbosity=0)
-    outboxes["default"].store.queues.pause("mail/täglich")
+    outboxes["default"].store.queues.pause("mail/täglich", create=True)
     assert all(f"`{one}`" in PAGE for one in (VIEW, *ACT)), "the page names the permissions"
 
     stranger = Client().get("/outboxq/queues?a=b")

@@ -17,6 +17,7 @@ import click
 import outboxq
 from outboxq import Cancel, Outbox, Retry, Snooze, Task, TaskContext, errors
 from outboxq.cli import console, main
+from outboxq.cli.groups import EXIT_INTERRUPTED
 from outboxq.cli.worker import EPILOG
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
@@ -41,8 +42,9 @@ THEIR_PLACE = (
 )
 MORE_CODES = {
     "EXIT_NOT_FOUND": "there is no task with this id, or no queue, schedule or subscription of this name",
-    "EXIT_INTERRUPTED": "Ctrl-C",
+    "EXIT_LOCKED": "another session keeps a table, a row or the SQLite file locked; the message says which",
 }
+OF_SIGNALS = {129: "SIGHUP", EXIT_INTERRUPTED: "Ctrl-C", 143: "SIGTERM"}
 """Of commands that look or change; the others are those of the worker."""
 ONE = "the command refused, `verify` found something wrong, or `check` a problem"
 
@@ -232,6 +234,9 @@ def environment() -> str:
         also = f", and read by {OF_THE_LIBRARY}" if variable == "OUTBOXQ_DATABASE_URL" else ""
         lines.append(f"| `{variable}` | {known}{also} | {markdown(said)} |")
     lines.append(
+        "| `OUTBOXQ_STATEMENT_TIMEOUT` | the limit of a statement that reads whole tables or upgrades them | 1h by default; 0s: none. |"
+    )
+    lines.append(
         "| `OUTBOXQ_WEB_TOKEN` | the token of `outboxq web` | What people type to log in. `--token-file` wins. |"
     )
     lines += ["", "`NO_COLOR` switches colours off, and `TERM=dumb` the line that a worker keeps on a terminal."]
@@ -251,7 +256,7 @@ def commands(group: click.Group) -> Iterator[click.Command]:
 
 def exit_codes() -> str:
     codes = {int(code): said for code, said in re.findall(r"^ +(\d+)  (.+)$", EPILOG, re.MULTILINE)}
-    others = {getattr(console, name): said for name, said in MORE_CODES.items()}
+    others = {getattr(console, name): said for name, said in MORE_CODES.items()} | OF_SIGNALS
     lines = ["## Exit codes", "", "| code | `outboxq worker` | other commands |", "|---:|---|---|"]
     for code in sorted(codes | others):
         mine = {0: "done", 1: ONE}.get(code, others.get(code, "the same"))

@@ -1,15 +1,14 @@
-"""What CONTRIBUTING.md, SECURITY.md and the pages for maintainers name is there: files, commands, sessions, links."""
+"""Every link of every page leads somewhere; the files, commands and sessions that the pages for maintainers name exist."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
-from tests.docs.test_guides import anchors
+from tests.docs.test_guides import FENCE
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "CONTRIBUTING.md"
@@ -18,45 +17,62 @@ TOOLS = {"pip", "python", "pre-commit", "ruff", "lint-imports", "pytest"}
 THEIRS = {"CliRunner", "docs"}
 """A class of click's, and a folder."""
 
-of_each_page = pytest.mark.parametrize(
-    "page",
-    [
-        PAGE,
-        ROOT / "SECURITY.md",
-        ROOT / "docs" / "glossary.md",
-        ROOT / "docs" / "explanation" / "architecture.md",
-        *sorted((ROOT / "docs" / "decisions").glob("*.md")),
-        *sorted((ROOT / ".github").rglob("*.md")),
-    ],
-    ids=lambda page: page.relative_to(ROOT).as_posix(),
-)
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+    *sorted((ROOT / ".github").rglob("*.md")),
+]
+"""All pages."""
+OURS = [
+    PAGE,
+    ROOT / "SECURITY.md",
+    ROOT / "docs" / "glossary.md",
+    ROOT / "docs" / "explanation" / "architecture.md",
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+    *sorted((ROOT / ".github").rglob("*.md")),
+]
+"""The pages for maintainers, which name files and modules of the repository."""
+LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
 
 
-@of_each_page
-def test_a_file_that_a_page_names_is_there(page):
-    named = re.findall(r"`((?:outboxq|tests|alembic|docs|benchmarks|examples)/[\w./-]+)", page.read_text())
-    assert [name for name in named if not (ROOT / name.rstrip(".")).exists()] == []
+def missing(pattern: str, pages: Iterable[Path], is_there: Callable[[str], object]) -> list[str]:
+    """Return each name that the pattern finds in the pages and that is not there, with its page."""
+    found = ((page, name) for page in pages for name in re.findall(pattern, page.read_text()))
+    return [f"{page.relative_to(ROOT)}: {name}" for page, name in found if not is_there(name)]
 
 
-@of_each_page
-def test_a_module_that_a_page_runs_is_there(page):
-    modules = set(re.findall(r"python -m ([\w.]+)", page.read_text()))
-    assert [name for name in modules if find_spec(name) is None] == []
+def test_every_file_that_a_page_names_exists():
+    pattern = r"`((?:outboxq|tests|alembic|docs|benchmarks|examples)/[\w./-]+)"
+    assert missing(pattern, OURS, lambda name: (ROOT / name.rstrip(".")).exists()) == []
 
 
-@of_each_page
-def test_a_session_that_a_page_names_is_there(page):
+def test_every_module_that_a_page_runs_exists():
+    assert missing(r"python -m ((?:tests|benchmarks)[\w.]*)", PAGES, find_spec) == []
+    assert missing(r"python -m ([\w.]+)", OURS, find_spec) == []
+
+
+def test_every_session_that_a_page_names_exists():
     sessions = set(re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text(), re.MULTILINE))
-    assert set(re.findall(r"nox -s (\w+)", page.read_text())) <= sessions
+    assert missing(r"nox -s (\w+)", PAGES, sessions.__contains__) == []
 
 
-@of_each_page
-def test_a_pages_links_lead_somewhere(page):
-    for target, heading in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", page.read_text()):
-        if not target.startswith("https://"):
+def test_every_link_leads_somewhere():
+    broken = []
+    for page in PAGES:
+        for target, heading in LINK.findall(page.read_text()):
             there = page.parent / target if target else page
-            assert there.exists(), target
-            assert not heading or heading in anchors(there), f"{target}#{heading}"
+            if target.startswith(("https://", "mailto:")) or (
+                there.exists() and (not heading or heading in anchors(there))
+            ):
+                continue
+            broken.append(f"{page.relative_to(ROOT)}: {target}#{heading}")
+    assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_set_up_installs_an_extra_that_there_is():

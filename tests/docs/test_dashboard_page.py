@@ -42,7 +42,7 @@ def shop(tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, name, raising=False)
     outbox = Outbox("sqlite:///shop.db")
     outbox.upgrade()
-    outbox.store.queues.pause("mail")
+    outbox.store.queues.pause("mail", create=True)
     outbox.store.bound_engine.dispose()
     yield tmp_path
     if (imported := sys.modules.pop("shop", None)) is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from outboxq.database.dialects import SQLITE_MINIMUM
 from tests.docs.tables import between, put_between
+from tests.postgres import NEWEST, PACKAGED
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "install.md"
@@ -45,7 +46,7 @@ def versions() -> str:
         "| | works with |",
         "|---|---|",
         f"| Python | {pythons[0]} to {pythons[-1]} |",
-        "| PostgreSQL | 15 and later |",
+        f"| PostgreSQL | {min(PACKAGED)} and later; tested on {min(PACKAGED)} to {NEWEST} |",
         f"| SQLite | {'.'.join(map(str, SQLITE_MINIMUM))} and later |",
     ]
     optional = PROJECT["optional-dependencies"]

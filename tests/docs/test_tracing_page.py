@@ -8,8 +8,8 @@ import pytest
 import sentry_sdk
 from sqlalchemy.engine import make_url
 
-from outboxq.contrib.baggage import LONGEST
 from outboxq.contrib.opentelemetry import SAME_TRACE_FOR
+from outboxq.contrib.tracing import LONGEST
 from outboxq.model.log_fields import LOST, OUTCOMES
 from tests.docs.test_guides import ROOT, blocks
 

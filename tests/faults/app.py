@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import threading
@@ -28,11 +29,23 @@ def nothing(number: int) -> None: ...
 
 
 @outbox.task(name="faults.flaky", queue="faults", lease=2, retry=RetryPolicy(max_attempts=5, wait=0))
-def flaky(ctx: TaskContext, number: int) -> None:
+def flaky(ctx: TaskContext, number: int) -> int:
     """Short or a little longer; one in fifty fails once."""
     with _written_down(ctx):
         time.sleep(number % 7 * 0.003)
     if number % 50 == 0 and ctx.attempt == 1:
+        raise ValueError("once")
+    return number
+
+
+@outbox.task(name="faults.counted", queue="faults", lease=2, retry=NEVER)
+def counted(ctx: TaskContext, path: str) -> None:
+    """Append to a file how many results of its batch were read, and of how many tasks; then fail in the first attempt."""
+    found = [one.value for one in ctx.batch.results()]
+    told = {"attempt": ctx.attempt, "read": len(found), "distinct": len(set(found)), "completed": ctx.batch.completed}
+    with Path(path).open("a") as file:
+        file.write(f"{json.dumps(told)}\n")
+    if ctx.attempt == 1:
         raise ValueError("once")
 
 

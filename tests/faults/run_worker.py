@@ -164,12 +164,37 @@ def planter(clock: str) -> NoReturn:
                 raise
 
 
+def ticker(clock: str, runs: str) -> NoReturn:
+    """Plants schedules and runs what is due, by the clock in a file, until it is killed. Notes each tick that it runs in `runs`."""
+    store = Store(app.outbox.store.bound_engine, clock=partial(clock_of, Path(clock)))
+    me = uuid7()
+    with Path(runs).open("a") as log:
+        while True:
+            try:
+                store.schedules.plant()
+                for claim in store.claim_ready_task(20, worker_id=me):
+                    log.write(f"{claim.id}\t{claim.headers}\n")
+                    log.flush()
+                    store.complete(claim)
+            except OperationalError as error:
+                if not store.may_pass(error):
+                    raise
+
+
 def clock_of(path: Path) -> datetime:
     """Return the time that a test has written into a file of its own."""
     return datetime.fromisoformat(path.read_text())
 
 
-KINDS = {"planter": planter, "worker": worker, "cli": cli, "producer": producer, "module": module, "script": script}
+KINDS = {
+    "planter": planter,
+    "ticker": ticker,
+    "worker": worker,
+    "cli": cli,
+    "producer": producer,
+    "module": module,
+    "script": script,
+}
 
 
 def run(plan: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
 """Batches under kills: members fail, are tried again, cancelled, redriven and discarded; what follows comes exactly once.
+In one form everything that ended more than two seconds ago is pruned meanwhile, all the time.
 
 With `OUTBOXQ_TEST_BEFORE`, an earlier checkout, every second worker runs that code, which may know nothing of batches.
 """
@@ -6,19 +7,23 @@ With `OUTBOXQ_TEST_BEFORE`, an earlier checkout, every second worker runs that c
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from outboxq.errors import InvalidTransition
+from outboxq.database.engine import make_engine
+from outboxq.errors import BatchNotFound, InvalidTransition
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
 from outboxq.model.uuid7 import uuid7
@@ -73,8 +78,55 @@ def member(number: int, batch_id: UUID) -> NewTask:
     )
 
 
-def then() -> NewTask:
-    return NewTask(id=uuid7(), task_name="faults.nothing", queue="faults", args='{"number": 1}', lease=_LEASE)
+def then(counts: Path) -> NewTask:
+    """Fails in its first attempt, and is then a dead letter."""
+    args = json.dumps({"path": str(counts)})
+    return NewTask(
+        id=uuid7(), task_name="faults.counted", queue="faults", args=args, lease=timedelta(seconds=30), max_attempts=1
+    )
+
+
+class Pruning:
+    """Deletes what ended longer ago than `AGE`, all the time, in a thread of its own."""
+
+    AGE = timedelta(seconds=2)
+
+    def __init__(self, database: Database) -> None:
+        self._store = Store(database.own(make_engine(database.url)))
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._rounds: list[tuple[datetime, int]] = []
+        """When each began, by the database's clock, and how many tasks it deleted."""
+        self._pool = ThreadPoolExecutor(1)
+        self._run = self._pool.submit(self._prune)
+
+    @property
+    def deleted(self) -> int:
+        with self._lock:
+            return sum(deleted for _, deleted in self._rounds)
+
+    def wait_past(self, moment: datetime) -> None:
+        """Until a whole round has seen what ended at that moment, and was allowed to delete it."""
+
+        def has_passed() -> bool:
+            if self._run.done():
+                self._run.result()  # its error
+            with self._lock:
+                return any(began > moment + self.AGE for began, _ in self._rounds)
+
+        until(has_passed, seconds=60)
+
+    def end(self) -> None:
+        self._over.set()
+        self._pool.shutdown()
+        self._run.result()
+
+    def _prune(self) -> None:
+        while not self._over.is_set():
+            began = self._store.now()
+            deleted = self._store.prune(self.AGE)
+            with self._lock:
+                self._rounds.append((began, deleted))
 
 
 class Fleet:
@@ -97,11 +149,21 @@ class Fleet:
             one.end()
 
 
-def survive_a_round(store: Store, fleet: Fleet, chance: random.Random, *, members: int, kills: int) -> Counter[str]:
+def survive_a_round(
+    store: Store,
+    fleet: Fleet,
+    chance: random.Random,
+    *,
+    members: int,
+    kills: int,
+    counts: Path,
+    pruning: Pruning | None,
+) -> Counter[str]:
     """Run one batch to its end, while workers are killed and people interfere. Returns what was done."""
     done: Counter[str] = Counter()
     policy = chance.choice([OnFailed.CONTINUE, OnFailed.WAIT])
-    batch = NewBatch(id=new_batch_id(), then=(then(),), on_failed=policy)
+    batch = NewBatch(id=new_batch_id(), then=(then(counts),), on_failed=policy)
+    (follower,) = batch.then
     tasks = [member(number, batch.id) for number in range(1, members + 1)]
     ids = [task.id for task in tasks]
     with store.unit() as unit:
@@ -109,71 +171,143 @@ def survive_a_round(store: Store, fleet: Fleet, chance: random.Random, *, member
         for start in range(0, members, 1000):
             store.enqueue_many(tasks[start : start + 1000], using=unit.connection)
         store.batches.close(batch.id, using=unit.connection)
-    killed = 0
     while (now := store.batches.get(batch.id)).completed_at is None:
         ended = now.completed + now.failed + now.cancelled
-        if killed < kills and ended >= members * killed / kills:
+        if done["kill"] < kills and ended >= members * done["kill"] / kills:
             fleet.kill()
-            killed += 1
+            done["kill"] += 1
         elif chance.random() < 0.2:
             with suppress(InvalidTransition):
                 store.cancel(chance.choice(ids), force=chance.random() < 0.5)
                 done["cancel"] += 1
-        for letter in store.dead_letters.list(limit=5):
-            with suppress(InvalidTransition):
-                if chance.random() < 0.3:
-                    store.discard(letter.id)
-                    done["discard"] += 1
-                else:  # as the second attempt, which succeeds
-                    store.schedule_retry(letter.id, store.now(), 2)
-                    done["redrive"] += 1
+        done += end_dead_letters(store, chance, besides=follower.id)
         time.sleep(0.01)
-    done["kill"] += killed
-    (follower,) = batch.then
-    until(lambda: store.get(follower.id).status is TaskStatus.COMPLETED, seconds=60)
-    kinds = Counter(str(event.event_type) for event in store.history(follower.id))
-    assert (kinds["task_created"], kinds["task_completed"]) == (1, 1), kinds
-    now = store.batches.get(batch.id)
     assert now.size == members
     assert now.completed + now.cancelled + (now.failed if policy is OnFailed.CONTINUE else 0) == members
-    born = store.history(follower.id)[0]
     if policy is OnFailed.WAIT:
         assert now.failed == 0
-        late = [one for one in store.batches.members(batch.id) if one.status not in {"Completed", "Cancelled"}]
-        assert late == []
-    assert (
-        born.created_at >= max(event.created_at for event in store.history(ids[-1])[-1:]) or policy is OnFailed.CONTINUE
-    )
+        late = [one.id for one in store.batches.members(batch.id) if one.status not in {"Completed", "Cancelled"}]
+        assert set(late) <= {follower.id}
+    until(lambda: store.get(follower.id).status is TaskStatus.FAILED, seconds=60)
+    if pruning is not None:
+        pruning.wait_past(now.completed_at)
+    store.schedule_retry(follower.id, store.now(), 2)
+    until(lambda: counted(counts)[-1]["attempt"] == 2, seconds=60)
+    for one in counted(counts):
+        # More than that many, where a dead letter was redriven after the batch had completed; never fewer.
+        assert one["read"] == one["distinct"] >= one["completed"] == now.completed, one
+    if pruning is None:
+        follows_once(store, follower.id, ids[-1], policy)
+        return done
+
+    def is_pruned() -> bool:
+        end_dead_letters(store, chance, besides=follower.id)
+        return is_gone(store, batch.id)
+
+    until(is_pruned, seconds=120)
     return done
 
 
-def survive(database: Database, start: Fork, *, rounds: int, members: int, kills: int, seed: object) -> Counter[str]:
+def end_dead_letters(store: Store, chance: random.Random, *, besides: UUID) -> Counter[str]:
+    """Discard three in ten of those that are there, and redrive the others. Returns what was done."""
+    done: Counter[str] = Counter()
+    for letter in store.dead_letters.list(limit=5):
+        if letter.id == besides:
+            continue
+        with suppress(InvalidTransition):
+            if chance.random() < 0.3:
+                store.discard(letter.id)
+                done["discard"] += 1
+            else:  # as the second attempt, which succeeds
+                store.schedule_retry(letter.id, store.now(), 2)
+                done["redrive"] += 1
+    return done
+
+
+def follows_once(store: Store, follower: UUID, last: UUID, policy: OnFailed) -> None:
+    until(lambda: store.get(follower).status is TaskStatus.COMPLETED, seconds=60)
+    history = store.history(follower)
+    kinds = Counter(str(event.event_type) for event in history)
+    assert (kinds["task_created"], kinds["task_completed"]) == (1, 1), kinds
+    assert policy is OnFailed.CONTINUE or history[0].created_at >= store.history(last)[-1].created_at
+
+
+def counted(path: Path) -> list[dict[str, int]]:
+    """What the task that follows has told, attempt by attempt."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def is_gone(store: Store, batch_id: UUID) -> bool:
+    """Whether nothing of a batch is left, once what follows it has ended well."""
+    with suppress(BatchNotFound):
+        store.batches.get(batch_id)
+        return False
+    return not any(store.batches.members(batch_id))
+
+
+def survive(
+    database: Database,
+    start: Fork,
+    directory: Path,
+    *,
+    rounds: int,
+    members: int,
+    kills: int,
+    seed: object,
+    prune: bool = False,
+) -> Counter[str]:
     chance = random.Random(str(seed))
     store, fleet, done = Store(database.engine), Fleet(start, 3, chance), Counter[str]()
+    pruning = Pruning(database) if prune else None
     began = time.monotonic()
     try:
-        for _ in range(rounds):
-            done += survive_a_round(store, fleet, chance, members=members, kills=kills)
+        for number in range(rounds):
+            counts = directory / f"counts-{number}"
+            counts.touch()
+            done += survive_a_round(store, fleet, chance, members=members, kills=kills, counts=counts, pruning=pruning)
     finally:
         fleet.end()
+        if pruning is not None:
+            pruning.end()
+            done["prune"] = pruning.deleted
     print(
         f"\n{database.name}: seed {seed}: {rounds} batches of {members} in {time.monotonic() - began:.0f} s: {dict(done)}"
     )
     completed = database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'batch_completed'")
-    assert completed == [(rounds,)]
+    assert completed == [(0 if prune else rounds,)]
     until(lambda: not database.rows("SELECT 1 FROM task_leases"), seconds=60)
     return done
 
 
 @pytest.mark.in_turn
-def test_what_follows_a_batch_comes_once_though_workers_are_killed(database: Database, workers: Fork) -> None:
-    done = survive(database, workers, rounds=2, members=220, kills=2, seed=19)
+def test_what_follows_a_batch_comes_once_though_workers_are_killed(
+    database: Database, workers: Fork, tmp_path: Path
+) -> None:
+    done = survive(database, workers, tmp_path, rounds=2, members=220, kills=2, seed=19)
     assert done["kill"] == 4
 
 
-@pytest.mark.campaign
-def test_fifty_batches_of_ten_thousand_and_a_hundred_kills_each(database: Database, workers: Fork) -> None:
+def planned() -> tuple[int, int, int, object]:
+    """How many batches, of how many tasks, with how many kills each; and the seed."""
     rounds, members, kills = (int(one) for one in os.environ.get("OUTBOXQ_BATCHES", "50,10000,100").split(","))
-    seed = os.environ.get("OUTBOXQ_SEED") or random.randrange(10**6)
-    done = survive(database, workers, rounds=rounds, members=members, kills=kills, seed=seed)
+    return rounds, members, kills, os.environ.get("OUTBOXQ_SEED") or random.randrange(10**6)
+
+
+@pytest.mark.campaign
+def test_fifty_batches_of_ten_thousand_and_a_hundred_kills_each(
+    database: Database, workers: Fork, tmp_path: Path
+) -> None:
+    rounds, members, kills, seed = planned()
+    done = survive(database, workers, tmp_path, rounds=rounds, members=members, kills=kills, seed=seed)
     assert done["kill"] == rounds * kills
+
+
+@pytest.mark.campaign
+def test_what_follows_a_batch_reads_all_results_though_all_older_than_two_seconds_is_pruned(
+    database: Database, workers: Fork, tmp_path: Path
+) -> None:
+    rounds, members, kills, seed = planned()
+    rounds = -(-rounds // 50)
+    done = survive(database, workers, tmp_path, rounds=rounds, members=members, kills=kills, seed=seed, prune=True)
+    assert done["kill"] == rounds * kills
+    assert done["prune"] == rounds * (members + 1)

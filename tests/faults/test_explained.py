@@ -59,9 +59,9 @@ def waits(database, task_id, why):
 
 def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp_path):
     store, running = database.store, {"directory": str(tmp_path)}
-    store.queues.pause("paused")
-    store.queues.limit("narrow", concurrency=1)
-    store.queues.limit("slow", rate=(1, HOUR))
+    store.queues.pause("paused", create=True)
+    store.queues.limit("narrow", concurrency=1, create=True)
+    store.queues.limit("slow", rate=(1, HOUR), create=True)
     lives(fork())
 
     late = put("nothing", "late", args={"number": 1}, delay=HOUR)

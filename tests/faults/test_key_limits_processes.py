@@ -59,7 +59,7 @@ def holder(database, crowd, task_id):
 
 
 def test_no_more_of_a_key_run_or_start_than_may_in_processes_that_are_killed(database, fork):
-    database.store.queues.limit("faults", concurrency_per_key=AT_ONCE, rate_per_key=(STARTS, SECONDS))
+    database.store.queues.limit("faults", concurrency_per_key=AT_ONCE, rate_per_key=(STARTS, SECONDS), create=True)
     chance = random.Random(7)
     crowd = [fork(concurrency=3, heartbeat=None) for _ in range(3)]
     until(lambda: all(worker.is_up() for worker in crowd))

@@ -351,8 +351,8 @@ def claims(stage: Stage) -> None:
 
 
 def claims_from_limited_queues(stage: Stage) -> None:
-    stage.owner.queues.limit("default", concurrency=5, rate=(10, HOUR))
-    stage.owner.queues.order("fair", fair=True)
+    stage.owner.queues.limit("default", concurrency=5, rate=(10, HOUR), create=True)
+    stage.owner.queues.order("fair", fair=True, create=True)
     for fields in ({}, {"partition_key": "k"}, {"queue": "fair", "partition_key": "k"}):
         stage.owner.enqueue(new(**fields))
     for claim in stage.store.claim_ready_task(10, worker_id=uuid4()):
@@ -360,7 +360,9 @@ def claims_from_limited_queues(stage: Stage) -> None:
 
 
 def claims_from_queues_that_limit_their_keys(stage: Stage) -> None:
-    stage.owner.queues.limit("default", concurrency_per_key=2, rate_per_key=(2, timedelta(microseconds=10)))
+    stage.owner.queues.limit(
+        "default", concurrency_per_key=2, rate_per_key=(2, timedelta(microseconds=10)), create=True
+    )
     for fields in ({}, {"partition_key": "k"}, {"concurrency_key": "k"}, {"concurrency_key": "k"}):
         stage.owner.enqueue(new(**fields))
     assert stage.store.look_ahead().due, "what may start is seen"
@@ -500,7 +502,7 @@ def looks(stage: Stage) -> None:
     store.task_detail(claim.id)
     store.tasks()
     store.dead_letters.list()
-    stage.owner.queues.limit("default", concurrency_per_key=2, rate_per_key=(2, HOUR))
+    stage.owner.queues.limit("default", concurrency_per_key=2, rate_per_key=(2, HOUR), create=True)
     assert store.queues.settings()[0].concurrency_per_key == 2, "what limits each key is seen"
     assert store.explain(stage.owner.enqueue(new(concurrency_key="k")).id)
     store.next_available_at()
@@ -575,12 +577,12 @@ def looks_after_tasks(stage: Stage) -> None:
 
 
 def looks_after_queues(stage: Stage) -> None:
-    stage.store.queues.pause("default")
+    stage.store.queues.pause("default", create=True)
     stage.store.queues.resume("default")
-    stage.store.queues.limit("default", concurrency=3)
+    stage.store.queues.limit("default", concurrency=3, create=True)
     for rate in ((2, HOUR), (3, HOUR), None):
-        stage.store.queues.limit("default", rate_per_key=rate)
-    stage.store.queues.order("default", fair=True)
+        stage.store.queues.limit("default", rate_per_key=rate, create=True)
+    stage.store.queues.order("default", fair=True, create=True)
     stage.store.subscriptions.replace([subscription()])
     stage.store.subscriptions.replace([], tasks=["tests.work"])
 

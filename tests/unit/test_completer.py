@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime
+from itertools import pairwise
 from uuid import uuid4
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from outboxq.context import TaskContext
 from outboxq.errors import FileUnusable, OutcomesRefused
 from outboxq.model import Claim, EventType, Outcome
+from outboxq.model.batches import new_batch_id
+from outboxq.model.uuid7 import uuid7
 from outboxq.worker.completer import Completer
 from outboxq.worker.failpoints import Failpoint, ignore_failpoint
 from outboxq.worker.leases import Leases
@@ -33,13 +36,17 @@ class LockedOut(Exception):
 
 
 class FakeStore:
-    """Remembers what is to be written; `answer` says what becomes of it, `locked` which tasks somebody else has locked."""
+    """Remembers what is to be written; `answer` says what becomes of it, `locked` which tasks somebody else has locked.
+
+    `locked_batches` are the batches whose rows somebody else has locked.
+    """
 
     def __init__(self):
         self.gone = threading.Event()
         self.batches = []
         self.unlocked = []
         self.locked = set()
+        self.locked_batches = set()
         self.answer = lambda _outcomes: frozenset()
 
     @staticmethod
@@ -58,16 +65,22 @@ class FakeStore:
     def is_locked_out(error):
         return isinstance(error, LockedOut)
 
+    def _meets_locked_batch(self, outcomes):
+        ends = [one for one in outcomes if one.event_type is not EventType.RELEASED]
+        return self.locked_batches & {one.claim.pipeline_execution_id for one in ends}
+
     def finish(self, outcomes, *, durable=True, waits=True):
         assert not waits
         self.batches.append(list(outcomes))
-        if self.locked & {one.claim.id for one in outcomes}:
+        if self.locked & {one.claim.id for one in outcomes} or self._meets_locked_batch(outcomes):
             raise LockedOut
         return self.answer(outcomes)
 
     def finish_unlocked(self, outcomes, *, durable=True):
         locked = frozenset(self.locked & {one.claim.id for one in outcomes})
         self.unlocked.append(list(outcomes))
+        if self._meets_locked_batch(outcomes):
+            raise LockedOut
         return self.answer([one for one in outcomes if one.claim.id not in locked]), locked
 
 
@@ -101,11 +114,11 @@ def completer(store, leases, died):
     completer.join(60)
 
 
-def outcome(leases=None, *, seconds=60.0, token=1, task_id=None):
+def outcome(leases=None, *, seconds=60.0, token=1, task_id=None, batch=None, event_type=EventType.COMPLETED):
     """One of a claim that is held, if `leases` is given."""
     claim = Claim(
         id=task_id or uuid4(),
-        pipeline_execution_id=uuid4(),
+        pipeline_execution_id=batch or uuid7(),
         task_name="t",
         queue="default",
         priority=0,
@@ -126,7 +139,7 @@ def outcome(leases=None, *, seconds=60.0, token=1, task_id=None):
     if leases is not None:
         context = TaskContext(claim, max_attempts=None, stopping=threading.Event())
         leases.hold([context], sent=time.monotonic())
-    return Outcome(claim=claim, event_type=EventType.COMPLETED)
+    return Outcome(claim=claim, event_type=event_type)
 
 
 def block_the_first(store):
@@ -314,6 +327,73 @@ def test_a_locked_outcome_is_written_although_others_keep_coming(completer, stor
     store.locked = set()
     until(lambda: not leases.held())
     over.set()
+
+
+def test_the_ends_of_a_locked_batch_wait_for_its_row_once_and_hold_up_nobody(completer, store, leases):
+    """Those of another batch, releases, and tasks without a batch are written meanwhile, and what ends later is not asked for."""
+    gate = block_the_first(store)
+    completer.put(outcome())
+    until(lambda: store.batches)
+    batch, other = new_batch_id(), new_batch_id()
+    members = [outcome(leases, batch=batch) for _ in range(60)]
+    others = [
+        outcome(leases),
+        outcome(leases, batch=other),
+        outcome(leases, batch=batch, event_type=EventType.RELEASED),
+    ]
+    store.locked_batches = {batch}
+    for one in [*members[:40], *others]:
+        completer.put(one)
+    gate.set()
+    until(lambda: {held.claim.id for held in leases.held()} == {one.claim.id for one in members})
+    assert completer.has_locked
+    asked, tried = len(store.batches), len(store.unlocked)
+    more = [outcome(leases), outcome(leases, batch=batch, event_type=EventType.RELEASED)]
+    for one in [*members[40:], *more]:
+        completer.put(one)
+    until(lambda: len(leases.held()) == len(members))
+    until(lambda: len(store.unlocked) > tried + 3)
+    assert store.batches[asked:] == [more[:1]], "only what needs no row of the batch is written as usual"
+    assert all(len(one) == 60 for one in store.unlocked[-2:]), "the batch is tried as a whole"
+    store.locked_batches = set()
+    until(lambda: not leases.held())
+    assert not completer.has_locked
+
+
+def test_locked_batches_are_tried_in_turn_with_what_else_has_come(completer, store, leases):
+    """However many are locked, an outcome waits for one of them at most."""
+    batches = [new_batch_id() for _ in range(20)]
+    store.locked_batches = set(batches)
+    for batch in batches:
+        completer.put(outcome(leases, batch=batch))
+    until(lambda: len(completer._locked) == len(batches))
+    tried = []
+
+    def answer(outcomes):
+        tried.append(len(store.unlocked))
+        if len(tried) < 50:
+            completer.put(outcome())  # each write has the next outcome come
+        return frozenset()
+
+    store.answer = answer
+    completer.put(outcome())
+    until(lambda: len(tried) == 50)
+    assert max(after - before for before, after in pairwise(tried)) <= 1
+    assert len({one[0].claim.pipeline_execution_id for one in store.unlocked[-40:]}) == len(batches)
+    store.locked_batches = set()
+    until(lambda: not leases.held())
+
+
+def test_a_failure_that_waits_for_its_batch_is_not_told_yet(completer, store, leases):
+    batch, told = new_batch_id(), []
+    completer.on_member_failed = lambda: told.append(len(store.unlocked))
+    store.locked_batches = {batch}
+    completer.put(outcome(leases, batch=batch, event_type=EventType.FAILED))
+    until(lambda: len(store.unlocked) > 3)
+    assert told == []
+    store.locked_batches = set()
+    until(lambda: not leases.held())
+    assert len(told) == 1
 
 
 def test_a_refused_outcome_shows_that_outcomes_can_be_written_again(completer, store, leases):

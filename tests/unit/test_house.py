@@ -62,13 +62,13 @@ def test_rooms_import_down_and_never_up():
     tool(script("lint-imports"))
 
 
-@pytest.mark.slow
+@pytest.mark.apart
 @pytest.mark.current  # SQLAlchemy tells the columns of a table by their names from 2.1 on
 def test_the_types_hold_for_the_package_and_for_its_users():
     tool(sys.executable, "-m", "mypy")
 
 
-@pytest.mark.slow
+@pytest.mark.apart
 @pytest.mark.current
 def test_the_types_hold_for_users_of_another_checker_too():
     """Its programs come with its wheels: nothing is fetched."""

@@ -45,7 +45,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
         "log": ["tail", "tail_from_now", "tail_since", "tail_last", "state_at"],
         "maintenance_jobs": ["take", "make", "done"],
         "metrics": ["record", "series", "sum_up"],
-        "queues": ["pause", "resume", "limit", "order", "settings", "list", "held_keys"],
+        "queues": ["pause", "resume", "limit", "order", "forget", "is_known", "settings", "list", "held_keys"],
         "samples": ["latest", "series", "by_queue", "look", "count", "record", "thin_out"],
         "schedules": [
             "put",
@@ -64,5 +64,5 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
         "sleeping_workers": ["compile", "announce", "horizon", "look", "withdraw", "forget", "forget_ended"],
         "subscriptions": ["replace", "remove", "list"],
         "time_partitions": ["make", "drop_before", "layout"],
-        "workers": ["register", "seen", "describe", "unregister", "list", "presence"],
+        "workers": ["register", "seen", "describe", "unregister", "list", "presence", "taken_back"],
     }

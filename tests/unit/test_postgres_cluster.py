@@ -53,6 +53,33 @@ def test_no_server_is_an_error_and_never_a_skip(monkeypatch: pytest.MonkeyPatch)
             postgres.start(prefer=prefer)
 
 
+def test_the_environment_chooses_the_version(cluster: postgres.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    major = str(cluster.version[0])
+    monkeypatch.setenv(postgres.VERSION, major)
+    chosen = postgres.start(prefer="own")
+    try:
+        assert chosen.version == cluster.version
+    finally:
+        chosen.stop()
+    monkeypatch.setenv(postgres.VERSION, "14")
+    with pytest.raises(RuntimeError, match="no PostgreSQL 14 for the tests") as raised:
+        postgres.start(prefer="own")
+    assert any(note.endswith(f"is version {major}") for note in raised.value.__notes__)
+
+
+def test_a_server_of_the_environment_must_be_of_the_version_that_is_asked_for(
+    cluster: postgres.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(postgres.VARIABLE, cluster.url)
+    monkeypatch.setenv(postgres.VERSION, str(cluster.version[0]))
+    assert postgres.start().url == cluster.url
+    monkeypatch.setenv(postgres.VERSION, "14")
+    with pytest.raises(
+        RuntimeError, match=f"a server of version {cluster.version[0]}, and {postgres.VERSION} wants 14"
+    ):
+        postgres.start()
+
+
 def test_databases_come_from_templates_and_go_in_spite_of_connections(cluster: postgres.Cluster) -> None:
     template = cluster.create_database()
     with connect(template) as connection:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import gc
 import json
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -15,6 +17,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from outboxq.errors import ConfigurationError, PayloadError
+from outboxq.payload import parameters
 from outboxq.payload.parameters import ReturnValue, dump_result, parsed_result
 
 
@@ -129,3 +132,25 @@ def test_an_annotation_that_does_not_resolve_names_what_is_stored():
         ConfigurationError, match=r"work: the return annotation: .*Nowhere.*outbox.store.get\(task_id\).result"
     ):
         returning("Nowhere").load("1")
+
+
+def test_the_codec_of_a_function_is_compiled_once(monkeypatch):
+    compiled = []
+    compile_one = parameters.codec_for
+    monkeypatch.setattr(parameters, "codec_for", lambda *a, **k: compiled.append(a) or compile_one(*a, **k))
+
+    def rows() -> list[date]: ...
+
+    for name in ("first", "second"):
+        assert ReturnValue(rows, name=name).load('["2030-01-01"]') == [date(2030, 1, 1)]
+    assert len(compiled) == 1
+
+
+def test_a_function_is_not_kept_by_its_codec():
+    def rows() -> list[Line]: ...
+
+    ReturnValue(rows, name="rows").check()
+    kept = weakref.ref(rows)
+    del rows
+    gc.collect()
+    assert kept() is None

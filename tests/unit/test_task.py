@@ -132,8 +132,6 @@ def test_an_unknown_option_of_a_task_is_answered_with_what_there_is(option, inst
 
 
 def test_an_error_of_another_kind_is_not_taken_for_an_unknown_option():
-    with pytest.raises(TypeError, match="positional argument"):
-        Outbox().task(module_level).using(1, 2)
     with pytest.raises(InvalidArgument, match="subscribe= takes topics"):
         Outbox().task(subscribe=7)(module_level)
 
@@ -481,3 +479,36 @@ def test_an_emit_says_which_options_are_those_of_the_tasks_that_subscribe(option
 def test_an_emit_knows_none_of_its_own_variables_as_options():
     with pytest.raises(InvalidCall, match=r"^emit\(\) has no option 'event'; its options are using, delay, "):
         Outbox().emit("order.placed", {}, event=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: Outbox(schmea="x"),
+            "Outbox() has no option 'schmea'; did you mean 'schema'; its options are schema, ",
+        ),
+        (lambda: Outbox(None, "x"), "Outbox() takes its options by name: schema, session, "),
+        (lambda: Outbox().worker(concurency=3), "worker() has no option 'concurency'; did you mean 'concurrency'; "),
+        (
+            lambda: Outbox().worker(threads=3),
+            "worker() has no option 'threads'; write concurrency=; its options are queues, ",
+        ),
+        (lambda: Outbox().task(module_level).using(1, 2), "using() takes its options by name: delay, run_after, "),
+        (lambda: Outbox().batch("b"), "batch() takes its options by name: using, then, on_failed, name"),
+        (lambda: Outbox().batch(callback=1), "batch() has no option 'callback'; write then=; its options are using, "),
+        (
+            lambda: Outbox().chain(nmae="x"),
+            "chain() has no option 'nmae'; did you mean 'name'; its options are on_failed, ",
+        ),
+        (
+            lambda: Outbox().schedules.put("x", "y", evry=3),
+            "schedules.put() has no option 'evry'; did you mean 'every'; ",
+        ),
+        (lambda: Outbox().schedules.put("x", "y", "z", 3), "schedules.put() takes its options by name: every, tz, "),
+    ],
+)
+def test_a_wrong_option_is_answered_with_the_right_one(call, sentence):
+    with pytest.raises(InvalidCall) as raised:
+        call()
+    assert str(raised.value).startswith(sentence)

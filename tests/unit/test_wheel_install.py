@@ -10,7 +10,7 @@ import pytest
 
 from tests import wheel
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.apart
 
 
 @pytest.mark.current  # `alembic check` of an older SQLAlchemy takes SQLite's numbering for no Identity

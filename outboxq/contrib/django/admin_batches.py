@@ -16,8 +16,8 @@ from django.views.decorators.http import require_POST
 
 from ...errors import BatchNotFound, InvalidTransition
 from ...model import TaskStatus
+from ...model.batches import UNCLOSED, OnFailed
 from ...model.batches import Batch as Found
-from ...model.batches import OnFailed
 from ...model.plurals import plural
 from ...store.batches import Batches, already_ended
 from .admin_links import has_pages, page_of, short_id
@@ -124,6 +124,7 @@ class BatchAdmin(admin.ModelAdmin):
             "batch": {**self._row(found), "policy": _POLICIES[found.on_failed]},
             "then": list(self._then(request, found)),
             "may_cancel": found.completed_at is None and self.has_cancel_permission(request),
+            "unclosed": UNCLOSED,
             "zone": zone(),
             **self._tasks_of(request, found),
         }

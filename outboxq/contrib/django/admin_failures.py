@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
@@ -14,7 +13,7 @@ from django.views.decorators.http import require_POST
 
 from ...errors import InvalidArgument
 from ...model.plurals import plural
-from ...store import DeadLetterGroup
+from ...store import DeadLetterGroup, Snapshot
 from .admin_actions import ActingAdmin
 from .admin_texts import local_time, plain
 from .django_outbox import outboxes
@@ -65,28 +64,29 @@ class FailuresAdmin(ActingAdmin):
         outbox = outboxes[self.alias]
         try:
             with present_transaction(self.alias, mode="DEFERRED") as using:
+                # The snapshot first: what fails before the groups are read is counted, and left alone.
+                now = outbox.store.dead_letters.count(group=group, most=1, using=using).snapshot
                 found = outbox.store.dead_letters.groups(limit=1, group=group, using=using).groups
-                now = outbox.store.now(using=using)
-            before = datetime.fromisoformat(request.POST["before"]) if "before" in request.POST else None
-        except (InvalidArgument, ValueError) as error:
+            snapshot = Snapshot.parse(request.POST["snapshot"]) if "snapshot" in request.POST else None
+        except InvalidArgument as error:
             raise Http404(str(error)) from None
         if not found:
             self.message_user(request, "There is no dead letter of this group any more.", messages.WARNING)
             return self._back()
-        if before is None or before.tzinfo is None:
+        if snapshot is None:
             title = f"{action.capitalize()} {found[0].count} {plural(found[0].count, 'dead letter')}?"
-            context = {"title": title, "group": _row(found[0]), "action": action, "before": now.isoformat()}
+            context = {"title": title, "group": _row(found[0]), "action": action, "snapshot": now}
             return self._shown(request, self.confirm_template, {**context, "at_once": _AT_ONCE})
-        self._change(request, found[0], action, before)
+        self._change(request, found[0], action, snapshot)
         return self._back()
 
-    def _change(self, request: Any, group: DeadLetterGroup, action: str, before: datetime) -> None:
-        """Redrive or discard those that failed before the question, in the request's transaction or in a separate one."""
+    def _change(self, request: Any, group: DeadLetterGroup, action: str, snapshot: Snapshot) -> None:
+        """Redrive or discard those that the question counted, in the request's transaction or in a separate one."""
         outbox, by = outboxes[self.alias], f"by {request.user.get_username()} in the admin"
         with outbox.integration.transaction() as transaction:
             dead_letters = outbox.store.dead_letters
             act = dead_letters.redrive_all if action == "redrive" else dead_letters.discard_all
-            changed = act(reason=by, limit=_AT_ONCE, group=group.id, until=before, using=transaction)
+            changed = act(reason=by, limit=_AT_ONCE, group=group.id, snapshot=snapshot, using=transaction)
             task = self.model._default_manager.using(self.alias).filter(pk=group.newest).first()  # noqa: SLF001 - Django's own name for it
             if changed and task is not None:
                 self.log_change(request, task, f"{action}: {changed} {plural(changed, 'dead letter')} of its group")

@@ -8,9 +8,11 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 
+from ...model.unknown_options import nearest
 from ...store.queues import Queues
-from .admin_texts import local_time
+from .admin_texts import local_time, plain
 from .django_outbox import outboxes
+from .integration import present_transaction
 
 _MOST = 2**31 - 1
 _LONGEST = timedelta(days=3650).total_seconds()
@@ -47,6 +49,15 @@ class QueueForm(forms.ModelForm):
         required=False, initial=True, help_text="Partition keys take turns. Otherwise the task due the longest is next."
     )
 
+    create = forms.BooleanField(
+        required=False,
+        label="new queue",
+        help_text="Set up a queue of which nothing is known yet, before its first task. Otherwise such a name is refused.",
+    )
+
+    alias = "default"
+    """Alias of the admin's database, which sets it."""
+
     def __init__(self, *args: Any, instance: Any = None, initial: Any = None, **options: Any) -> None:
         is_paused = instance is not None and instance.paused_at is not None
         super().__init__(*args, instance=instance, initial={"paused": is_paused, **(initial or {})}, **options)
@@ -57,7 +68,19 @@ class QueueForm(forms.ModelForm):
             starts, seconds = cleaned.get(f"{rate}_limit"), cleaned.get(f"{rate}_seconds")
             if (starts is None) is not (seconds is None) and not self.errors:
                 raise forms.ValidationError("A rate needs a number of starts and its seconds; give both, or neither.")
+        if (name := cleaned.get("queue")) and not cleaned.get("create"):
+            self._ensure_known(name)
         return cleaned
+
+    def _ensure_known(self, name: str) -> None:
+        """Refuse a name that may be mistyped, in Django's transaction: it may have just written the queue's first task."""
+        with present_transaction(self.alias, mode="DEFERRED") as using:
+            queues = outboxes[self.alias].store.queues
+            if not queues.is_known(name, using=using):
+                known = [one.queue for one in queues.list(using=using)]
+                sentence = f"No task, setting, declaration or live worker names the queue {plain(name)!r}{nearest(name, known)}"
+                end = "" if sentence.endswith("?") else "."
+                self.add_error("queue", f"{sentence}{end} Tick “new queue” to set it up before its first task.")
 
     def validate_unique(self) -> None:
         """Accept a queue that has settings already: they are replaced."""
@@ -80,6 +103,7 @@ class QueueSettingsAdmin(admin.ModelAdmin):
         "key_rate_limit",
         "key_rate_seconds",
         "fair",
+        "create",
     )
     list_display = ("queue", "paused", "concurrency", "rate", "per_key", "order", "updated")
     search_fields = ("queue",)
@@ -113,8 +137,13 @@ class QueueSettingsAdmin(admin.ModelAdmin):
     def get_fields(self, request: Any, obj: Any = None) -> tuple[str, ...]:
         """Return the fields of the form; for users who may only view, the columns of the list."""
         if self.has_change_permission(request, obj):
-            return self.fields
+            return self.fields if obj is None else tuple(name for name in self.fields if name != "create")
         return ("queue", "paused", "concurrency", "rate", "per_key", "order")
+
+    def get_form(self, request: Any, obj: Any = None, change: bool = False, **options: Any) -> Any:
+        form = super().get_form(request, obj, change, **options)
+        form.alias = self.alias
+        return form
 
     def get_queryset(self, request: Any) -> Any:  # noqa: ARG002
         return self.model._default_manager.using(self.alias)  # noqa: SLF001 - Django's own name for it
@@ -139,10 +168,13 @@ class QueueSettingsAdmin(admin.ModelAdmin):
         per_key = {"concurrency_per_key": given["key_concurrency"], "rate_per_key": key_rate}
         outbox = outboxes[self.alias]
         with outbox.integration.transaction() as transaction:
-            outbox.store.queues.limit(obj.queue, **limits, **per_key, using=transaction)
-            outbox.store.queues.order(obj.queue, fair=given["fair"], using=transaction)
-            change_pause = outbox.store.queues.pause if given["paused"] else outbox.store.queues.resume
-            change_pause(obj.queue, using=transaction)
+            # The form has refused a name that is not known, and a row that has come to the defaults is gone.
+            outbox.store.queues.limit(obj.queue, **limits, **per_key, create=True, using=transaction)
+            outbox.store.queues.order(obj.queue, fair=given["fair"], create=True, using=transaction)
+            if given["paused"]:
+                outbox.store.queues.pause(obj.queue, create=True, using=transaction)
+            elif outbox.store.queues.is_known(obj.queue, using=transaction):
+                outbox.store.queues.resume(obj.queue, using=transaction)
 
     @admin.action(description="Pause", permissions=["change"])
     def pause(self, request: Any, queryset: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin, messages
@@ -11,9 +12,10 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
 from ...errors import InvalidArgument, ScheduleNotFound
+from ...model.planning import stands_ahead
 from ...model.rules import zone_of
 from ...model.schedules import CatchUp
-from ...model.upcoming import next_tick, next_ticks, sentence_of
+from ...model.upcoming import sentence_of
 from ...store import Store
 from .admin_queues import in_words
 from .admin_texts import local_time, plain
@@ -51,17 +53,18 @@ class TaskScheduleAdmin(admin.ModelAdmin):
         return plain(sentence_of(schedule))
 
     def next_tick(self, schedule: Any) -> str:
-        return local_time(next_tick(schedule, timezone.now()), with_zone=True)
+        return local_time(next(iter(self._upcoming(schedule, 1)), None), with_zone=True)
 
     @admin.display(description="state")
     def state(self, schedule: Any) -> str:
-        at = schedule.paused_at
-        return "open" if at is None else f"paused since {local_time(at, with_zone=True)}"
+        if schedule.paused_at is not None:
+            return f"paused since {local_time(schedule.paused_at, with_zone=True)}"
+        return "planted by a clock that was ahead" if stands_ahead(schedule, timezone.now()) else "open"
 
     @admin.display(description="next ticks", empty_value="")
     def next_ticks(self, schedule: Any) -> Any:
         """Return the next ticks in the schedule's zone, and in Django's where that is another."""
-        found = next_ticks(schedule, timezone.now(), _TICKS)
+        found = self._upcoming(schedule, _TICKS)
         zone = zone_of(schedule.tz) if found else None
         there = (f"{one.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}" for one in found)
         lines = ((one, local_time(tick, with_zone=True)) for one, tick in zip(there, found, strict=True))
@@ -142,6 +145,9 @@ class TaskScheduleAdmin(admin.ModelAdmin):
                 self.message_user(request, f"{plain(str(error))}.", messages.WARNING)
             else:
                 self.message_user(request, f"Schedule {plain(schedule.name)}: {result}.", messages.SUCCESS)
+
+    def _upcoming(self, schedule: Any, number: int) -> list[datetime]:
+        return outboxes[self.alias].store.schedules.upcoming([schedule], number, using=self.alias)[schedule.name]
 
     def _task_link(self, tick: Any) -> Any:
         if tick.status is None:

@@ -89,6 +89,7 @@ class DjangoOutbox(Outbox):
         with self._choosing:
             if self._chosen is None or self._chosen[0] != database:
                 self._chosen = database, DjangoStore(alias=self.alias, schema=self.schema)
+                self._chosen[1].declared = self.tasks.queues
             return self._chosen[1]
 
     def task_of(self, task: object) -> Task[..., Any]:

@@ -14,7 +14,7 @@ from sqlalchemy.pool import StaticPool
 
 from ... import migrations
 from ...database.dialects import dialect_for
-from ...errors import ConfigurationError, SchemaOutOfDate
+from ...errors import ConfigurationError, SchemaOutOfDate, TablesLocked
 from .django_outbox import setting
 
 _DRIVERS: dict[str, dict[str, Any]] = {
@@ -58,7 +58,7 @@ def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], No
         if schema_editor.connection.vendor in _DRIVERS:
             try:
                 bring_to(revision, schema_editor.connection, command)
-            except (SchemaOutOfDate, ConfigurationError) as error:
+            except (SchemaOutOfDate, ConfigurationError, TablesLocked) as error:
                 raise CommandError(str(error)) from error  # manage.py prints it as a sentence
 
     return run

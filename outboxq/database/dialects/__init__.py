@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ...errors import ConfigurationError, UnsupportedDatabase
 from ..drivers import ensure_psycopg
-from .base import Begin, Dialect
+from .base import Begin, Dialect, milliseconds_of_a_statement, statement_timeout
 from .causes import signal_behind
 from .prepared import Execute, Prepared, Row
 from .sqlite_engine import real_path
@@ -25,8 +25,10 @@ __all__ = [
     "damaged",
     "dialect_for",
     "is_damaged",
+    "milliseconds_of_a_statement",
     "real_path",
     "signal_behind",
+    "statement_timeout",
 ]
 
 SQLITE_MINIMUM = (3, 35)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -22,6 +24,24 @@ from .sqlite_file import OpenFile
 
 Plan = OneStatement | Script
 """A compiled transition."""
+
+_longest: ContextVar[timedelta] = ContextVar("longest", default=timedelta(0))
+"""Longest time of a statement that may read whole tables, in this thread for now; 0: there is no limit."""
+
+
+@contextmanager
+def statement_timeout(longest: timedelta) -> Iterator[None]:
+    """Limit the statements of this thread that may read whole tables. All others have a limit of a minute anyway."""
+    before = _longest.set(longest)
+    try:
+        yield
+    finally:
+        _longest.reset(before)
+
+
+def milliseconds_of_a_statement() -> int:
+    """Return the present limit as PostgreSQL takes it; 0: none."""
+    return _longest.get() // timedelta(milliseconds=1)
 
 
 class Begin(StrEnum):
@@ -152,6 +172,14 @@ class Dialect(ABC):
     def is_locked_out(self, error: BaseException) -> bool:
         """Return whether a row stayed locked by another transaction for longer than ours waits for one."""
 
+    def is_cut_off(self, error: BaseException) -> bool:  # noqa: ARG002
+        """Return whether a statement was ended because it ran for too long, or because somebody cancelled it."""
+        return False
+
+    def gives_up_waiting(self, error: BaseException) -> bool:  # noqa: ARG002
+        """Return whether the statement that locks whole tables was given up: for its timeouts, or in a deadlock."""
+        return False
+
     @abstractmethod
     def cannot_write_now(self, error: BaseException) -> bool:
         """Return whether the database takes no writes for want of disk or memory, or because its disk fails."""
@@ -200,9 +228,9 @@ class Dialect(ABC):
         """Return whether the database refuses because the role lacks a right."""
         return False
 
-    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:  # noqa: ARG002
+    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:  # noqa: ARG002
         """Return the messages that begin our transaction on a connection that has none; `info` is SQLAlchemy's record of the
-        connection.
+        connection, and `major` the version of its server.
         """
         return (self.begin[begin],)
 

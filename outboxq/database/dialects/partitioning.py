@@ -102,7 +102,7 @@ class Partitioning:
 
     def keep(self, one: Partition) -> Prepared:
         leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        return self._dialect.prepare(time_partitions.keep(*leaves))
+        return self._dialect.prepare(time_partitions.keep(self._dialect.grammar, *leaves))
 
     def kept_since(self, one: Partition) -> Prepared:
         leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
@@ -197,12 +197,9 @@ class Partitioning:
             execute, {}
         )[0]
         schema, owner = found["schema"], found["owner"]
-        wait = self._dialect.compiled[time_partitions.wait]
-        before = wait.run(execute, {"lock_timeout": "10s"})[0]["before"]
         self.alone(execute, schema)
         for table in PARTITIONED:
             self._convert(execute, table, schema, owner, periods)
-        wait.run(execute, {"lock_timeout": before})
 
     def _convert(self, execute: Execute, table: Table, schema: str, owner: str, periods: Sequence[Period]) -> None:
         parent, first = _Name(schema, table.name), _Name(schema, _called(table, FIRST))

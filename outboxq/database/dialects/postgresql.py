@@ -56,6 +56,8 @@ class PostgresDialect(PsycopgDriver, Dialect):
     is_transient = staticmethod(postgresql_errors.is_transient)
     is_of_standby = staticmethod(postgresql_errors.names_standby)
     is_locked_out = staticmethod(postgresql_errors.is_locked_out)
+    is_cut_off = staticmethod(postgresql_errors.is_cut_off)
+    gives_up_waiting = staticmethod(postgresql_errors.gives_up_waiting)
     is_denied = staticmethod(postgresql_errors.is_denied)
     is_undefined = staticmethod(postgresql_errors.is_undefined)
     is_bad_value = staticmethod(postgresql_errors.is_bad_value)

@@ -12,6 +12,9 @@ from sqlalchemy.exc import DBAPIError
 _OUTSIDE = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "57P04", "57P05", "25006", "25P03", "25P04"})
 _TRANSIENT_STATES = _OUTSIDE | {"55P03", "57014", "53300"}
 _LOCK_NOT_AVAILABLE = "55P03"
+_QUERY_CANCELED = "57014"
+"""A statement timeout, or pg_cancel_backend()."""
+_GIVES_UP_WAITING = frozenset({_LOCK_NOT_AVAILABLE, _QUERY_CANCELED, "40P01"})
 _READ_ONLY, _NOT_SUPPORTED = "25006", "0A000"
 _INSUFFICIENT_PRIVILEGE = "42501"
 _UNDEFINED = frozenset({"42P01", "42703", "42883"})
@@ -44,6 +47,16 @@ def is_transient(error: BaseException) -> bool:
 def is_locked_out(error: BaseException) -> bool:
     """Return True if a row stayed locked for longer than `lock_timeout`."""
     return isinstance(error, DBAPIError) and _state(error) == _LOCK_NOT_AVAILABLE
+
+
+def is_cut_off(error: BaseException) -> bool:
+    """Return True if a statement met its timeout, or was cancelled."""
+    return isinstance(error, DBAPIError) and _state(error) == _QUERY_CANCELED
+
+
+def gives_up_waiting(error: BaseException) -> bool:
+    """Return True if the statement that locks whole tables met one of its timeouts, or was the victim of a deadlock."""
+    return isinstance(error, DBAPIError) and _state(error) in _GIVES_UP_WAITING
 
 
 def is_denied(error: BaseException) -> bool:

@@ -29,7 +29,7 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 
 from ..column_types import Instant, Packed, Xid, Xid8
 from ..statements import claim, schema, system
@@ -64,6 +64,10 @@ class PostgresGrammar(Grammar):
 
     def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:  # noqa: ARG002 - its type says so
         return true()
+
+    def digit(self, identity: ColumnElement[Any], place: int) -> ColumnElement[str]:
+        digits = func.replace(cast(identity, Text), literal_column("'-'"), literal_column("''"), type_=Text)
+        return func.substr(digits, literal_column(str(place)), literal_column("1"), type_=Text)
 
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         micros = cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
@@ -155,6 +159,12 @@ class PostgresGrammar(Grammar):
         tail = func.lpad(func.to_hex(number), literal_column("4"), literal_column("'0'"), type_=Text)
         return cast(head + tail, Uuid)
 
+    def place(self, batch_id: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
+        first = func.substr(cast(batch_id, Text), literal_column("1"), literal_column("1"))
+        digit = func.translate(first, literal_column("'89abcdef'"), literal_column("'01234567'"), type_=Text)
+        rest = func.substr(cast(self.numbered(batch_id, number), Text), literal_column("2"), type_=Text)
+        return cast(digit + rest, Uuid)
+
     def identified(self, rows: Select[Any]) -> Select[Any]:
         # The SELECT reads from it, so the id exists before anything of the row is computed, its default included.
         assigned = select(func.pg_current_xact_id(type_=Xid8()).label("xact_id")).cte("assigned")
@@ -168,6 +178,13 @@ class PostgresGrammar(Grammar):
     @property
     def next_transaction(self) -> ColumnElement[int]:
         return self.oldest_open + func.age(cast(self._xmin, Xid), type_=BigInteger)
+
+    @property
+    def snapshot(self) -> ColumnElement[str]:
+        return cast(func.pg_current_snapshot(), Text)
+
+    def was_open(self, transaction: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
+        return transaction == func.any(cast(ids, ARRAY(Xid8())))
 
     @property
     def _xmin(self) -> ColumnElement[int]:

@@ -18,7 +18,7 @@ from sqlalchemy.engine import URL
 
 from ...errors import UnsupportedDatabase
 from . import postgresql_encoding
-from .base import Begin
+from .base import Begin, milliseconds_of_a_statement
 
 # A server that vanishes without an answer (a cable, a firewall that forgets) is noticed within a minute, not within hours.
 _TCP_TIMEOUTS: Final = {
@@ -33,8 +33,19 @@ _UNICODE: Final = {"client_encoding": "utf8"}
 
 # A handler may take as long as its own timeout allows. With ours it would fail, because a pause would close its connection.
 _NO_IDLE_TIMEOUT: Final = "idle_in_transaction_session_timeout = 0"
-# A statement that reads whole tables, or a migration, takes as long as they are large, whatever limit a role has.
+# A statement that reads whole tables, or a migration, takes as long as they are large, whatever limit a role has. A command sets
+# a limit of its own (`statement_timeout` in base.py).
 _NO_STATEMENT_TIMEOUT: Final = "statement_timeout = 0"
+# A server from version 17 on can end the connection of a transaction that takes long. Earlier ones do not know the name.
+_NO_TRANSACTION_TIMEOUT: Final = "transaction_timeout = 0"
+_ENDS_TRANSACTIONS: Final = 17
+# So a statement that its killed client has left behind would go on for as long, keep its locks and hold vacuum up. The server is
+# to look for the client each second. A server on Windows cannot, and would refuse the setting.
+_WATCH_CLIENT: Final = (
+    "SELECT set_config('client_connection_check_interval', '1s', true) "
+    "WHERE current_setting('dynamic_shared_memory_type') <> 'windows'"
+)
+_LOCK_TIMEOUT: Final = "lock_timeout = '2s'"
 # psycopg reads times in ISO format only, and our patterns have backslashes that are no escapes.
 _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_strings = on")
 # * READ COMMITTED and short timeouts, whatever the defaults of the engine or the role are.
@@ -43,7 +54,7 @@ _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_
 # * Such a plan may be kept: planning takes longer than a claim of one task (1.6 ms against 0.9) and finds nothing better.
 # * Recursive CTEs are estimated a hundred times too expensive, so JIT would compile each claim first (95 ms for 5).
 _SETTINGS: Final = (
-    "lock_timeout = '2s'",
+    _LOCK_TIMEOUT,
     "statement_timeout = '60s'",
     "enable_seqscan = off",
     "enable_bitmapscan = off",
@@ -70,13 +81,25 @@ BEGIN: Final[Mapping[Begin, str]] = {
     Begin.SINGLE: _message(_WRITE, "SET LOCAL", *_WRITES),
     Begin.INSERT: "",
     Begin.READ: _message("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", "SET LOCAL", *_READS),
-    Begin.SNAPSHOT: _message(
-        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SET LOCAL", "jit = off", _NO_STATEMENT_TIMEOUT, *_READABLE
+    Begin.SNAPSHOT: "; ".join(
+        [
+            _message(
+                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+                "SET LOCAL",
+                "jit = off",
+                _LOCK_TIMEOUT,
+                _NO_STATEMENT_TIMEOUT,
+                *_READABLE,
+            ),
+            _WATCH_CLIENT,
+        ]
     ),
     Begin.ASYNCHRONOUS: _message(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
     Begin.SINGLE_ASYNCHRONOUS: _message(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
     Begin.HANDLER: _message(_WRITE, "SET LOCAL", f"{_MARK} = on", _NO_IDLE_TIMEOUT),
-    Begin.MIGRATION: _message(_WRITE, "SET LOCAL", "jit = off", _NO_STATEMENT_TIMEOUT, *_READABLE),
+    Begin.MIGRATION: "; ".join(
+        [_message(_WRITE, "SET LOCAL", "jit = off", _NO_STATEMENT_TIMEOUT, *_READABLE), _WATCH_CLIENT]
+    ),
 }
 """The first statement of a transaction on a connection whose settings are not known."""
 # Times are returned in UTC, which psycopg reads in half the time of any other zone.
@@ -120,13 +143,16 @@ def keep_settings(engine: Engine) -> None:
     event.listen(engine, "connect", _apply_settings)
 
 
-def begin_statements(begin: Begin, info: MutableMapping[Any, Any]) -> Iterator[str]:
-    """Return the messages that begin a transaction; `info` is SQLAlchemy's record of the connection."""
+def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterator[str]:
+    """Return the messages that begin a transaction. `info` is SQLAlchemy's record of the connection, `major` the server's version."""
     wanted, commits = _COMMITS.get(begin), info.get(_KEY)
     if begin is Begin.INSERT:
         return
     if wanted is None or commits is None:
-        yield BEGIN[begin]
+        text = BEGIN[begin].replace(_NO_STATEMENT_TIMEOUT, f"statement_timeout = {milliseconds_of_a_statement()}")
+        if commits is None and major >= _ENDS_TRANSACTIONS:
+            text = _message(text, "SET LOCAL", _NO_TRANSACTION_TIMEOUT)
+        yield text
         return
     if wanted != commits:
         yield f"SET synchronous_commit TO {wanted}"
@@ -173,8 +199,9 @@ def _apply_settings(raw: psycopg.Connection[Any], record: Any) -> None:
     """Give a connection our settings, unless a pooler may lend the server's session to others after each transaction."""
     if not _is_direct(raw, record):
         return
+    further = (_NO_TRANSACTION_TIMEOUT,) if raw.info.server_version >= 10_000 * _ENDS_TRANSACTIONS else ()
     with _autocommit(raw):  # otherwise the settings would be rolled back
-        _asked(raw, _OWN)
+        _asked(raw, _message(_OWN, "SET", *further))
     record.info[_KEY] = "DEFAULT"
     if raw.prepare_threshold is not None:
         raw.prepare_threshold = 0  # the plan is kept from the first run on

@@ -76,7 +76,7 @@ class SqliteDialect(Dialect):
             raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
         return url
 
-    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:
+    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:  # noqa: ARG002
         flushed = begin not in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS}
         return (*sqlite_engine.durability_statements(info, flushed=flushed), self.begin[begin])
 

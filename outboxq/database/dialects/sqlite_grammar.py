@@ -72,6 +72,10 @@ class SqliteGrammar(Grammar):
         digits = said.op("GLOB", return_type=Boolean())(literal_column("'*[^0-9a-f]*'"))
         return and_(func.length(said) == literal_column("32"), not_(digits))
 
+    def digit(self, identity: ColumnElement[Any], place: int) -> ColumnElement[str]:
+        said = type_coerce(identity, Text)
+        return func.substr(said, literal_column(str(place)), literal_column("1"), type_=Text)
+
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         return _micros(later) - _micros(earlier)
 
@@ -166,6 +170,13 @@ class SqliteGrammar(Grammar):
         head = func.substr(family, literal_column("1"), literal_column("28"), type_=Text)  # stored without hyphens
         return type_coerce(head + func.printf("%04x", number, type_=Text), Uuid())
 
+    def place(self, batch_id: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
+        one: ColumnElement[int] = literal_column("1")
+        known = func.instr(literal_column("'89abcdef'"), func.substr(batch_id, one, one))
+        digit = func.substr(literal_column("'01234567'"), known, one, type_=Text)
+        rest = func.substr(self.numbered(batch_id, number), literal_column("2"), type_=Text)
+        return type_coerce(digit + rest, Uuid())
+
     def identified(self, rows: Select[Any]) -> Select[Any]:
         return rows
 
@@ -176,6 +187,13 @@ class SqliteGrammar(Grammar):
     @property
     def next_transaction(self) -> ColumnElement[int]:
         return literal_column("0", Integer)
+
+    @property
+    def snapshot(self) -> ColumnElement[str]:
+        return literal_column("'0:0:'", Text)
+
+    def was_open(self, transaction: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:  # noqa: ARG002
+        return false()
 
     def insert(self, table: Table) -> Any:
         return insert(table)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
+    CTE,
+    BigInteger,
     Boolean,
     ColumnElement,
     Insert,
@@ -13,11 +15,14 @@ from sqlalchemy import (
     Text,
     Update,
     Uuid,
+    and_,
     bindparam,
+    case,
     delete,
     func,
     insert,
     literal_column,
+    not_,
     or_,
     select,
     true,
@@ -25,11 +30,11 @@ from sqlalchemy import (
 )
 
 from ...model import EventType, TaskStatus
-from ...model.batches import OnFailed
+from ...model.batches import BatchKind, OnFailed
 from ..column_types import Instant
-from ..tables import execution_events, task_batch_changes, task_batches, task_executions
+from ..tables import execution_events, task_batch_changes, task_batches, task_executions, task_leases
 from .claim import limit
-from .grammar import Columns, Grammar, Relations, Statement, Transition, insert_values, sql_literal
+from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, sql_literal
 
 _batch, _execution = task_batches.c, task_executions.c
 _batch_id = bindparam("batch_id", type_=Uuid, required=True)
@@ -38,6 +43,8 @@ _closes = bindparam("closes", False, type_=Boolean)
 _after = bindparam("after", type_=Uuid, required=True)
 _before = bindparam("before", type_=Uuid, required=True)
 _older = bindparam("older", type_=Instant, required=True)
+_force = bindparam("force", type_=Boolean, required=True)
+_letters = bindparam("letters", type_=Boolean, required=True)
 _runs_then = bindparam("runs_then", type_=Boolean, required=True)
 _zero = literal_column("0", Integer)
 
@@ -52,11 +59,12 @@ def create(g: Grammar) -> Transition:
         "size": Integer(),
         "closed": Boolean(),
         "then_tasks": Text(),
+        "links": Integer(),
     }
 
     def batch(r: Relations) -> Statement:
         values = {
-            **{name: r["given"].c[name] for name in given},
+            **{name: r["given"].c[name] for name in given if name != "links"},
             **dict.fromkeys(("completed", "failed", "cancelled", "stage"), _zero),
             "runs_then": literal_column("true", Boolean),
             "created_at": g.now,
@@ -65,10 +73,11 @@ def create(g: Grammar) -> Transition:
         return insert_values(insert(task_batches), values, r["given"])
 
     def event(r: Relations) -> Statement:
+        said = {name: r["given"].c[name] for name in ("kind", "name", "on_failed", "links")}
         values = {
             "pipeline_execution_id": r["given"].c.id,
             "event_type": sql_literal(EventType.BATCH_CREATED),
-            "event_data": g.json(kind=r["given"].c.kind, name=r["given"].c.name, on_failed=r["given"].c.on_failed),
+            "event_data": g.json(**said),
             "created_at": g.now,
         }
         return insert_values(insert(execution_events), values, r["given"])
@@ -107,6 +116,49 @@ def known(_: Grammar) -> Select[Any]:
     return select(_batch.id).where(_batch.id == _batch_id)
 
 
+LINKS: Columns = {"id": Uuid(), "batch_id": Uuid(), "before": Uuid()}
+
+
+def links_without_previous(g: Grammar) -> Select[Any]:
+    """Select those of these dead letters that follow another task in a chain of which there is no row."""
+    link, before = g.rows("links", LINKS), task_executions.alias("before")
+    # Not a join, which might read all tasks.
+    known = select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
+    rows = task_batches.join(link, link.c.batch_id == _batch.id).join(task_executions, _execution.id == link.c.id)
+    return (
+        select(link.c.id, link.c.before)
+        .select_from(rows)
+        .where(
+            g.among(_batch.id, link.c.batch_id),
+            _batch.kind == sql_literal(BatchKind.CHAIN),
+            g.among(_execution.id, link.c.id),
+            _execution.status == sql_literal(TaskStatus.FAILED),
+            known.is_(None),
+        )
+    )
+
+
+def unclosed(_: Grammar) -> Select[Any]:
+    """Select those that are not closed among the first :most batches that go on, by the index of those.
+
+    Nothing ends them, so they come to be the first ones.
+    """
+    first = (
+        select(_batch.id, _batch.name, _batch.closed)
+        .where(_batch.completed_at.is_(None))
+        .order_by(_batch.id)
+        .limit(bindparam("most", type_=BigInteger, required=True))
+        .subquery("first")
+    )
+    return select(first.c.id, first.c.name).where(not_(first.c.closed)).order_by(first.c.id)
+
+
+def left_open(_: Grammar) -> Select[Any]:
+    """Select a batch that goes on and was not cancelled. Its maker's transaction sees it so until the commit closes it."""
+    open_one = (_batch.completed_at.is_(None), _batch.cancel_requested_at.is_(None))
+    return select(_batch.id).where(_batch.id == _batch_id, *open_one)
+
+
 def newest(_: Grammar) -> Select[Any]:
     """Select up to :limit batches with ids before :before, newest first."""
     return select(task_batches).where(_batch.id < _before).order_by(_batch.id.desc()).limit(limit)
@@ -134,6 +186,54 @@ def members(_: Grammar) -> Select[Any]:
         .order_by(_execution.id)
         .limit(limit)
     )
+
+
+def unended(_: Grammar) -> Select[Any]:
+    """Select the ids and statuses of up to :limit tasks of a batch behind :after that a cancel changes, in the order of the ids.
+
+    Running ones that were asked to stop are among them with :force only, and dead letters with :letters.
+    """
+    asked = or_(_execution.cancel_requested_at.is_(None), _force)
+    changes = or_(
+        _execution.status == SqlStatus.READY,
+        and_(_execution.status == SqlStatus.RUNNING, asked),
+        and_(_execution.status == SqlStatus.FAILED, _letters),
+    )
+    return members(_).where(changes)
+
+
+def unasked(g: Grammar) -> Select[Any]:
+    """Select what `unended` does of Running tasks that were not asked to stop: it reads what runs, and not the whole batch."""
+    leased = _leased(g)
+    mine = (leased.c.batch_id == _batch_id, leased.c.cancel_requested_at.is_(None), leased.c.id > _after)
+    return select(leased.c.id, SqlStatus.RUNNING.label("status")).where(*mine).order_by(leased.c.id).limit(limit)
+
+
+def left_to_cancel(g: Grammar) -> Select[Any]:
+    """Select what `cancelling` does, with the numbers of the tasks that are left: waiting ones, and running ones without a request.
+
+    It reads the counts of each batch and the tasks that run, and no other task. Both are of one snapshot, so that what has
+    neither ended nor runs is waiting.
+    """
+    leased = _leased(g)
+    unasked = func.sum(case((leased.c.cancel_requested_at.is_(None), literal_column("1", Integer)), else_=_zero))
+    running = (
+        select(leased.c.batch_id, func.count().label("running"), unasked.label("unasked"))
+        .group_by(leased.c.batch_id)
+        .subquery("running")
+    )
+    ended = _batch.completed + _batch.failed + _batch.cancelled
+    waiting = _batch.size - ended - func.coalesce(running.c.running, _zero)
+    counts = (waiting.label("waiting"), func.coalesce(running.c.unasked, _zero).label("unasked"), _batch.failed)
+    found = cancelling(g).add_columns(*counts)
+    return found.select_from(task_batches.outerjoin(running, running.c.batch_id == _batch.id))
+
+
+def _leased(g: Grammar) -> CTE:
+    """Return the tasks that run. They are found by their leases, whatever their batches are."""
+    columns = (_execution.id, _execution.pipeline_execution_id.label("batch_id"), _execution.cancel_requested_at)
+    running = (g.among(_execution.id, task_leases.c.task_execution_id), _execution.status == SqlStatus.RUNNING)
+    return select(*columns).where(*running).cte("leased").prefix_with("MATERIALIZED")
 
 
 def statuses(_: Grammar) -> Select[Any]:

@@ -24,6 +24,7 @@ from ...model.failure_groups import HEAD
 from ..column_types import Instant
 from ..tables import dead_letters, partition_claims, task_executions
 from .claim import limit
+from .event_log import had_failed
 from .grammar import Columns, Grammar
 
 _letter = dead_letters.c
@@ -72,33 +73,33 @@ def _listed(g: Grammar, page: Any) -> Select[Any]:
     )
 
 
-def oldest(_: Grammar) -> Select[Any]:
-    """Select the next matching dead letters, oldest first, after (:after_failed_at, :after_id).
+def oldest(g: Grammar) -> Select[Any]:
+    """Select the next matching dead letters of the snapshot :head, :open, oldest first, after (:after_failed_at, :after_id).
 
     They are not locked here. The lock that counts is the execution's, which comes before its dead letter's.
     """
     return (
         select(_letter.task_execution_id.label("id"), _letter.failed_at)
-        .where(_matches(), tuple_(_letter.failed_at, _letter.task_execution_id) > _after)
+        .where(_matches(), _counted(g), tuple_(_letter.failed_at, _letter.task_execution_id) > _after)
         .order_by(_letter.failed_at, _letter.task_execution_id)
         .limit(limit)
     )
 
 
-def oldest_with_errors(_: Grammar) -> Select[Any]:
+def oldest_with_errors(g: Grammar) -> Select[Any]:
     """Select as `oldest` does, with the queue, the task's name, the exception and the beginning of the error."""
     after = tuple_(_letter.failed_at, _letter.task_execution_id) > _after
-    return _with_errors(after, (_letter.failed_at, _letter.task_execution_id))
+    return _with_errors(g, after, (_letter.failed_at, _letter.task_execution_id))
 
 
-def newest_with_errors(_: Grammar) -> Select[Any]:
+def newest_with_errors(g: Grammar) -> Select[Any]:
     """Select the same of the matching dead letters before (:after_failed_at, :after_id), newest first."""
     before = tuple_(_letter.failed_at, _letter.task_execution_id) < _after
-    return _with_errors(before, (_letter.failed_at.desc(), _letter.task_execution_id.desc()))
+    return _with_errors(g, before, (_letter.failed_at.desc(), _letter.task_execution_id.desc()))
 
 
-def _with_errors(where: ColumnElement[bool], order: Sequence[Any]) -> Select[Any]:
-    page = select(dead_letters).where(_matches(), where).order_by(*order).limit(limit).subquery("page")
+def _with_errors(g: Grammar, where: ColumnElement[bool], order: Sequence[Any]) -> Select[Any]:
+    page = select(dead_letters).where(_matches(), _counted(g), where).order_by(*order).limit(limit).subquery("page")
     columns = (page.c.task_execution_id.label("id"), page.c.failed_at, *(page.c[name] for name in _ALIKE))
     found = select(*columns, _head(page).label("head"))
     down = order[0] is not _letter.failed_at
@@ -117,9 +118,9 @@ GIVEN: Columns = {"id": Uuid()}
 """The columns of the batch."""
 
 
-def count(_: Grammar) -> Select[Any]:
-    """Count the matching dead letters, up to :limit."""
-    some: Select[Any] = select(literal_column("1").label("one")).where(_matches()).limit(limit)
+def count(g: Grammar) -> Select[Any]:
+    """Count the matching dead letters of the snapshot :head, :open, up to :limit."""
+    some: Select[Any] = select(literal_column("1").label("one")).where(_matches(), _counted(g)).limit(limit)
     return select(func.count().label("tasks")).select_from(some.subquery("some"))
 
 
@@ -128,6 +129,10 @@ def _head(letter: Any) -> ColumnElement[str]:
     error: ColumnElement[str] = func.substr(task_executions.c.last_error, _one, _head_length, type_=Text)
     found = select(error).where(task_executions.c.id == letter.c.task_execution_id)
     return found.correlate(letter).scalar_subquery()
+
+
+def _counted(g: Grammar) -> ColumnElement[bool]:
+    return had_failed(g, dead_letters, _letter.task_execution_id)
 
 
 def _matches() -> ColumnElement[bool]:

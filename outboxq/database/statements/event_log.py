@@ -20,29 +20,111 @@ PostgreSQL tells the id of the next transaction only to a transaction that has j
 answer until its end. So the log is followed in transactions of our own.
 
 On SQLite one writer commits after the other, so everything seen is complete.
+
+A *snapshot* is the highest number seen, and the ids of the transactions that were open. An event is in it if its number is not
+higher and its transaction was not open: numbers are drawn one by one, and after their transactions have their ids, so a
+transaction with a smaller number had begun before, and it was either open or had ended. The ids are not compared by size, so that
+events of a restored dump, whose ids are those of another server, are in every snapshot.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, bindparam, func, literal_column, select
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    FromClause,
+    ScalarSelect,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 
+from ...model import EventType
 from ..tables import execution_events
 from .claim import limit
-from .grammar import Grammar
+from .grammar import Grammar, sql_literal
 
 _after = bindparam("after", type_=BigInteger, required=True)
+_head = bindparam("head", None, type_=BigInteger)
+"""The highest number of a snapshot; NULL: nothing is left out."""
+_open = bindparam("open", None, type_=Text)
+_only_ready, _only_running = (bindparam(name, False, type_=Boolean) for name in ("only_ready", "only_running"))
 
 
 def head(g: Grammar) -> Select[Any]:
     """Select the highest number, the oldest transaction that may still write, and the next transaction that will begin."""
-    highest = func.coalesce(func.max(execution_events.c.sequence_num), literal_column("0"), type_=BigInteger)
-    return select(
-        select(highest).scalar_subquery().label("head"),
+    columns: tuple[ColumnElement[Any], ...] = (
+        _highest().label("head"),
         g.oldest_open.label("oldest_open"),
         g.next_transaction.label("next_transaction"),
     )
+    return select(*columns)
+
+
+def snapshot(g: Grammar) -> Select[Any]:
+    """Select the highest number, and the database's own snapshot as text: ``oldest:next:open,open``."""
+    columns: tuple[ColumnElement[Any], ...] = (_highest().label("head"), g.snapshot.label("open"))
+    return select(*columns)
+
+
+def _highest() -> ScalarSelect[Any]:
+    highest: ColumnElement[Any] = func.coalesce(func.max(_event.sequence_num), literal_column("0"), type_=BigInteger)
+    return select(highest).scalar_subquery()
+
+
+def was_unfinished(g: Grammar, task: FromClause, ids: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition that a waiting or running task was there at the snapshot :head, :open, and had not ended.
+
+    With :only_ready or :only_running, that it also was in that status. Events say so that were written since.
+    """
+    again = (EventType.CREATED, EventType.REQUEUED, EventType.RETRY_SCHEDULED)
+    given_back = (EventType.RETRY_SCHEDULED, EventType.RESET, EventType.RELEASED, EventType.SNOOZED)
+    claim = _later(g, task, ids, _event.event_type == sql_literal(EventType.CLAIMED))
+    return or_(
+        _head.is_(None),
+        and_(
+            _later(g, task, ids, _event.lease_token.is_(None), again).is_(None),
+            or_(~_only_ready, _later(g, task, ids, _is_end, given_back).is_(None)),
+            or_(~_only_running, claim.is_(None)),
+        ),
+    )
+
+
+def had_failed(g: Grammar, letter: FromClause, ids: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition that a dead letter was one at the snapshot :head, :open, and was not redriven since."""
+    ends = (EventType.FAILED, EventType.ABANDONED)
+    parts = (_later(g, letter, ids, part, ends).is_(None) for part in (_event.lease_token.is_(None), _is_end))
+    return or_(_head.is_(None), and_(*parts))
+
+
+def _later(
+    g: Grammar,
+    task: FromClause,
+    ids: ColumnElement[Any],
+    part: ColumnElement[bool],
+    kinds: Sequence[EventType] = (),
+) -> ScalarSelect[int]:
+    """Select the number of an event of the task that is not in the snapshot. `part` is the condition of one of the three indexes.
+
+    With a limit it is looked up task by task, and not read for all tasks at once.
+    """
+    since = or_(_event.sequence_num > _head, g.was_open(_event.xact_id, _open))
+    named = [_event.event_type.in_([sql_literal(kind) for kind in kinds])] if kinds else []
+    found = select(_event.sequence_num).where(_event.task_execution_id == ids, part, *named, since)
+    return found.limit(literal_column("1")).correlate(task).scalar_subquery()
+
+
+_event = execution_events.c
+_is_end = and_(_event.event_type != sql_literal(EventType.CLAIMED), _event.lease_token.is_not(None))
 
 
 def following(_: Grammar) -> Select[Any]:

@@ -99,6 +99,10 @@ class Grammar(ABC):
         """Return a condition: the stored id has the form of outboxq's ids."""
 
     @abstractmethod
+    def digit(self, identity: ColumnElement[Any], place: int) -> ColumnElement[str]:
+        """Return one of the 32 hexadecimal digits of an id, counted from 1."""
+
+    @abstractmethod
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         """Return the exact number of microseconds between two times."""
 
@@ -171,6 +175,10 @@ class Grammar(ABC):
         """Return the id of this number (1 to 65535) in a family of ids, whose last 16 bits are zero (`uuid7.family`)."""
 
     @abstractmethod
+    def place(self, batch_id: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
+        """Return the id of the task at this place (1 to 65535) behind a batch, as `model.batches.Place` does."""
+
+    @abstractmethod
     def identified(self, rows: Select[Any]) -> Select[Any]:
         """Return `rows`, a query that reads no table, to be run once the transaction has its id.
 
@@ -187,6 +195,15 @@ class Grammar(ABC):
     @abstractmethod
     def next_transaction(self) -> ColumnElement[int]:
         """Return the id that the next transaction will get. It is asked once, in a transaction that has no id itself."""
+
+    @property
+    @abstractmethod
+    def snapshot(self) -> ColumnElement[str]:
+        """Return the snapshot of the transaction as text, ``oldest:next:open,open``: ids of transactions that are open at it."""
+
+    @abstractmethod
+    def was_open(self, transaction: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
+        """Return whether this transaction is one of `ids`, a text such as ``{7,9}``."""
 
     @abstractmethod
     def insert(self, table: Table) -> Any:

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Select,
     Text,
     Uuid,
+    and_,
     bindparam,
     case,
     cast,
@@ -42,6 +43,8 @@ from ..tables import (
 from . import samples
 from .claim import every_queue
 from .grammar import Grammar
+from .schedules import stands_ahead
+from .workers import is_registered
 
 HELD = 100
 """The number of held keys behind which tasks wait that are selected at most."""
@@ -76,10 +79,17 @@ _sample, _schedule = queue_samples.c, task_schedules.c
 
 def signals(g: Grammar) -> Select[Any]:
     """Select rows of several kinds, of which each uses some of the columns: the time, the running and the failed tasks of each
-    queue, those that failed lately, held keys behind which tasks wait, settings, overdue schedules, and the last sample.
+    queue, those that failed lately, held keys behind which tasks wait, settings, schedules that are overdue or planted by a clock that
+    was ahead, and the last sample.
     """
     overdue = (_schedule.paused_at.is_(None), _schedule.planted_until < g.later(g.now, _overdue_before))
     late = select(_schedule.name, _schedule.planted_until).where(*overdue).limit(_most).subquery("late")
+    early = (
+        select(_schedule.name, _schedule.planted_until)
+        .where(_schedule.paused_at.is_(None), stands_ahead(g))
+        .limit(_most)
+        .subquery("early")
+    )
     last = samples.latest(g).subquery("last")
     numbers = dict(zip(("number_1", "number_2", "number_3", "number_4"), _STATES, strict=True))
     parts = [
@@ -102,6 +112,7 @@ def signals(g: Grammar) -> Select[Any]:
             other_at=_setting.updated_at,
         ),
         _row("schedule", name=late.c.name, at=late.c.planted_until),
+        _row("ahead", name=early.c.name, at=early.c.planted_until),
         _row(
             "sample",
             name=last.c.queue,
@@ -197,7 +208,7 @@ def mark(g: Grammar) -> Select[Any]:
     seen = select(func.max(newest.c.sequence_num).label("last"), func.sum(newest.c.sequence_num).label("sum")).subquery(
         "seen"
     )
-    live = workers.c.last_seen_at >= g.later(g.now, _live_since)
+    live = and_(workers.c.last_seen_at >= g.later(g.now, _live_since), is_registered())
     there = select(
         func.count().filter(live).label("live"), func.max(workers.c.started_at, type_=Instant).label("started")
     ).subquery("there")

@@ -5,28 +5,45 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
+    ColumnElement,
     Delete,
     Double,
     Insert,
     Integer,
     Select,
+    Table,
     Text,
     and_,
     bindparam,
     case,
     delete,
+    exists,
     func,
+    literal_column,
     null,
     or_,
     select,
 )
 
-from ..tables import key_rates, queue_settings
-from .grammar import Grammar
+from ..tables import (
+    dead_letters,
+    key_rates,
+    queue_samples,
+    queue_settings,
+    task_executions,
+    task_leases,
+    task_metrics,
+    task_outbox,
+    task_schedules,
+    task_subscriptions,
+)
+from .grammar import Grammar, Statement
 
 _setting, _rate = queue_settings.c, key_rates.c
 _queue = bindparam("queue", type_=Text, required=True)
+_most = bindparam("most", type_=BigInteger, required=True)
 SETTINGS = ("paused", "concurrency", "rate", "concurrency_per_key", "rate_per_key", "fair")
 """The settings of which a change may set some."""
 _paused = bindparam("paused", type_=Boolean, required=True)
@@ -90,6 +107,35 @@ def forget(_: Grammar) -> Delete:
 def settings(_: Grammar) -> Select[Any]:
     """Select the settings of each queue."""
     return select(queue_settings).order_by(_setting.queue)
+
+
+def forget_all(_: Grammar) -> Statement:
+    """Delete the row of a queue, whatever its settings are."""
+    return delete(queue_settings).where(_setting.queue == _queue).returning(*_setting)
+
+
+def has_tasks(_: Grammar) -> Select[Any]:
+    """Select one row if :queue has a waiting or running task, or a dead letter."""
+    return _any_of(*map(_names, (task_outbox, task_leases, dead_letters)))
+
+
+def is_named(_: Grammar) -> Select[Any]:
+    """Select one row if settings, tasks that have not ended, subscriptions, schedules, statistics or one of the newest :most tasks
+    name :queue.
+    """
+    execution = task_executions.c
+    newest = select(execution.queue).order_by(execution.id.desc()).limit(_most).subquery("newest")
+    own = (queue_settings, task_outbox, task_leases, dead_letters, task_subscriptions)
+    recent = exists(select(newest.c.queue).where(newest.c.queue == _queue))
+    return _any_of(*map(_names, own), recent, *map(_names, (task_schedules, queue_samples, task_metrics)))
+
+
+def _names(table: Table) -> ColumnElement[bool]:
+    return exists(select(table.c.queue).where(table.c.queue == _queue))
+
+
+def _any_of(*conditions: ColumnElement[bool]) -> Select[Any]:
+    return select(literal_column("1").label("found")).where(or_(*conditions))
 
 
 def forget_key_rates(_: Grammar) -> Delete:

@@ -46,7 +46,7 @@ def prune(g: Grammar) -> Transition:
     def doomed(_: Relations) -> Statement:
         return (
             select(_execution.id)
-            .where(_prunable())
+            .where(_prunable(g))
             .order_by(_execution.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
@@ -86,9 +86,9 @@ def prune(g: Grammar) -> Transition:
     )
 
 
-def prunable(_: Grammar) -> Select[Any]:
+def prunable(g: Grammar) -> Select[Any]:
     """Count the tasks that `prune` would delete in all."""
-    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable())
+    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable(g))
 
 
 def prune_unrouted(g: Grammar) -> Transition:
@@ -118,11 +118,11 @@ def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
     return {"claim": claim, "end": ended, "other": event.lease_token.is_(None)}
 
 
-def done(execution: Any) -> ColumnElement[bool]:
+def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
     """Return a condition: the task ended before :before in one of the statuses to delete, and so did its batch if it has one.
 
-    Until then what follows the batch reads the results of its tasks. A dead letter is deleted in any case: the batch then waits
-    for it no longer.
+    A task of a batch is kept until what follows the batch has completed or was cancelled, since that reads the results of the
+    batch, and so does its redrive. A dead letter is deleted in any case: the batch then waits for it no longer.
     """
     wanted = [(execution.status == sql_literal(status)) & (flag == 1) for status, flag in _statuses.items()]
     ended = and_(execution.completed_at < _before, or_(*wanted))
@@ -132,12 +132,30 @@ def done(execution: Any) -> ColumnElement[bool]:
         select(batch.id)
         .where(
             batch.id == execution.pipeline_execution_id,
-            or_(batch.completed_at.is_(None), batch.completed_at >= _before),
+            or_(batch.completed_at.is_(None), batch.completed_at >= _before, _may_be_read(g)),
         )
         .scalar_subquery()
     )
     return and_(ended, or_(execution.status == sql_literal(TaskStatus.FAILED), kept.is_(None)))
 
 
-def _prunable() -> ColumnElement[bool]:
-    return and_(_execution.id > _from_id, _execution.id < _to_id, done(_execution))
+def _may_be_read(g: Grammar) -> ColumnElement[bool]:
+    """Return a condition: the last task that was enqueued behind a batch may still run, and read the results of the batch.
+
+    Of a batch that has completed, those before the last one have completed too. So one task is looked up, by its id.
+    """
+    follower = task_executions.alias("follower")
+    unended = (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED)
+    return (
+        select(follower.c.id)
+        .where(
+            follower.c.id == g.place(task_batches.c.id, task_batches.c.stage),
+            follower.c.status.in_([sql_literal(status) for status in unended]),
+        )
+        .correlate(task_batches)
+        .exists()
+    )
+
+
+def _prunable(g: Grammar) -> ColumnElement[bool]:
+    return and_(_execution.id > _from_id, _execution.id < _to_id, done(g, _execution))

@@ -6,9 +6,11 @@ are never updated, so an entry that is still there proves that nothing has happe
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Delete,
     Double,
     Integer,
@@ -19,13 +21,17 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    func,
     insert,
+    literal_column,
     or_,
     select,
     update,
 )
 
 from ...model import EventType
+from ...model.planning import FARTHEST
+from ...model.schedules import HORIZON
 from ..column_types import BigId, Instant
 from ..tables import execution_events, schedule_ticks, task_executions, task_outbox, task_schedules
 from . import task_rows
@@ -68,8 +74,31 @@ _first, _last, _moment, _earliest = (
     bindparam(name, type_=Instant, required=True) for name in ("first", "last", "moment", "earliest")
 )
 _reason = bindparam("reason", type_=Text, required=True)
-_due = and_(_schedule.paused_at.is_(None), _schedule.planted_until < _until)
-"""A condition: a schedule is not planted up to :until."""
+
+
+def stands_ahead(g: Grammar) -> ColumnElement[bool]:
+    """Return the condition that a schedule is planted further than the present clock can have planted it.
+
+    It is that of `model.planning.stands_ahead`.
+    """
+    near, far = _in(g, HORIZON), _in(g, FARTHEST)
+    return and_(_schedule.planted_until > near, or_(_schedule.updated_at > near, _schedule.planted_until > far))
+
+
+def _planted_wrongly(g: Grammar) -> ColumnElement[bool]:
+    """Return the condition that the clock was ahead, and not that it was set back: then ticks to come have had their tasks."""
+    near = _in(g, HORIZON)
+    has_had_ticks = select(_tick.tick).where(_tick.schedule == _schedule.name, _tick.tick > near).exists()
+    return and_(stands_ahead(g), or_(_schedule.updated_at > near, ~has_had_ticks))
+
+
+def _in(g: Grammar, span: timedelta) -> ColumnElement[datetime]:
+    return g.later(g.now, literal_column(f"{span.total_seconds()}", Double))
+
+
+def _is_due(g: Grammar) -> ColumnElement[bool]:
+    """Return the condition that a schedule is to be planted up to :until."""
+    return and_(_schedule.paused_at.is_(None), or_(_schedule.planted_until < _until, _planted_wrongly(g)))
 
 
 def schedules(_: Grammar) -> Select[Any]:
@@ -88,17 +117,24 @@ def lock(g: Grammar) -> Select[Any]:
     return named(g).with_for_update()
 
 
-def some_due(_: Grammar) -> Select[Any]:
-    """Select one of the schedules that are not planted up to :until."""
-    return select(_schedule.name).where(_due).limit(1)
+def planted_wrongly(g: Grammar) -> Select[Any]:
+    """Select those of the schedules of the given `names` that a clock that was ahead has planted."""
+    names = g.rows("names", NAMES).c.name
+    return select(_schedule.name).where(g.among(_schedule.name, names), _planted_wrongly(g))
+
+
+def some_due(g: Grammar) -> Select[Any]:
+    """Select one of the schedules that are to be planted up to :until."""
+    return select(_schedule.name).where(_is_due(g)).limit(1)
 
 
 def take_due(g: Grammar) -> Select[Any]:
-    """Lock and select up to :limit schedules that are not planted up to :until, from the name :after on.
+    """Lock and select up to :limit schedules that are to be planted up to :until, from the name :after on.
 
-    Those that another planter has locked are passed over.
+    Also select whether a clock that was ahead has planted each. Those that another planter has locked are passed over.
     """
-    return schedules(g).where(_due, _schedule.name > _after).limit(limit).with_for_update(skip_locked=True)
+    found = schedules(g).add_columns(_planted_wrongly(g).label("planted_wrongly"))
+    return found.where(_is_due(g), _schedule.name > _after).limit(limit).with_for_update(skip_locked=True)
 
 
 def create(g: Grammar) -> Transition:
@@ -131,7 +167,7 @@ def remove(_: Grammar) -> Delete:
 
 
 def advance(_: Grammar) -> Transition:
-    """Note up to where locked schedules are planted. It never goes back."""
+    """Note up to where locked schedules are planted, and since when none of their ticks was left out. It never goes back."""
 
     def advanced(r: Relations) -> Statement:
         given = r["given"].c
@@ -139,10 +175,11 @@ def advance(_: Grammar) -> Transition:
         return (
             update(task_schedules)
             .where(_schedule.name == given.name, forward)
-            .values(planted_until=given.planted_until)
+            .values(planted_until=given.planted_until, updated_at=func.coalesce(given.updated_at, _schedule.updated_at))
         )
 
-    return Transition(given={"name": Text(), "planted_until": Instant}, steps={"advanced": advanced})
+    columns: Columns = {"name": Text(), "planted_until": Instant, "updated_at": Instant}
+    return Transition(given=columns, steps={"advanced": advanced})
 
 
 def record_ticks(g: Grammar) -> Transition:
@@ -233,6 +270,26 @@ def cancel_ticks(g: Grammar) -> Transition:
 def planted(_: Grammar) -> Select[Any]:
     """Select the ticks of a schedule from :first to :last that became tasks."""
     return select(_tick.tick).where(_tick.schedule == _name, _tick.tick >= _first, _tick.tick <= _last)
+
+
+def to_come(g: Grammar) -> Select[Any]:
+    """Select the ticks after :moment of the schedules of the given `names` that have tasks, and whether these have not started yet.
+
+    Of those that have not, the next :limit of each schedule.
+    """
+    names = g.rows("names", NAMES).c.name
+    # Neither is a join, which might read all ticks or all tasks.
+    is_new = and_(_execution.status == SqlStatus.READY, _execution.first_started_at.is_(None))
+    comes = select(_execution.id).where(_execution.id == _tick.task_execution_id, is_new).exists()
+    later = select(_tick.schedule, _tick.tick, comes.label("comes"))
+    found = later.where(g.among(_tick.schedule, names), _tick.tick > _moment).subquery("found")
+    place = func.row_number().over(partition_by=(found.c.schedule, found.c.comes), order_by=found.c.tick)
+    ranked = select(found, place.label("place")).subquery("ranked")
+    return (
+        select(ranked.c.schedule, ranked.c.tick, ranked.c.comes)
+        .where(or_(~ranked.c.comes, ranked.c.place <= limit))
+        .order_by(ranked.c.schedule, ranked.c.tick)
+    )
 
 
 def ticks(_: Grammar) -> Select[Any]:

@@ -7,12 +7,13 @@ tables, and the next page begins where the look ended. Of a batch, all tasks are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     ColumnElement,
     FromClause,
     Select,
@@ -31,6 +32,7 @@ from sqlalchemy import (
 from ...model import EventType
 from ..tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
 from .claim import limit
+from .event_log import was_unfinished
 from .grammar import Builder, Grammar, sql_literal
 from .tasks import with_lease
 
@@ -96,8 +98,8 @@ def _source(name: str) -> tuple[FromClause, Any, ColumnElement[bool]]:
     return table, ids, true()
 
 
-def _ids(source: str, *, up: bool) -> Select[Any]:
-    """Select the ids of up to :limit matching tasks of the source between the two ids."""
+def _ids(source: str, *, up: bool, besides: Callable[[FromClause], ColumnElement[bool]] | None = None) -> Select[Any]:
+    """Select the ids of up to :limit matching tasks of the source between the two ids. `besides` is a further condition."""
     rows, ids, counts = _source(source)
     columns = [rows.c[name].label(name) for name in _SAME if name in rows.c]
     looked = select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
@@ -118,6 +120,8 @@ def _ids(source: str, *, up: bool) -> Select[Any]:
         same.append(_same(looked.c.status, _SAME["status"]))
     if source != "leases":
         same.append(or_(_worker.is_(None), worked.is_not(None)))
+    if besides is not None:
+        same.append(besides(looked))
     return select(looked.c.id).where(*same).order_by(looked.c.id if up else looked.c.id.desc()).limit(limit)
 
 
@@ -136,14 +140,9 @@ def _page(g: Grammar, *, source: str, up: bool) -> Select[Any]:
     return with_lease().where(g.among(_execution.id, found)).order_by(_execution.id.desc())
 
 
-def _next_ids(_: Grammar, *, source: str) -> Select[Any]:
-    """Select the ids alone with the times of the enqueues, oldest first."""
-    page = _ids(source, up=True).subquery("page")
-    return (
-        select(page.c.id, _execution.created_at)
-        .join_from(page, task_executions, _execution.id == page.c.id)
-        .order_by(page.c.id)
-    )
+def _next_ids(g: Grammar, *, source: str) -> Select[Any]:
+    """Select the ids alone of the tasks that were there at the snapshot :head, :open, oldest first."""
+    return _ids(source, up=True, besides=lambda looked: was_unfinished(g, looked, looked.c.id))
 
 
 def _end(_: Grammar, *, source: str, up: bool) -> Select[Any]:
@@ -160,7 +159,7 @@ def _end(_: Grammar, *, source: str, up: bool) -> Select[Any]:
     )
 
 
-def count_waiting(_: Grammar) -> Select[Any]:
+def count_waiting(g: Grammar) -> Select[Any]:
     """Count up to :limit matching tasks among :scan entries, or among :scan of the queue; and whether there are more entries."""
     looked = (
         select(_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
@@ -168,30 +167,33 @@ def count_waiting(_: Grammar) -> Select[Any]:
         .limit(_scan)
         .subquery("looked")
     )
-    return _count(looked)
+    return _count(g, looked)
 
 
-def count_waiting_of_queue(_: Grammar) -> Select[Any]:
+def count_waiting_of_queue(g: Grammar) -> Select[Any]:
     """Count up to :limit matching tasks among :scan entries of :queue without a key, and as many with one."""
     parts = []
     for keyed in (False, True):
         mine = _entries(keyed=keyed).where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
         parts.append(select(mine.limit(_scan).subquery()))
-    return _count(parts[0].union_all(parts[1]).subquery("looked"))
+    return _count(g, parts[0].union_all(parts[1]).subquery("looked"))
 
 
-def count_running(_: Grammar) -> Select[Any]:
-    """Count up to :limit matching running tasks."""
+def count_running(g: Grammar) -> Select[Any]:
+    """Count up to :limit matching running tasks; unless :asked_too, those that were not asked to stop."""
     mine = (
         _lease.task_execution_id >= _from_id,
         _lease.task_execution_id < _to_id,
         _same(_lease.queue, _SAME["queue"]),
     )
-    return _count(select(_lease.task_execution_id.label("id"), _lease.queue).where(*mine).subquery("looked"))
+    looked = select(_lease.task_execution_id.label("id"), _lease.queue).where(*mine).subquery("looked")
+    asked = bindparam("asked_too", type_=Boolean, required=True)
+    return _count(g, looked, or_(asked, _column(looked, "cancel_requested_at").is_(None)))
 
 
-def _count(looked: FromClause) -> Select[Any]:
+def _count(g: Grammar, looked: FromClause, *also: ColumnElement[bool]) -> Select[Any]:
     same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
+    same += [was_unfinished(g, looked, looked.c.id), *also]
     some: Select[Any] = select(literal_column("1").label("one")).select_from(looked).where(*same).limit(limit)
     return select(func.count().label("tasks")).select_from(some.subquery("some"))
 

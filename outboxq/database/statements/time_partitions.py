@@ -112,23 +112,18 @@ def patience(_: Grammar) -> Select[Any]:
 
 
 def scanning(_: Grammar) -> Select[Any]:
-    """Set the timeouts of a transaction that reads a whole partition, and for which nothing waits."""
-    return _set(statement_timeout="0", enable_seqscan="on")
+    """Set the timeouts of a transaction that reads a whole partition, and for which nothing waits.
+
+    :statement_timeout is a text with its unit.
+    """
+    return _set(statement_timeout=bindparam("statement_timeout", type_=Text, required=True), enable_seqscan="on")
 
 
-def wait(_: Grammar) -> Select[Any]:
-    """Set the transaction's lock timeout from now on, and return the previous one."""
-    setting: ColumnElement[str] = literal_column("'lock_timeout'")
-    value = bindparam("lock_timeout", type_=Text, required=True)
-    before = select(func.current_setting(setting).label("before")).cte("earlier").prefix_with("MATERIALIZED")
-    return select(before.c.before, func.set_config(setting, value, true()).label("now")).select_from(before)
-
-
-def keep(executions: FromClause, events: FromClause) -> Select[Any]:
+def keep(g: Grammar, executions: FromClause, events: FromClause) -> Select[Any]:
     """Count the tasks of a partition that may be dropped and the Failed ones among them, and list those to keep and the last
     event.
     """
-    done, task = retention.done(executions.c), executions.c
+    done, task = retention.done(g, executions.c), executions.c
     columns: list[ColumnElement[Any]] = [
         func.count().filter(done).label("tasks"),
         _ids(task).filter(done, task.status == sql_literal(TaskStatus.FAILED)).label("failed"),
@@ -153,7 +148,7 @@ def kept_since(g: Grammar, executions: FromClause, events: FromClause) -> Select
     ]
     new.append(select(events.c.task_execution_id).where(events.c.sequence_num > _last_event))
     looked_at = union_all(*new, select(func.unnest(_failed))).subquery("looked_at")
-    done = retention.done(executions.c)
+    done = retention.done(g, executions.c)
     ids = select(looked_at.c[0].label("id")).subquery("ids")
     return select(executions.c.id).where(g.among(executions.c.id, ids.c.id), done.is_not(true()))
 
@@ -177,7 +172,7 @@ def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
             key.c.task_execution_id >= _lower,
             key.c.task_execution_id < _upper,
             final,
-            retention.done(task),
+            retention.done(g, task),
         )
         .limit(limit)
         .with_for_update(of=key, skip_locked=True)
@@ -298,13 +293,13 @@ _trigger = table(
 _namespace = table("pg_namespace", column("oid"), column("nspname"), schema="pg_catalog")
 
 
-def _set(**settings: str) -> Select[Any]:
-    """Set a configuration parameter until the transaction ends."""
+def _set(**settings: str | ColumnElement[str]) -> Select[Any]:
+    """Set configuration parameters until the transaction ends."""
+    values = {
+        name: literal_column(f"'{value}'") if isinstance(value, str) else value for name, value in settings.items()
+    }
     return select(
-        *(
-            func.set_config(literal_column(f"'{name}'"), literal_column(f"'{value}'"), true()).label(name)
-            for name, value in settings.items()
-        )
+        *(func.set_config(literal_column(f"'{name}'"), value, true()).label(name) for name, value in values.items())
     )
 
 

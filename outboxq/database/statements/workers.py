@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Delete, Double, Insert, Integer, Select, Text, Update, bindparam, delete, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Delete,
+    Double,
+    Insert,
+    Integer,
+    Select,
+    Text,
+    Update,
+    bindparam,
+    delete,
+    literal_column,
+    select,
+    update,
+)
 
+from ...model import EventType
 from ..column_types import Instant
-from ..tables import workers
-from .claim import worker_id
-from .grammar import Grammar
+from ..tables import execution_events, task_executions, workers
+from .claim import limit, worker_id
+from .grammar import Grammar, sql_literal
 
 _said = {
     "label": bindparam("label", type_=Text, required=True),
@@ -28,6 +44,8 @@ _described = {
     "isolation": bindparam("isolation", type_=Text, required=True),
 }
 _a_day_ago = bindparam("a_day_ago", -86400.0, type_=Double)
+_event = execution_events.c
+_first, _most = (bindparam(name, type_=BigInteger, required=True) for name in ("first", "most"))
 _live_since = bindparam("live_since", type_=Instant, required=True)
 
 
@@ -53,11 +71,45 @@ def unregister(g: Grammar) -> Delete:
 
 
 def leave(g: Grammar) -> Update:
-    """Record that the worker has ended, but keep the unknown names that it met: it was last seen :long_ago (seconds
-    below 0).
+    """Record that the worker has ended, but keep the unknown names that it met: it runs 0 tasks at once from now on."""
+    return update(workers).where(workers.c.id == worker_id).values(last_seen_at=g.now, concurrency=literal_column("0"))
+
+
+def is_registered() -> ColumnElement[bool]:
+    """Return whether the row is of a worker that has not ended. `leave` writes a concurrency of 0, which no worker has."""
+    return workers.c.concurrency > literal_column("0")
+
+
+def taken_back(_: Grammar) -> Select[Any]:
+    """Select up to :limit ends of this worker's claims that others wrote, in the order in which they took the tasks back.
+
+    Of the events from the number :first on, :most are looked at, by the primary key: no index names the worker, and one would cost
+    every event. Others take a dead worker's tasks back once its leases have ended, soon after it was seen last.
     """
-    seen_at = g.later(g.now, bindparam("long_ago", -3600.0, type_=Double))
-    return update(workers).where(workers.c.id == worker_id).values(last_seen_at=seen_at)
+    columns = (_event[name] for name in ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at"))
+    window = select(*columns).where(_event.sequence_num >= _first).order_by(_event.sequence_num).limit(_most)
+    looked = window.subquery("looked")
+    kinds = [sql_literal(kind) for kind in (EventType.RESET, EventType.ABANDONED)]
+    found = select(looked).where(looked.c.worker_id == worker_id, looked.c.event_type.in_(kinds))
+    mine = found.order_by(looked.c.sequence_num).limit(limit).subquery("mine")
+    execution = task_executions.c
+    return (
+        select(
+            mine.c.task_execution_id.label("task_id"),
+            execution.task_name,
+            execution.status,
+            mine.c.event_type,
+            mine.c.created_at.label("at"),
+        )
+        .join_from(mine, task_executions, execution.id == mine.c.task_execution_id, isouter=True)
+        .order_by(mine.c.sequence_num)
+    )
+
+
+def beyond(_: Grammar) -> Select[Any]:
+    """Select one row if more than :most events have a number of at least :first."""
+    after = select(_event.sequence_num).where(_event.sequence_num >= _first).order_by(_event.sequence_num)
+    return after.offset(_most).limit(literal_column("1"))
 
 
 def describe(_: Grammar) -> Update:
@@ -67,7 +119,11 @@ def describe(_: Grammar) -> Update:
 
 def live(_: Grammar) -> Select[Any]:
     """Select the workers seen since :live_since, oldest first."""
-    return select(workers).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
+    return (
+        select(workers)
+        .where(workers.c.last_seen_at >= _live_since, is_registered())
+        .order_by(workers.c.started_at, workers.c.id)
+    )
 
 
 def with_unknown_tasks(_: Grammar) -> Select[Any]:

@@ -10,7 +10,7 @@ from werkzeug.exceptions import NotFound
 
 from ...errors import BatchNotFound, InvalidTransition
 from ...model import TaskStatus
-from ...model.batches import Batch
+from ...model.batches import UNCLOSED, Batch
 from ...model.plurals import plural
 from ..formats import sentence
 from ..request import PageRequest, Redirect, View
@@ -47,6 +47,7 @@ def one_page(request: PageRequest) -> View:
         title=found.name or str(found.id),
         values={
             "batch": found,
+            "unclosed": UNCLOSED,
             "now": request.store.now(),
             "members": members,
             "is_cut": len(members) == _MOST,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from ...errors import InvalidArgument
 from ...model import TaskStatus
 from ...model.plurals import plural
-from ...store import Count, Cure
+from ...store import Count, Cure, Snapshot
 from ...task.bulk import BULK, BULK_QUEUE, BulkAction, Selection
 from ..formats import number
 from ..request import PageRequest, Redirect, View
@@ -22,6 +23,11 @@ _NAMES = frozenset({"queue", "task", "key", "topic", "exception"})
 """The filters that compare a name, which may begin and end with spaces."""
 _FILTERS = _NAMES | {"group", "since", "until", "state"}
 _DONE = {BulkAction.REDRIVE: "redriven", BulkAction.DISCARD: "discarded", BulkAction.CANCEL: "cancelled"}
+_GONE = {
+    **dict.fromkeys((BulkAction.REDRIVE, BulkAction.DISCARD), "been redriven or discarded"),
+    BulkAction.CANCEL: "ended",
+}
+_DIGITS = 10
 
 
 def page(request: PageRequest) -> View:
@@ -30,10 +36,11 @@ def page(request: PageRequest) -> View:
         given = {
             name: value for name, value in _asked(request).items() if value
         }  # an empty field of a form is no filter
-        wanted = _selection(request.query.get("action", ""), given, before=request.store.now())
+        wanted = _selection(request.query.get("action", ""), given, at=request.store.now())
     except InvalidArgument as error:
         return _refused(error)
     count = wanted.count(request.store)
+    wanted = replace(wanted, snapshot=count.snapshot)
     is_small = not count.at_least and count.number <= _AT_ONCE
     worker = None if is_small else _missing_worker(request)
     values = {
@@ -56,8 +63,9 @@ def start(request: PageRequest) -> Redirect | View:
         given = _asked(request)
         if empty := sorted(name for name, value in given.items() if not value):
             raise InvalidArgument(f"the filter {empty[0]} is empty; leave it out, or begin again at the question")
-        before = min(instant(request.form.get("before", ""), "before"), request.store.now())
-        wanted = _selection(request.query.get("action", ""), given, before=before)
+        at = instant(request.form.get("at", ""), "at")
+        wanted = _selection(request.query.get("action", ""), given, at=at)
+        wanted = replace(wanted, snapshot=Snapshot.parse(request.form.get("snapshot", "")))
         if request.form.get("confirm") != "yes":
             raise InvalidArgument("tick the box to say that you mean it")
     except InvalidArgument as error:
@@ -70,21 +78,29 @@ def start(request: PageRequest) -> Redirect | View:
         notice = f"The task {handle.id} does it. This page shows how far it is."
         return Redirect(url=request.url("task", task_id=handle.id), notice=notice)
     changed = wanted.run(store, reason=reason, limit=_AT_ONCE)
-    notice = _outcome(wanted.action, changed, left=count.number - changed)
-    return Redirect(
-        url=_list_of(request, wanted, given), notice=notice, is_warning=changed < count.number or not changed
-    )
+    asked = max(count.number, _number(request.form.get("counted", "")))
+    notice = _outcome(wanted.action, changed, asked=asked, left=count.number - changed)
+    return Redirect(url=_list_of(request, wanted, given), notice=notice, is_warning=changed < asked or not changed)
 
 
-def _outcome(action: BulkAction, changed: int, *, left: int) -> str:
+def _outcome(action: BulkAction, changed: int, *, asked: int, left: int) -> str:
+    """Return what was done to how many of those that were `asked` about. `left`: so many still match."""
     if not changed and not left:
         return "Nothing was done: nothing matches any more."
-    asked = "; those that run were asked to stop" if action is BulkAction.CANCEL else ""
-    done = f"{number(changed)} {plural(changed, 'was', 'were')} {_DONE[action]}{asked}."
-    if left <= 0:
-        return done
-    why = "other tasks have their idempotency keys by now" if action is BulkAction.REDRIVE else "they have moved on"
-    return f"{done} {number(left)} {plural(left, 'was', 'were')} left out: {why}."
+    how = "; those that run were asked to stop" if action is BulkAction.CANCEL else ""
+    of = f" of {number(asked)}" if changed < asked else ""
+    sentences = [f"{number(changed)}{of} {plural(changed, 'was', 'were')} {_DONE[action]}{how}."]
+    if left > 0:
+        why = "other tasks have their idempotency keys by now" if action is BulkAction.REDRIVE else "they have moved on"
+        sentences.append(f"{number(left)} {plural(left, 'was', 'were')} left out: {why}.")
+    if (gone := asked - changed - max(0, left)) > 0:
+        sentences.append(f"{number(gone)} had {_GONE[action]} meanwhile.")
+    return " ".join(sentences)
+
+
+def _number(text: str) -> int:
+    """Return the number that the question named; 0 for any other text."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else 0
 
 
 def _asked(request: PageRequest) -> dict[str, str]:
@@ -102,7 +118,7 @@ def _asked(request: PageRequest) -> dict[str, str]:
     }
 
 
-def _selection(action: str, given: dict[str, str], *, before: datetime) -> Selection:
+def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection:
     """Return what the person selected. Raises InvalidArgument."""
     if action not in set(BulkAction):
         raise InvalidArgument(f"there is no action {action!r}: choose redrive, discard or cancel")
@@ -114,7 +130,7 @@ def _selection(action: str, given: dict[str, str], *, before: datetime) -> Selec
         raise InvalidArgument(f"{action} takes no filter {', '.join(sorted(wrong))}")
     if is_cancel and (state := given.get("state")):
         found["status"] = _waiting_or_running(state)
-    wanted = Selection(action=BulkAction(action), before=before, **found)
+    wanted = Selection(action=BulkAction(action), at=at, **found)
     if not wanted.filters and wanted.action is not BulkAction.REDRIVE:
         raise InvalidArgument(f"{action} needs a filter here: without one it would be done to all of them")
     return wanted

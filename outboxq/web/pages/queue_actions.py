@@ -82,7 +82,9 @@ def _seconds(text: str) -> float:
 
 
 def _done(request: PageRequest, name: str, notice: str) -> Redirect:
-    return Redirect(url=request.url("queue", name=name), notice=notice)
+    """Go back to the page of the queue; to that of all queues if nothing but the old settings named it."""
+    is_known = request.store.queues.is_known(name)
+    return Redirect(url=request.url("queue", name=name) if is_known else request.url("queues"), notice=notice)
 
 
 def _refused(request: PageRequest, name: str, error: InvalidArgument) -> Redirect:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from werkzeug.exceptions import NotFound
+
 from ...model import LATEST
+from ...model.unknown_options import nearest
 from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
+from ...store.health import OF_SCHEDULES
 from ..charts import sparkline
 from ..request import PageRequest, View
 from .cures import offers
@@ -37,16 +41,21 @@ def page(request: PageRequest) -> View:
 
 
 def one_page(request: PageRequest) -> View:
-    """Show one queue. A name that no table has is a queue too: it has NOTHING, and the default settings."""
+    """Show one queue. One that has nothing now, but is declared or had tasks, has the default settings. Raises NotFound."""
     name = request.query.get("name", "")
     found = request.store.overview(LIMITS)
+    names = [one.queue for one in found.queues]
+    if name not in names and not request.store.queues.is_known(name):
+        near = nearest(name, names)
+        sentence = f"There is no queue {name!r}: no task, setting, declaration or live worker names it"
+        raise NotFound(f"{sentence}{near}" if near else f"{sentence}.")
     mine = next((one for one in found.queues if one.queue == name), Statistics(queue=name))
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
     axis = axis_of(chosen(request), found.at)
     trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step, queue=name, held_keys=_KEYS)
     charts = charts_of(axis, trends)
     workers = [one for one in found.workers if one.works_on(name)]
-    problems = [one for one in once(found.problems) if one.subject == name and one.rule is not Rule.SCHEDULE_OVERDUE]
+    problems = [one for one in once(found.problems) if one.subject == name and one.rule not in OF_SCHEDULES]
     return View(
         template="queue.html",
         title=name or "(empty name)",
@@ -89,7 +98,7 @@ def in_order_of_trouble(queues: Iterable[Statistics], problems: Sequence[Problem
     name.
     """
     rules = list(dict.fromkeys(one.rule for one in problems))  # the most urgent first
-    worst = {one.subject: rules.index(one.rule) for one in reversed(problems) if one.rule is not Rule.SCHEDULE_OVERDUE}
+    worst = {one.subject: rules.index(one.rule) for one in reversed(problems) if one.rule not in OF_SCHEDULES}
 
     def trouble(one: Statistics) -> tuple[int, datetime, str]:
         return (worst.get(one.queue, len(rules)), one.oldest_ready_at or LATEST, one.queue)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -9,9 +10,10 @@ from enum import StrEnum
 from werkzeug.exceptions import NotFound
 
 from ...errors import InvalidArgument, ScheduleNotFound
+from ...model.planning import stands_ahead
 from ...model.rules import parse_rule, zone_of
 from ...model.schedules import Schedule
-from ...model.upcoming import next_tick, next_ticks, sentence_of
+from ...model.upcoming import next_tick, sentence_of
 from ..request import PageRequest, View
 
 _NEXT, _LAST = 5, 20
@@ -27,6 +29,8 @@ class State(StrEnum):
     PAUSED = "paused"
     OVERDUE = "overdue"
     """A tick is past that no worker has planted."""
+    AHEAD = "ahead"
+    """A clock that was ahead has planted it. Workers plant it by the present clock."""
     ENDED = "ended"
     """It has no further tick."""
     UNREADABLE = "unreadable"
@@ -49,7 +53,9 @@ class Upcoming:
 def page(request: PageRequest) -> View:
     """Show all schedules, those in trouble first, then by their next ticks."""
     now = request.store.now()
-    found = sorted((upcoming(one, now) for one in request.store.schedules.list()), key=_order)
+    schedules = request.store.schedules.list()
+    following = request.store.schedules.upcoming(schedules)
+    found = sorted((upcoming(one, now, following[one.name]) for one in schedules), key=_order)
     return View(
         template="schedules.html",
         title="Schedules",
@@ -66,8 +72,9 @@ def one_page(request: PageRequest) -> View:
     except ScheduleNotFound as error:
         raise NotFound(f"{error}.") from None
     now, ticks = request.store.now(), request.store.schedules.ticks(name, _LAST)
-    found = upcoming(schedule, now)
-    following = [(one, _local(one, schedule.tz)) for one in next_ticks(schedule, now, _NEXT)]
+    to_come = request.store.schedules.upcoming([schedule], _NEXT)[name]
+    found = upcoming(schedule, now, to_come)
+    following = [(one, _local(one, schedule.tz)) for one in to_come]
     return View(
         template="schedule.html",
         title=schedule.name,
@@ -87,25 +94,32 @@ def one_page(request: PageRequest) -> View:
     )
 
 
-def upcoming(schedule: Schedule, now: datetime) -> Upcoming:
-    """Return the state of a schedule and its next tick."""
-    sentence, overdue = sentence_of(schedule), None
+def upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) -> Upcoming:
+    """Return the state of a schedule and the first of its ticks to come."""
+    sentence, overdue, tick = sentence_of(schedule), None, next(iter(following), None)
     if schedule.paused_at is not None:
         return Upcoming(schedule=schedule, state=State.PAUSED, sentence=sentence, next_tick=None)
     try:
         parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at)
     except InvalidArgument:
-        return Upcoming(schedule=schedule, state=State.UNREADABLE, sentence=sentence, next_tick=None)
+        return Upcoming(schedule=schedule, state=State.UNREADABLE, sentence=sentence, next_tick=tick)
     missed = next_tick(schedule, schedule.planted_until)
     if missed is not None and missed < now - _OVERDUE:
         overdue = missed
-    following = next_tick(schedule, now)
-    state = State.OVERDUE if overdue else State.ENDED if following is None else State.ACTIVE
-    return Upcoming(schedule=schedule, state=state, sentence=sentence, next_tick=following, overdue_since=overdue)
+    if overdue:
+        state = State.OVERDUE
+    elif stands_ahead(schedule, now):
+        state = State.AHEAD
+    else:
+        state = State.ENDED if tick is None else State.ACTIVE
+    return Upcoming(schedule=schedule, state=state, sentence=sentence, next_tick=tick, overdue_since=overdue)
+
+
+_TROUBLE_FIRST = (State.OVERDUE, State.AHEAD, State.UNREADABLE, State.ACTIVE, State.PAUSED, State.ENDED)
 
 
 def _order(one: Upcoming) -> tuple[int, float, str]:
-    rank = {State.OVERDUE: 0, State.UNREADABLE: 1, State.ACTIVE: 2, State.PAUSED: 3, State.ENDED: 4}
+    rank = {one: place for place, one in enumerate(_TROUBLE_FIRST)}
     return rank[one.state], one.next_tick.timestamp() if one.next_tick else 0.0, one.schedule.name
 
 

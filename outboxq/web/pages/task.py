@@ -182,7 +182,7 @@ def _bulk(request: PageRequest, task: TaskExecution) -> BulkProgress | None:
     except (InvalidArgument, ValueError, TypeError, LookupError):
         return None
     left = "" if task.status in TERMINAL else in_number(wanted.count(request.store))
-    words = f"{wanted.action.capitalize()} {in_words(wanted)}, as of {wanted.before:%Y-%m-%d %H:%M:%S} UTC"
+    words = f"{wanted.action.capitalize()} {in_words(wanted)}, as of {wanted.at:%Y-%m-%d %H:%M:%S} UTC"
     return BulkProgress(words=words, left=left, result=task.result)
 
 

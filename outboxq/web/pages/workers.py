@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from werkzeug.exceptions import NotFound
 
 from ...model import TaskStatus
 from ...model.schedules import is_older
-from ...store import LiveWorker
+from ...store import LiveWorker, TakenBack
 from ...store.workers import LIVE_WITHIN
 from ..request import PageRequest, View
 
 _KEPT = timedelta(days=1)
 """The time for which a worker that was killed stays registered."""
 _RUNNING = 100
-"""Maximum number of running tasks on a page."""
+"""Maximum number of running tasks on a page, and of those that were taken back."""
+_LOOKED_UP = 5
+"""Maximum number of silent workers on the page of all for which the log is asked what they ran: those started last."""
 
 
 def page(request: PageRequest) -> View:
@@ -25,6 +28,7 @@ def page(request: PageRequest) -> View:
     presence = request.store.workers.presence(_KEPT)
     workers, now = presence.workers, presence.at
     live = [one for one in workers if is_live(one, now)]
+    silent = [one for one in workers if not is_live(one, now)]
     return View(
         template="workers.html",
         title="Workers",
@@ -32,7 +36,8 @@ def page(request: PageRequest) -> View:
             "now": now,
             "live": live,
             "start": request.outbox.integration.front_end.typed(("worker",)),
-            "silent": [one for one in workers if not is_live(one, now)],
+            "silent": silent,
+            "ran": {one.id: _ran(request, one.id) for one in silent[-_LOOKED_UP:]},
             "skews": skews(live),
             "outdated": outdated(live),
             "is_described": not live or any(one.release is not None for one in live),
@@ -53,6 +58,7 @@ def one_page(request: PageRequest) -> View:
         )
     running = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
     progress = request.store.progress([one.id for one in running])
+    taken = None if is_live(found, now) else request.store.workers.taken_back(worker_id, limit=_RUNNING)
     return View(
         template="worker.html",
         title=found.label,
@@ -64,9 +70,16 @@ def one_page(request: PageRequest) -> View:
             "running": running,
             "is_cut": len(running) == _RUNNING,
             "progress": progress,
+            "taken": taken,
         },
-        data={"worker": found, "running": running, "progress": progress},
+        data={"worker": found, "running": running, "progress": progress, "taken_back": taken},
     )
+
+
+def _ran(request: PageRequest, worker_id: UUID) -> tuple[int, TakenBack]:
+    """Return how many tasks a silent worker still holds by their leases, and those that others took back from it."""
+    held = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
+    return len(held), request.store.workers.taken_back(worker_id, limit=_RUNNING)
 
 
 def is_live(worker: LiveWorker, now: datetime) -> bool:

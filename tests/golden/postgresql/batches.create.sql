@@ -11,6 +11,7 @@ WITH
             batch.size AS size,
             batch.closed AS closed,
             batch.then_tasks AS then_tasks,
+            batch.links AS links,
             batch.ordinal AS ordinal
         FROM unnest(
             %(given_id)s::UUID[],
@@ -19,8 +20,9 @@ WITH
             %(given_on_failed)s::TEXT[],
             %(given_size)s::INTEGER[],
             %(given_closed)s::BOOLEAN[],
-            %(given_then_tasks)s::TEXT[]
-        ) WITH ORDINALITY AS batch(id, kind, name, on_failed, size, closed, then_tasks, ordinal)
+            %(given_then_tasks)s::TEXT[],
+            %(given_links)s::INTEGER[]
+        ) WITH ORDINALITY AS batch(id, kind, name, on_failed, size, closed, then_tasks, links, ordinal)
     ),
     batch AS (
         INSERT INTO task_batches (
@@ -62,7 +64,16 @@ SELECT
     'batch_created',
     CAST(
         jsonb_strip_nulls(
-            jsonb_build_object('kind', given.kind, 'name', given.name, 'on_failed', given.on_failed)
+            jsonb_build_object(
+                'kind',
+                given.kind,
+                'name',
+                given.name,
+                'on_failed',
+                given.on_failed,
+                'links',
+                given.links
+            )
         ) AS TEXT
     ) AS jsonb_strip_nulls_1,
     (SELECT clock.now FROM clock) AS anon_3

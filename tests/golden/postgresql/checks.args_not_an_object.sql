@@ -1,6 +1,7 @@
 SELECT
     found.id,
     found.args_not_an_object,
+    found.headers_not_an_object,
     found.result_not_json,
     found.lease_too_long,
     found.task_out_of_bounds,
@@ -23,6 +24,23 @@ FROM (
                 END,
             false
         ) AS args_not_an_object,
+        coalesce(
+            task_executions.headers IS NOT NULL
+                AND NOT CASE
+                    WHEN (
+                        task_executions.headers ~ '^\{(?:"[^"\\]*": ?(?:"[^"\\]*"|-?[0-9.]+|true|false|null),? ?)*\}$'
+                    ) THEN true
+                    ELSE (
+                        regexp_replace(task_executions.headers, '"([^"\\]|\\.)*"', '0', 'g') ~ '^[[:space:]]*\{([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)*\}[[:space:]]*$'
+                    )
+                AND length(
+                    translate(regexp_replace(task_executions.headers, '"([^"\\]|\\.)*"', '0', 'g'), '{[', '')
+                ) = length(
+                    translate(regexp_replace(task_executions.headers, '"([^"\\]|\\.)*"', '0', 'g'), '}]', '')
+                )
+                END,
+            false
+        ) AS headers_not_an_object,
         coalesce(
             task_executions.result IS NOT NULL
                 AND NOT CASE
@@ -94,6 +112,7 @@ FROM (
 ) AS found
 WHERE
     found.args_not_an_object
+    OR found.headers_not_an_object
     OR found.result_not_json
     OR found.lease_too_long
     OR found.task_out_of_bounds

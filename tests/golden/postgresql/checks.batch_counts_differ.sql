@@ -1,31 +1,78 @@
-SELECT task_batches.id
-FROM task_batches
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+)
+SELECT
+    found.id,
+    found.batch_counts_differ,
+    found.batch_stage_differs,
+    found.batch_cancel_contradicts,
+    found.batch_ahead_of_time
+FROM (
+    SELECT
+        task_batches.id AS id,
+        coalesce(
+            task_batches.closed
+                AND (
+                    ((task_batches.size - task_batches.completed) - task_batches.cancelled) - CASE WHEN (
+                        task_batches.on_failed = 'wait'
+                    ) THEN 0 ELSE task_batches.failed END <= 0
+                        OR ((task_batches.size - task_batches.completed) - task_batches.cancelled) - CASE
+                            WHEN (task_batches.on_failed = 'wait') THEN 0
+                            ELSE task_batches.failed
+                        END != counted.unended + CASE
+                            WHEN (task_batches.on_failed = 'wait') THEN counted.failed
+                            ELSE 0
+                        END
+                        OR task_batches.completed < counted.completed
+                        OR task_batches.failed < counted.failed
+                        OR task_batches.cancelled < counted.cancelled
+                ),
+            false
+        ) AS batch_counts_differ,
+        coalesce(task_batches.size = counted.present AND task_batches.stage != counted.following, false) AS batch_stage_differs,
+        coalesce(NOT task_batches.runs_then AND task_batches.cancel_requested_at IS NULL, false) AS batch_cancel_contradicts,
+        coalesce(
+            task_batches.updated_at > CASE
+                WHEN (
+                    (
+                        SELECT newest.created_at
+                        FROM execution_events AS newest
+                        ORDER BY newest.sequence_num DESC
+                        LIMIT %(param_1)s::INTEGER
+                    ) > (SELECT clock.now FROM clock)
+                ) THEN (
+                    SELECT newest.created_at
+                    FROM execution_events AS newest
+                    ORDER BY newest.sequence_num DESC
+                    LIMIT %(param_1)s::INTEGER
+                )
+                ELSE (SELECT clock.now FROM clock)
+            END + 86400.0 * interval '1 second',
+            false
+        ) AS batch_ahead_of_time
+    FROM task_batches
+    JOIN (
+        SELECT
+            task_batches.id AS id,
+            count(CASE WHEN true THEN task_executions.id END) AS present,
+            count(CASE WHEN (task_executions.status IN ('Ready', 'Running')) THEN task_executions.id END) AS unended,
+            count(CASE WHEN (task_executions.status = 'Completed') THEN task_executions.id END) AS completed,
+            count(CASE WHEN (task_executions.status = 'Failed') THEN task_executions.id END) AS failed,
+            count(CASE WHEN (task_executions.status = 'Cancelled') THEN task_executions.id END) AS cancelled,
+            count(
+                CASE
+                    WHEN (substr(replace(CAST(task_executions.id AS TEXT), '-', ''), 13, 1) = '8') THEN task_executions.id
+                END
+            ) AS following
+        FROM task_batches
+        LEFT OUTER JOIN task_executions ON task_executions.pipeline_execution_id = task_batches.id
+            AND task_executions.pipeline_execution_id != task_executions.id
+        WHERE task_batches.completed_at IS NULL
+        GROUP BY task_batches.id
+    ) AS counted ON counted.id = task_batches.id
+) AS found
 WHERE
-    task_batches.completed_at IS NULL
-    AND task_batches.closed
-    AND (
-        ((task_batches.size - task_batches.completed) - task_batches.cancelled) - CASE WHEN (
-            task_batches.on_failed = 'wait'
-        ) THEN 0 ELSE task_batches.failed END <= 0
-            OR ((task_batches.size - task_batches.completed) - task_batches.cancelled) - CASE
-                WHEN (task_batches.on_failed = 'wait') THEN 0
-                ELSE task_batches.failed
-            END != CASE
-                WHEN (task_batches.on_failed = 'wait') THEN (
-                    SELECT count(*) AS count_1
-                    FROM task_executions
-                    WHERE
-                        task_executions.pipeline_execution_id = task_batches.id
-                        AND task_executions.pipeline_execution_id != task_executions.id
-                        AND task_executions.status IN ('Ready', 'Running', 'Failed')
-                )
-                ELSE (
-                    SELECT count(*) AS count_2
-                    FROM task_executions
-                    WHERE
-                        task_executions.pipeline_execution_id = task_batches.id
-                        AND task_executions.pipeline_execution_id != task_executions.id
-                        AND task_executions.status IN ('Ready', 'Running')
-                )
-            END
-    )
+    found.batch_counts_differ
+    OR found.batch_stage_differs
+    OR found.batch_cancel_contradicts
+    OR found.batch_ahead_of_time

@@ -1,4 +1,9 @@
-SELECT found.id, found.step_without_task, found.step_not_recorded, found.step_without_claim
+SELECT
+    found.id,
+    found.step_without_task,
+    found.step_not_recorded,
+    found.step_without_claim,
+    found.step_not_json
 FROM (
     SELECT
         task_steps.task_execution_id AS id,
@@ -20,31 +25,7 @@ FROM (
                     WHERE task_executions.id = task_steps.task_execution_id
                 )
             )
-                AND NOT (
-                    EXISTS (
-                        SELECT event.sequence_num
-                        FROM execution_events AS event
-                        WHERE
-                            event.task_execution_id = task_steps.task_execution_id
-                            AND event.lease_token IS NULL
-                            AND event.event_type = 'step_completed'
-                            AND (CAST(event.event_data AS JSONB) ->> 'step') = task_steps.name
-                            AND NOT (
-                                EXISTS (
-                                    SELECT rewound.sequence_num
-                                    FROM execution_events AS rewound
-                                    WHERE
-                                        rewound.task_execution_id = event.task_execution_id
-                                        AND rewound.lease_token IS NULL
-                                        AND rewound.event_type = 'task_rewound'
-                                        AND rewound.sequence_num > event.sequence_num
-                                        AND CAST((CAST(rewound.event_data AS JSONB) ->> 'number') AS INTEGER) <= CAST(
-                                            (CAST(event.event_data AS JSONB) ->> 'number') AS INTEGER
-                                        )
-                                )
-                            )
-                    )
-                ),
+                AND recorded.id IS NULL,
             false
         ) AS step_not_recorded,
         coalesce(
@@ -66,7 +47,105 @@ FROM (
                     )
                 ),
             false
-        ) AS step_without_claim
+        ) AS step_without_claim,
+        coalesce(
+            task_steps.result IS NOT NULL
+                AND NOT CASE
+                    WHEN (task_steps.result ~ '^(?:"[^"\\]*"|-?[0-9.]+|true|false|null)$') THEN true
+                    ELSE (
+                        regexp_replace(task_steps.result, '"([^"\\]|\\.)*"', '0', 'g') ~ '^([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)+$'
+                    )
+                AND length(
+                    translate(regexp_replace(task_steps.result, '"([^"\\]|\\.)*"', '0', 'g'), '{[', '')
+                ) = length(
+                    translate(regexp_replace(task_steps.result, '"([^"\\]|\\.)*"', '0', 'g'), '}]', '')
+                )
+                END,
+            false
+        ) AS step_not_json
     FROM task_steps
+    LEFT OUTER JOIN (
+        SELECT DISTINCT completed.id AS id, completed.name AS name
+        FROM (
+            SELECT
+                read.id AS id,
+                read.sequence_num AS sequence_num,
+                read.name AS name,
+                read.completes AS completes,
+                read.lasts AS lasts,
+                read.was_held AS was_held,
+                read.latest AS latest
+            FROM (
+                SELECT
+                    rows.id AS id,
+                    rows.sequence_num AS sequence_num,
+                    rows.name AS name,
+                    rows.completes AS completes,
+                    min(rows.rewound_from) OVER (PARTITION BY rows.id ORDER BY rows.sequence_num DESC) IS NULL
+                        OR min(rows.rewound_from) OVER (PARTITION BY rows.id ORDER BY rows.sequence_num DESC) > rows.number AS lasts,
+                    max(rows.begun) OVER (PARTITION BY rows.id ORDER BY rows.sequence_num) IS NOT NULL
+                        AND (
+                            max(rows.ended) OVER (PARTITION BY rows.id ORDER BY rows.sequence_num) IS NULL
+                                OR max(rows.begun) OVER (PARTITION BY rows.id ORDER BY rows.sequence_num) > max(
+                                    rows.ended
+                                ) OVER (PARTITION BY rows.id ORDER BY rows.sequence_num)
+                        ) AS was_held,
+                    max(rows.sequence_num) OVER (PARTITION BY rows.id, rows.name) AS latest
+                FROM (
+                    SELECT
+                        execution_events.task_execution_id AS id,
+                        execution_events.sequence_num AS sequence_num,
+                        execution_events.lease_token IS NULL
+                            AND execution_events.event_type = 'step_completed' AS completes,
+                        CASE
+                            WHEN (
+                                execution_events.lease_token IS NULL
+                                    AND execution_events.event_type = 'task_rewound'
+                            ) THEN CAST(CAST(execution_events.event_data AS JSONB) ->> 'number' AS INTEGER)
+                        END AS rewound_from,
+                        CASE
+                            WHEN (
+                                execution_events.lease_token IS NULL
+                                    AND execution_events.event_type = 'step_completed'
+                            ) THEN CAST(CAST(execution_events.event_data AS JSONB) ->> 'number' AS INTEGER)
+                        END AS number,
+                        CASE
+                            WHEN (
+                                execution_events.lease_token IS NULL
+                                    AND execution_events.event_type = 'step_completed'
+                            ) THEN CAST(execution_events.event_data AS JSONB) ->> 'step'
+                        END AS name,
+                        CASE
+                            WHEN (execution_events.event_type = 'task_claimed') THEN execution_events.sequence_num
+                        END AS begun,
+                        CASE
+                            WHEN (
+                                execution_events.event_type != 'task_claimed'
+                                    AND execution_events.lease_token IS NOT NULL
+                            ) THEN execution_events.sequence_num
+                        END AS ended
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id IN (
+                            SELECT execution_events.task_execution_id
+                            FROM execution_events
+                            WHERE
+                                execution_events.lease_token IS NULL
+                                AND execution_events.event_type = 'step_completed'
+                        )
+                        AND (
+                            execution_events.lease_token IS NULL
+                                AND execution_events.event_type = 'step_completed'
+                                OR execution_events.lease_token IS NULL
+                                AND execution_events.event_type = 'task_rewound'
+                                OR execution_events.lease_token IS NOT NULL
+                        )
+                ) AS rows
+            ) AS read
+            WHERE read.completes
+        ) AS completed
+        WHERE completed.lasts
+    ) AS recorded ON recorded.id = task_steps.task_execution_id
+        AND task_steps.name = recorded.name
 ) AS found
-WHERE found.step_without_task OR found.step_not_recorded OR found.step_without_claim
+WHERE found.step_without_task OR found.step_not_recorded OR found.step_without_claim OR found.step_not_json

@@ -17,5 +17,35 @@ FROM (
                     length(dead_letters.exception) - length(%(exception)s::VARCHAR)
                 ) = %(exception_end)s::VARCHAR
         )
+        AND (
+            %(head)s::BIGINT IS NULL
+                OR (
+                    SELECT execution_events.sequence_num
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = dead_letters.task_execution_id
+                        AND execution_events.lease_token IS NULL
+                        AND execution_events.event_type IN ('task_failed', 'task_abandoned')
+                        AND (
+                            execution_events.sequence_num > %(head)s::BIGINT
+                                OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                        )
+                    LIMIT 1
+                ) IS NULL
+                AND (
+                    SELECT execution_events.sequence_num
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = dead_letters.task_execution_id
+                        AND execution_events.event_type != 'task_claimed'
+                        AND execution_events.lease_token IS NOT NULL
+                        AND execution_events.event_type IN ('task_failed', 'task_abandoned')
+                        AND (
+                            execution_events.sequence_num > %(head)s::BIGINT
+                                OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                        )
+                    LIMIT 1
+                ) IS NULL
+        )
     LIMIT %(limit)s::BIGINT
 ) AS "some"

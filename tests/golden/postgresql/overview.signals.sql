@@ -171,6 +171,33 @@ FROM (
     ) AS late
     UNION ALL
     SELECT
+        'ahead' AS kind,
+        early.name AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS UUID) AS task_id,
+        CAST(NULL AS BIGINT) AS number_1,
+        CAST(NULL AS BIGINT) AS number_2,
+        CAST(NULL AS BIGINT) AS number_3,
+        CAST(NULL AS BIGINT) AS number_4,
+        CAST(NULL AS BIGINT) AS number_5,
+        CAST(NULL AS DOUBLE PRECISION) AS seconds,
+        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
+        early.planted_until AS at,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+    FROM (
+        SELECT task_schedules.name AS name, task_schedules.planted_until AS planted_until
+        FROM task_schedules
+        WHERE
+            task_schedules.paused_at IS NULL
+            AND task_schedules.planted_until > (SELECT clock.now FROM clock) + 60.0 * interval '1 second'
+            AND (
+                task_schedules.updated_at > (SELECT clock.now FROM clock) + 60.0 * interval '1 second'
+                    OR task_schedules.planted_until > (SELECT clock.now FROM clock) + 86460.0 * interval '1 second'
+            )
+        LIMIT %(most)s::BIGINT
+    ) AS early
+    UNION ALL
+    SELECT
         'sample' AS kind,
         last.queue AS name,
         CAST(NULL AS TEXT) AS detail,

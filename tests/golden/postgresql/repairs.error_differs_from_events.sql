@@ -1,57 +1,125 @@
 WITH moved AS (
     UPDATE task_executions
     SET last_error=(
-        SELECT CAST(execution_events.event_data AS JSONB) ->> 'error' AS anon_1
-        FROM execution_events
-        WHERE
-            execution_events.task_execution_id = task_executions.id
-            AND execution_events.event_type IN (
-                'task_created',
-                'task_claimed',
-                'task_completed',
-                'task_retry_scheduled',
-                'task_failed',
-                'task_reset',
-                'task_abandoned',
-                'task_released',
-                'task_snoozed',
-                'task_cancelled',
-                'task_expired',
-                'task_discarded',
-                'task_replaced',
-                'task_requeued',
-                'task_rescheduled'
-            )
-            AND execution_events.event_data LIKE '%%"error"%%'
-            AND (CAST(execution_events.event_data AS JSONB) ->> 'error') IS NOT NULL
-        ORDER BY execution_events.sequence_num DESC
+        SELECT found.said
+        FROM (
+            SELECT
+                execution_events.sequence_num AS sequence_num,
+                CAST(execution_events.event_data AS JSONB) ->> 'error' AS said
+            FROM execution_events
+            WHERE
+                execution_events.task_execution_id = task_executions.id
+                AND execution_events.event_type != 'task_claimed'
+                AND execution_events.lease_token IS NOT NULL
+                AND execution_events.event_type IN (
+                    'task_created',
+                    'task_claimed',
+                    'task_completed',
+                    'task_retry_scheduled',
+                    'task_failed',
+                    'task_reset',
+                    'task_abandoned',
+                    'task_released',
+                    'task_snoozed',
+                    'task_cancelled',
+                    'task_expired',
+                    'task_discarded',
+                    'task_replaced',
+                    'task_requeued',
+                    'task_rescheduled'
+                )
+                AND execution_events.event_data LIKE '%%"error"%%'
+                AND (CAST(execution_events.event_data AS JSONB) ->> 'error') IS NOT NULL
+            UNION ALL
+            SELECT
+                execution_events.sequence_num AS sequence_num,
+                CAST(execution_events.event_data AS JSONB) ->> 'error' AS said
+            FROM execution_events
+            WHERE
+                execution_events.task_execution_id = task_executions.id
+                AND execution_events.lease_token IS NULL
+                AND execution_events.event_type IN (
+                    'task_created',
+                    'task_claimed',
+                    'task_completed',
+                    'task_retry_scheduled',
+                    'task_failed',
+                    'task_reset',
+                    'task_abandoned',
+                    'task_released',
+                    'task_snoozed',
+                    'task_cancelled',
+                    'task_expired',
+                    'task_discarded',
+                    'task_replaced',
+                    'task_requeued',
+                    'task_rescheduled'
+                )
+                AND execution_events.event_data LIKE '%%"error"%%'
+                AND (CAST(execution_events.event_data AS JSONB) ->> 'error') IS NOT NULL
+        ) AS found
+        ORDER BY found.sequence_num + 0 DESC
         LIMIT %(param_1)s::INTEGER
     )
     WHERE task_executions.last_error IS DISTINCT FROM (
-        SELECT (CAST(execution_events.event_data AS JSONB) ->> 'error') AS anon_1
-        FROM execution_events
-        WHERE
-            execution_events.task_execution_id = task_executions.id
-            AND execution_events.event_type IN (
-                'task_created',
-                'task_claimed',
-                'task_completed',
-                'task_retry_scheduled',
-                'task_failed',
-                'task_reset',
-                'task_abandoned',
-                'task_released',
-                'task_snoozed',
-                'task_cancelled',
-                'task_expired',
-                'task_discarded',
-                'task_replaced',
-                'task_requeued',
-                'task_rescheduled'
-            )
-            AND execution_events.event_data LIKE '%%"error"%%'
-            AND (CAST(execution_events.event_data AS JSONB) ->> 'error') IS NOT NULL
-        ORDER BY execution_events.sequence_num DESC
+        SELECT found.said
+        FROM (
+            SELECT
+                execution_events.sequence_num AS sequence_num,
+                (CAST(execution_events.event_data AS JSONB) ->> 'error') AS said
+            FROM execution_events
+            WHERE
+                execution_events.task_execution_id = task_executions.id
+                AND execution_events.event_type != 'task_claimed'
+                AND execution_events.lease_token IS NOT NULL
+                AND execution_events.event_type IN (
+                    'task_created',
+                    'task_claimed',
+                    'task_completed',
+                    'task_retry_scheduled',
+                    'task_failed',
+                    'task_reset',
+                    'task_abandoned',
+                    'task_released',
+                    'task_snoozed',
+                    'task_cancelled',
+                    'task_expired',
+                    'task_discarded',
+                    'task_replaced',
+                    'task_requeued',
+                    'task_rescheduled'
+                )
+                AND execution_events.event_data LIKE '%%"error"%%'
+                AND (CAST(execution_events.event_data AS JSONB) ->> 'error') IS NOT NULL
+            UNION ALL
+            SELECT
+                execution_events.sequence_num AS sequence_num,
+                (CAST(execution_events.event_data AS JSONB) ->> 'error') AS said
+            FROM execution_events
+            WHERE
+                execution_events.task_execution_id = task_executions.id
+                AND execution_events.lease_token IS NULL
+                AND execution_events.event_type IN (
+                    'task_created',
+                    'task_claimed',
+                    'task_completed',
+                    'task_retry_scheduled',
+                    'task_failed',
+                    'task_reset',
+                    'task_abandoned',
+                    'task_released',
+                    'task_snoozed',
+                    'task_cancelled',
+                    'task_expired',
+                    'task_discarded',
+                    'task_replaced',
+                    'task_requeued',
+                    'task_rescheduled'
+                )
+                AND execution_events.event_data LIKE '%%"error"%%'
+                AND (CAST(execution_events.event_data AS JSONB) ->> 'error') IS NOT NULL
+        ) AS found
+        ORDER BY found.sequence_num + 0 DESC
         LIMIT %(param_1)s::INTEGER
     )
     RETURNING task_executions.id

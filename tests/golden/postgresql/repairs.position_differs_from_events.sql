@@ -2,27 +2,37 @@ WITH
     moved AS (
         UPDATE task_executions
         SET position=(
-            SELECT CAST(CAST(execution_events.event_data AS JSONB) ->> 'position' AS BIGINT) AS anon_1
-            FROM execution_events
-            WHERE
-                execution_events.task_execution_id = task_executions.id
-                AND execution_events.lease_token IS NULL
-                AND execution_events.event_data LIKE '%%"position"%%'
-                AND (CAST(execution_events.event_data AS JSONB) ->> 'position') IS NOT NULL
-            ORDER BY execution_events.sequence_num DESC
-            LIMIT %(param_1)s::INTEGER
-        )
-        WHERE
-            task_executions.partition_key IS NOT NULL
-            AND task_executions.position != (
-                SELECT CAST((CAST(execution_events.event_data AS JSONB) ->> 'position') AS BIGINT) AS anon_1
+            SELECT found.said
+            FROM (
+                SELECT
+                    execution_events.sequence_num AS sequence_num,
+                    CAST(CAST(execution_events.event_data AS JSONB) ->> 'position' AS BIGINT) AS said
                 FROM execution_events
                 WHERE
                     execution_events.task_execution_id = task_executions.id
                     AND execution_events.lease_token IS NULL
                     AND execution_events.event_data LIKE '%%"position"%%'
                     AND (CAST(execution_events.event_data AS JSONB) ->> 'position') IS NOT NULL
-                ORDER BY execution_events.sequence_num DESC
+            ) AS found
+            ORDER BY found.sequence_num + 0 DESC
+            LIMIT %(param_1)s::INTEGER
+        )
+        WHERE
+            task_executions.partition_key IS NOT NULL
+            AND task_executions.position != (
+                SELECT found.said
+                FROM (
+                    SELECT
+                        execution_events.sequence_num AS sequence_num,
+                        CAST((CAST(execution_events.event_data AS JSONB) ->> 'position') AS BIGINT) AS said
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = task_executions.id
+                        AND execution_events.lease_token IS NULL
+                        AND execution_events.event_data LIKE '%%"position"%%'
+                        AND (CAST(execution_events.event_data AS JSONB) ->> 'position') IS NOT NULL
+                ) AS found
+                ORDER BY found.sequence_num + 0 DESC
                 LIMIT %(param_1)s::INTEGER
             )
         RETURNING
@@ -63,7 +73,7 @@ WITH
             moved.topic AS topic,
             moved.expires_at AS expires_at,
             CAST(gone.available_at AS TIMESTAMP WITH TIME ZONE) AS available_at,
-            (SELECT clock.now FROM clock) AS anon_2
+            (SELECT clock.now FROM clock) AS anon_1
         FROM moved
         JOIN gone ON moved.id = gone.id
         WHERE true

@@ -35,5 +35,70 @@ FROM (
                     WHERE execution.id = looked.id
                 ) = %(topic)s::VARCHAR
         )
+        AND (
+            %(head)s::BIGINT IS NULL
+                OR (
+                    SELECT execution_events.sequence_num
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = looked.id
+                        AND execution_events.lease_token IS NULL
+                        AND execution_events.event_type IN (
+                            'task_created',
+                            'task_requeued',
+                            'task_retry_scheduled'
+                        )
+                        AND (
+                            execution_events.sequence_num > %(head)s::BIGINT
+                                OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                        )
+                    LIMIT 1
+                ) IS NULL
+                AND (
+                    NOT %(only_ready)s
+                        OR (
+                            SELECT execution_events.sequence_num
+                            FROM execution_events
+                            WHERE
+                                execution_events.task_execution_id = looked.id
+                                AND execution_events.event_type != 'task_claimed'
+                                AND execution_events.lease_token IS NOT NULL
+                                AND execution_events.event_type IN (
+                                    'task_retry_scheduled',
+                                    'task_reset',
+                                    'task_released',
+                                    'task_snoozed'
+                                )
+                                AND (
+                                    execution_events.sequence_num > %(head)s::BIGINT
+                                        OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                                )
+                            LIMIT 1
+                        ) IS NULL
+                )
+                AND (
+                    NOT %(only_running)s
+                        OR (
+                            SELECT execution_events.sequence_num
+                            FROM execution_events
+                            WHERE
+                                execution_events.task_execution_id = looked.id
+                                AND execution_events.event_type = 'task_claimed'
+                                AND (
+                                    execution_events.sequence_num > %(head)s::BIGINT
+                                        OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                                )
+                            LIMIT 1
+                        ) IS NULL
+                )
+        )
+        AND (
+            %(asked_too)s
+                OR (
+                    SELECT execution.cancel_requested_at
+                    FROM task_executions AS execution
+                    WHERE execution.id = looked.id
+                ) IS NULL
+        )
     LIMIT %(limit)s::BIGINT
 ) AS "some"

@@ -1,43 +1,95 @@
-SELECT page.id, task_executions.created_at
+SELECT looked.id
 FROM (
-    SELECT looked.id AS id
-    FROM (
-        SELECT task_leases.task_execution_id AS id, task_leases.queue AS queue
-        FROM task_leases
-        WHERE
-            task_leases.task_execution_id >= %(from_id)s::UUID
-            AND task_leases.task_execution_id < %(to_id)s::UUID
-            AND (%(queue)s::VARCHAR IS NULL OR task_leases.queue = %(queue)s::VARCHAR)
-            AND (%(worker)s::UUID IS NULL OR task_leases.worker_id = %(worker)s::UUID)
-    ) AS looked
+    SELECT task_leases.task_execution_id AS id, task_leases.queue AS queue
+    FROM task_leases
     WHERE
-        (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)
-        AND (
-            %(task_name)s::VARCHAR IS NULL
-                OR (
-                    SELECT execution.task_name
-                    FROM task_executions AS execution
-                    WHERE execution.id = looked.id
-                ) = %(task_name)s::VARCHAR
-        )
-        AND (
-            %(partition_key)s::VARCHAR IS NULL
-                OR (
-                    SELECT execution.partition_key
-                    FROM task_executions AS execution
-                    WHERE execution.id = looked.id
-                ) = %(partition_key)s::VARCHAR
-        )
-        AND (
-            %(topic)s::VARCHAR IS NULL
-                OR (
-                    SELECT execution.topic
-                    FROM task_executions AS execution
-                    WHERE execution.id = looked.id
-                ) = %(topic)s::VARCHAR
-        )
-    ORDER BY looked.id
-    LIMIT %(limit)s::BIGINT
-) AS page
-JOIN task_executions ON task_executions.id = page.id
-ORDER BY page.id
+        task_leases.task_execution_id >= %(from_id)s::UUID
+        AND task_leases.task_execution_id < %(to_id)s::UUID
+        AND (%(queue)s::VARCHAR IS NULL OR task_leases.queue = %(queue)s::VARCHAR)
+        AND (%(worker)s::UUID IS NULL OR task_leases.worker_id = %(worker)s::UUID)
+) AS looked
+WHERE
+    (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)
+    AND (
+        %(task_name)s::VARCHAR IS NULL
+            OR (
+                SELECT execution.task_name
+                FROM task_executions AS execution
+                WHERE execution.id = looked.id
+            ) = %(task_name)s::VARCHAR
+    )
+    AND (
+        %(partition_key)s::VARCHAR IS NULL
+            OR (
+                SELECT execution.partition_key
+                FROM task_executions AS execution
+                WHERE execution.id = looked.id
+            ) = %(partition_key)s::VARCHAR
+    )
+    AND (
+        %(topic)s::VARCHAR IS NULL
+            OR (
+                SELECT execution.topic
+                FROM task_executions AS execution
+                WHERE execution.id = looked.id
+            ) = %(topic)s::VARCHAR
+    )
+    AND (
+        %(head)s::BIGINT IS NULL
+            OR (
+                SELECT execution_events.sequence_num
+                FROM execution_events
+                WHERE
+                    execution_events.task_execution_id = looked.id
+                    AND execution_events.lease_token IS NULL
+                    AND execution_events.event_type IN (
+                        'task_created',
+                        'task_requeued',
+                        'task_retry_scheduled'
+                    )
+                    AND (
+                        execution_events.sequence_num > %(head)s::BIGINT
+                            OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                    )
+                LIMIT 1
+            ) IS NULL
+            AND (
+                NOT %(only_ready)s
+                    OR (
+                        SELECT execution_events.sequence_num
+                        FROM execution_events
+                        WHERE
+                            execution_events.task_execution_id = looked.id
+                            AND execution_events.event_type != 'task_claimed'
+                            AND execution_events.lease_token IS NOT NULL
+                            AND execution_events.event_type IN (
+                                'task_retry_scheduled',
+                                'task_reset',
+                                'task_released',
+                                'task_snoozed'
+                            )
+                            AND (
+                                execution_events.sequence_num > %(head)s::BIGINT
+                                    OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                            )
+                        LIMIT 1
+                    ) IS NULL
+            )
+            AND (
+                NOT %(only_running)s
+                    OR (
+                        SELECT execution_events.sequence_num
+                        FROM execution_events
+                        WHERE
+                            execution_events.task_execution_id = looked.id
+                            AND execution_events.event_type = 'task_claimed'
+                            AND (
+                                execution_events.sequence_num > %(head)s::BIGINT
+                                    OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                            )
+                        LIMIT 1
+                    ) IS NULL
+            )
+    )
+ORDER BY looked.id
+LIMIT %(limit)s::BIGINT

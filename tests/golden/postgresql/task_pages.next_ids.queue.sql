@@ -15,40 +15,92 @@ WITH mine AS MATERIALIZED (
     FROM task_outbox
     WHERE task_outbox.queue = %(queue)s::VARCHAR AND task_outbox.partition_key IS NOT NULL
 )
-SELECT page.id, task_executions.created_at
+SELECT looked.id
 FROM (
-    SELECT looked.id AS id
-    FROM (
-        SELECT mine.id AS id, mine.queue AS queue, mine.partition_key AS partition_key, mine.topic AS topic
-        FROM mine
-        WHERE mine.id >= %(from_id)s::UUID AND mine.id < %(to_id)s::UUID
-    ) AS looked
-    WHERE
-        (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)
-        AND (
-            %(task_name)s::VARCHAR IS NULL
-                OR (
-                    SELECT execution.task_name
-                    FROM task_executions AS execution
-                    WHERE execution.id = looked.id
-                ) = %(task_name)s::VARCHAR
-        )
-        AND (%(partition_key)s::VARCHAR IS NULL OR looked.partition_key = %(partition_key)s::VARCHAR)
-        AND (%(topic)s::VARCHAR IS NULL OR looked.topic = %(topic)s::VARCHAR)
-        AND (
-            %(worker)s::UUID IS NULL
-                OR (
-                    SELECT execution_events.sequence_num
-                    FROM execution_events
-                    WHERE
-                        execution_events.task_execution_id = looked.id
-                        AND execution_events.event_type = 'task_claimed'
-                        AND execution_events.worker_id = %(worker)s::UUID
-                    LIMIT 1
-                ) IS NOT NULL
-        )
-    ORDER BY looked.id
-    LIMIT %(limit)s::BIGINT
-) AS page
-JOIN task_executions ON task_executions.id = page.id
-ORDER BY page.id
+    SELECT mine.id AS id, mine.queue AS queue, mine.partition_key AS partition_key, mine.topic AS topic
+    FROM mine
+    WHERE mine.id >= %(from_id)s::UUID AND mine.id < %(to_id)s::UUID
+) AS looked
+WHERE
+    (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)
+    AND (
+        %(task_name)s::VARCHAR IS NULL
+            OR (
+                SELECT execution.task_name
+                FROM task_executions AS execution
+                WHERE execution.id = looked.id
+            ) = %(task_name)s::VARCHAR
+    )
+    AND (%(partition_key)s::VARCHAR IS NULL OR looked.partition_key = %(partition_key)s::VARCHAR)
+    AND (%(topic)s::VARCHAR IS NULL OR looked.topic = %(topic)s::VARCHAR)
+    AND (
+        %(worker)s::UUID IS NULL
+            OR (
+                SELECT execution_events.sequence_num
+                FROM execution_events
+                WHERE
+                    execution_events.task_execution_id = looked.id
+                    AND execution_events.event_type = 'task_claimed'
+                    AND execution_events.worker_id = %(worker)s::UUID
+                LIMIT 1
+            ) IS NOT NULL
+    )
+    AND (
+        %(head)s::BIGINT IS NULL
+            OR (
+                SELECT execution_events.sequence_num
+                FROM execution_events
+                WHERE
+                    execution_events.task_execution_id = looked.id
+                    AND execution_events.lease_token IS NULL
+                    AND execution_events.event_type IN (
+                        'task_created',
+                        'task_requeued',
+                        'task_retry_scheduled'
+                    )
+                    AND (
+                        execution_events.sequence_num > %(head)s::BIGINT
+                            OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                    )
+                LIMIT 1
+            ) IS NULL
+            AND (
+                NOT %(only_ready)s
+                    OR (
+                        SELECT execution_events.sequence_num
+                        FROM execution_events
+                        WHERE
+                            execution_events.task_execution_id = looked.id
+                            AND execution_events.event_type != 'task_claimed'
+                            AND execution_events.lease_token IS NOT NULL
+                            AND execution_events.event_type IN (
+                                'task_retry_scheduled',
+                                'task_reset',
+                                'task_released',
+                                'task_snoozed'
+                            )
+                            AND (
+                                execution_events.sequence_num > %(head)s::BIGINT
+                                    OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                            )
+                        LIMIT 1
+                    ) IS NULL
+            )
+            AND (
+                NOT %(only_running)s
+                    OR (
+                        SELECT execution_events.sequence_num
+                        FROM execution_events
+                        WHERE
+                            execution_events.task_execution_id = looked.id
+                            AND execution_events.event_type = 'task_claimed'
+                            AND (
+                                execution_events.sequence_num > %(head)s::BIGINT
+                                    OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                            )
+                        LIMIT 1
+                    ) IS NULL
+            )
+    )
+ORDER BY looked.id
+LIMIT %(limit)s::BIGINT

@@ -15,5 +15,5 @@ SELECT
     workers.busy,
     workers.isolation
 FROM workers
-WHERE workers.last_seen_at >= %(live_since)s::TIMESTAMP WITH TIME ZONE
+WHERE workers.last_seen_at >= %(live_since)s::TIMESTAMP WITH TIME ZONE AND workers.concurrency > 0
 ORDER BY workers.started_at, workers.id

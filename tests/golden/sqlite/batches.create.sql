@@ -51,13 +51,26 @@ WITH given AS MATERIALIZED (
         json_extract(given_rows.value, '$[0]') AS id,
         json_extract(given_rows.value, '$[1]') AS kind,
         json_extract(given_rows.value, '$[2]') AS name,
-        json_extract(given_rows.value, '$[3]') AS on_failed
+        json_extract(given_rows.value, '$[3]') AS on_failed,
+        json_extract(given_rows.value, '$[4]') AS links
     FROM json_each(:given) AS given_rows
 )
 INSERT INTO execution_events (pipeline_execution_id, event_type, event_data, created_at)
 SELECT
     given.id,
     'batch_created',
-    json_patch('{}', json_object('kind', given.kind, 'name', given.name, 'on_failed', given.on_failed)) AS json_patch_1,
+    json_patch(
+        '{}',
+        json_object(
+            'kind',
+            given.kind,
+            'name',
+            given.name,
+            'on_failed',
+            given.on_failed,
+            'links',
+            given.links
+        )
+    ) AS json_patch_1,
     :now AS anon_1
 FROM given

@@ -1,6 +1,7 @@
 SELECT
     found.id,
     found.args_not_an_object,
+    found.headers_not_an_object,
     found.result_not_json,
     found.lease_too_long,
     found.task_out_of_bounds,
@@ -16,6 +17,14 @@ FROM (
             END != 'object',
             0
         ) AS args_not_an_object,
+        coalesce(
+            task_executions.headers IS NOT NULL
+                AND CASE
+                    WHEN (json_valid(task_executions.headers) = 1) THEN json_type(task_executions.headers)
+                    ELSE ''
+                END != 'object',
+            0
+        ) AS headers_not_an_object,
         coalesce(task_executions.result IS NOT NULL AND json_valid(task_executions.result) != 1, 0) AS result_not_json,
         coalesce(
             task_executions.lease_seconds > 3153600000.0 OR task_executions.timeout_seconds > 3153600000.0,
@@ -108,6 +117,7 @@ FROM (
 ) AS found
 WHERE
     found.args_not_an_object = 1
+    OR found.headers_not_an_object = 1
     OR found.result_not_json = 1
     OR found.lease_too_long = 1
     OR found.task_out_of_bounds = 1

@@ -1,31 +1,167 @@
-SELECT task_batches.id
-FROM task_batches
+SELECT
+    found.id,
+    found.batch_counts_differ,
+    found.batch_stage_differs,
+    found.batch_cancel_contradicts,
+    found.batch_ahead_of_time
+FROM (
+    SELECT
+        task_batches.id AS id,
+        coalesce(
+            task_batches.closed = 1
+                AND (
+                    ((task_batches.size - task_batches.completed) - task_batches.cancelled) - CASE WHEN (
+                        task_batches.on_failed = 'wait'
+                    ) THEN 0 ELSE task_batches.failed END <= 0
+                        OR ((task_batches.size - task_batches.completed) - task_batches.cancelled) - CASE
+                            WHEN (task_batches.on_failed = 'wait') THEN 0
+                            ELSE task_batches.failed
+                        END != counted.unended + CASE
+                            WHEN (task_batches.on_failed = 'wait') THEN counted.failed
+                            ELSE 0
+                        END
+                        OR task_batches.completed < counted.completed
+                        OR task_batches.failed < counted.failed
+                        OR task_batches.cancelled < counted.cancelled
+                ),
+            0
+        ) AS batch_counts_differ,
+        coalesce(task_batches.size = counted.present AND task_batches.stage != counted.following, 0) AS batch_stage_differs,
+        coalesce(task_batches.runs_then = 0 AND task_batches.cancel_requested_at IS NULL, 0) AS batch_cancel_contradicts,
+        coalesce(
+            task_batches.updated_at > (
+                strftime(
+                    :strftime_1,
+                    (
+                        CAST(
+                            strftime(
+                                :strftime_2,
+                                substr(
+                                    CASE
+                                        WHEN (
+                                            (
+                                                SELECT newest.created_at
+                                                FROM execution_events AS newest
+                                                ORDER BY newest.sequence_num DESC
+                                                LIMIT :param_1
+                                                OFFSET :param_2
+                                            ) > :now
+                                        ) THEN (
+                                            SELECT newest.created_at
+                                            FROM execution_events AS newest
+                                            ORDER BY newest.sequence_num DESC
+                                            LIMIT :param_1
+                                            OFFSET :param_3
+                                        )
+                                        ELSE :now
+                                    END,
+                                    :substr_1,
+                                    :substr_2
+                                )
+                            ) AS INTEGER
+                        ) * :param_4 + CAST(
+                            substr(
+                                CASE
+                                    WHEN (
+                                        (
+                                            SELECT newest.created_at
+                                            FROM execution_events AS newest
+                                            ORDER BY newest.sequence_num DESC
+                                            LIMIT :param_1
+                                            OFFSET :param_5
+                                        ) > :now
+                                    ) THEN (
+                                        SELECT newest.created_at
+                                        FROM execution_events AS newest
+                                        ORDER BY newest.sequence_num DESC
+                                        LIMIT :param_1
+                                        OFFSET :param_6
+                                    )
+                                    ELSE :now
+                                END,
+                                :substr_3,
+                                :substr_4
+                            ) AS INTEGER
+                        ) + CAST(round(86400.0 * :86400_0_1) AS INTEGER)
+                    ) / 1000000,
+                    :strftime_3
+                ) || printf(
+                    :printf_1,
+                    (
+                        CAST(
+                            strftime(
+                                :strftime_2,
+                                substr(
+                                    CASE
+                                        WHEN (
+                                            (
+                                                SELECT newest.created_at
+                                                FROM execution_events AS newest
+                                                ORDER BY newest.sequence_num DESC
+                                                LIMIT :param_1
+                                                OFFSET :param_7
+                                            ) > :now
+                                        ) THEN (
+                                            SELECT newest.created_at
+                                            FROM execution_events AS newest
+                                            ORDER BY newest.sequence_num DESC
+                                            LIMIT :param_1
+                                            OFFSET :param_8
+                                        )
+                                        ELSE :now
+                                    END,
+                                    :substr_1,
+                                    :substr_2
+                                )
+                            ) AS INTEGER
+                        ) * :param_4 + CAST(
+                            substr(
+                                CASE
+                                    WHEN (
+                                        (
+                                            SELECT newest.created_at
+                                            FROM execution_events AS newest
+                                            ORDER BY newest.sequence_num DESC
+                                            LIMIT :param_1
+                                            OFFSET :param_9
+                                        ) > :now
+                                    ) THEN (
+                                        SELECT newest.created_at
+                                        FROM execution_events AS newest
+                                        ORDER BY newest.sequence_num DESC
+                                        LIMIT :param_1
+                                        OFFSET :param_10
+                                    )
+                                    ELSE :now
+                                END,
+                                :substr_3,
+                                :substr_4
+                            ) AS INTEGER
+                        ) + CAST(round(86400.0 * :86400_0_1) AS INTEGER)
+                    ) % 1000000
+                )
+            ),
+            0
+        ) AS batch_ahead_of_time
+    FROM task_batches
+    JOIN (
+        SELECT
+            task_batches.id AS id,
+            count(CASE WHEN 1 THEN task_executions.id END) AS present,
+            count(CASE WHEN (task_executions.status IN ('Ready', 'Running')) THEN task_executions.id END) AS unended,
+            count(CASE WHEN (task_executions.status = 'Completed') THEN task_executions.id END) AS completed,
+            count(CASE WHEN (task_executions.status = 'Failed') THEN task_executions.id END) AS failed,
+            count(CASE WHEN (task_executions.status = 'Cancelled') THEN task_executions.id END) AS cancelled,
+            count(CASE WHEN (substr(task_executions.id, 13, 1) = '8') THEN task_executions.id END) AS following
+        FROM task_batches
+        LEFT OUTER JOIN task_executions ON task_executions.pipeline_execution_id = task_batches.id
+            AND task_executions.pipeline_execution_id != task_executions.id
+        WHERE task_batches.completed_at IS NULL
+        GROUP BY task_batches.id
+    ) AS counted ON counted.id = task_batches.id
+) AS found
 WHERE
-    task_batches.completed_at IS NULL
-    AND task_batches.closed = 1
-    AND (
-        ((task_batches.size - task_batches.completed) - task_batches.cancelled) - CASE WHEN (
-            task_batches.on_failed = 'wait'
-        ) THEN 0 ELSE task_batches.failed END <= 0
-            OR ((task_batches.size - task_batches.completed) - task_batches.cancelled) - CASE
-                WHEN (task_batches.on_failed = 'wait') THEN 0
-                ELSE task_batches.failed
-            END != CASE
-                WHEN (task_batches.on_failed = 'wait') THEN (
-                    SELECT count(*) AS count_1
-                    FROM task_executions
-                    WHERE
-                        task_executions.pipeline_execution_id = task_batches.id
-                        AND task_executions.pipeline_execution_id != task_executions.id
-                        AND task_executions.status IN ('Ready', 'Running', 'Failed')
-                )
-                ELSE (
-                    SELECT count(*) AS count_2
-                    FROM task_executions
-                    WHERE
-                        task_executions.pipeline_execution_id = task_batches.id
-                        AND task_executions.pipeline_execution_id != task_executions.id
-                        AND task_executions.status IN ('Ready', 'Running')
-                )
-            END
-    )
+    found.batch_counts_differ = 1
+    OR found.batch_stage_differs = 1
+    OR found.batch_cancel_contradicts = 1
+    OR found.batch_ahead_of_time = 1

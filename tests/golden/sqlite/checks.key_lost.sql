@@ -14,20 +14,41 @@ WHERE
     AND NOT (
         json_extract(birth.event_data, '$.unique_until_finished') IS NOT NULL
             AND (
-                EXISTS (
-                    SELECT execution_events.sequence_num
-                    FROM execution_events
-                    WHERE
-                        execution_events.task_execution_id = task_executions.id
-                        AND execution_events.event_type IN (
-                            'task_completed',
-                            'task_failed',
-                            'task_abandoned',
-                            'task_cancelled',
-                            'task_expired',
-                            'task_discarded'
-                        )
+                (
+                    EXISTS (
+                        SELECT execution_events.sequence_num
+                        FROM execution_events
+                        WHERE
+                            execution_events.task_execution_id = task_executions.id
+                            AND execution_events.event_type != 'task_claimed'
+                            AND execution_events.lease_token IS NOT NULL
+                            AND execution_events.event_type IN (
+                                'task_completed',
+                                'task_failed',
+                                'task_abandoned',
+                                'task_cancelled',
+                                'task_expired',
+                                'task_discarded'
+                            )
+                    )
                 )
+                    OR (
+                        EXISTS (
+                            SELECT execution_events.sequence_num
+                            FROM execution_events
+                            WHERE
+                                execution_events.task_execution_id = task_executions.id
+                                AND execution_events.lease_token IS NULL
+                                AND execution_events.event_type IN (
+                                    'task_completed',
+                                    'task_failed',
+                                    'task_abandoned',
+                                    'task_cancelled',
+                                    'task_expired',
+                                    'task_discarded'
+                                )
+                        )
+                    )
             )
     )
     AND NOT (

@@ -8,12 +8,28 @@ JOIN dead_letters ON task_executions.id = dead_letters.task_execution_id
             OR dead_letters.topic IS NOT task_executions.topic
             OR dead_letters.partition_key IS NOT task_executions.partition_key
             OR dead_letters.exception IS NOT (
-                SELECT json_extract(execution_events.event_data, '$.exception') AS json_extract_1
-                FROM execution_events
-                WHERE
-                    execution_events.task_execution_id = task_executions.id
-                    AND execution_events.event_type IN ('task_failed', 'task_abandoned')
-                ORDER BY execution_events.sequence_num DESC
+                SELECT found.said
+                FROM (
+                    SELECT
+                        execution_events.sequence_num AS sequence_num,
+                        json_extract(execution_events.event_data, '$.exception') AS said
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = task_executions.id
+                        AND execution_events.event_type != 'task_claimed'
+                        AND execution_events.lease_token IS NOT NULL
+                        AND execution_events.event_type IN ('task_failed', 'task_abandoned')
+                    UNION ALL
+                    SELECT
+                        execution_events.sequence_num AS sequence_num,
+                        json_extract(execution_events.event_data, '$.exception') AS said
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = task_executions.id
+                        AND execution_events.lease_token IS NULL
+                        AND execution_events.event_type IN ('task_failed', 'task_abandoned')
+                ) AS found
+                ORDER BY found.sequence_num + 0 DESC
                 LIMIT :param_1
                 OFFSET :param_2
             )

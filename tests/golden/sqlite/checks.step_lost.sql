@@ -1,91 +1,97 @@
 SELECT found.id, found.step_lost, found.step_completed_twice, found.step_outside_claim
 FROM (
     SELECT
-        completed.task_execution_id AS id,
+        completed.id AS id,
         coalesce(
-            NOT (
-                EXISTS (
-                    SELECT rewound.sequence_num
-                    FROM execution_events AS rewound
-                    WHERE
-                        rewound.task_execution_id = completed.task_execution_id
-                        AND rewound.lease_token IS NULL
-                        AND rewound.event_type = 'task_rewound'
-                        AND rewound.sequence_num > completed.sequence_num
-                        AND CAST(json_extract(rewound.event_data, '$.number') AS INTEGER) <= CAST(
-                            json_extract(completed.event_data, '$.number') AS INTEGER
-                        )
-                )
-            )
+            completed.lasts = 1
                 AND NOT (
                     EXISTS (
                         SELECT task_steps.name
                         FROM task_steps
-                        WHERE
-                            task_steps.task_execution_id = completed.task_execution_id
-                            AND task_steps.name = json_extract(completed.event_data, '$.step')
+                        WHERE task_steps.task_execution_id = completed.id AND task_steps.name = completed.name
                     )
                 ),
             0
         ) AS step_lost,
-        coalesce(
-            NOT (
-                EXISTS (
-                    SELECT rewound.sequence_num
-                    FROM execution_events AS rewound
-                    WHERE
-                        rewound.task_execution_id = completed.task_execution_id
-                        AND rewound.lease_token IS NULL
-                        AND rewound.event_type = 'task_rewound'
-                        AND rewound.sequence_num > completed.sequence_num
-                        AND CAST(json_extract(rewound.event_data, '$.number') AS INTEGER) <= CAST(
-                            json_extract(completed.event_data, '$.number') AS INTEGER
-                        )
-                )
-            )
-                AND (
-                    EXISTS (
-                        SELECT again.sequence_num
-                        FROM execution_events AS again
+        coalesce(completed.lasts = 1 AND completed.sequence_num < completed.latest, 0) AS step_completed_twice,
+        coalesce(completed.was_held = 0, 0) AS step_outside_claim
+    FROM (
+        SELECT
+            read.id AS id,
+            read.sequence_num AS sequence_num,
+            read.name AS name,
+            read.completes AS completes,
+            read.lasts AS lasts,
+            read.was_held AS was_held,
+            read.latest AS latest
+        FROM (
+            SELECT
+                rows.id AS id,
+                rows.sequence_num AS sequence_num,
+                rows.name AS name,
+                rows.completes AS completes,
+                min(rows.rewound_from) OVER (PARTITION BY rows.id ORDER BY rows.sequence_num DESC) IS NULL
+                    OR min(rows.rewound_from) OVER (PARTITION BY rows.id ORDER BY rows.sequence_num DESC) > rows.number AS lasts,
+                max(rows.begun) OVER (PARTITION BY rows.id ORDER BY rows.sequence_num) IS NOT NULL
+                    AND (
+                        max(rows.ended) OVER (PARTITION BY rows.id ORDER BY rows.sequence_num) IS NULL
+                            OR max(rows.begun) OVER (PARTITION BY rows.id ORDER BY rows.sequence_num) > max(
+                                rows.ended
+                            ) OVER (PARTITION BY rows.id ORDER BY rows.sequence_num)
+                    ) AS was_held,
+                max(rows.sequence_num) OVER (PARTITION BY rows.id, rows.name) AS latest
+            FROM (
+                SELECT
+                    execution_events.task_execution_id AS id,
+                    execution_events.sequence_num AS sequence_num,
+                    execution_events.lease_token IS NULL
+                        AND execution_events.event_type = 'step_completed' AS completes,
+                    CASE
+                        WHEN (
+                            execution_events.lease_token IS NULL
+                                AND execution_events.event_type = 'task_rewound'
+                        ) THEN CAST(json_extract(execution_events.event_data, '$.number') AS INTEGER)
+                    END AS rewound_from,
+                    CASE
+                        WHEN (
+                            execution_events.lease_token IS NULL
+                                AND execution_events.event_type = 'step_completed'
+                        ) THEN CAST(json_extract(execution_events.event_data, '$.number') AS INTEGER)
+                    END AS number,
+                    CASE
+                        WHEN (
+                            execution_events.lease_token IS NULL
+                                AND execution_events.event_type = 'step_completed'
+                        ) THEN json_extract(execution_events.event_data, '$.step')
+                    END AS name,
+                    CASE
+                        WHEN (execution_events.event_type = 'task_claimed') THEN execution_events.sequence_num
+                    END AS begun,
+                    CASE
+                        WHEN (
+                            execution_events.event_type != 'task_claimed'
+                                AND execution_events.lease_token IS NOT NULL
+                        ) THEN execution_events.sequence_num
+                    END AS ended
+                FROM execution_events
+                WHERE
+                    execution_events.task_execution_id IN (
+                        SELECT execution_events.task_execution_id
+                        FROM execution_events
                         WHERE
-                            again.task_execution_id = completed.task_execution_id
-                            AND again.lease_token IS NULL
-                            AND again.event_type = 'step_completed'
-                            AND again.sequence_num > completed.sequence_num
-                            AND json_extract(again.event_data, '$.step') = json_extract(
-                                completed.event_data,
-                                '$.step'
-                            )
+                            execution_events.lease_token IS NULL
+                            AND execution_events.event_type = 'step_completed'
                     )
-                ),
-            0
-        ) AS step_completed_twice,
-        coalesce(
-            NOT (
-                EXISTS (
-                    SELECT claim.sequence_num
-                    FROM execution_events AS claim
-                    WHERE
-                        claim.task_execution_id = completed.task_execution_id
-                        AND claim.event_type = 'task_claimed'
-                        AND claim.sequence_num < completed.sequence_num
-                        AND NOT (
-                            EXISTS (
-                                SELECT ended.sequence_num
-                                FROM execution_events AS ended
-                                WHERE
-                                    ended.task_execution_id = claim.task_execution_id
-                                    AND ended.lease_token = claim.lease_token
-                                    AND ended.event_type != 'task_claimed'
-                                    AND ended.lease_token IS NOT NULL
-                                    AND ended.sequence_num < completed.sequence_num
-                            )
-                        )
-                )
-            ),
-            0
-        ) AS step_outside_claim
-    FROM execution_events AS completed
-    WHERE completed.lease_token IS NULL AND completed.event_type = 'step_completed'
+                    AND (
+                        execution_events.lease_token IS NULL
+                            AND execution_events.event_type = 'step_completed'
+                            OR execution_events.lease_token IS NULL
+                            AND execution_events.event_type = 'task_rewound'
+                            OR execution_events.lease_token IS NOT NULL
+                    )
+            ) AS rows
+        ) AS read
+        WHERE read.completes = 1
+    ) AS completed
 ) AS found
 WHERE found.step_lost = 1 OR found.step_completed_twice = 1 OR found.step_outside_claim = 1

@@ -12,7 +12,33 @@ WHERE
             OR dead_letters.exception = :exception
             OR substr(dead_letters.exception, length(dead_letters.exception) - length(:exception)) = :exception_end
     )
+    AND (
+        :head IS NULL
+            OR (
+                SELECT execution_events.sequence_num
+                FROM execution_events
+                WHERE
+                    execution_events.task_execution_id = dead_letters.task_execution_id
+                    AND execution_events.lease_token IS NULL
+                    AND execution_events.event_type IN ('task_failed', 'task_abandoned')
+                    AND execution_events.sequence_num > :head
+                LIMIT 1
+                OFFSET :param_1
+            ) IS NULL
+            AND (
+                SELECT execution_events.sequence_num
+                FROM execution_events
+                WHERE
+                    execution_events.task_execution_id = dead_letters.task_execution_id
+                    AND execution_events.event_type != 'task_claimed'
+                    AND execution_events.lease_token IS NOT NULL
+                    AND execution_events.event_type IN ('task_failed', 'task_abandoned')
+                    AND execution_events.sequence_num > :head
+                LIMIT 1
+                OFFSET :param_2
+            ) IS NULL
+    )
     AND (dead_letters.failed_at, dead_letters.task_execution_id) > (:after_failed_at, :after_id)
 ORDER BY dead_letters.failed_at, dead_letters.task_execution_id
 LIMIT :limit
-OFFSET :param_1
+OFFSET :param_3

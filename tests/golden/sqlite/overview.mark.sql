@@ -41,6 +41,7 @@ FROM
                         ) % 1000000
                     )
                 )
+                    AND workers.concurrency > 0
             ) AS live,
             max(workers.started_at) AS started
         FROM workers

@@ -208,6 +208,85 @@ FROM (
     ) AS late
     UNION ALL
     SELECT
+        'ahead' AS kind,
+        early.name AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS CHAR(32)) AS task_id,
+        CAST(NULL AS BIGINT) AS number_1,
+        CAST(NULL AS BIGINT) AS number_2,
+        CAST(NULL AS BIGINT) AS number_3,
+        CAST(NULL AS BIGINT) AS number_4,
+        CAST(NULL AS BIGINT) AS number_5,
+        CAST(NULL AS DOUBLE) AS seconds,
+        CAST(NULL AS DOUBLE) AS other_seconds,
+        early.planted_until AS at,
+        CAST(NULL AS TEXT) AS other_at
+    FROM (
+        SELECT task_schedules.name AS name, task_schedules.planted_until AS planted_until
+        FROM task_schedules
+        WHERE
+            task_schedules.paused_at IS NULL
+            AND task_schedules.planted_until > (
+                strftime(
+                    :strftime_7,
+                    (
+                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_13 + CAST(
+                            substr(:now, :substr_11, :substr_12) AS INTEGER
+                        ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                    ) / 1000000,
+                    :strftime_9
+                ) || printf(
+                    :printf_3,
+                    (
+                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_13 + CAST(
+                            substr(:now, :substr_11, :substr_12) AS INTEGER
+                        ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                    ) % 1000000
+                )
+            )
+            AND (
+                task_schedules.updated_at > (
+                    strftime(
+                        :strftime_7,
+                        (
+                            CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_13 + CAST(
+                                substr(:now, :substr_11, :substr_12) AS INTEGER
+                            ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                        ) / 1000000,
+                        :strftime_9
+                    ) || printf(
+                        :printf_3,
+                        (
+                            CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_13 + CAST(
+                                substr(:now, :substr_11, :substr_12) AS INTEGER
+                            ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                        ) % 1000000
+                    )
+                )
+                    OR task_schedules.planted_until > (
+                        strftime(
+                            :strftime_10,
+                            (
+                                CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_14 + CAST(
+                                    substr(:now, :substr_15, :substr_16) AS INTEGER
+                                ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
+                            ) / 1000000,
+                            :strftime_12
+                        ) || printf(
+                            :printf_4,
+                            (
+                                CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_14 + CAST(
+                                    substr(:now, :substr_15, :substr_16) AS INTEGER
+                                ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
+                            ) % 1000000
+                        )
+                    )
+            )
+        LIMIT :most
+        OFFSET :param_15
+    ) AS early
+    UNION ALL
+    SELECT
         'sample' AS kind,
         last.queue AS name,
         CAST(NULL AS TEXT) AS detail,
@@ -216,7 +295,7 @@ FROM (
         CAST(last.delayed AS BIGINT) AS number_2,
         CAST(last.running AS BIGINT) AS number_3,
         CAST(last.failed AS BIGINT) AS number_4,
-        CAST(CASE WHEN last.exact THEN :param_13 ELSE :param_14 END AS BIGINT) AS number_5,
+        CAST(CASE WHEN last.exact THEN :param_16 ELSE :param_17 END AS BIGINT) AS number_5,
         CAST(NULL AS DOUBLE) AS seconds,
         CAST(NULL AS DOUBLE) AS other_seconds,
         last.at AS at,

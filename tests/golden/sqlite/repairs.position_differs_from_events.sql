@@ -1,28 +1,38 @@
 -- moved
 UPDATE task_executions
 SET position=(
-    SELECT CAST(json_extract(execution_events.event_data, '$.position') AS BIGINT) AS json_extract_1
-    FROM execution_events
-    WHERE
-        execution_events.task_execution_id = task_executions.id
-        AND execution_events.lease_token IS NULL
-        AND execution_events.event_data LIKE '%"position"%'
-        AND json_extract(execution_events.event_data, '$.position') IS NOT NULL
-    ORDER BY execution_events.sequence_num DESC
-    LIMIT :param_1
-    OFFSET :param_2
-)
-WHERE
-    task_executions.partition_key IS NOT NULL
-    AND task_executions.position != (
-        SELECT CAST(json_extract(execution_events.event_data, '$.position') AS BIGINT) AS json_extract_1
+    SELECT found.said
+    FROM (
+        SELECT
+            execution_events.sequence_num AS sequence_num,
+            CAST(json_extract(execution_events.event_data, '$.position') AS BIGINT) AS said
         FROM execution_events
         WHERE
             execution_events.task_execution_id = task_executions.id
             AND execution_events.lease_token IS NULL
             AND execution_events.event_data LIKE '%"position"%'
             AND json_extract(execution_events.event_data, '$.position') IS NOT NULL
-        ORDER BY execution_events.sequence_num DESC
+    ) AS found
+    ORDER BY found.sequence_num + 0 DESC
+    LIMIT :param_1
+    OFFSET :param_2
+)
+WHERE
+    task_executions.partition_key IS NOT NULL
+    AND task_executions.position != (
+        SELECT found.said
+        FROM (
+            SELECT
+                execution_events.sequence_num AS sequence_num,
+                CAST(json_extract(execution_events.event_data, '$.position') AS BIGINT) AS said
+            FROM execution_events
+            WHERE
+                execution_events.task_execution_id = task_executions.id
+                AND execution_events.lease_token IS NULL
+                AND execution_events.event_data LIKE '%"position"%'
+                AND json_extract(execution_events.event_data, '$.position') IS NOT NULL
+        ) AS found
+        ORDER BY found.sequence_num + 0 DESC
         LIMIT :param_1
         OFFSET :param_3
     )

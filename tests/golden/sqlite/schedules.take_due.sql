@@ -23,12 +23,226 @@ SELECT
     task_schedules.paused_at,
     task_schedules.pause_reason,
     task_schedules.created_at,
-    task_schedules.updated_at
+    task_schedules.updated_at,
+    task_schedules.planted_until > (
+        strftime(
+            :strftime_1,
+            (
+                CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+            ) / 1000000,
+            :strftime_3
+        ) || printf(
+            :printf_1,
+            (
+                CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+            ) % 1000000
+        )
+    )
+        AND (
+            task_schedules.updated_at > (
+                strftime(
+                    :strftime_1,
+                    (
+                        CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                        ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                    ) / 1000000,
+                    :strftime_3
+                ) || printf(
+                    :printf_1,
+                    (
+                        CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                        ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                    ) % 1000000
+                )
+            )
+                OR task_schedules.planted_until > (
+                    strftime(
+                        :strftime_4,
+                        (
+                            CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_2 + CAST(
+                                substr(:now, :substr_7, :substr_8) AS INTEGER
+                            ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
+                        ) / 1000000,
+                        :strftime_6
+                    ) || printf(
+                        :printf_2,
+                        (
+                            CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_2 + CAST(
+                                substr(:now, :substr_7, :substr_8) AS INTEGER
+                            ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
+                        ) % 1000000
+                    )
+                )
+        )
+        AND (
+            task_schedules.updated_at > (
+                strftime(
+                    :strftime_7,
+                    (
+                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_3 + CAST(
+                            substr(:now, :substr_11, :substr_12) AS INTEGER
+                        ) + CAST(round(60.0 * :60_0_2) AS INTEGER)
+                    ) / 1000000,
+                    :strftime_9
+                ) || printf(
+                    :printf_3,
+                    (
+                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_3 + CAST(
+                            substr(:now, :substr_11, :substr_12) AS INTEGER
+                        ) + CAST(round(60.0 * :60_0_2) AS INTEGER)
+                    ) % 1000000
+                )
+            )
+                OR NOT (
+                    EXISTS (
+                        SELECT schedule_ticks.tick
+                        FROM schedule_ticks
+                        WHERE
+                            schedule_ticks.schedule = task_schedules.name
+                            AND schedule_ticks.tick > (
+                                strftime(
+                                    :strftime_7,
+                                    (
+                                        CAST(
+                                            strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER
+                                        ) * :param_3 + CAST(substr(:now, :substr_11, :substr_12) AS INTEGER) + CAST(
+                                            round(60.0 * :60_0_2) AS INTEGER
+                                        )
+                                    ) / 1000000,
+                                    :strftime_9
+                                ) || printf(
+                                    :printf_3,
+                                    (
+                                        CAST(
+                                            strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER
+                                        ) * :param_3 + CAST(substr(:now, :substr_11, :substr_12) AS INTEGER) + CAST(
+                                            round(60.0 * :60_0_2) AS INTEGER
+                                        )
+                                    ) % 1000000
+                                )
+                            )
+                    )
+                )
+        ) AS planted_wrongly
 FROM task_schedules
 WHERE
     task_schedules.paused_at IS NULL
-    AND task_schedules.planted_until < :until
+    AND (
+        task_schedules.planted_until < :until
+            OR task_schedules.planted_until > (
+                strftime(
+                    :strftime_10,
+                    (
+                        CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_4 + CAST(
+                            substr(:now, :substr_15, :substr_16) AS INTEGER
+                        ) + CAST(round(60.0 * :60_0_3) AS INTEGER)
+                    ) / 1000000,
+                    :strftime_12
+                ) || printf(
+                    :printf_4,
+                    (
+                        CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_4 + CAST(
+                            substr(:now, :substr_15, :substr_16) AS INTEGER
+                        ) + CAST(round(60.0 * :60_0_3) AS INTEGER)
+                    ) % 1000000
+                )
+            )
+            AND (
+                task_schedules.updated_at > (
+                    strftime(
+                        :strftime_10,
+                        (
+                            CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_4 + CAST(
+                                substr(:now, :substr_15, :substr_16) AS INTEGER
+                            ) + CAST(round(60.0 * :60_0_3) AS INTEGER)
+                        ) / 1000000,
+                        :strftime_12
+                    ) || printf(
+                        :printf_4,
+                        (
+                            CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_4 + CAST(
+                                substr(:now, :substr_15, :substr_16) AS INTEGER
+                            ) + CAST(round(60.0 * :60_0_3) AS INTEGER)
+                        ) % 1000000
+                    )
+                )
+                    OR task_schedules.planted_until > (
+                        strftime(
+                            :strftime_13,
+                            (
+                                CAST(strftime(:strftime_14, substr(:now, :substr_17, :substr_18)) AS INTEGER) * :param_5 + CAST(
+                                    substr(:now, :substr_19, :substr_20) AS INTEGER
+                                ) + CAST(round(86460.0 * :86460_0_2) AS INTEGER)
+                            ) / 1000000,
+                            :strftime_15
+                        ) || printf(
+                            :printf_5,
+                            (
+                                CAST(strftime(:strftime_14, substr(:now, :substr_17, :substr_18)) AS INTEGER) * :param_5 + CAST(
+                                    substr(:now, :substr_19, :substr_20) AS INTEGER
+                                ) + CAST(round(86460.0 * :86460_0_2) AS INTEGER)
+                            ) % 1000000
+                        )
+                    )
+            )
+            AND (
+                task_schedules.updated_at > (
+                    strftime(
+                        :strftime_16,
+                        (
+                            CAST(strftime(:strftime_17, substr(:now, :substr_21, :substr_22)) AS INTEGER) * :param_6 + CAST(
+                                substr(:now, :substr_23, :substr_24) AS INTEGER
+                            ) + CAST(round(60.0 * :60_0_4) AS INTEGER)
+                        ) / 1000000,
+                        :strftime_18
+                    ) || printf(
+                        :printf_6,
+                        (
+                            CAST(strftime(:strftime_17, substr(:now, :substr_21, :substr_22)) AS INTEGER) * :param_6 + CAST(
+                                substr(:now, :substr_23, :substr_24) AS INTEGER
+                            ) + CAST(round(60.0 * :60_0_4) AS INTEGER)
+                        ) % 1000000
+                    )
+                )
+                    OR NOT (
+                        EXISTS (
+                            SELECT schedule_ticks.tick
+                            FROM schedule_ticks
+                            WHERE
+                                schedule_ticks.schedule = task_schedules.name
+                                AND schedule_ticks.tick > (
+                                    strftime(
+                                        :strftime_16,
+                                        (
+                                            CAST(
+                                                strftime(:strftime_17, substr(:now, :substr_21, :substr_22)) AS INTEGER
+                                            ) * :param_6 + CAST(
+                                                substr(:now, :substr_23, :substr_24) AS INTEGER
+                                            ) + CAST(round(60.0 * :60_0_4) AS INTEGER)
+                                        ) / 1000000,
+                                        :strftime_18
+                                    ) || printf(
+                                        :printf_6,
+                                        (
+                                            CAST(
+                                                strftime(:strftime_17, substr(:now, :substr_21, :substr_22)) AS INTEGER
+                                            ) * :param_6 + CAST(
+                                                substr(:now, :substr_23, :substr_24) AS INTEGER
+                                            ) + CAST(round(60.0 * :60_0_4) AS INTEGER)
+                                        ) % 1000000
+                                    )
+                                )
+                        )
+                    )
+            )
+    )
     AND task_schedules.name > :after
 ORDER BY task_schedules.name
 LIMIT :limit
-OFFSET :param_1
+OFFSET :param_7

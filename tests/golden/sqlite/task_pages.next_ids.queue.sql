@@ -15,42 +15,88 @@ WITH mine AS MATERIALIZED (
     FROM task_outbox
     WHERE task_outbox.queue = :queue AND task_outbox.partition_key IS NOT NULL
 )
-SELECT page.id, task_executions.created_at
+SELECT looked.id
 FROM (
-    SELECT looked.id AS id
-    FROM (
-        SELECT mine.id AS id, mine.queue AS queue, mine.partition_key AS partition_key, mine.topic AS topic
-        FROM mine
-        WHERE mine.id >= :from_id AND mine.id < :to_id
-    ) AS looked
-    WHERE
-        (:queue IS NULL OR looked.queue = :queue)
-        AND (
-            :task_name IS NULL
-                OR (
-                    SELECT execution.task_name
-                    FROM task_executions AS execution
-                    WHERE execution.id = looked.id
-                ) = :task_name
-        )
-        AND (:partition_key IS NULL OR looked.partition_key = :partition_key)
-        AND (:topic IS NULL OR looked.topic = :topic)
-        AND (
-            :worker IS NULL
-                OR (
-                    SELECT execution_events.sequence_num
-                    FROM execution_events
-                    WHERE
-                        execution_events.task_execution_id = looked.id
-                        AND execution_events.event_type = 'task_claimed'
-                        AND execution_events.worker_id = :worker
-                    LIMIT 1
-                    OFFSET :param_1
-                ) IS NOT NULL
-        )
-    ORDER BY looked.id
-    LIMIT :limit
-    OFFSET :param_2
-) AS page
-JOIN task_executions ON task_executions.id = page.id
-ORDER BY page.id
+    SELECT mine.id AS id, mine.queue AS queue, mine.partition_key AS partition_key, mine.topic AS topic
+    FROM mine
+    WHERE mine.id >= :from_id AND mine.id < :to_id
+) AS looked
+WHERE
+    (:queue IS NULL OR looked.queue = :queue)
+    AND (
+        :task_name IS NULL
+            OR (
+                SELECT execution.task_name
+                FROM task_executions AS execution
+                WHERE execution.id = looked.id
+            ) = :task_name
+    )
+    AND (:partition_key IS NULL OR looked.partition_key = :partition_key)
+    AND (:topic IS NULL OR looked.topic = :topic)
+    AND (
+        :worker IS NULL
+            OR (
+                SELECT execution_events.sequence_num
+                FROM execution_events
+                WHERE
+                    execution_events.task_execution_id = looked.id
+                    AND execution_events.event_type = 'task_claimed'
+                    AND execution_events.worker_id = :worker
+                LIMIT 1
+                OFFSET :param_1
+            ) IS NOT NULL
+    )
+    AND (
+        :head IS NULL
+            OR (
+                SELECT execution_events.sequence_num
+                FROM execution_events
+                WHERE
+                    execution_events.task_execution_id = looked.id
+                    AND execution_events.lease_token IS NULL
+                    AND execution_events.event_type IN (
+                        'task_created',
+                        'task_requeued',
+                        'task_retry_scheduled'
+                    )
+                    AND execution_events.sequence_num > :head
+                LIMIT 1
+                OFFSET :param_2
+            ) IS NULL
+            AND (
+                :only_ready = 0
+                    OR (
+                        SELECT execution_events.sequence_num
+                        FROM execution_events
+                        WHERE
+                            execution_events.task_execution_id = looked.id
+                            AND execution_events.event_type != 'task_claimed'
+                            AND execution_events.lease_token IS NOT NULL
+                            AND execution_events.event_type IN (
+                                'task_retry_scheduled',
+                                'task_reset',
+                                'task_released',
+                                'task_snoozed'
+                            )
+                            AND execution_events.sequence_num > :head
+                        LIMIT 1
+                        OFFSET :param_3
+                    ) IS NULL
+            )
+            AND (
+                :only_running = 0
+                    OR (
+                        SELECT execution_events.sequence_num
+                        FROM execution_events
+                        WHERE
+                            execution_events.task_execution_id = looked.id
+                            AND execution_events.event_type = 'task_claimed'
+                            AND execution_events.sequence_num > :head
+                        LIMIT 1
+                        OFFSET :param_4
+                    ) IS NULL
+            )
+    )
+ORDER BY looked.id
+LIMIT :limit
+OFFSET :param_5

@@ -1,20 +1,3 @@
 UPDATE workers
-SET last_seen_at=(
-    strftime(
-        :strftime_1,
-        (
-            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
-                substr(:now, :substr_3, :substr_4) AS INTEGER
-            ) + CAST(round(:long_ago * :param_2) AS INTEGER)
-        ) / 1000000,
-        :strftime_3
-    ) || printf(
-        :printf_1,
-        (
-            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
-                substr(:now, :substr_3, :substr_4) AS INTEGER
-            ) + CAST(round(:long_ago * :param_2) AS INTEGER)
-        ) % 1000000
-    )
-)
+SET concurrency=0, last_seen_at=:now
 WHERE workers.id = :worker_id

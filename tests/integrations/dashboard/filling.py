@@ -354,17 +354,17 @@ def _limits(writer: Writer) -> None:
     writer.enqueue(EXPORT, 7, queue="exports", args={"format": "csv"})
     writer.at(3 * MINUTE)
     writer.filling.running += writer.claim("new", "exports", 2)
-    writer.store.queues.limit("exports", concurrency=2)
+    writer.store.queues.limit("exports", concurrency=2, create=True)
     waiting = [task for task in writer.store.tasks(queue="exports", limit=20) if task.status == "Ready"]
     writer.name("limited", waiting[0].id)
     writer.at(MINUTE)
-    writer.store.queues.limit("webhooks", rate=(2, HOUR))
+    writer.store.queues.limit("webhooks", rate=(2, HOUR), create=True)
     (webhook, *_) = reversed(writer.enqueue("shop.call_webhook", 6, queue="webhooks"))
     writer.end(writer.claim("new", "webhooks", 2))
     writer.name("rate_limited", webhook)
     writer.at(100 * MINUTE)
     (paused, *_) = writer.enqueue(LETTER, 12, queue="newsletter", args={"edition": 42})
-    writer.store.queues.pause("newsletter")
+    writer.store.queues.pause("newsletter", create=True)
     writer.name("paused", paused)
 
 

@@ -185,8 +185,8 @@ def _others(store: Store, clock: Clock, found: Hostile) -> None:
     """Queues, schedules, samples and metrics of every name."""
     for number, name in enumerate(NAMES):
         if number % 3 == 0:
-            store.queues.pause(name)
-        store.queues.limit(name, concurrency=2**31 - 1, rate=(2**31 - 1, timedelta(days=3650)))
+            store.queues.pause(name, create=True)
+        store.queues.limit(name, concurrency=2**31 - 1, rate=(2**31 - 1, timedelta(days=3650)), create=True)
         rule = "0 0 29 2 1" if number % 2 else "every 86400"
         store.schedules.put(NewSchedule(name=name[:191], task_name=name, rule=rule, args=arguments(number), queue=name))
         if number % 4 == 0:

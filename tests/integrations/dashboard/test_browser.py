@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import chromium
+from tests import chromium, npm
 from tests.browser import PHONE
-from tests.contract import helpers
 from tests.integrations.dashboard.serving import Site
 
 ROOT = Path(__file__).parents[3]
@@ -95,9 +94,9 @@ def bare(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(chromium.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(chromium.sys, "platform", "linux")
-    return tmp_path / "outboxq-tests" / f"chromium-{chromium.VERSION}"
+    monkeypatch.setattr(npm.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(npm.sys, "platform", "linux")
+    return npm.home(f"chromium-{chromium.VERSION}")
 
 
 def test_a_browser_is_missing_only_where_none_may_be_fetched(bare, monkeypatch):
@@ -109,25 +108,18 @@ def test_a_browser_is_missing_only_where_none_may_be_fetched(bare, monkeypatch):
     assert not chromium.is_missing()
 
 
-def test_of_several_processes_one_fetches_the_browser(bare, monkeypatch):
-    fetched = []
-
-    def fetch(home):
-        home.mkdir()
-        fetched.append(home)
-
-    monkeypatch.setattr(chromium, "_fetch", fetch)
-    found = helpers.at_once(chromium.find, chromium.find, chromium.find)
-    assert fetched == [bare]
-    assert found == [found[0]] * 3
-    assert found[0].path == bare / "chromium"
-    assert found[0].variables["LD_LIBRARY_PATH"].split(os.pathsep)[0] == str(bare / "lib")
+def test_the_browser_of_the_package_has_its_libraries(bare):
+    bare.mkdir(parents=True)
+    found = chromium.find()
+    assert found.path == bare / "chromium"
+    assert found.variables["LD_LIBRARY_PATH"].split(os.pathsep)[0] == str(bare / "lib")
 
 
 def test_a_machine_that_the_package_is_not_for_is_told(bare, monkeypatch):
-    monkeypatch.setattr(chromium.platform, "machine", lambda: "aarch64")
-    with pytest.raises(RuntimeError, match="OUTBOXQ_TEST_BROWSER"):
+    monkeypatch.setattr(npm.platform, "machine", lambda: "aarch64")
+    with pytest.raises(RuntimeError, match="is for Linux on x86-64 only") as raised:
         chromium.find()
+    assert raised.value.__notes__ == ["install Chromium, or name one in OUTBOXQ_TEST_BROWSER"]
 
 
 def test_without_a_browser_its_tests_are_left_out_and_the_run_says_so(tmp_path):

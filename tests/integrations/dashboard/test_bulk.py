@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from urllib.parse import urlencode
 
 import pytest
 
 from outboxq.errors import NotPermitted
-from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.model import EventType, NewTask, Outcome, TaskStatus
+from outboxq.model.uuid7 import uuid7
 from outboxq.task.bulk import BULK, BULK_QUEUE, Selection
 from outboxq.web.pages import bulk
+from tests.contract import helpers
+from tests.contract.test_counted import enqueueing
 from tests.integrations.dashboard.test_cures import HOUR, WORK, Stage
+from tests.waiting import until
 
 pytestmark = pytest.mark.in_turn
 
@@ -80,6 +85,42 @@ def test_what_fails_after_the_question_is_left_alone(stage):
     assert "2 were discarded." in stage.visitor.text
     assert statuses(stage, mine) == {TaskStatus.CANCELLED}
     assert statuses(stage, later) == {TaskStatus.FAILED}
+
+
+def test_a_task_whose_transaction_commits_after_the_question_is_left_alone(stage):
+    mine = [stage.add(queue="mail", delay=HOUR) for _ in range(3)]
+    with helpers.transaction(stage.database) as late:
+        task = NewTask(id=uuid7(), task_name=WORK, args="{}", queue="mail")
+        later = stage.store.enqueue(task, using=late).id
+        stage.visitor.go("/bulk?action=cancel&queue=mail")
+        late.commit()
+    stage.store.cancel(mine[0])
+    stage.visitor.press("Cancel 3", tick=True)
+    assert "2 of 3 were cancelled; those that run were asked to stop. 1 had ended meanwhile." in stage.visitor.text
+    assert statuses(stage, mine) == {TaskStatus.CANCELLED}
+    assert stage.status(later) is TaskStatus.READY
+
+
+def test_exactly_what_was_counted_is_cancelled_while_tasks_are_enqueued(stage, few):
+    """More than a request changes itself, so the task does it."""
+    for _ in range(5):
+        stage.add(queue="mail", delay=HOUR)
+    with enqueueing(stage.database, queue="mail", delay=HOUR) as made:
+        stage.visitor.go("/bulk?action=cancel&queue=mail")
+        asked = int(re.search(r"Cancel (\d+) tasks\?", stage.visitor.text)[1])
+        seen = len(made)
+        until(lambda: len(made) > seen + 10)
+        stage.visitor.press(f"Cancel {asked}", tick=True)
+        stage.work(queues=[BULK_QUEUE])
+    assert len(stage.store.tasks(queue="mail", status=TaskStatus.CANCELLED, limit=10_000)) == asked
+
+
+@pytest.mark.parametrize("snapshot", ["", "soon", "9" * 40 + ":"])
+def test_a_form_without_its_snapshot_changes_nothing(stage, snapshot):
+    mine = failed(stage, 2)
+    stage.visitor.go("/bulk?action=redrive").press("Redrive 2", snapshot=snapshot)
+    assert stage.visitor.status == 400
+    assert statuses(stage, mine) == {TaskStatus.FAILED}
 
 
 def test_what_cannot_be_undone_is_not_done_before_the_box_is_ticked(stage):

@@ -77,7 +77,7 @@ def stage(database):
 
 def test_a_paused_queue_is_resumed(stage):
     task = stage.add(queue="mail")
-    stage.store.queues.pause("mail")
+    stage.store.queues.pause("mail", create=True)
     assert "Its queue is paused since" in stage.page(task).text
     stage.visitor.press("Resume it")
     stage.is_done(task)
@@ -126,7 +126,7 @@ def test_the_earlier_task_of_the_key_is_found_and_run(stage):
 
 
 def test_a_limit_of_tasks_at_once_is_lifted(stage):
-    stage.store.queues.limit("mail", concurrency=1)
+    stage.store.queues.limit("mail", concurrency=1, create=True)
     stage.add(1, queue="mail")
     running, task = stage.claim(), stage.add(2, queue="mail")
     assert "Its queue may run 1 at a time, and runs 1" in stage.page(task).text
@@ -136,7 +136,7 @@ def test_a_limit_of_tasks_at_once_is_lifted(stage):
 
 
 def test_a_limit_of_starts_is_lifted(stage):
-    stage.store.queues.limit("mail", rate=(1, HOUR))
+    stage.store.queues.limit("mail", rate=(1, HOUR), create=True)
     stage.add(1, queue="mail")
     stage.end(stage.claim(), EventType.COMPLETED)
     task = stage.add(2, queue="mail")

@@ -110,6 +110,45 @@ def test_an_outage_is_said_soon_and_is_over_by_itself(server, outbox):
     assert asked(visitor, *paths) == {}
 
 
+def test_a_locked_table_is_no_dead_database_and_viewers_are_told_who_has_the_lock(postgresql, caplog):
+    visitor = Local(application(Outbox(postgresql.engine), allow_actions=True))
+    engine = postgresql.own(create_engine(postgresql.url, connect_args={"application_name": "psql <b>"}))
+    assert visitor.get("/healthz").text == "ok\n"
+    visitor.application._freshness.forget()
+    with engine.connect() as holder:
+        pid = holder.connection.driver_connection.info.backend_pid
+        holder.exec_driver_sql("LOCK TABLE task_outbox, task_executions IN ACCESS EXCLUSIVE MODE")
+        page, data = (visitor.get(path) for path in ("/", "/api/overview.json"))
+        health = visitor.get("/healthz")
+    assert (page.status_code, data.status_code) == (503, 503)
+    assert "The tables are locked" in page.text
+    for text in (unescape(page.text), data.json["error"]):
+        assert f"process {pid} (psql <b>, its transaction is " in text
+        assert "last statement: LOCK TABLE task_outbox, task_executions IN ACCESS EXCLUSIVE MODE" in text
+    assert "<b>" not in page.text
+    assert (health.status_code, "another session has locked the tables" in health.text) == (200, True)
+    assert str(pid) not in health.text, "everyone may ask"
+    assert "does not answer" not in page.text + caplog.text
+    assert "does not reach" not in caplog.text
+    assert visitor.get("/").status_code == 200
+    assert "the dashboard waits for no lock any more" in caplog.text
+
+
+def test_who_may_not_see_the_dashboard_is_not_told_who_has_a_lock(postgresql):
+    """The application's own check of who asks may meet the lock, too."""
+
+    def authorize(_environ):
+        outbox.store.run(lambda target: target.execute("SELECT 1 FROM task_outbox", {}))
+
+    outbox = Outbox(postgresql.engine)
+    visitor = Local(application(outbox, authorize=authorize))
+    with postgresql.host.connect() as holder:
+        holder.exec_driver_sql("LOCK TABLE task_outbox IN ACCESS EXCLUSIVE MODE")
+        answer = visitor.get("/")
+    assert answer.status_code == 503
+    assert "process" not in answer.text
+
+
 def test_a_file_that_is_not_there_is_not_made(tmp_path):
     path = tmp_path / "none.db"
     visitor = Local(application(Outbox(f"sqlite:///{path}")))

@@ -49,7 +49,7 @@ def asked(tab):
 def test_a_page_shows_what_has_changed(open_tab, at, filling):
     tab = at("queue")
     assert "is paused" not in tab.page.inner_text("main")
-    filling.outbox.store.queues.pause("ledger")
+    filling.outbox.store.queues.pause("ledger", create=True)
     shows(tab, "paused")
     filling.outbox.store.queues.resume("ledger")
     until(lambda: passes(tab) or "paused since" not in tab.page.inner_text("main"), every=0.1)
@@ -71,7 +71,7 @@ def test_a_refresh_keeps_focus_and_what_is_open(open_tab, at, filling):
     tab.page.locator("main details").first.locator("summary").click()
     tab.page.locator("main a[href]").last.focus()
     focused = tab.page.evaluate("document.activeElement.outerHTML")
-    filling.outbox.store.queues.pause("default")
+    filling.outbox.store.queues.pause("default", create=True)
     before = asked(tab)
     until(lambda: passes(tab) or asked(tab) >= before + 2, every=0.1)
     assert tab.page.locator("main details").first.get_attribute("open") is not None

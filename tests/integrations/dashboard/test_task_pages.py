@@ -101,7 +101,7 @@ def test_a_task_is_found_by_the_beginning_of_its_id(stage):
 
 
 def test_a_list_says_in_a_word_what_each_task_waits_for(stage):
-    stage.store.queues.pause("mail")
+    stage.store.queues.pause("mail", create=True)
     stage.add(queue="mail")
     stage.add(delay=HOUR)
     listed(stage, "/tasks")
@@ -114,7 +114,7 @@ def test_in_a_narrow_window_the_error_of_a_dead_letter_is_not_labelled_as_what_i
     stage.end(stage.claim(), EventType.FAILED, error="SMTPError: mailbox full")
     text = Local(stage.dashboard).get("/tasks").get_data(as_text=True)
     assert '<td data-label="Last error"><div>' in text
-    stage.store.queues.pause("mail")
+    stage.store.queues.pause("mail", create=True)
     stage.add(queue="mail")
     stage.dashboard._freshness.forget()
     text = Local(stage.dashboard).get("/tasks").get_data(as_text=True)

@@ -89,12 +89,12 @@ def test_of_an_empty_database_the_pages_say_what_would_be_there(reader):
     words = reader.words("/")
     assert words.startswith("Overview There are no tasks yet")
     assert "start a worker that runs it: outboxq worker APP" in words
-    assert "Nothing was recorded in this time." in reader.words("/queue", name="mail")
+    assert "Nothing was recorded in this time." in reader.words("/queue", name="default")
     assert "There are no queues." in reader.words("/queues")
     assert "No worker is alive." in reader.words("/workers")
     assert "There are no schedules." in reader.words("/schedules")
     assert "Nothing deletes old tasks by itself." in reader.words("/system")
-    assert "No live worker works on this queue." in reader.words("/queue", name="mail")
+    assert "No live worker works on this queue." in reader.words("/queue", name="default")
 
 
 def test_the_overview_begins_with_what_is_wrong_and_its_cure(database, reader):
@@ -147,7 +147,7 @@ def test_a_command_to_start_a_worker_is_that_of_the_framework(database):
 def test_queues_come_in_the_order_of_their_most_urgent_problem(database, reader):
     worker(database, "paused", "failing")
     database.add(database.store, queue="paused")
-    database.store.queues.pause("paused")
+    database.store.queues.pause("paused", create=True)
     fail(database, queue="failing")
     database.add(database.store, queue="stuck")
     words = reader.words("/queues")
@@ -198,11 +198,38 @@ def test_a_queue_is_paused_and_resumed_by_its_buttons(database, reader, onlooker
     assert database.store.queues.settings() == []
 
 
+def test_an_unknown_queue_has_no_page_and_no_buttons(database, reader):
+    database.add(database.store, queue="mail")
+    words = reader.words("/queue", status=404, name="mial")
+    assert (
+        "There is no queue 'mial': no task, setting, declaration or live worker names it; did you mean 'mail'?" in words
+    )
+    assert reader.forms() == {}
+    reader.words("/queue", name="mail")
+    form = reader.forms()["/queue/pause?name=mail"]
+    assert reader.post("/queue/pause?name=mial", data=form).status_code == 404
+    assert database.store.queues.settings() == []
+
+
+def test_a_queue_without_tasks_has_a_page(database, reader):
+    database.add(database.store, queue="mail")
+    database.store.complete(database.claim(store=database.store)[0])
+    assert "Pause" in reader.words("/queue", name="mail")
+
+
+def test_a_mistyped_queue_is_gone_once_it_is_resumed(database, reader):
+    database.store.queues.pause("typo", create=True)
+    reader.words("/queue", name="typo")
+    assert "The queue 'typo' is resumed." in reader.press("/queue/resume")
+    reader.words("/queue", status=404, name="typo")
+
+
 def limits(database):
     return [(one.concurrency, one.rate, one.fair) for one in database.store.queues.settings()]
 
 
 def test_limits_and_order_are_set_by_a_form(database, reader):
+    database.add(database.store, queue="mail")
     reader.words("/queue", name="mail")
     reader.press("/queue/limit", concurrency="3", starts="100", seconds="60")
     assert limits(database) == [(3, (100, MINUTE), True)]
@@ -220,6 +247,7 @@ def test_limits_and_order_are_set_by_a_form(database, reader):
 
 
 def test_limits_per_key_are_set_by_the_same_form(database, reader):
+    database.add(database.store, queue="mail")
     reader.words("/queue", name="mail")
     reader.press("/queue/limit", concurrency="9", key_concurrency="3", key_starts="5", key_seconds="60")
     (found,) = database.store.queues.settings()
@@ -254,7 +282,7 @@ def test_limits_per_key_are_set_by_the_same_form(database, reader):
 )
 @pytest.mark.in_turn
 def test_a_limit_that_is_none_changes_nothing_and_says_why(database, reader, fields, why):
-    database.store.queues.limit("mail", concurrency=2)
+    database.store.queues.limit("mail", concurrency=2, create=True)
     reader.words("/queue", name="mail")
     notice = reader.press("/queue/limit", **fields)
     assert notice.startswith(f"Nothing was changed: {why}")
@@ -263,6 +291,7 @@ def test_a_limit_that_is_none_changes_nothing_and_says_why(database, reader, fie
 
 @pytest.mark.in_turn
 def test_a_form_without_its_name_changes_nothing(database, reader):
+    database.add(database.store, queue="mail")
     reader.words("/queue", name="mail")
     for action in ("/queue/pause", "/queue/resume", "/queue/limit", "/queue/order"):
         form = next(iter(reader.forms().values()))
@@ -272,6 +301,7 @@ def test_a_form_without_its_name_changes_nothing(database, reader):
 
 
 def test_actions_need_a_viewer_who_may_act(database, reader, onlooker):
+    database.add(database.store, queue="mail")
     reader.words("/queue", name="mail")
     token = reader.forms()["/queue/pause?name=mail"]["csrf"]
     assert onlooker.post("/queue/pause?name=mail", data={"csrf": token}).status_code == 403
@@ -348,6 +378,42 @@ def test_a_worker_that_fell_silent_is_shown_apart(database, reader):
     assert "It was seen last 1 h " in reader.words(f"/workers/{silent}"), "and some seconds, on a slow machine"
 
 
+def test_a_killed_worker_shows_what_it_ran_and_what_was_taken_back(database, reader):
+    killed = database.worker
+    database.store.workers.register(killed, label="web-3:1", concurrency=2, task_names=["tests.work"])
+    database.store.workers.describe(killed, busy=0)
+    for _ in range(2):
+        database.add(database.store)
+    taken, held = database.claim(2, store=database.store)
+    key = taken.id.hex if database.name == "sqlite" else str(taken.id)
+    database.run(
+        "UPDATE task_leases SET lease_expires_at = '2026-01-01T00:00:00.000000+00:00' "
+        f"WHERE task_execution_id = '{key}'"
+    )
+    database.store.recover()
+    with database.engine.begin() as connection:
+        connection.execute(workers.update().values(last_seen_at=datetime.now(UTC) - HOUR))
+    assert "2 1 taken back, 1 not yet" in reader.words("/workers")
+    words = reader.words(f"/workers/{killed}")
+    assert "1 was taken back, and it still holds 1." in words
+    assert "Taken back from it" in words
+    assert str(taken.id)[:8] in words
+    assert "0 of" not in words
+    data = reader.get(f"/api/workers/{killed}.json").get_json()
+    assert [one["task_id"] for one in data["taken_back"]["tasks"]] == [str(taken.id)]
+    assert [one["id"] for one in data["running"]] == [str(held.id)]
+
+
+def test_a_worker_that_stopped_is_shown_nowhere_although_it_met_an_unknown_task(database, reader):
+    stopped = worker(database, label="web-3:1", unknown_tasks=[("default", "tests.later")])
+    assert "web-3:1" in reader.words("/workers")
+    database.store.workers.unregister(stopped, met_unknown=True)
+    words = reader.words("/workers")
+    assert "web-3:1" not in words
+    assert "Not seen lately" not in words
+    assert "A worker that stops is forgotten at once" in reader.words(f"/workers/{stopped}", status=404)
+
+
 def nightly(database, **fields):
     values = {"name": "nightly", "task_name": "tests.work", "rule": "30 2 * * *", "tz": "Europe/Berlin", **fields}
     return database.store.schedules.put(NewSchedule(**values))
@@ -389,6 +455,20 @@ def test_an_overdue_schedule_comes_first_and_says_what_helps(database, reader):
     assert words.index("late overdue") < words.index("a calm one active")
     assert "no worker has planted it" in reader.words("/schedule", name="late")
     assert "outboxq worker APP -q 'a; b'" in reader.words("/schedule", name="late")
+
+
+def test_a_schedule_that_a_clock_ahead_has_planted_says_so_and_names_what_comes(database, reader):
+    now = datetime.now(UTC).replace(microsecond=0)
+    database.clock.now = now + timedelta(days=30)
+    database.frozen.schedules.put(
+        NewSchedule(name="early", task_name="tests.work", rule="every 3600", starts_at=now - HOUR)
+    )
+    database.clock.now = now
+    assert "early ahead" in reader.words("/schedules")
+    words = reader.words("/schedule", name="early")
+    assert "A clock that was ahead has planted it until" in words
+    database.frozen.schedules.plant()
+    assert "early active" in reader.words("/schedules")
 
 
 def test_a_command_to_type_does_only_what_it_says_whatever_a_queue_is_named(database, reader):

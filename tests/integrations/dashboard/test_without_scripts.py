@@ -177,7 +177,7 @@ def test_tabs_filters_and_pages_of_rows(open_tab, person, filling):
 
 def test_a_page_is_refreshed_by_a_link(open_tab, person, filling):
     person.goes_to("queue")
-    filling.outbox.store.queues.pause("ledger")
+    filling.outbox.store.queues.pause("ledger", create=True)
 
     def is_seen_after_a_click():
         person.presses(person.page.get_by_role("link", name="Refresh now"))

@@ -87,12 +87,12 @@ class TestDrain:
         for order_id in (1, 2):
             shop.receipt.using(session, idempotency_key="once").enqueue(order_id)
         harness.assert_enqueued(shop.receipt, times=1)
-        harness.store.queues.pause("mail")
+        harness.store.queues.pause("mail", create=True)
         assert harness.drain() == []
         harness.store.queues.resume("mail")
         assert names(harness.drain()) == ["shop.receipt"]
 
-        harness.store.queues.limit("mail", rate=(2, 60))
+        harness.store.queues.limit("mail", rate=(2, 60), create=True)
         for order_id in (3, 4, 5):
             shop.receipt.using(session).enqueue(order_id)
         assert len(harness.drain()) == 2

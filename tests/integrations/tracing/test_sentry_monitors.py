@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from outboxq import Cancel, InvalidArgument, RetryPolicy, Snooze, TaskContext
-from outboxq.contrib.sentry import SentryHook
-from outboxq.contrib.sentry_monitors import schedule_of, slug_of
+from outboxq.contrib.sentry import SentryHook, schedule_of, slug_of
 from outboxq.model.schedules import NewSchedule
 
 pytestmark = pytest.mark.in_turn

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Label, Select, Text, false, func, literal_column, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Integer,
+    Label,
+    Select,
+    Text,
+    false,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
 
 from ....model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
 from ...tables import execution_events, task_executions
 from ..grammar import Grammar, sql_literal
+from ..retention import kinds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +34,8 @@ class Check:
     meaning: str
     broken: Callable[[Grammar], Select[Any]]
     """Select the ids of the tasks that break it, or the names of what is wrong if that is no task, as the column `id`."""
+    is_broken: Callable[[Mapping[str, Any]], bool] | None = None
+    """Says whether a selected row breaks it, where SQL cannot. None: each does."""
     also: Mapping[str, str] = field(default_factory=dict)
     """Further invariants of the same pass, each name with its meaning.
 
@@ -65,16 +81,27 @@ def of_claim(said: ColumnElement[Any], task: Any, token: Any, event: Any = execu
     )
 
 
-def last(said: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Any:
-    """Select what the last such event of EXECUTION's task says."""
-    return (
-        select(said)
-        .where(EVENT_OF_TASK, *conditions)
-        .order_by(EVENT.sequence_num.desc())
-        .limit(1)
-        .correlate(task_executions)
-        .scalar_subquery()
-    )
+def last(said: ColumnElement[Any], *conditions: ColumnElement[bool], among: Iterable[ColumnElement[bool]]) -> Any:
+    """Select what the last such event of EXECUTION's task says, of those that one of the indexes `among` has.
+
+    Each of them has the events of a task together. Ordered by a sum, because otherwise a planner may take the order of the primary
+    key instead, and read the whole log backwards for each task: 20 dead letters took 3.5 s among 752 000 events, and now take 6 ms.
+    """
+    found = union_all(
+        *(
+            select(EVENT.sequence_num, said.label("said"))
+            .where(EVENT_OF_TASK, one, *conditions)
+            .correlate(task_executions)
+            for one in among
+        )
+    ).subquery("found")
+    newest = found.c.sequence_num + literal_column("0", Integer)
+    return select(found.c.said).order_by(newest.desc()).limit(1).scalar_subquery()
+
+
+def has_event(*conditions: ColumnElement[bool], among: Iterable[ColumnElement[bool]]) -> ColumnElement[bool]:
+    """Return a condition: EXECUTION's task has such an event among those that one of these indexes has."""
+    return or_(*(select(EVENT.sequence_num).where(EVENT_OF_TASK, one, *conditions).exists() for one in among))
 
 
 EXECUTION = task_executions.c
@@ -85,5 +112,7 @@ READY, RUNNING, FAILED = (
 UNFINISHED = EXECUTION.status.in_([sql_literal(TaskStatus.READY), sql_literal(TaskStatus.RUNNING)])
 ENDED = EXECUTION.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
 EVENT_OF_TASK = EVENT.task_execution_id == EXECUTION.id
+CLAIMS, ENDS, OTHERS = kinds(EVENT).values()
+"""Conditions: one of the three indexes by task has the event."""
 TRANSITION = EVENT.event_type.in_([sql_literal(kind) for kind in STATUS_AFTER])
 """A condition: the event changed its task's status."""

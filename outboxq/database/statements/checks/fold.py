@@ -11,9 +11,12 @@ from ....model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
 from ...tables import execution_events, task_executions, task_outbox
 from ..grammar import Grammar, sql_literal
 from .check import (
+    CLAIMS,
     ENDED,
+    ENDS,
     EVENT,
     EXECUTION,
+    OTHERS,
     READY,
     RUNNING,
     TRANSITION,
@@ -30,9 +33,10 @@ from .check import (
 
 _STATUS: ColumnElement[str] = case(*((is_a(kind), sql_literal(status)) for kind, status in STATUS_AFTER.items()))
 """The status to which an event leads."""
-LEADS_HERE = last(_STATUS, TRANSITION) == EXECUTION.status
+_ALL = (CLAIMS, ENDS, OTHERS)
+LEADS_HERE = last(_STATUS, TRANSITION, among=_ALL) == EXECUTION.status
 """A condition: the last transition of EXECUTION's task leads to the status that it has."""
-LAST_END = last(EVENT.created_at, TRANSITION)
+LAST_END = last(EVENT.created_at, TRANSITION, among=_ALL)
 _CLAIM = of_claim(EVENT.worker_id, EXECUTION.id, EXECUTION.lease_token)
 CLAIMED_BY = _CLAIM.correlate(task_executions).scalar_subquery()
 """The worker that claimed EXECUTION's task under its present token."""
@@ -65,7 +69,7 @@ def checks() -> Mapping[str, Check]:
 def said_position(g: Grammar) -> Any:
     """Select the position that EXECUTION's task got in its key; NULL if no event has it."""
     said = g.text_in(EVENT.event_data, "position")
-    return last(cast(said, BigInteger), EVENT.lease_token.is_(None), speaks_of("position"), said.is_not(None))
+    return last(cast(said, BigInteger), speaks_of("position"), said.is_not(None), among=(OTHERS,))
 
 
 def position_differs(said: ColumnElement[int]) -> ColumnElement[bool]:
@@ -74,17 +78,17 @@ def position_differs(said: ColumnElement[int]) -> ColumnElement[bool]:
 
 def last_due(g: Grammar) -> Any:
     """Select the time at which EXECUTION's task is due."""
-    return last(_said_due(g), TRANSITION)
+    return last(_said_due(g), TRANSITION, among=_ALL)
 
 
 def last_retry(g: Grammar) -> Any:
-    return last(_said_retry(_said_due(g)), TRANSITION)
+    return last(_said_retry(_said_due(g)), TRANSITION, among=_ALL)
 
 
 def last_error(g: Grammar) -> Any:
     """Select the error of EXECUTION's task from the last event that has one."""
     error = g.text_in(EVENT.event_data, "error")
-    return last(error, TRANSITION, speaks_of("error"), error.is_not(None))
+    return last(error, TRANSITION, speaks_of("error"), error.is_not(None), among=(ENDS, OTHERS))
 
 
 def _said_due(g: Grammar) -> ColumnElement[Any]:

@@ -14,7 +14,7 @@ from ..grammar import Grammar, sql_literal
 from .check import ENDED, EVENT, EXECUTION, READY, RUNNING, Check, broken_ones, of_claim, task_of, text_literal
 
 _lease, _setting = task_leases.c, queue_settings.c
-_GRACE = timedelta(days=1)
+GRACE = timedelta(days=1)
 """The largest error of a clock that is expected after an administrator or a server that took over has set it: a time zone, say."""
 
 HOLDS_NOTHING = and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
@@ -31,6 +31,15 @@ def checks() -> Mapping[str, Check]:
             meaning="a queue's rate limit is used up for longer than its time, so none of its tasks starts",
             broken=lambda g: select(_setting.queue.label("id")).where(rate_too_late(g)),
         ),
+        "rate_incomplete": Check(
+            meaning="a queue has a number of starts without their time, or a time without a number, so it has no rate limit; set it again",
+            broken=lambda _: _with_half_of(_setting.rate_limit, _setting.rate_seconds),
+        ),
+        "key_rate_incomplete": Check(
+            meaning="a queue has a number of starts per key without their time, or a time without a number, so its keys have no rate "
+            "limit; set it again",
+            broken=lambda _: _with_half_of(_setting.key_rate_limit, _setting.key_rate_seconds),
+        ),
         "entry_out_of_bounds": Check(
             meaning="an outbox entry has a value that the tables refuse (a due time, a priority, an empty queue or key), so "
             "it was written without their CHECKs",
@@ -40,6 +49,7 @@ def checks() -> Mapping[str, Check]:
             meaning="a task's arguments are not a JSON object, so no worker can read them",
             broken=_impossible,
             also={
+                "headers_not_an_object": "a task's headers are not a JSON object, so its handler runs without them",
                 "result_not_json": "a task's result is not JSON",
                 "lease_too_long": "a task's lease or timeout is longer than the hundred years that can be asked for",
                 "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so it "
@@ -52,41 +62,49 @@ def checks() -> Mapping[str, Check]:
     }
 
 
+def _with_half_of(number: ColumnElement[Any], time: ColumnElement[Any]) -> Select[Any]:
+    """Select the queues that have one half of a rate."""
+    return select(_setting.queue.label("id")).where(number.is_(None) != time.is_(None))
+
+
 def lease_length(g: Grammar) -> ColumnElement[Any]:
     """Return the seconds of a claim's lease: its own, which its event has, or the task's; at most the longest."""
     own = cast(g.text_in(EVENT.event_data, "lease_seconds"), Double)
     claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(task_leases)
     task = select(EXECUTION.lease_seconds).where(EXECUTION.id == _lease.task_execution_id).correlate(task_leases)
-    seconds = func.coalesce(claim.scalar_subquery(), task.scalar_subquery(), type_=Double)
-    return case((seconds > _seconds(LONGEST), _seconds(LONGEST)), else_=seconds)
+    length = func.coalesce(claim.scalar_subquery(), task.scalar_subquery(), type_=Double)
+    return case((length > seconds(LONGEST), seconds(LONGEST)), else_=length)
 
 
 def lease_too_late(g: Grammar) -> ColumnElement[bool]:
-    return _lease.lease_expires_at > g.later(_latest(g), lease_length(g) + _seconds(_GRACE))
+    return _lease.lease_expires_at > g.later(latest(g), lease_length(g) + seconds(GRACE))
 
 
 def rate_too_late(g: Grammar) -> ColumnElement[bool]:
-    return _setting.rate_full_at > g.later(_latest(g), _setting.rate_seconds + _seconds(_GRACE))
+    return _setting.rate_full_at > g.later(latest(g), _setting.rate_seconds + seconds(GRACE))
 
 
-def _latest(g: Grammar) -> ColumnElement[Any]:
+def latest(g: Grammar) -> ColumnElement[Any]:
     """Return the present time, or that of the last event if it is later because the clock was set back since."""
     newest = execution_events.alias("newest")
     moment = select(newest.c.created_at).order_by(newest.c.sequence_num.desc()).limit(1).scalar_subquery()
     return case((moment > g.now, moment), else_=g.now)
 
 
-def _seconds(span: timedelta) -> ColumnElement[float]:
+def seconds(span: timedelta) -> ColumnElement[float]:
     return literal_column(str(span.total_seconds()), Double)
 
 
 def _impossible(g: Grammar) -> Select[Any]:
-    longest = _seconds(LONGEST)
+    longest = seconds(LONGEST)
     ids_wrong = (~g.is_id(EXECUTION.id), ~g.is_id(EXECUTION.pipeline_execution_id))
     return broken_ones(
         select(EXECUTION.id),
         {
             "args_not_an_object": ~g.is_json(EXECUTION.args, an_object=True),
+            "headers_not_an_object": and_(
+                EXECUTION.headers.is_not(None), ~g.is_json(EXECUTION.headers, an_object=True)
+            ),
             "result_not_json": and_(EXECUTION.result.is_not(None), ~g.is_json(EXECUTION.result)),
             "lease_too_long": or_(EXECUTION.lease_seconds > longest, EXECUTION.timeout_seconds > longest),
             "task_out_of_bounds": or_(*_out_of_bounds(g, EXECUTION, _INSTANTS), *_counts_wrong(), *ids_wrong),

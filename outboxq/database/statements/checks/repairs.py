@@ -60,7 +60,10 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         "failed_without_key": lambda g: _missing_claim(g, and_(keys.HOLDING, keys.IS_ORDERED), true()),
         "tick_without_task": lambda _: _deleted(schedule_ticks, ~ticks.TASK_OF_TICK.exists()),
         "step_without_task": lambda _: _deleted(task_steps, ~steps.TASK_OF_STEP.exists()),
+        "batch_differs_from_events": batches.as_made,
         "batch_counts_differ": batches.recount,
+        "batch_stage_differs": batches.set_stage,
+        "batch_ahead_of_time": batches.set_back,
     }
 
 
@@ -283,5 +286,8 @@ def _entries_again(g: Grammar, tasks: FromClause, gone: FromClause, due: ColumnE
 REPAIRS = _repairs()
 """The repairs by the names of their checks. Each returns the repaired ids, and the queue if work became claimable."""
 
-LOCKS: Mapping[str, Callable[[Grammar], Select[Any]]] = {"batch_counts_differ": batches.wrong}
+LOCKS: Mapping[str, Callable[[Grammar], Select[Any]]] = {
+    "batch_counts_differ": batches.counts_wrong,
+    "batch_stage_differs": batches.stage_wrong,
+}
 """The rows to lock, by the names of the checks, before the repair counts others that sessions write meanwhile."""

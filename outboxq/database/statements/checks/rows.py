@@ -11,7 +11,7 @@ from ....model import TaskStatus
 from ...tables import dead_letters, task_executions, task_leases, task_outbox
 from .. import task_rows
 from ..grammar import Grammar
-from .check import EVENT, EXECUTION, FAILED, READY, RUNNING, Check, last, leading_to, task_of
+from .check import ENDS, EVENT, EXECUTION, FAILED, OTHERS, READY, RUNNING, Check, last, leading_to, task_of
 
 
 def checks() -> Mapping[str, Check]:
@@ -91,4 +91,4 @@ def letter_differs(g: Grammar) -> ColumnElement[bool]:
 def _last_exception(g: Grammar) -> Any:
     """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or had none."""
     said = g.text_in(EVENT.event_data, "exception")
-    return last(said, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)))
+    return last(said, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, case, or_, select
 
+from ....errors import InvalidArgument
 from ....model import TaskStatus
+from ....model.rules import parse_rule
 from ....model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...tables import schedule_ticks, task_executions, task_schedules
 from ..grammar import Grammar, sql_literal
+from ..schedules import stands_ahead
 from .check import EXECUTION, READY, Check, task_of, text_literal
 
 _tick, _schedule = schedule_ticks.c, task_schedules.c
@@ -37,7 +41,33 @@ def checks() -> Mapping[str, Check]:
             meaning="a schedule has a planted tick after the moment up to which it says it is planted",
             broken=_beyond,
         ),
+        "planted_by_a_clock_ahead": Check(
+            meaning=(
+                "a schedule is planted further ahead than the present clock can have planted it; a worker plants it by the "
+                "present clock within 15 seconds, and if it does not, the present clock is behind"
+            ),
+            broken=_planted_ahead,
+        ),
+        "schedule_unreadable": Check(
+            meaning="the rule, time zone or arguments of a schedule cannot be read here, so none of its ticks is planted, or its tasks "
+            "fail: store it again, or remove it",
+            broken=lambda _: select(_schedule.name.label("id"), *(_schedule[name] for name in _READ)).where(
+                _schedule.paused_at.is_(None)
+            ),
+            is_broken=_is_unreadable,
+        ),
     }
+
+
+_READ = ("rule", "tz", "args", "starts_at")
+
+
+def _is_unreadable(row: Mapping[str, Any]) -> bool:
+    try:
+        parse_rule(row["rule"], row["tz"], starts_at=row["starts_at"])
+        return not isinstance(json.loads(row["args"]), dict)
+    except (InvalidArgument, ValueError, RecursionError):
+        return True
 
 
 def _differs(g: Grammar) -> Select[Any]:
@@ -63,6 +93,11 @@ def _beyond(_: Grammar) -> Select[Any]:
         .where(_schedule.paused_at.is_(None), is_planted)
         .distinct()
     )
+
+
+def _planted_ahead(g: Grammar) -> Select[Any]:
+    """Select schedules. A paused one is planted by the present clock when it is resumed."""
+    return select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), stands_ahead(g))
 
 
 def _headers(g: Grammar) -> tuple[ColumnElement[Any], ColumnElement[Any]]:

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, and_, or_, select
 from ....model import TERMINAL, EventType
 from ...tables import execution_events, idempotency_keys, task_executions
 from ..grammar import Grammar
-from .check import EVENT, EVENT_OF_TASK, EXECUTION, UNFINISHED, Check, is_a, leading_to, speaks_of, task_of
+from .check import ENDS, EVENT, EXECUTION, OTHERS, UNFINISHED, Check, has_event, is_a, leading_to, speaks_of, task_of
 
 _key = idempotency_keys.c
 
@@ -72,7 +72,7 @@ def lost(g: Grammar, birth: Birth) -> Select[Any]:
     task may have been redriven.
     """
     other = Birth(g, "other")
-    has_ended = select(EVENT.sequence_num).where(EVENT_OF_TASK, EVENT.event_type.in_(leading_to(*TERMINAL)))
+    has_ended = has_event(EVENT.event_type.in_(leading_to(*TERMINAL)), among=(ENDS, OTHERS))
     rightful = select(other.task).where(other.task == _key.task_execution_id, other.asked, other.key == birth.key)
     rightful = rightful.correlate(idempotency_keys, birth.event)
     holder = or_(_key.task_execution_id == EXECUTION.id, rightful.exists())
@@ -84,7 +84,7 @@ def lost(g: Grammar, birth: Birth) -> Select[Any]:
             UNFINISHED,
             birth.asked,
             or_(birth.until.is_(None), birth.until > g.now),
-            ~and_(birth.until_finished, has_ended.exists()),
+            ~and_(birth.until_finished, has_ended),
             ~held.exists(),
         )
     )

@@ -146,7 +146,7 @@ class Failures(Case):
         assert asked.context["title"] == "Redrive 2 dead letters?"
         assert {self.status(one) for one in mine} == {TaskStatus.FAILED}
         later = self.failed(error="ValueError: order 9")
-        assert self.told(self.client.post(act, {"before": asked.context["before"]})) == [
+        assert self.told(self.client.post(act, {"snapshot": asked.context["snapshot"]})) == [
             "2 dead letters were redriven."
         ]
         assert {self.status(one) for one in mine} == {TaskStatus.READY}
@@ -211,7 +211,7 @@ class Lists(Case):
         wanted[self.add(queue="slow")] = "rate limit"
         wanted[self.add(queue="events")] = "no worker takes its topic"
         wanted[self.add(queue="nobody's")] = "no worker on its queue"
-        self.store.queues.pause("paused", using="default")
+        self.store.queues.pause("paused", using="default", create=True)
         self.arrange_limits(wanted)
         known = {"concurrency": 1, "task_names": ["shop.work"], "using": "default"}
         here, events = {"queues": ["default", "paused", "full", "slow"]}, {"queues": ["events"], "topics": ["a.*"]}
@@ -223,13 +223,13 @@ class Lists(Case):
 
     def arrange_limits(self, wanted):
         """One of `full` runs, and one of `slow` has started: each may no more."""
-        self.store.queues.limit("slow", rate=(1, timedelta(days=1)), using="default")
+        self.store.queues.limit("slow", rate=(1, timedelta(days=1)), using="default", create=True)
         for queue in ("full", "slow"):
             started = self.add(queue=queue, priority=100)
             (claim,) = self.store.claim_ready_task(1, worker_id=uuid4(), queues=[queue], using="default")
             assert claim.id == started
             wanted[started] = ""
-        self.store.queues.limit("full", concurrency=1, using="default")
+        self.store.queues.limit("full", concurrency=1, using="default", create=True)
 
     def test_an_id_is_short_in_the_list_and_whole_on_its_page(self):
         ids = [self.add() for _ in range(3)]
@@ -395,7 +395,7 @@ class Pages(Case):
             traceback=HOSTILE + hidden,
         )
         self.add(task_name=HOSTILE, queue=HOSTILE, partition_key=HOSTILE)
-        self.store.queues.pause(HOSTILE, using="default")
+        self.store.queues.pause(HOSTILE, using="default", create=True)
         self.log_in(is_superuser=True)
         self.push("discard", task_id)
         history = f"{LIST}{task_id}/history/"
@@ -458,7 +458,7 @@ class Pages(Case):
         assert "Older events are not shown" in response.content.decode()
 
     def test_every_time_of_a_page_is_in_the_active_zone_which_it_names(self):
-        self.store.queues.pause("mail", using="default")
+        self.store.queues.pause("mail", using="default", create=True)
         delayed = self.add(delay=timedelta(days=1), expires_in=timedelta(days=2))
         failed = self.failed(on_dead_letter=OnDeadLetter.HOLD, partition_key="k")
         waits = self.add(queue="mail")
@@ -687,6 +687,7 @@ GIVEN = {
     "rate_limit": "",
     "rate_seconds": "",
     "fair": "on",
+    "create": "on",
 }
 
 
@@ -750,8 +751,21 @@ class Queues(Case):
             assert response.context["errors"], given
         assert self.settings() == {}
 
+    def test_a_name_that_nothing_knows_is_refused_unless_it_is_new(self):
+        self.add(queue="mail")
+        mistyped = {**GIVEN, "queue": "mial"}
+        del mistyped["create"]
+        response = self.client.post(f"{QUEUES}add/", mistyped)
+        assert response.status_code == 200
+        (said,) = response.context["adminform"].form.errors["queue"]
+        assert "names the queue 'mial'; did you mean 'mail'? Tick" in said
+        assert self.settings() == {}
+        known = {**mistyped, "queue": "mail"}
+        assert self.client.post(f"{QUEUES}add/", known).status_code == 302
+        assert list(self.settings()) == ["mail"]
+
     def test_pause_and_resume_in_the_list(self):
-        self.store.queues.limit("mail", concurrency=2, using="default")
+        self.store.queues.limit("mail", concurrency=2, using="default", create=True)
         for action, is_paused in (("pause", True), ("resume", False)):
             self.client.post(QUEUES, {"action": action, "index": 0, "_selected_action": ["mail"]})
             assert (self.settings()["mail"].paused_at is not None) is is_paused
@@ -759,10 +773,10 @@ class Queues(Case):
         assert self.client.get(QUEUES).status_code == 200
 
     def test_words_say_whether_all_is_well(self):
-        self.store.queues.limit("mail", rate=(1, timedelta(hours=1)), using="default")
-        self.store.queues.limit("slow", rate=(10, timedelta(seconds=90)), using="default")
-        self.store.queues.order("slow", fair=False, using="default")
-        self.store.queues.pause("slow", using="default")
+        self.store.queues.limit("mail", rate=(1, timedelta(hours=1)), using="default", create=True)
+        self.store.queues.limit("slow", rate=(10, timedelta(seconds=90)), using="default", create=True)
+        self.store.queues.order("slow", fair=False, using="default", create=True)
+        self.store.queues.pause("slow", using="default", create=True)
         body = self.client.get(QUEUES).content.decode()
         assert "icon-" not in re.sub(r"(?s).*<tbody>|</tbody>.*", "", body)
         for words in (
@@ -780,7 +794,7 @@ class Queues(Case):
         assert "1 in 1 h" in body
 
     def test_who_may_view_changes_nothing(self):
-        self.store.queues.pause("mail", using="default")
+        self.store.queues.pause("mail", using="default", create=True)
         self.log_in("view_queuesettings")
         assert "mail" in self.client.get(QUEUES).content.decode()
         assert self.client.get(f"{QUEUES}mail/change/").status_code == 200

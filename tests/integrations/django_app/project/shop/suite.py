@@ -158,7 +158,7 @@ class Committed(TransactionTestCase):
             first = tasks.send.using(**options).enqueue(1)
             tasks.send.using(delay=60).enqueue(1)
             (claim,) = store.claim_ready_task(1, worker_id=worker, queues=["full"], using="default")
-            store.queues.pause("mail", using="default")
+            store.queues.pause("mail", using="default", create=True)
         outbox.worker(queues=["nothing"]).run(burst=True)
         with transaction.atomic():
             store.cancel(first.id, force=True, using="default")

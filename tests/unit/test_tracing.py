@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outboxq.contrib.baggage import LONGEST, with_baggage
+from outboxq.contrib.tracing import LONGEST, with_baggage
 
 
 @pytest.mark.parametrize(

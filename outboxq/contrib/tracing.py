@@ -1,9 +1,12 @@
-"""The header `baggage`, which several tracing libraries share: each has its own members in it."""
+"""The parts that tracing libraries share: the header `baggage`, in which each has members of its own, and the error of an attempt."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
+
+from ..context import TaskContext
+from ..model import EventType, Outcome, Retry
 
 HEADER: Final = "baggage"
 LONGEST: Final = 4096
@@ -31,3 +34,15 @@ def _members(baggage: str) -> dict[str, str]:
     """Return the members of a baggage by their keys."""
     members = (member.strip() for member in baggage.split(","))
     return {member.partition("=")[0].strip(): member for member in members if member}
+
+
+def error_of(context: TaskContext, outcome: Outcome) -> BaseException | None:
+    """Return the error of a failed attempt. None: it did not fail.
+
+    A Retry is a wish of the handler, and no failure, unless there is no further attempt.
+    """
+    error = context.error
+    if outcome.event_type is EventType.FAILED:
+        return error
+    wished = error is None or isinstance(error, Retry)
+    return error if outcome.event_type is EventType.RETRY_SCHEDULED and not wished else None

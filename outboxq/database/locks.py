@@ -1,0 +1,190 @@
+"""Locks on whole tables: who holds them, as a sentence, and how an upgrade takes them without stopping everybody else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Self
+
+from sqlalchemy.exc import DBAPIError
+
+from ..model.plurals import plural
+from .dialects import Dialect, Execute
+from .dialects.prepared import Row
+from .statements import table_locks as statements
+
+LOCK_TIMEOUT: Final = timedelta(milliseconds=900)
+"""Longest time for which others queue behind an upgrade, in one round.
+
+It is shorter than the usual deadlock_timeout of 1 s, so that the upgrade gives up in a deadlock, and not a producer.
+"""
+
+WAIT: Final = timedelta(minutes=2)
+"""Time for which an upgrade asks again for tables that others keep locked."""
+
+_VACUUM_TIMEOUT: Final = "5s"
+"""Time to wait for a lock that stops no reader and no writer. A running autovacuum ends itself for it, after deadlock_timeout."""
+_CONFLICTS_WITH_READS: Final = frozenset({"AccessExclusiveLock"})
+_CONFLICTS_WITH_WRITES: Final = frozenset(
+    {"ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"}
+)
+_OF_WRITERS: Final = frozenset({"RowShareLock", "RowExclusiveLock"})
+_MOST_NAMED: Final = 3
+_LONGEST: Final = 100
+"""Characters of a statement in a sentence."""
+_LITERAL: Final = re.compile(r"'(?:[^']|'')*(?:'|$)|\b\d+(?:\.\d+)?\b")
+
+
+class Busy(Exception):
+    """The tables could not be locked in this round. Its cause is the database's error."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holder:
+    """A session, or a prepared transaction, that holds or wants locks on our tables."""
+
+    pid: int | None
+    """The server's process; None for a prepared transaction."""
+    prepared: str | None
+    tables: Sequence[str]
+    holds: frozenset[str]
+    """Modes of the locks that it has, such as AccessShareLock."""
+    wants: frozenset[str]
+    """Modes of those for which it waits."""
+    waits_for: Sequence[int]
+    """Processes for which it waits."""
+    application: str | None
+    state: str | None
+    """As pg_stat_activity has it, such as "idle in transaction"; None: the role may not see it."""
+    query: str | None
+    age: timedelta | None
+    """Age of its transaction."""
+    in_state: timedelta | None
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        modes = {name: frozenset(row[name] or ()) for name in ("holds", "wants")}
+        spans = {name: None if row[name] is None else timedelta(seconds=row[name]) for name in ("age", "in_state")}
+        return cls(**{**row, **modes, **spans, "waits_for": row["waits_for"] or ()})
+
+    def __str__(self) -> str:
+        """Return who it is, since when and with which statement, without the statement's values."""
+        if self.prepared is not None:
+            return f"the prepared transaction {self.prepared!r} ({_aged(self.age)}), which ends with ROLLBACK PREPARED or COMMIT PREPARED"
+        about = [one for one in (self.application, _aged(self.age), self._doing()) if one]
+        return f"process {self.pid} ({', '.join(about)})"
+
+    def _doing(self) -> str:
+        if self.state is None or self.query is None:
+            return "the present role may not see its statement"
+        statement = statement_shown(self.query)
+        if self.state == "active":
+            return f"running: {statement}"
+        return f"{self.state} for {_seconds(self.in_state)}, last statement: {statement}"
+
+
+def holders(dialect: Dialect, execute: Execute) -> list[Holder]:
+    """Return the other sessions that hold or want locks on our tables; none where one lock serves the whole file."""
+    if dialect.one_writer:
+        return []
+    dialect.compiled[statements.fresh_look].run(execute, {})
+    return [Holder.of(row) for row in dialect.compiled[statements.holders].run(execute, {})]
+
+
+def culprits(found: Iterable[Holder]) -> list[Holder]:
+    """Return the sessions because of which a statement of ours waited, the first cause first."""
+    known = list(found)
+    for modes in (_CONFLICTS_WITH_READS, _CONFLICTS_WITH_WRITES):
+        if strong := [one for one in known if (one.holds | one.wants) & modes]:
+            behind = {pid for one in strong if not one.holds & modes for pid in one.waits_for}
+            return [*(one for one in known if one.pid in behind and one not in strong), *strong]
+    return [one for one in known if one.holds & _OF_WRITERS and not one.waits_for]
+
+
+def in_the_way(found: Iterable[Holder]) -> list[Holder]:
+    """Return the sessions for which a lock against all other use waits: any lock of theirs is enough. Those come first that
+    wait for nobody themselves.
+    """
+    return [one for one in found if one.holds]
+
+
+def are_locked(found: Iterable[Holder]) -> bool:
+    """Return whether a session holds a lock for which every statement on a table waits."""
+    return any(one.holds & _CONFLICTS_WITH_READS for one in found)
+
+
+def sentence(found: Sequence[Holder], *, whole: bool) -> str:
+    """Return who keeps our tables, or (`whole` False) perhaps rows of them, locked."""
+    if not found:
+        return "other sessions lock them by turns"
+    named = "; ".join(f"{one} has {_locks(one)}" for one in found[:_MOST_NAMED])
+    more = len(found) - _MOST_NAMED
+    rest = f"; and {more} {plural(more, 'other', 'others')}" if more > 0 else ""
+    return f"{named}{rest}" if whole else f"a row is locked, perhaps by one of these: {named}{rest}"
+
+
+def explained(found: Sequence[Holder]) -> str:
+    """Return why a statement of ours met the lock timeout, by the sessions that `holders` found."""
+    why = culprits(found)
+    strong = any((one.holds | one.wants) & _CONFLICTS_WITH_WRITES for one in why)
+    return sentence(why, whole=strong or not why)
+
+
+def take(dialect: Dialect, execute: Execute, lock_timeout: timedelta, names: Sequence[str] = statements.NAMES) -> None:
+    """Lock those of these tables that are there against all other use, until the transaction ends.
+
+    Nobody waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded too. All are
+    locked here, in one order, so no later statement waits while it keeps others waiting. Raises Busy.
+    """
+    places = [
+        (row["schema"], row["name"])
+        for row in dialect.compiled[statements.places].run(execute, {})
+        if row["name"] in names
+    ]
+    if not places:
+        return
+    milliseconds = f"{lock_timeout / timedelta(milliseconds=1):.0f}ms"
+    try:
+        # It waits for vacuums only, while everybody else goes on.
+        before = limit(dialect, execute, _VACUUM_TIMEOUT, "0")
+        _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")
+        limit(dialect, execute, milliseconds, milliseconds)
+        _lock(dialect, execute, places, "ACCESS EXCLUSIVE")
+    except DBAPIError as error:
+        if dialect.gives_up_waiting(error):
+            raise Busy from error
+        raise
+    limit(dialect, execute, milliseconds, before["statement_timeout"])
+
+
+def limit(dialect: Dialect, execute: Execute, lock_timeout: str, statement_timeout: str | None = None) -> Row:
+    """Set these timeouts of the transaction from now on; None leaves one as it is. Returns the previous ones."""
+    values = {"lock_timeout": lock_timeout, "statement_timeout": statement_timeout}
+    return dialect.compiled[statements.limits].run(execute, values)[0]
+
+
+def statement_shown(query: str) -> str:
+    """Return the beginning of a statement in one line, with … for each value in it, which may be secret."""
+    text = _LITERAL.sub("…", " ".join(query.split()))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
+
+
+def _lock(dialect: Dialect, execute: Execute, places: Sequence[tuple[str, str]], mode: str) -> None:
+    execute(str(statements.LockTables(places, mode).compile(dialect=dialect.compiler)), {})
+
+
+def _locks(one: Holder) -> str:
+    tables = ", ".join(one.tables[:_MOST_NAMED]) + (", …" if len(one.tables) > _MOST_NAMED else "")
+    if one.holds:
+        return f"locks on {tables}"
+    return f"asked for a lock on {tables}, and others queue behind it"
+
+
+def _aged(age: timedelta | None) -> str:
+    return "" if age is None else f"its transaction is {_seconds(age)} old"
+
+
+def _seconds(span: timedelta | None) -> str:
+    return "some time" if span is None else f"{max(0.0, span.total_seconds()):.0f} s"

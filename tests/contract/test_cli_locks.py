@@ -1,0 +1,133 @@
+"""Commands beside a session that keeps tables, a row or an SQLite file locked: they say who it is, and end with code 75."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import create_engine, event
+
+from outboxq.cli import main
+from outboxq.database import engine as engines
+from outboxq.database.locks import statement_shown
+from outboxq.store import Store, transactions
+from tests.contract.helpers import called
+from tests.waiting import until
+
+LOCKING = "LOCK TABLE task_outbox IN ACCESS EXCLUSIVE MODE"
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    """Nothing is run again, so that a command waits for one lock timeout only."""
+    monkeypatch.setattr(transactions, "_PATIENCE", 0.1)
+
+
+@pytest.fixture
+def psql(postgresql):
+    """Another program's connection."""
+    engine = postgresql.own(create_engine(postgresql.url, connect_args={"application_name": "psql"}))
+    with engine.connect() as connection:
+        yield connection
+
+
+def refused(database, *words):
+    """Run the command, which meets a lock; returns what it says on stderr."""
+    result = CliRunner().invoke(main, [*words, "--url", database.url], catch_exceptions=False)
+    assert (result.exit_code, result.stdout) == (75, ""), result.output
+    return result.stderr
+
+
+def pid_of(connection):
+    return connection.connection.driver_connection.info.backend_pid
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("verify",),
+        ("failed", "list"),
+        ("queue", "pause", "mail"),
+        ("prune", "--older-than", "0s", "--yes"),
+    ],
+)
+def test_a_command_names_the_session_that_has_locked_a_table(postgresql, psql, words):
+    psql.exec_driver_sql(
+        "LOCK TABLE task_outbox, task_executions, dead_letters, queue_settings IN ACCESS EXCLUSIVE MODE"
+    )
+    said = refused(postgresql, *words)
+    assert f"waited in vain for a lock in {called(postgresql.url)}: " in said
+    assert f"process {pid_of(psql)} (psql, its transaction is " in said
+    assert "last statement: LOCK TABLE task_outbox, task_executions" in said
+    assert said.count("\n") == 1
+
+
+def test_a_command_names_the_upgrade_that_queues_and_whom_that_waits_for(postgresql, psql):
+    """A reader stops nobody, but who waits for it with a stronger lock does."""
+    psql.exec_driver_sql("SELECT count(*) FROM task_outbox")
+    other = postgresql.own(create_engine(postgresql.url, connect_args={"application_name": "deploy"})).connect()
+    raw = other.connection.driver_connection
+    raw.pgconn.send_query(b"BEGIN; LOCK TABLE task_outbox IN ACCESS EXCLUSIVE MODE")
+    until(lambda: postgresql.rows("SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'relation'"))
+    said = refused(postgresql, "status")
+    first, second = said.index(f"process {pid_of(psql)} (psql"), said.index(f"process {raw.info.backend_pid} (deploy")
+    assert first < second
+    assert "asked for a lock on task_outbox, and others queue behind it" in said
+    raw.close()
+    other.invalidate()
+    other.close()
+
+
+def test_a_command_names_the_sessions_that_may_have_locked_a_row(postgresql, psql):
+    task_id = postgresql.add(postgresql.store).id
+    psql.exec_driver_sql("UPDATE task_executions SET priority = 99")
+    said = refused(postgresql, "task", "cancel", str(task_id))
+    assert f"a row is locked, perhaps by one of these: process {pid_of(psql)} (psql" in said
+    assert "UPDATE task_executions SET priority = …" in said
+
+
+def test_a_statement_is_shown_without_its_values():
+    text = "UPDATE users\n SET name = 'O''Hara', card = 4111111111111111, t1 = x WHERE id = 7 AND note = 'cut"
+    assert statement_shown(text) == "UPDATE users SET name = …, card = …, t1 = x WHERE id = … AND note = …"
+    assert len(statement_shown("SELECT " + "x, " * 100)) <= 102
+
+
+def test_a_prepared_transaction_is_named_with_what_ends_it(postgresql, psql):
+    """It has no process, and outlives the session that prepared it."""
+    psql.exec_driver_sql(LOCKING)
+    psql.exec_driver_sql("PREPARE TRANSACTION 'payment 7'")
+    try:
+        said = refused(postgresql, "status")
+    finally:
+        postgresql.run("ROLLBACK PREPARED 'payment 7'")
+    assert "the prepared transaction 'payment 7' (its transaction is " in said
+    assert "ROLLBACK PREPARED" in said
+
+
+def test_a_command_says_for_how_long_another_connection_has_kept_the_file_locked(sqlite, monkeypatch):
+    made = engines.create_engine
+
+    def impatient(*arguments, **options):
+        engine = made(*arguments, **options)
+        event.listen(engine, "connect", lambda raw, _record: raw.execute("PRAGMA busy_timeout = 1000"))
+        return engine
+
+    with sqlite.host.connect() as holder:
+        holder.exec_driver_sql("SELECT 1")  # it begins as a writer
+        with monkeypatch.context() as patched:
+            patched.setattr(engines, "create_engine", impatient)
+            patched.setattr("outboxq.database.dialects.sqlite_engine.set_up", lambda *_: None)
+            said = refused(sqlite, "queue", "pause", "mail")
+    file = sqlite.engine.url.database
+    assert f"another connection, of this or another process, has kept the SQLite file {file} locked for " in said
+    assert int(said.split(" locked for ")[1].split(" s")[0]) >= 1
+
+
+def test_the_notes_of_the_error_say_so_to_a_program_too(sqlite):
+    engine = sqlite.own(engines.make_engine(sqlite.url))
+    event.listen(engine, "connect", lambda raw, _record: raw.execute("PRAGMA busy_timeout = 10"))
+    with sqlite.host.connect() as holder:
+        holder.exec_driver_sql("SELECT 1")
+        with pytest.raises(Exception, match="locked") as raised:
+            Store(engine).queues.pause("mail")
+    assert "has kept the SQLite file" in raised.value.__notes__[-1]

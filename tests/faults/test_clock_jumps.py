@@ -1,0 +1,223 @@
+"""Ticks of schedules under kills, pauses, changed rules and a clock that jumps, compared with what the rules say of true time."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+
+from outboxq.model.planning import stands_ahead
+from outboxq.model.rules import parse_rule
+from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
+from outboxq.store import Store
+from tests.conftest import NOON
+from tests.faults.test_planting import Clock
+from tests.waiting import until
+
+SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+JITTER = 5 * SECOND
+LONGEST_STEP = 30 * SECOND
+JUMPS = (HOUR, -HOUR, DAY, -DAY, 30 * DAY)
+NEVER = datetime.max.replace(tzinfo=NOON.tzinfo)
+
+
+@dataclass
+class Epoch:
+    """A time in which a schedule had one rule, was not paused, and the clock was right."""
+
+    rule: str
+    starts_at: datetime
+    begin: datetime
+    end: datetime = NEVER
+    """Both in true time. Ticks after `begin` and up to `end` are due in it."""
+
+    def ticks(self):
+        ticks = parse_rule(self.rule, "UTC", starts_at=self.starts_at).ticks(self.begin)
+        for tick in ticks:
+            if tick > self.end:
+                return
+            yield tick
+
+
+@dataclass
+class Model:
+    """True time, and what each schedule has had to do in it."""
+
+    epochs: dict[str, list[Epoch]] = field(default_factory=lambda: defaultdict(list))
+
+    def begin(self, schedule, moment):
+        self.epochs[schedule.name].append(Epoch(rule=schedule.rule, starts_at=schedule.starts_at, begin=moment))
+
+    def end(self, name, moment):
+        if self.epochs[name] and self.epochs[name][-1].end == NEVER:
+            self.epochs[name][-1].end = moment
+
+
+def runs_of(path):
+    """The tasks that ran for each schedule and tick, whatever number of attempts each had."""
+    found = defaultdict(set)
+    for line in path.read_text().splitlines():
+        task_id, _, headers = line.partition("\t")
+        said = json.loads(headers)
+        found[said["outboxq-schedule"], datetime.fromisoformat(said["outboxq-tick"])].add(task_id)
+    return found
+
+
+class Course:
+    """Processes that plant and run ticks, true time, and a clock that is right or wrong."""
+
+    def __init__(self, database, fork, tmp_path, *, planters, schedules, seed):
+        self.database, self.chance, self.clock = database, random.Random(seed), Clock(tmp_path / "clock")
+        self.store, self.runs = Store(database.engine, clock=self.clock), tmp_path / "runs"
+        self.names = [f"s{number:02}" for number in range(schedules)]
+        self.true, self.paused, self.model = NOON, set(), Model()
+        self.killed = self.changed = 0
+        self.runs.touch()
+        self.fork = lambda: fork("planter", clock=str(self.clock.path))
+        self.planters = [self.fork() for _ in range(planters)]
+        self.ticker = fork("ticker", clock=str(self.clock.path), runs=str(self.runs))
+        for name in self.names:
+            self.model.begin(self.put(name), self.true)
+
+    def put(self, name):
+        chance = self.chance
+        self.model.end(name, self.true)
+        new = NewSchedule(
+            name=name,
+            task_name="tests.work",
+            rule=f"every {chance.randint(10, 120)}",
+            overlap=chance.choice(list(Overlap)),
+            catch_up=chance.choice(list(CatchUp)),
+            catch_up_limit=chance.choice((1, 10, 100)),
+            jitter=chance.choice((None, JITTER)),
+        )
+        return self.store.schedules.put(new)
+
+    def active(self):
+        return [one for one in self.store.schedules.list() if one.paused_at is None]
+
+    def is_settled(self):
+        """Whether all is planted for longer than a step takes, and by no clock that was ahead."""
+        now = self.clock.now
+        return not any(one.planted_until < now + LONGEST_STEP or stands_ahead(one, now) for one in self.active())
+
+    def move(self, least, most):
+        step = self.chance.uniform(least, most) * SECOND
+        self.true += step
+        self.clock.move(step)
+
+    def live(self, span):
+        end = self.true + span
+        while self.true < end:
+            self.move(5, LONGEST_STEP // SECOND)
+            until(self.is_settled)
+        until(lambda: not waiting(self.database, self.clock.now))
+
+    def change(self):
+        """Change the rule of a schedule, pause it, or end its pause, while the clock is right."""
+        name = self.chance.choice(self.names)
+        self.changed += 1
+        if name in self.paused:
+            self.paused.remove(name)
+            self.model.begin(self.store.schedules.resume(name), self.true)
+        elif self.chance.random() < 0.5:
+            self.paused.add(name)
+            self.model.end(name, self.true - JITTER)
+            self.store.schedules.pause(name)
+        else:
+            self.model.begin(self.put(name), self.true)
+
+    def kill(self):
+        victim = self.chance.randrange(len(self.planters))
+        time.sleep(self.chance.uniform(0, 0.02))  # anywhere in its work
+        self.planters[victim].end()
+        self.planters[victim] = self.fork()
+        self.killed += 1
+
+    def jump(self, by, *, kills):
+        """Let the clock be wrong for five minutes, and set it right."""
+        for name in self.names:
+            self.model.end(name, self.true - JITTER)
+        self.clock.move(by)
+        until(lambda: not any(one.planted_until < self.clock.now for one in self.active()))
+        if self.chance.random() < 0.3 and (name := self.chance.choice(self.names)) not in self.paused:
+            self.put(name)
+        end = self.true + 5 * MINUTE
+        while self.true < end:
+            self.move(20, 50)
+            if kills:
+                self.kill()
+                kills -= 1
+        self.clock.move(self.true - self.clock.now)
+        until(self.is_settled)
+        for one in self.active():
+            self.model.begin(one, self.true)
+
+    def end(self):
+        self.live(5 * MINUTE)
+        running = [self.ticker, *self.planters]
+        assert [one.poll() for one in running] == [None] * len(running), [one.text() for one in running]
+        for one in running:
+            one.end()
+        for name in self.names:
+            self.model.end(name, self.true)
+        self.database.clock.now = self.clock.now
+
+
+def tick_through(database, fork, tmp_path, *, planters, schedules, jumps, kills, seed):
+    """Let processes plant and run ticks through so many jumps of the clock; returns their course."""
+    course = Course(database, fork, tmp_path, planters=planters, schedules=schedules, seed=seed)
+    for number in range(jumps):
+        for _ in range(2):
+            course.change()
+        course.live(5 * MINUTE)
+        course.jump(JUMPS[number % len(JUMPS)], kills=kills * (number + 1) // jumps - kills * number // jumps)
+    course.end()
+    return course
+
+
+def waiting(database, now):
+    """Return whether a task is due that nobody has taken yet."""
+    then = now.isoformat(timespec="microseconds")
+    return database.rows(f"SELECT 1 FROM task_outbox WHERE available_at <= '{then}' LIMIT 1")
+
+
+def judged(course):
+    """Return the number of ticks that had to run, and of those that ran."""
+    database, runs = course.database, runs_of(course.runs)
+    assert {tick: tasks for tick, tasks in runs.items() if len(tasks) > 1} == {}, "no tick runs twice"
+    rows = database.rows("SELECT schedule, tick FROM schedule_ticks")
+    found = {(name, at if isinstance(at, datetime) else datetime.fromisoformat(at)) for name, at in rows}
+    wanted = {(name, tick) for name, epochs in course.model.epochs.items() for one in epochs for tick in one.ticks()}
+    assert sorted(wanted - found) == [], "each tick that a right clock passed became a task"
+    assert course.store.verify() == []
+    return len(wanted), len(runs)
+
+
+@pytest.mark.in_turn
+def test_ticks_through_a_clock_that_jumps_an_hour_a_day_and_thirty_days(database, fork, tmp_path):
+    course = tick_through(database, fork, tmp_path, planters=2, schedules=4, jumps=5, kills=3, seed=1)
+    wanted, _ = judged(course)
+    assert wanted > 50
+
+
+@pytest.mark.campaign
+def test_ticks_through_a_hundred_jumps_with_kills_pauses_and_changed_rules(database, fork, tmp_path):
+    """OUTBOXQ_TEST_SEED chooses another course, OUTBOXQ_TEST_JUMPS another number of jumps and kills."""
+    seed, jumps = (
+        int(os.environ.get(f"OUTBOXQ_TEST_{name}", number)) for name, number in (("SEED", 1), ("JUMPS", 100))
+    )
+    began = time.monotonic()
+    course = tick_through(database, fork, tmp_path, planters=4, schedules=20, jumps=jumps, kills=jumps, seed=seed)
+    wanted, ran = judged(course)
+    print(
+        f"{database.name}: seed {seed}, {jumps} jumps, {course.killed} kills, {course.changed} changes and pauses, {wanted} "
+        f"ticks that had to run, {ran} that ran, in {time.monotonic() - began:.0f} s"
+    )
+    assert course.killed == jumps

@@ -1,0 +1,18 @@
+WITH leased AS MATERIALIZED (
+    SELECT
+        task_executions.id AS id,
+        task_executions.pipeline_execution_id AS batch_id,
+        task_executions.cancel_requested_at AS cancel_requested_at
+    FROM task_executions
+    WHERE
+        task_executions.id = any(array((SELECT task_leases.task_execution_id FROM task_leases)))
+        AND task_executions.status = 'Running'
+)
+SELECT leased.id, 'Running' AS status
+FROM leased
+WHERE
+    leased.batch_id = %(batch_id)s::UUID
+    AND leased.cancel_requested_at IS NULL
+    AND leased.id > %(after)s::UUID
+ORDER BY leased.id
+LIMIT %(limit)s::BIGINT

@@ -1,0 +1,12 @@
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+)
+SELECT task_schedules.name AS id
+FROM task_schedules
+WHERE
+    task_schedules.paused_at IS NULL
+    AND task_schedules.planted_until > (SELECT clock.now FROM clock) + 60.0 * interval '1 second'
+    AND (
+        task_schedules.updated_at > (SELECT clock.now FROM clock) + 60.0 * interval '1 second'
+            OR task_schedules.planted_until > (SELECT clock.now FROM clock) + 86460.0 * interval '1 second'
+    )

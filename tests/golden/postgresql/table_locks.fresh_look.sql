@@ -1,0 +1,1 @@
+SELECT CAST(pg_stat_clear_snapshot() AS TEXT) AS done

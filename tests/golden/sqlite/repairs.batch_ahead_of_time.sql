@@ -1,0 +1,118 @@
+-- moved
+UPDATE task_batches
+SET updated_at=:now
+WHERE
+    task_batches.completed_at IS NULL
+    AND task_batches.updated_at > (
+        strftime(
+            :strftime_1,
+            (
+                CAST(
+                    strftime(
+                        :strftime_2,
+                        substr(
+                            CASE
+                                WHEN (
+                                    (
+                                        SELECT newest.created_at
+                                        FROM execution_events AS newest
+                                        ORDER BY newest.sequence_num DESC
+                                        LIMIT :param_1
+                                        OFFSET :param_2
+                                    ) > :now
+                                ) THEN (
+                                    SELECT newest.created_at
+                                    FROM execution_events AS newest
+                                    ORDER BY newest.sequence_num DESC
+                                    LIMIT :param_1
+                                    OFFSET :param_3
+                                )
+                                ELSE :now
+                            END,
+                            :substr_1,
+                            :substr_2
+                        )
+                    ) AS INTEGER
+                ) * :param_4 + CAST(
+                    substr(
+                        CASE
+                            WHEN (
+                                (
+                                    SELECT newest.created_at
+                                    FROM execution_events AS newest
+                                    ORDER BY newest.sequence_num DESC
+                                    LIMIT :param_1
+                                    OFFSET :param_5
+                                ) > :now
+                            ) THEN (
+                                SELECT newest.created_at
+                                FROM execution_events AS newest
+                                ORDER BY newest.sequence_num DESC
+                                LIMIT :param_1
+                                OFFSET :param_6
+                            )
+                            ELSE :now
+                        END,
+                        :substr_3,
+                        :substr_4
+                    ) AS INTEGER
+                ) + CAST(round(86400.0 * :86400_0_1) AS INTEGER)
+            ) / 1000000,
+            :strftime_3
+        ) || printf(
+            :printf_1,
+            (
+                CAST(
+                    strftime(
+                        :strftime_2,
+                        substr(
+                            CASE
+                                WHEN (
+                                    (
+                                        SELECT newest.created_at
+                                        FROM execution_events AS newest
+                                        ORDER BY newest.sequence_num DESC
+                                        LIMIT :param_1
+                                        OFFSET :param_7
+                                    ) > :now
+                                ) THEN (
+                                    SELECT newest.created_at
+                                    FROM execution_events AS newest
+                                    ORDER BY newest.sequence_num DESC
+                                    LIMIT :param_1
+                                    OFFSET :param_8
+                                )
+                                ELSE :now
+                            END,
+                            :substr_1,
+                            :substr_2
+                        )
+                    ) AS INTEGER
+                ) * :param_4 + CAST(
+                    substr(
+                        CASE
+                            WHEN (
+                                (
+                                    SELECT newest.created_at
+                                    FROM execution_events AS newest
+                                    ORDER BY newest.sequence_num DESC
+                                    LIMIT :param_1
+                                    OFFSET :param_9
+                                ) > :now
+                            ) THEN (
+                                SELECT newest.created_at
+                                FROM execution_events AS newest
+                                ORDER BY newest.sequence_num DESC
+                                LIMIT :param_1
+                                OFFSET :param_10
+                            )
+                            ELSE :now
+                        END,
+                        :substr_3,
+                        :substr_4
+                    ) AS INTEGER
+                ) + CAST(round(86400.0 * :86400_0_1) AS INTEGER)
+            ) % 1000000
+        )
+    )
+RETURNING id
