@@ -1,4 +1,4 @@
-"""Rows that the tables refuse, written all the same: as under an older release, or by whoever took a CHECK away."""
+"""Rows that the tables refuse, written all the same: as by whoever took a CHECK away."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def checks() -> Mapping[str, Check]:
 
 
 def _lost(g: Grammar) -> Select[Any]:
-    """Select the batches of tasks that have neither a row nor the event of their end, such as those of a downgrade have."""
+    """Select the batches of tasks that have neither a row nor the event of their end."""
     is_batch = and_(g.digit(EXECUTION.pipeline_execution_id, 13) == text_literal(8), _begins_with_one(g))
     named = select(EXECUTION.pipeline_execution_id.label("id")).where(_IN_A_BATCH, is_batch)
     ended = select(EVENT.pipeline_execution_id).where(
