@@ -92,7 +92,7 @@ def _highest() -> ScalarSelect[Any]:
 def was_unfinished(g: Grammar, task: FromClause, ids: ColumnElement[Any]) -> ColumnElement[bool]:
     """Return the condition that a waiting or running task was there at the snapshot :head, :open, and had not ended.
 
-    With :only_ready or :only_running, that it also was in that status. Events say so that were written since.
+    With :only_ready or :only_running, that it also was in that status. The events that were written since tell.
     """
     again = (EventType.CREATED, EventType.REQUEUED, EventType.RETRY_SCHEDULED)
     given_back = (EventType.RETRY_SCHEDULED, EventType.RESET, EventType.RELEASED, EventType.SNOOZED)
