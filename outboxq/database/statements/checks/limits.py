@@ -39,7 +39,7 @@ def checks() -> Mapping[str, Check]:
             ),
         ),
         "key_limits_incomplete": Check(
-            meaning="a queue's limits per key lack a half of their rate, or are missing, so no task of the queue starts; set them again",
+            meaning="a queue's limits per key lack half of their rate, or are missing, so no task of the queue starts; set them again",
             broken=_key_limits_incomplete,
             needs=key_limit_statements.is_there,
         ),
