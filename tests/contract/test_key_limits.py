@@ -211,6 +211,7 @@ def test_no_other_kind_of_claim_takes_from_a_queue_that_limits_its_keys(database
     assert database.rows("SELECT concurrency_limit FROM queue_settings") == [(0,)]
     assert database.rows("SELECT concurrency_limit, key_concurrency FROM key_limits") == [(7, 2)]
     database.run("DELETE FROM key_limits")
+    database.corrupted = True  # as `verify` says
     add(database, "a"), database.add()
     assert database.claim(5) == []
     assert database.frozen.look_ahead().due is False
@@ -373,6 +374,7 @@ def test_on_an_older_schema_a_limit_per_key_is_refused_and_all_else_works(databa
     assert store.claim_ready_task(5, worker_id=database.worker) == []
     assert store.look_ahead().due is False
     migrations.upgrade(database.engine)
+    database.corrupted = True  # the queue has no limits per key, as `verify` says
 
 
 def test_a_downgrade_gives_a_queue_its_own_limit_back(database):
