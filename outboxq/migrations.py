@@ -29,7 +29,7 @@ from .database.dialects.partitioning import PARTITION_NAME, Partitioning
 from .database.drivers import is_psycopg
 from .database.engine import is_autocommit, make_engine, parse_url
 from .database.revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
-from .database.statements import schema, table_locks, tasks, time_partitions
+from .database.statements import schema, tasks, time_partitions
 from .database.tables import VERSION_TABLE, metadata, version_table
 from .database.target import SqlalchemyTarget, major_of
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, TablesLocked, UnsupportedDatabase
@@ -76,6 +76,16 @@ class Rounds:
     lock_timeout: timedelta = locks.LOCK_TIMEOUT
     wait: timedelta = locks.WAIT
 
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for a lock timeout that PostgreSQL would take for none."""
+        if self.lock_timeout < timedelta(milliseconds=1):
+            raise InvalidArgument(f"lock_timeout must be at least 1 ms, not {_span(self.lock_timeout)}")
+
+    @property
+    def milliseconds(self) -> str:
+        """`lock_timeout` as PostgreSQL takes it."""
+        return f"{self.lock_timeout / timedelta(milliseconds=1):.0f}ms"
+
 
 def upgrade(
     database: str | URL | Engine | Connection,
@@ -95,7 +105,7 @@ def upgrade(
     On PostgreSQL it first locks all tables. While another transaction uses one of them it waits at most `lock_timeout`, for that
     is how long an enqueue may queue behind it; then it lets go, logs a warning that names the other, and tries again. Raises
     TablesLocked after `wait`, with the tables as they were. A `lock_timeout` of a second or more may end a producer's transaction
-    in a deadlock.
+    in a deadlock; one below 1 ms raises InvalidArgument.
     """
     from alembic import command
 
@@ -153,6 +163,7 @@ def partition(
     Raises UnsupportedDatabase on SQLite, InvalidArgument for an `every` other than that of the existing partitions, and
     TablesLocked.
     """
+    rounds = Rounds(lock_timeout=lock_timeout, wait=wait)
     check_schema_name(schema)
     if every not in [one.value for one in Every]:
         raise InvalidArgument(f"every must be one of {', '.join(Every)}, not {every!r}")
@@ -175,10 +186,10 @@ def partition(
         def work() -> list[str]:
             if not dry_run and partitioning.layout(execute) is None:
                 names = [table.name for table in time_partitions.PARTITIONED]
-                locks.take(dialect, execute, lock_timeout, names)
+                locks.take(dialect, execute, rounds.milliseconds, names)
             return partitioning.bring_up_to_date(execute, wanted, now, dry_run=dry_run)
 
-        return in_rounds(connection, work, schema=schema, rounds=Rounds(lock_timeout=lock_timeout, wait=wait))
+        return in_rounds(connection, work, schema=schema, rounds=rounds)
 
 
 def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | None, rounds: Rounds | None = None) -> T:
@@ -191,15 +202,14 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
     if dialect.one_writer:
         return work()
     execute = _execute(connection)
-    dialect.compiled[table_locks.watch_client].run(execute, {})
-    milliseconds = f"{known.lock_timeout / timedelta(milliseconds=1):.0f}ms"
+    connection.exec_driver_sql(dialect.watch_client)
 
     def why() -> str:
         return locks.sentence(locks.in_the_way(locks.holders(dialect, execute)), whole=True)
 
     def tell(state: tenacity.RetryCallState) -> None:
         pause = state.next_action.sleep if state.next_action else 0
-        log.warning("the tables are in use, so that they could not be locked: %s; trying again in %.0f s", why(), pause)
+        log.warning("the tables are in use, so they could not be locked: %s; trying again in %.0f s", why(), pause)
 
     attempts = tenacity.Retrying(
         retry=tenacity.retry_if_exception(lambda error: isinstance(error, locks.Busy) or dialect.is_locked_out(error)),
@@ -210,7 +220,7 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
     try:
         for attempt in attempts:
             with attempt, connection.begin_nested():
-                before = locks.limit(dialect, execute, milliseconds)
+                before = locks.limit(dialect, execute, known.milliseconds)
                 found = work()
                 locks.limit(dialect, execute, before["lock_timeout"])
     except tenacity.RetryError as error:
@@ -225,7 +235,7 @@ def hold(connection: Connection, *, schema: str | None, rounds: Rounds | None = 
     """Lock all tables that are there. outboxq's env.py calls it before the first script, inside `in_rounds`."""
     dialect = dialect_for(connection.dialect.name, schema=schema)
     if not dialect.one_writer:
-        locks.take(dialect, _execute(connection), (rounds or Rounds()).lock_timeout)
+        locks.take(dialect, _execute(connection), (rounds or Rounds()).milliseconds)
 
 
 def _span(span: timedelta) -> str:

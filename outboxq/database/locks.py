@@ -94,7 +94,7 @@ def holders(dialect: Dialect, execute: Execute) -> list[Holder]:
 
 
 def culprits(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions because of which a statement of ours waited, the first cause first."""
+    """Return the sessions that kept a statement of ours waiting, the first cause first."""
     known = list(found)
     for modes in (_CONFLICTS_WITH_READS, _CONFLICTS_WITH_WRITES):
         if strong := [one for one in known if (one.holds | one.wants) & modes]:
@@ -116,9 +116,9 @@ def are_locked(found: Iterable[Holder]) -> bool:
 
 
 def sentence(found: Sequence[Holder], *, whole: bool) -> str:
-    """Return who keeps our tables, or (`whole` False) perhaps rows of them, locked."""
+    """Return who keeps our tables locked; with `whole` False, who may keep a row of them locked."""
     if not found:
-        return "other sessions lock them by turns"
+        return "other sessions lock them in turn"
     named = "; ".join(f"{one} has {_locks(one)}" for one in found[:_MOST_NAMED])
     more = len(found) - _MOST_NAMED
     rest = f"; and {more} {plural(more, 'other', 'others')}" if more > 0 else ""
@@ -132,7 +132,7 @@ def explained(found: Sequence[Holder]) -> str:
     return sentence(why, whole=strong or not why)
 
 
-def take(dialect: Dialect, execute: Execute, lock_timeout: timedelta, names: Sequence[str] = statements.NAMES) -> None:
+def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[str] = statements.NAMES) -> None:
     """Lock those of these tables that are there against all other use, until the transaction ends.
 
     Nobody waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded too. All are
@@ -145,18 +145,17 @@ def take(dialect: Dialect, execute: Execute, lock_timeout: timedelta, names: Seq
     ]
     if not places:
         return
-    milliseconds = f"{lock_timeout / timedelta(milliseconds=1):.0f}ms"
     try:
         # It waits for vacuums only, while everybody else goes on.
         before = limit(dialect, execute, _VACUUM_TIMEOUT, "0")
         _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")
-        limit(dialect, execute, milliseconds, milliseconds)
+        limit(dialect, execute, lock_timeout, lock_timeout)
         _lock(dialect, execute, places, "ACCESS EXCLUSIVE")
     except DBAPIError as error:
         if dialect.gives_up_waiting(error):
             raise Busy from error
         raise
-    limit(dialect, execute, milliseconds, before["statement_timeout"])
+    limit(dialect, execute, lock_timeout, before["statement_timeout"])
 
 
 def limit(dialect: Dialect, execute: Execute, lock_timeout: str, statement_timeout: str | None = None) -> Row:

@@ -225,7 +225,7 @@ class SqlalchemyTarget(Target):
             is_over = is_over or connection.connection.dbapi_connection is not raw
             if is_over:
                 return
-            error, is_over = reason(), True  # a savepoint may have taken it back
+            error, is_over = reason(), True  # a rollback to a savepoint may have removed it
             if error is not None:
                 raw.rollback()
                 raise error
@@ -334,7 +334,7 @@ class DjangoTarget(Target):
             self.execute("BEGIN IMMEDIATE", {})
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Mark the innermost `atomic()` with a savepoint, as an error in one without does: it is rolled back at its end."""
+        """Have Django roll back the innermost `atomic()` that has a savepoint at its end, as after an error in one without."""
         if self.connection.in_atomic_block and (error := reason()) is not None:
             self.connection.rollback_exc = error  # which Django raises from, at the next query
             self.connection.set_rollback(True)

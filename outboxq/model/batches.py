@@ -208,8 +208,8 @@ def links_of(stored: str | None) -> list[dict[str, Any]]:
         raise ValueError("it is not a JSON array of tasks")
     if any(link[name] is None for link in links for name in _NEEDED):
         raise ValueError("a task lacks a value")
-    for link in links:
-        UUID(link["id"])
+    if not all(isinstance(link["id"], str) and UUID(link["id"]) for link in links):
+        raise ValueError("the id of a task is not text")
     return links
 
 

@@ -18,7 +18,8 @@ from uuid import UUID
 def as_json(value: object) -> Any:
     """Return the value as JSON has it.
 
-    A record becomes an object with its fields as keys, without those that take no part in comparisons, a time ISO 8601 in UTC, a span its seconds, an enum its value, an id text.
+    A record becomes an object with its fields as keys, without those that take no part in comparisons; a time becomes ISO 8601 in
+    UTC, a span its seconds, an enum its value, an id text.
     """
     match value:
         case Enum():

@@ -95,7 +95,7 @@ class Batches:
         self._store.run(work, using=using)
 
     def forbid_commit(self, batch_id: UUID, why: str, *, using: object) -> None:
-        """Refuse the commit of the transaction that makes this batch, unless a savepoint takes the batch back: it is not whole."""
+        """Refuse the commit of the transaction that makes this incomplete batch, unless a rollback to a savepoint removes it."""
 
         def reason() -> InvalidTarget | None:
             text = (
@@ -378,7 +378,7 @@ def batch_of(row: Row) -> Batch:
     """Return the batch of a row of `task_batches`."""
     try:
         links, is_readable = links_of(row["then_tasks"]), True
-    except (ValueError, TypeError, AttributeError):
+    except ValueError:
         links, is_readable = [], False
     fields = {name: value for name, value in row.items() if name != "then_tasks"}
     return Batch(

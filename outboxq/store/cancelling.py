@@ -46,8 +46,8 @@ def count_tasks(
 ) -> Count:
     """Count the tasks that `cancel_all` would cancel now, up to `most`. It reads 200 000 outbox entries at most.
 
-    Pass the `snapshot` of the count on to `cancel_all`, and it changes no task that was not counted. With `snapshot`, those of an
-    earlier count are counted that can still be cancelled. Raises InvalidArgument for a status other than READY and RUNNING.
+    Pass the `snapshot` of the count on to `cancel_all`, and it changes no task that was not counted. With `snapshot`, it counts
+    the tasks of an earlier count that can still be cancelled. Raises InvalidArgument for a status other than READY and RUNNING.
     """
     statuses = _statuses(status)
     values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until)
@@ -95,9 +95,9 @@ def cancel_all(
     `force` Cancelled at once, as by `cancel`; one that was asked before is not counted again.
 
     `snapshot` is that of a count: what came since is left alone, such as a task that was enqueued, redriven, or is in the wanted
-    status only now. Without it, the moment at which this began counts. Each batch of 500 is a transaction of its own (with `using`, all are the
-    caller's), and what another session deals with meanwhile is not counted. `on_progress` is called with the number so far after each
-    batch, and `stop` is asked before each: True ends it. Raises InvalidArgument.
+    status only now. Without it, the moment at which this began counts. Each batch of 500 is a transaction of its own (with
+    `using`, all are the caller's), and what another session deals with meanwhile is not counted. `on_progress` is called with the
+    number so far after each batch, and `stop` is asked before each: True ends it. Raises InvalidArgument.
     """
     statuses = _statuses(status)
     values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until)

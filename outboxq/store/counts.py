@@ -22,29 +22,35 @@ class Snapshot:
     head: int
     """Sequence number of the newest event that was committed."""
     open: frozenset[int] = frozenset()
-    """Ids of the transactions that were open: their events have smaller numbers too. SQLite has none."""
+    """Ids of transactions that were open: their events have smaller numbers too. SQLite has none."""
+    begun: range = range(0)
+    """Ids of the newest ones: all above those of the transactions that had ended."""
 
     @classmethod
     def take(cls, target: Target) -> Self:
         """Return the snapshot of this moment, or that of the transaction if it reads everything as of one moment."""
         row = target.run(event_log.snapshot)[0]
-        return cls(head=row["head"], open=_numbers(row["open"].partition(":")[2].partition(":")[2]))
+        _, beyond, others = row["snapshot"].split(":")
+        return cls(head=row["head"], open=_numbers(others), begun=range(int(beyond), row["next_transaction"]))
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read a stored snapshot. Raises InvalidArgument for any text that is not the `str()` of one."""
-        if not fullmatch(r"\d{1,18}:(\d{1,18}(,\d{1,18})*)?", str(text), ASCII):
+        if not fullmatch(r"\d{1,18}:(\d{1,18}(,\d{1,18})*)?:\d{1,18}-\d{1,18}", str(text), ASCII):
             raise InvalidArgument(f"{text!r} is not a snapshot; store str(snapshot), and pass that unchanged")
-        head, _, others = str(text).partition(":")
-        return cls(head=int(head), open=_numbers(others))
+        head, others, begun = str(text).split(":")
+        return cls(head=int(head), open=_numbers(others), begun=range(*map(int, begun.split("-"))))
 
     def __str__(self) -> str:
-        return f"{self.head}:{','.join(map(str, sorted(self.open)))}"
+        return f"{self.head}:{','.join(map(str, sorted(self.open)))}:{self.begun.start}-{self.begun.stop}"
 
     @property
     def values(self) -> dict[str, Any]:
         """The parameters of a statement that leaves out what came later."""
-        return {"head": self.head, "open": f"{{{','.join(map(str, sorted(self.open)))}}}"}
+        spans = [f"[{one},{one}]" for one in sorted(self.open)]
+        if self.begun:
+            spans.append(f"[{self.begun.start},{self.begun.stop})")
+        return {"head": self.head, "open": f"{{{','.join(spans)}}}"}
 
 
 def _numbers(text: str) -> frozenset[int]:

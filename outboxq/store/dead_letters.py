@@ -174,7 +174,7 @@ class DeadLetters:
         """Count the dead letters that match, up to `most`; of a `group`, those among the newest `most` ones.
 
         Pass the `snapshot` of the count on to `redrive_all` or `discard_all`, and no dead letter is changed that was not counted.
-        With `snapshot`, those of an earlier count are counted that are dead letters still. Raises InvalidArgument.
+        With `snapshot`, it counts those of an earlier count that are still dead letters. Raises InvalidArgument.
         """
         group, values = group_id(wanted.get("group")), _filters(wanted) | {"limit": positive(most, "most") + 1}
         values |= {} if snapshot is None else snapshot.values

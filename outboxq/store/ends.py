@@ -27,7 +27,7 @@ _BEGIN = {
     (False, False): Begin.ASYNCHRONOUS,
 }
 """The kind of transaction: the first value says if it is durable, the second if it is one statement."""
-A_MOMENT: Final = {"lock_timeout": "50ms"}
+A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
 """It is long enough to stand in line for the row of a batch whose ends other workers commit one after the other."""
 NO_PROGRESS: Final[Mapping[UUID, Progress]] = MappingProxyType({})
 
@@ -116,7 +116,7 @@ def finish_unlocked(
 
     def work(target: Target) -> tuple[frozenset[UUID], frozenset[UUID]]:
         if not target.dialect.one_writer:
-            target.run(table_locks.patience, A_MOMENT)
+            target.run(table_locks.limits, A_MOMENT)
         left = _end(store, target, ends.end_unlocked, outcomes)
         if not left:
             return frozenset(), frozenset()

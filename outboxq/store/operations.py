@@ -215,7 +215,7 @@ def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *,
 
 
 def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID, InvalidTransition]:
-    """Return the error of each of these tasks whose chain has lost the task before it. Nothing is read for others than links."""
+    """Return an error for each of these tasks whose previous task in its chain was deleted. Without a chain, nothing is read."""
     places = {task_id: place for task_id in task_ids if (place := place_of(task_id)) is not None and place.number}
     if not places:
         return {}

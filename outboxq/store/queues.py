@@ -128,7 +128,7 @@ class Queues:
         """Delete the settings of a queue without tasks, such as one that was set up under a mistyped name; returns what they were.
 
         Raises QueueNotFound for a queue without settings; InvalidTransition while a task of the queue waits, runs, or is a dead
-        letter: to start those is a decision, and `resume` and `limit` take it.
+        letter: without its settings they would start. `resume` and `limit` decide that.
         """
         values = {"queue": storable(queue, "queue")}
 

@@ -118,7 +118,7 @@ def _take_back_by_halves(store: Transactions, options: dict[str, Any], given: Se
     """Take back those of these leases whose tasks no locked row keeps from ending."""
 
     def work(target: Target) -> list[Recovered]:
-        target.run(table_locks.patience, A_MOMENT)
+        target.run(table_locks.limits, A_MOMENT)
         return _take_back(store, target, options, given)
 
     try:

@@ -60,7 +60,7 @@ def system(store: Transactions, *, using: object = None) -> System:
 
 
 def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None:
-    """Return the error that says who keeps locked what a statement has waited for in vain; None: `error` is another one.
+    """Return the error that names who holds the lock for which a statement waited in vain; None: `error` is of another kind.
 
     It asks the database, on another connection, for the sessions that have locks now.
     """
@@ -76,7 +76,7 @@ def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None
     try:
         why = locks.explained(_holders(store))
     except Exception as unanswered:
-        log.debug("who has the lock could not be asked", exc_info=unanswered)
+        log.debug("the sessions that hold locks could not be listed", exc_info=unanswered)
     return TablesLocked(f"a statement waited in vain for a lock in {place}: {why}")
 
 

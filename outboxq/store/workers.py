@@ -193,8 +193,8 @@ class Workers:
     def taken_back(self, worker_id: UUID, *, limit: int = 100, using: object = None) -> TakenBack:
         """Return up to `limit` tasks that other workers took back from this one, told by the events of its claims.
 
-        Of the events since it was seen last, 100 000 are looked at, which takes some 20 ms. None of a worker that is not registered, or
-        whose row of a day ago is deleted.
+        Of the events since it was seen last, 100 000 are looked at, which takes some 20 ms. Returns none for a worker without a row,
+        which is deleted when the worker ends, or a day after its last sign.
         """
         asked = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
 

@@ -92,7 +92,7 @@ class Selection:
             raise InvalidArgument(f"these are no arguments of {BULK}: {error}") from error
 
     def count(self, store: Store, *, most: int = 100_000) -> Count:
-        """Count what matches, up to `most`; of what `snapshot` has seen, what matches still."""
+        """Count what matches, up to `most`; with a `snapshot`, what of it still matches."""
         if self.action is BulkAction.CANCEL:
             return store.count_tasks(most=most, snapshot=self.snapshot, **self._of_tasks())
         return store.dead_letters.count(most=most, snapshot=self.snapshot, **self._of_dead_letters())

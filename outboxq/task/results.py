@@ -145,7 +145,7 @@ def _why(waiter: ResultWaiter, wait: Wait) -> str:
 
 
 def _ensure_may_wait(wait: Wait) -> None:
-    """Raise WaitRefused where a wait would keep from running what it waits for, or an event loop from all else."""
+    """Raise WaitRefused where a wait would keep what it waits for from running, or block an event loop."""
     running = current.get()
     if running is not None and not running.has_ended:
         raise WaitRefused(
@@ -167,7 +167,7 @@ def _ensure_may_wait(wait: Wait) -> None:
 
 
 def _has_event_loop() -> bool:
-    """Return whether an event loop of asyncio runs in this thread. To ask imports nothing."""
+    """Return whether an event loop of asyncio runs in this thread. It imports nothing."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
         return False

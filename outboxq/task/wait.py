@@ -122,9 +122,9 @@ class Wait:
         return f"{'task' if self.place is None or self.place.number else 'batch'} {self.task_id}"
 
     def absence(self) -> TaskNotFound | BatchNotFound:
-        """Return the error of what is not there, though no open transaction can still commit it.
+        """Return the error for what is not there and what no open transaction can still commit.
 
-        Of a transaction that is the caller's, the end is not known; nor would it tell, for a savepoint in it may have been rolled back.
+        How a caller's transaction ended is not known. It would not tell either, since a savepoint in it may have been rolled back.
         """
         if self.transaction is None:
             return self.not_found(f"there is no {self.what}")

@@ -82,7 +82,7 @@ class Handback:
     def _finish(self, outcomes: Sequence[Outcome]) -> tuple[frozenset[UUID], frozenset[UUID]]:
         """Write the releases. Returns the ids of those that had ended, and of those that a lock keeps from being released.
 
-        A cancel request makes a release the end of its task, which a locked row of its batch refuses. The others are released.
+        A release ends a task that is to be cancelled, and so waits for the row of its batch. The others are released.
         """
         try:
             return self.store.finish_unlocked(outcomes)

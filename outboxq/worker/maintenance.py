@@ -22,7 +22,7 @@ log = logging.getLogger("outboxq.worker")
 
 REGISTER_EVERY = 30.0
 _LOOK_EVERY = 1.0
-"""Seconds between two looks for tasks to cancel at least, however many tasks of batches fail."""
+"""Minimum number of seconds between two looks for tasks to cancel, however many tasks of batches fail."""
 
 
 @dataclass(eq=False, repr=False)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
+from sqlalchemy import text
 
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
@@ -46,6 +47,22 @@ def test_a_task_whose_transaction_commits_after_the_count_stays(database):
     assert count == Count(number=3)
     assert database.frozen.cancel_all(snapshot=count.snapshot) == 3
     assert statuses(database, late_one, *counted) == [READY, *[CANCELLED] * 3]
+
+
+@pytest.mark.parametrize("is_listed", [True, False], ids=["listed", "unlisted"])
+def test_a_task_of_an_open_transaction_stays_though_its_number_is_not_the_newest(postgresql, is_listed: bool):
+    """PostgreSQL lists a transaction as open if a newer one has ended; one whose id is above all those is open, too."""
+    database = postgresql
+    with helpers.transaction(database) as older, helpers.transaction(database) as newer:
+        older.execute(text("SELECT pg_current_xact_id()"))
+        late = database.frozen.enqueue(NewTask(id=uuid7(), task_name="tests.work", args="{}"), using=newer).id
+        counted = database.frozen.enqueue(NewTask(id=uuid7(), task_name="tests.work", args="{}"), using=older).id
+        older.commit()
+        others = [database.add().id] if is_listed else []
+        count = database.frozen.count_tasks()
+        newer.commit()
+    assert count.number == database.frozen.cancel_all(snapshot=count.snapshot) == 1 + len(others)
+    assert statuses(database, counted, late) == [CANCELLED, READY]
 
 
 def test_a_task_whose_maker_has_a_clock_ahead_is_cancelled_if_it_was_counted(database):
@@ -131,7 +148,7 @@ def test_the_events_of_a_restored_dump_are_in_every_snapshot(postgresql):
 
 
 def test_a_snapshot_can_be_stored():
-    for one in (Snapshot(head=7), Snapshot(head=0, open=frozenset({12, 9}))):
+    for one in (Snapshot(head=7), Snapshot(head=0, open=frozenset({12, 9}), begun=range(20, 23))):
         assert Snapshot.parse(str(one)) == one
     for wrong in ("", "7", "x:", "7:1,", "7:-1", f"{10**19}:", "7:٣"):
         with pytest.raises(InvalidArgument, match="is not a snapshot"):

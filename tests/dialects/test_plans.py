@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import Connection, event
 
 from outboxq.database.dialects import Begin, dialect_for
-from outboxq.database.statements import due
+from outboxq.database.statements import due, workers
 from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome, TaskStatus
 from outboxq.model.batches import NewBatch, new_batch_id
@@ -345,6 +345,20 @@ def explain(big: Big, begin: Begin | None, sql: str, values: dict[str, Any], opt
 
 
 ANALYZE = ", ANALYZE, BUFFERS, TIMING OFF"
+
+
+@pytest.mark.parametrize("begin", [Begin.WRITE, None], ids=["our settings", "default settings"])
+def test_tasks_that_others_took_back_are_looked_up_by_their_ids(big_postgresql, begin):
+    """A join by hash would read all tasks for a handful of events."""
+
+    def call(_store: Any, big: Big, using: Connection) -> None:
+        asked = {"worker_id": big.database.worker, "limit": LIMIT, "most": ROWS, "first": 1}
+        target_of(using).run(workers.taken_back, asked)
+
+    ((sql, values),) = big_postgresql.captured(call)
+    scans = explain(big_postgresql, begin, sql, values).on("task_executions")
+    assert scans
+    assert all("Index Cond" in node for node in scans), scans
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, create_engine
 
 from outboxq import migrations
 from outboxq.database.revisions import REVISION
-from outboxq.errors import TablesLocked
+from outboxq.errors import InvalidArgument, TablesLocked
 from outboxq.model.periods import Every
 from tests.conftest import Database
 from tests.waiting import until
@@ -225,6 +225,12 @@ def test_an_upgrade_that_gets_no_locks_ends_with_a_sentence_and_changes_nothing(
         assert "Traceback" not in upgrade.text()
     assert postgresql.rows(COLUMNS) == [(0,)]
     postgresql.store.ensure_current()
+
+
+def test_a_lock_timeout_that_postgresql_would_take_for_none_is_refused(postgresql):
+    for call in (migrations.upgrade, migrations.partition):
+        with pytest.raises(InvalidArgument, match="lock_timeout must be at least 1 ms, not 0.0004 s"):
+            call(postgresql.url, lock_timeout=timedelta(microseconds=400))
 
 
 def test_a_killed_upgrade_leaves_no_session_that_queues_for_its_locks(postgresql, scripts, tmp_path):

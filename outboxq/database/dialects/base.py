@@ -26,7 +26,7 @@ Plan = OneStatement | Script
 """A compiled transition."""
 
 _longest: ContextVar[timedelta] = ContextVar("longest", default=timedelta(0))
-"""Longest time of a statement that may read whole tables, in this thread for now; 0: there is no limit."""
+"""Longest time that a statement of this thread may take if it may read whole tables; 0: it has no limit."""
 
 
 @contextmanager
@@ -83,6 +83,8 @@ class Dialect(ABC):
     name: ClassVar[str]
     begin: ClassVar[Mapping[Begin, str]]
     """The statement that begins each kind of transaction."""
+    watch_client: ClassVar[str] = ""
+    """The statement after which a killed client leaves no statement of the transaction running; "": there is no server."""
     reads_before_writing: ClassVar[bool]
     """True if a claim or a recovery must read before it begins to write: idle workers must not queue for the one
     writer's lock.

@@ -20,6 +20,7 @@ from .psycopg_driver import PsycopgDriver
 class PostgresDialect(PsycopgDriver, Dialect):
     name = "postgresql"
     begin: ClassVar = postgresql_session.BEGIN
+    watch_client = postgresql_session.WATCH_CLIENT
     reads_before_writing = False
     one_writer = False
     one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = True

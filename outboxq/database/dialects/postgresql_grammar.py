@@ -29,7 +29,7 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
+from sqlalchemy.dialects.postgresql import INT8MULTIRANGE, JSONB, insert
 
 from ..column_types import Instant, Packed, Xid, Xid8
 from ..statements import claim, schema, system
@@ -184,7 +184,8 @@ class PostgresGrammar(Grammar):
         return cast(func.pg_current_snapshot(), Text)
 
     def was_open(self, transaction: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
-        return transaction == func.any(cast(ids, ARRAY(Xid8())))
+        number = cast(cast(transaction, Text), BigInteger)
+        return number.op("<@", return_type=Boolean())(cast(ids, INT8MULTIRANGE))
 
     @property
     def _xmin(self) -> ColumnElement[int]:

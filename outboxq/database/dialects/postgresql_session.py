@@ -39,12 +39,15 @@ _NO_STATEMENT_TIMEOUT: Final = "statement_timeout = 0"
 # A server from version 17 on can end the connection of a transaction that takes long. Earlier ones do not know the name.
 _NO_TRANSACTION_TIMEOUT: Final = "transaction_timeout = 0"
 _ENDS_TRANSACTIONS: Final = 17
-# So a statement that its killed client has left behind would go on for as long, keep its locks and hold vacuum up. The server is
-# to look for the client each second. A server on Windows cannot, and would refuse the setting.
-_WATCH_CLIENT: Final = (
+WATCH_CLIENT: Final = (
     "SELECT set_config('client_connection_check_interval', '1s', true) "
     "WHERE current_setting('dynamic_shared_memory_type') <> 'windows'"
 )
+"""Have the server look for the client each second during the statements of this transaction.
+
+Without a timeout, a statement that a killed client has left behind goes on, keeps its locks and holds vacuum up. A server on
+Windows cannot look, and refuses the setting.
+"""
 _LOCK_TIMEOUT: Final = "lock_timeout = '2s'"
 # psycopg reads times in ISO format only, and our patterns have backslashes that are no escapes.
 _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_strings = on")
@@ -91,14 +94,14 @@ BEGIN: Final[Mapping[Begin, str]] = {
                 _NO_STATEMENT_TIMEOUT,
                 *_READABLE,
             ),
-            _WATCH_CLIENT,
+            WATCH_CLIENT,
         ]
     ),
     Begin.ASYNCHRONOUS: _message(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
     Begin.SINGLE_ASYNCHRONOUS: _message(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
     Begin.HANDLER: _message(_WRITE, "SET LOCAL", f"{_MARK} = on", _NO_IDLE_TIMEOUT),
     Begin.MIGRATION: "; ".join(
-        [_message(_WRITE, "SET LOCAL", "jit = off", _NO_STATEMENT_TIMEOUT, *_READABLE), _WATCH_CLIENT]
+        [_message(_WRITE, "SET LOCAL", "jit = off", _NO_STATEMENT_TIMEOUT, *_READABLE), WATCH_CLIENT]
     ),
 }
 """The first statement of a transaction on a connection whose settings are not known."""

@@ -120,7 +120,7 @@ LINKS: Columns = {"id": Uuid(), "batch_id": Uuid(), "before": Uuid()}
 
 
 def links_without_previous(g: Grammar) -> Select[Any]:
-    """Select those of these dead letters that follow another task in a chain of which there is no row."""
+    """Select those of these dead letters whose previous task in their chain was deleted, and the ids of both."""
     link, before = g.rows("links", LINKS), task_executions.alias("before")
     # Not a join, which might read all tasks.
     known = select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
@@ -154,7 +154,7 @@ def unclosed(_: Grammar) -> Select[Any]:
 
 
 def left_open(_: Grammar) -> Select[Any]:
-    """Select a batch that goes on and was not cancelled. Its maker's transaction sees it so until the commit closes it."""
+    """Select the id of a batch that has neither completed nor been cancelled."""
     open_one = (_batch.completed_at.is_(None), _batch.cancel_requested_at.is_(None))
     return select(_batch.id).where(_batch.id == _batch_id, *open_one)
 
@@ -188,7 +188,7 @@ def members(_: Grammar) -> Select[Any]:
     )
 
 
-def unended(_: Grammar) -> Select[Any]:
+def unended(g: Grammar) -> Select[Any]:
     """Select the ids and statuses of up to :limit tasks of a batch behind :after that a cancel changes, in the order of the ids.
 
     Running ones that were asked to stop are among them with :force only, and dead letters with :letters.
@@ -199,7 +199,7 @@ def unended(_: Grammar) -> Select[Any]:
         and_(_execution.status == SqlStatus.RUNNING, asked),
         and_(_execution.status == SqlStatus.FAILED, _letters),
     )
-    return members(_).where(changes)
+    return members(g).where(changes)
 
 
 def unasked(g: Grammar) -> Select[Any]:

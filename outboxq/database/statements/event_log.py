@@ -23,8 +23,12 @@ On SQLite one writer commits after the other, so everything seen is complete.
 
 A *snapshot* is the highest number seen, and the ids of the transactions that were open. An event is in it if its number is not
 higher and its transaction was not open: numbers are drawn one by one, and after their transactions have their ids, so a
-transaction with a smaller number had begun before, and it was either open or had ended. The ids are not compared by size, so that
-events of a restored dump, whose ids are those of another server, are in every snapshot.
+transaction with a smaller number had its id before, and it was either open or had ended. PostgreSQL lists the open ones below the
+highest id that has ended. All ids above that, up to the next one to be given out, are those of open transactions too. An id
+beyond these is that of another server: events of a restored dump are in every snapshot.
+
+A transaction that has an id knows no id above its own. A snapshot that it takes misses the open transactions behind it, whose
+tasks count as seen once they are committed.
 """
 
 from __future__ import annotations
@@ -71,8 +75,12 @@ def head(g: Grammar) -> Select[Any]:
 
 
 def snapshot(g: Grammar) -> Select[Any]:
-    """Select the highest number, and the database's own snapshot as text: ``oldest:next:open,open``."""
-    columns: tuple[ColumnElement[Any], ...] = (_highest().label("head"), g.snapshot.label("open"))
+    """Select the highest number, the database's own snapshot as text, and the next transaction that will begin."""
+    columns: tuple[ColumnElement[Any], ...] = (
+        _highest().label("head"),
+        g.snapshot.label("snapshot"),
+        g.next_transaction.label("next_transaction"),
+    )
     return select(*columns)
 
 
@@ -84,7 +92,7 @@ def _highest() -> ScalarSelect[Any]:
 def was_unfinished(g: Grammar, task: FromClause, ids: ColumnElement[Any]) -> ColumnElement[bool]:
     """Return the condition that a waiting or running task was there at the snapshot :head, :open, and had not ended.
 
-    With :only_ready or :only_running, that it also was in that status. Events say so that were written since.
+    With :only_ready or :only_running, that it also was in that status. The events that were written since tell.
     """
     again = (EventType.CREATED, EventType.REQUEUED, EventType.RETRY_SCHEDULED)
     given_back = (EventType.RETRY_SCHEDULED, EventType.RESET, EventType.RELEASED, EventType.SNOOZED)

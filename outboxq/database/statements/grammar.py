@@ -199,11 +199,13 @@ class Grammar(ABC):
     @property
     @abstractmethod
     def snapshot(self) -> ColumnElement[str]:
-        """Return the snapshot of the transaction as text, ``oldest:next:open,open``: ids of transactions that are open at it."""
+        """Return the snapshot of the transaction as text, ``oldest:beyond:open,open``: the ids of the transactions below `beyond`
+        that are open at it. All from `beyond` on are.
+        """
 
     @abstractmethod
     def was_open(self, transaction: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
-        """Return whether this transaction is one of `ids`, a text such as ``{7,9}``."""
+        """Return whether this transaction is one of `ids`, a text such as ``{[7,8),[9,12)}``."""
 
     @abstractmethod
     def insert(self, table: Table) -> Any:

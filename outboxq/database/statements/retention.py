@@ -121,8 +121,8 @@ def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
 def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
     """Return a condition: the task ended before :before in one of the statuses to delete, and so did its batch if it has one.
 
-    A task of a batch is kept until what follows the batch has completed or was cancelled, since that reads the results of the
-    batch, and so does its redrive. A dead letter is deleted in any case: the batch then waits for it no longer.
+    A task of a batch is kept until what follows the batch has completed or was cancelled, since it reads the results of the
+    batch, as does a redrive of it. A dead letter is deleted in any case: the batch then waits for it no longer.
     """
     wanted = [(execution.status == sql_literal(status)) & (flag == 1) for status, flag in _statuses.items()]
     ended = and_(execution.completed_at < _before, or_(*wanted))

@@ -67,12 +67,6 @@ _prepared = table(
 )
 
 
-def patience(_: Grammar) -> Select[Any]:
-    """Set the longest wait for a lock until the transaction ends. :lock_timeout is a text with its unit."""
-    value = bindparam("lock_timeout", type_=Text, required=True)
-    return select(func.set_config(literal_column("'lock_timeout'"), value, true()).label("now"))
-
-
 def places(g: Grammar) -> Select[Any]:
     """Select the name and the schema of each of our tables that is there, in the order of `NAMES`."""
     wanted = [g.oid(name) for name in NAMES]
@@ -126,19 +120,8 @@ def limits(_: Grammar) -> Select[Any]:
     )
 
 
-def watch_client(_: Grammar) -> Select[Any]:
-    """Have the server look every second, during a statement of this transaction, whether the client is still there.
-
-    A killed client's statement is ended then, with its locks. A server on Windows cannot look, and would refuse the setting.
-    """
-    setting: ColumnElement[str] = literal_column("'client_connection_check_interval'")
-    return select(func.set_config(setting, literal_column("'1s'"), true(), type_=Text).label("now")).where(
-        func.current_setting(literal_column("'dynamic_shared_memory_type'"), type_=Text) != literal_column("'windows'")
-    )
-
-
 def fresh_look(_: Grammar) -> Select[Any]:
-    """Forget what this transaction has seen of other sessions: the server shows it the same again until its end."""
+    """Have the server read the state of other sessions anew: it shows a transaction the same state until its end."""
     return select(cast(func.pg_stat_clear_snapshot(), Text).label("done"))
 
 
@@ -206,7 +189,7 @@ def _described(each: FromClause) -> Select[Any]:
             _prepared.c.gid.label("prepared"),
             _seconds_since(since).label("age"),
             _seconds_since(_activity.c.state_change).label("in_state"),
-            # The function stops all lock traffic for a moment, so it asks for those alone that wait.
+            # The function stops all lock traffic for a moment, so it is called for waiting sessions alone.
             case((waits, func.pg_blocking_pids(each.c.pid))).cast(ARRAY(Integer)).label("waits_for"),
         )
         .select_from(each)

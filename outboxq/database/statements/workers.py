@@ -92,18 +92,18 @@ def taken_back(_: Grammar) -> Select[Any]:
     kinds = [sql_literal(kind) for kind in (EventType.RESET, EventType.ABANDONED)]
     found = select(looked).where(looked.c.worker_id == worker_id, looked.c.event_type.in_(kinds))
     mine = found.order_by(looked.c.sequence_num).limit(limit).subquery("mine")
-    execution = task_executions.c
-    return (
-        select(
-            mine.c.task_execution_id.label("task_id"),
-            execution.task_name,
-            execution.status,
-            mine.c.event_type,
-            mine.c.created_at.label("at"),
-        )
-        .join_from(mine, task_executions, execution.id == mine.c.task_execution_id, isouter=True)
-        .order_by(mine.c.sequence_num)
+    # Not a join, which might read all tasks.
+    task_name, status = (
+        select(column).where(task_executions.c.id == mine.c.task_execution_id).scalar_subquery()
+        for column in (task_executions.c.task_name, task_executions.c.status)
     )
+    return select(
+        mine.c.task_execution_id.label("task_id"),
+        task_name.label("task_name"),
+        status.label("status"),
+        mine.c.event_type,
+        mine.c.created_at.label("at"),
+    ).order_by(mine.c.sequence_num)
 
 
 def beyond(_: Grammar) -> Select[Any]:

@@ -28,7 +28,11 @@ FROM (
                         AND execution_events.event_type IN ('task_failed', 'task_abandoned')
                         AND (
                             execution_events.sequence_num > %(head)s::BIGINT
-                                OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                                OR (
+                                    CAST(CAST(execution_events.xact_id AS TEXT) AS BIGINT) <@ CAST(
+                                        %(open)s::VARCHAR AS INT8MULTIRANGE
+                                    )
+                                )
                         )
                     LIMIT 1
                 ) IS NULL
@@ -42,7 +46,11 @@ FROM (
                         AND execution_events.event_type IN ('task_failed', 'task_abandoned')
                         AND (
                             execution_events.sequence_num > %(head)s::BIGINT
-                                OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                                OR (
+                                    CAST(CAST(execution_events.xact_id AS TEXT) AS BIGINT) <@ CAST(
+                                        %(open)s::VARCHAR AS INT8MULTIRANGE
+                                    )
+                                )
                         )
                     LIMIT 1
                 ) IS NULL

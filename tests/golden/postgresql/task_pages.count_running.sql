@@ -50,7 +50,11 @@ FROM (
                         )
                         AND (
                             execution_events.sequence_num > %(head)s::BIGINT
-                                OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                                OR (
+                                    CAST(CAST(execution_events.xact_id AS TEXT) AS BIGINT) <@ CAST(
+                                        %(open)s::VARCHAR AS INT8MULTIRANGE
+                                    )
+                                )
                         )
                     LIMIT 1
                 ) IS NULL
@@ -71,7 +75,11 @@ FROM (
                                 )
                                 AND (
                                     execution_events.sequence_num > %(head)s::BIGINT
-                                        OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                                        OR (
+                                            CAST(CAST(execution_events.xact_id AS TEXT) AS BIGINT) <@ CAST(
+                                                %(open)s::VARCHAR AS INT8MULTIRANGE
+                                            )
+                                        )
                                 )
                             LIMIT 1
                         ) IS NULL
@@ -86,7 +94,11 @@ FROM (
                                 AND execution_events.event_type = 'task_claimed'
                                 AND (
                                     execution_events.sequence_num > %(head)s::BIGINT
-                                        OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                                        OR (
+                                            CAST(CAST(execution_events.xact_id AS TEXT) AS BIGINT) <@ CAST(
+                                                %(open)s::VARCHAR AS INT8MULTIRANGE
+                                            )
+                                        )
                                 )
                             LIMIT 1
                         ) IS NULL

@@ -49,7 +49,11 @@ WHERE
                     )
                     AND (
                         execution_events.sequence_num > %(head)s::BIGINT
-                            OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                            OR (
+                                CAST(CAST(execution_events.xact_id AS TEXT) AS BIGINT) <@ CAST(
+                                    %(open)s::VARCHAR AS INT8MULTIRANGE
+                                )
+                            )
                     )
                 LIMIT 1
             ) IS NULL
@@ -70,7 +74,11 @@ WHERE
                             )
                             AND (
                                 execution_events.sequence_num > %(head)s::BIGINT
-                                    OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                                    OR (
+                                        CAST(CAST(execution_events.xact_id AS TEXT) AS BIGINT) <@ CAST(
+                                            %(open)s::VARCHAR AS INT8MULTIRANGE
+                                        )
+                                    )
                             )
                         LIMIT 1
                     ) IS NULL
@@ -85,7 +93,11 @@ WHERE
                             AND execution_events.event_type = 'task_claimed'
                             AND (
                                 execution_events.sequence_num > %(head)s::BIGINT
-                                    OR execution_events.xact_id = any(CAST(%(open)s::VARCHAR AS xid8[]))
+                                    OR (
+                                        CAST(CAST(execution_events.xact_id AS TEXT) AS BIGINT) <@ CAST(
+                                            %(open)s::VARCHAR AS INT8MULTIRANGE
+                                        )
+                                    )
                             )
                         LIMIT 1
                     ) IS NULL

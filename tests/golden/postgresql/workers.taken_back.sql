@@ -1,7 +1,15 @@
 SELECT
     mine.task_execution_id AS task_id,
-    task_executions.task_name,
-    task_executions.status,
+    (
+        SELECT task_executions.task_name
+        FROM task_executions
+        WHERE task_executions.id = mine.task_execution_id
+    ) AS task_name,
+    (
+        SELECT task_executions.status
+        FROM task_executions
+        WHERE task_executions.id = mine.task_execution_id
+    ) AS status,
     mine.event_type,
     mine.created_at AS at
 FROM (
@@ -27,5 +35,4 @@ FROM (
     ORDER BY looked.sequence_num
     LIMIT %(limit)s::BIGINT
 ) AS mine
-LEFT OUTER JOIN task_executions ON task_executions.id = mine.task_execution_id
 ORDER BY mine.sequence_num

@@ -47,7 +47,7 @@ def checks() -> Mapping[str, Check]:
             broken=_lost,
         ),
         "batch_differs_from_events": Check(
-            meaning="a batch has another kind, name or on_failed than it was made with",
+            meaning="the kind, name or on_failed of a batch is not the one that it was made with",
             broken=_differs,
         ),
         "batch_counts_differ": Check(
@@ -63,7 +63,7 @@ def checks() -> Mapping[str, Check]:
                 },
             ),
             also={
-                "batch_stage_differs": "a batch or chain has enqueued another number of the tasks that follow than it says, so the "
+                "batch_stage_differs": "a batch or chain has enqueued more or fewer of the tasks that follow than it says, so the "
                 "next is left out, or its last end cannot be written",
                 "batch_cancel_contradicts": "nothing follows a batch, as if it were cancelled, but nobody has cancelled it: cancel it, or "
                 "enqueue what follows by hand",
@@ -140,7 +140,7 @@ def _links(g: Grammar) -> Select[Any]:
 def _is_unreadable(row: Mapping[str, Any]) -> bool:
     try:
         links = links_of(row["then_tasks"])
-    except (ValueError, TypeError, AttributeError):
+    except ValueError:
         return True
     return row["links"] is not None and int(row["links"]) != len(links)
 
@@ -232,7 +232,7 @@ def set_stage(g: Grammar) -> Transition:
 
 
 def set_back(g: Grammar) -> Transition:
-    """Say of batches that were changed in the future that they were changed now."""
+    """Set the time of the last change to now for batches that were changed in the future."""
 
     def moved(_: Relations) -> Statement:
         ahead = _batch.updated_at > g.later(latest(g), seconds(GRACE))

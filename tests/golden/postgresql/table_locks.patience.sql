@@ -1,1 +1,0 @@
-SELECT set_config('lock_timeout', %(lock_timeout)s::VARCHAR, true) AS now
