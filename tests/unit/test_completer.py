@@ -384,6 +384,30 @@ def test_locked_batches_are_tried_in_turn_with_what_else_has_come(completer, sto
     until(lambda: not leases.held())
 
 
+def test_a_worker_claims_nothing_while_very_many_outcomes_wait_for_a_lock(
+    completer, store, leases, monkeypatch, caplog
+):
+    """Their leases are extended all the time, and a worker that is killed has run their tasks for nothing."""
+    monkeypatch.setattr("outboxq.worker.completer._MOST_LOCKED", 30)
+    monkeypatch.setattr("outboxq.worker.completer._BATCH_LIMIT", 10)
+    batch = new_batch_id()
+    store.locked_batches = {batch}
+    for _ in range(29):
+        completer.put(outcome(leases, batch=batch))
+    until(lambda: sum(len(one.outcomes) for one in completer._locked.values()) == 29)
+    assert completer.can_write.is_set()
+    completer.put(outcome(leases, batch=batch))
+    until(lambda: not completer.can_write.is_set())
+    other = outcome(leases)
+    completer.put(other)
+    until(lambda: not leases.holds(other.claim))
+    assert not completer.can_write.is_set()
+    store.locked_batches = set()
+    until(lambda: not leases.held())
+    assert completer.can_write.is_set()
+    assert caplog.text.count("nothing more is claimed") == 1
+
+
 def test_a_failure_that_waits_for_its_batch_is_not_told_yet(completer, store, leases):
     batch, told = new_batch_id(), []
     completer.on_member_failed = lambda: told.append(len(store.unlocked))
