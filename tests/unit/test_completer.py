@@ -347,6 +347,7 @@ def test_the_ends_of_a_locked_batch_wait_for_its_row_once_and_hold_up_nobody(com
     gate.set()
     until(lambda: {held.claim.id for held in leases.held()} == {one.claim.id for one in members})
     assert completer.has_locked
+    assert not [one for one in store.unlocked if len(one) == 1 and one[0] in members], "none is tried by itself"
     asked, tried = len(store.batches), len(store.unlocked)
     more = [outcome(leases), outcome(leases, batch=batch, event_type=EventType.RELEASED)]
     for one in [*members[40:], *more]:
