@@ -136,6 +136,30 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a worker runs tasks of a locked batch without end",
+        "outboxq/worker/completer.py",
+        (("        if waiting < _MOST_LOCKED:", "        if True:"),),
+        ("tests/unit/test_completer.py",),
+    ),
+    Mutant(
+        "one expired task of a locked batch stops all claims",
+        "outboxq/store/claim.py",
+        (('moved = cancel_expired(store, self.options["worker_id"])', "moved = 0"),),
+        ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
+    ),
+    Mutant(
+        "a claimer waits in full each time for the batch of expired tasks",
+        "outboxq/store/claim.py",
+        (("if time.monotonic() < cursor.brief_until:", "if False:"),),
+        ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
+    ),
+    Mutant(
+        "the expired tasks of all batches wait for the one whose row is locked",
+        "outboxq/store/broken_entries.py",
+        (('setdefault(row["batch_id"], [])', "setdefault(worker_id, [])"),),
+        ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
+    ),
+    Mutant(
         "two workers cancel the same tasks of a batch to the last",
         "outboxq/store/batches.py",
         (("if shares and not number:", "if False:"),),

@@ -18,11 +18,12 @@ from sqlalchemy.exc import IntegrityError
 from ..database.column_types import UnreadableInstant
 from ..database.dialects import Begin, Row
 from ..database.statements import broken_entries as statements
+from ..database.statements import time_partitions
 from ..database.target import Target
 from ..model import LONGEST, Claim, EventType, Outcome
 from ..model.log_fields import OUTCOMES, fields_of
 from ..payload.parameters import sanitize
-from .ends import finish
+from .ends import A_MOMENT, finish
 from .failure_log import say
 from .transactions import Transactions
 
@@ -101,6 +102,32 @@ def perhaps_the_row(store: Transactions, error: Exception) -> bool:
     """Return whether a row may be at fault. Whether one is, only the claim of another can show, or `is_bad_value`."""
     own = isinstance(error, IntegrityError | ValueError | TypeError | OverflowError | AttributeError)
     return own or store.dialect.is_bad_value(error)
+
+
+def cancel_expired(store: Transactions, worker_id: UUID) -> int:
+    """Cancel expired tasks of batches, each batch by itself. Where its row is locked, claims pass over them for half a minute.
+
+    Returns the number of tasks that no longer stand in the way of claims.
+    """
+    batches: dict[UUID, list[tuple[int]]] = {}
+    for row in store.read(statements.expired_in_batches, limit=_AT_ONCE):
+        batches.setdefault(row["batch_id"], []).append((row["entry_id"],))
+    return sum(_cancel_or_put_off(store, entries, worker_id) for entries in batches.values())
+
+
+def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worker_id: UUID) -> int:
+    """Cancel the expired tasks of these entries of one batch, or put them off; returns how many it was."""
+
+    def cancel(target: Target) -> int:
+        target.run(time_partitions.wait, A_MOMENT)
+        return len(target.run(statements.claim_entries, store.values(target, worker_id=worker_id), entries))
+
+    try:
+        return store.run(cancel, gives_up=store.is_locked_out)
+    except Exception as error:
+        if not store.is_locked_out(error):
+            raise
+    return len(store.run(lambda target: target.run(statements.put_off, store.values(target), entries)))
 
 
 def _due_entries(store: Transactions, after: int) -> list[int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,13 +14,14 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import claim, due, limits, partition_keys
+from ..database.statements import claim, due, limits, partition_keys, time_partitions
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Claim, duration
 from .arguments import identifier, positive, queue_names
-from .broken_entries import Search, perhaps_the_row, set_aside, started, usable
+from .broken_entries import Search, cancel_expired, perhaps_the_row, set_aside, started, usable
 from .claim_starts import ClaimStarts
+from .ends import A_MOMENT
 from .failure_log import say
 from .key_limits import KeyLimitClaims, limits_from
 from .partition_keys import KeyTurns
@@ -28,6 +31,8 @@ log = logging.getLogger("outboxq.store")
 
 Part = Callable[[Target, int], tuple[list[Row], bool]]
 """Claims up to so many tasks of one kind; returns them, and whether there may be others that it does not claim."""
+_BRIEF = 60.0
+"""Seconds. Expired tasks of a locked batch are in the way again sooner, and then cost the same claimer no full wait."""
 
 
 class ClaimCursor:
@@ -44,6 +49,8 @@ class ClaimCursor:
         """The last claim took all that it asked for: where a claim looks before it writes, this look is spared."""
         self.turn = 0
         """Counts the claims of others, so that each kind is the first by turns."""
+        self.brief_until = -math.inf
+        """The time (`time.monotonic()`) until which a claim waits only briefly for a lock: expired tasks of a batch were in its way."""
         self.search = Search()
         self.starts = ClaimStarts()
         self.keys = KeyTurns()
@@ -162,7 +169,7 @@ class _Call:
             rows, others = part(target, free)
         else:
             try:
-                rows, others = self.store.run(lambda own: part(own, free), begin=begin)
+                rows, others = self._run(part, free, begin)
             except Exception as error:
                 if not found:
                     raise
@@ -171,6 +178,31 @@ class _Call:
                 return False
         found += rows
         return others
+
+    def _run(self, part: Part, free: int, begin: Begin) -> tuple[list[Row], bool]:
+        """Run a part in a transaction of our own.
+
+        A claim cancels tasks that have expired, and its COMMIT then waits for the rows of their batches. Where another session
+        keeps such a row locked, these tasks are moved out of the way, and the part runs again.
+        """
+        store, cursor = self.store, self.cursor
+
+        def briefly(target: Target) -> tuple[list[Row], bool]:
+            target.run(time_partitions.wait, A_MOMENT)
+            return part(target, free)
+
+        while True:
+            try:
+                if time.monotonic() < cursor.brief_until:
+                    return store.run(briefly, begin=Begin.ASYNCHRONOUS, gives_up=store.is_locked_out)
+                return store.run(lambda own: part(own, free), begin=begin, gives_up=store.is_locked_out)
+            except Exception as error:
+                if not store.is_locked_out(error):
+                    raise
+                moved = cancel_expired(store, self.options["worker_id"])
+                cursor.brief_until = time.monotonic() + _BRIEF if moved else -math.inf
+                if not moved:
+                    raise
 
     def _plain(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Tasks without a key, of queues without limits; and whether there may be others."""

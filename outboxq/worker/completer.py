@@ -35,6 +35,9 @@ _LONGEST_PAUSE = 5.0
 _CHECK_EVERY = 0.1
 _SUSPECT_FLUSH_TIMEOUT = 2.0
 """Seconds for which a suspect waits until earlier outcomes are written: if it kills the process, they must not be lost."""
+_MOST_LOCKED = 10_000
+"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all of them, and a worker that is killed loses
+what their tasks have done."""
 _MAX_REFUSED = 3
 """The number of outcomes in a row that the database may refuse for good. Then it is no matter of a single task, and the worker
 stops."""
@@ -83,7 +86,7 @@ class Completer(threading.Thread):
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-completer", daemon=True)
         self.can_write = threading.Event()
-        """Set while outcomes can be written. Otherwise nothing is claimed, for its outcome would only wait, too."""
+        """Set while outcomes can be written and not too many wait for locks. Otherwise nothing is claimed: its outcome could wait, too."""
         self.can_write.set()
         self._outcomes: queue.SimpleQueue[Outcome | threading.Event | None] = queue.SimpleQueue()
         """The outcomes to write, events to set once all before them are written, and None for the end."""
@@ -165,7 +168,19 @@ class Completer(threading.Thread):
             last.set()
         if self._locked and not is_over and self._pause() == 0.0:
             self._write_locked()
+        if self._locked:
+            self._allow_claims()
         return not is_over
+
+    def _allow_claims(self) -> None:
+        """Let the worker claim unless too many outcomes wait for locks."""
+        waiting = sum(len(one.outcomes) for one in self._locked.values())
+        if waiting < _MOST_LOCKED:
+            self.can_write.set()
+        elif self.can_write.is_set():
+            self.can_write.clear()
+            text = "%d outcomes wait for rows that other transactions have locked; nothing more is claimed until fewer wait"
+            log.warning(text, waiting)
 
     def _pause(self) -> float:
         """Return the seconds until locked outcomes are tried again."""
@@ -191,13 +206,14 @@ class Completer(threading.Thread):
     def _write_locked(self) -> None:
         """Try those outcomes again that wait for one lock."""
         batch = min(self._locked, key=lambda one: self._locked[one].retry_at)
-        outcomes = self._locked.pop(batch).outcomes
-        self._write(outcomes[:_BATCH_LIMIT], skip_locked=True)
-        waiting = self._locked.get(batch)
-        if waiting is not None:
-            waiting.retry_at = time.monotonic() + _RETRY_AFTER
-        for outcome in outcomes[_BATCH_LIMIT:]:
-            self._set_aside(outcome, batch, retry_at=0.0)
+        waiting = self._locked[batch]
+        tried, waiting.outcomes = waiting.outcomes[:_BATCH_LIMIT], waiting.outcomes[_BATCH_LIMIT:]
+        if not (left := len(waiting.outcomes)):
+            del self._locked[batch]
+        self._write(tried, skip_locked=True)
+        after = self._locked.get(batch)
+        if after is not None and len(after.outcomes) > left:
+            after.retry_at = time.monotonic() + _RETRY_AFTER
 
     def _set_aside(self, outcome: Outcome, batch: UUID | None, *, retry_at: float) -> None:
         """Have an outcome wait for a lock with the others of its batch. `retry_at` counts for the first of them."""
@@ -271,7 +287,7 @@ class Completer(threading.Thread):
                     return self._each(outcomes) if len(outcomes) > 1 else self._replace_refused(outcomes[0], error)
             else:
                 self._refused = 0
-                self.can_write.set()
+                self._allow_claims()
                 self._failing.worked("outcomes are written again")
                 self._count(outcomes, lost, locked)
                 return lost, dict.fromkeys(locked)
@@ -326,7 +342,7 @@ class Completer(threading.Thread):
         say(log, logging.ERROR, what, error, fields=fields_of(outcome.claim))
         if self.store.gone.is_set():
             return frozenset(), _NONE
-        self.can_write.set()  # the database has answered
+        self._allow_claims()  # the database has answered
         try:
             if outcome.event_type is EventType.RELEASED:
                 raise error  # its handler has not run: it is recovered when its lease has run out

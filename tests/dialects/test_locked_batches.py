@@ -5,6 +5,7 @@ The row is locked at the end of a transaction, by a trigger, so no statement bef
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from outboxq.model.batches import OnFailed
 from tests.conftest import Database
 from tests.contract import helpers
 from tests.contract.test_batches import made, state
+from tests.dialects.test_statement_count import statements
 from tests.waiting import PROMPTLY, until
 
 LEASE = 1.0
@@ -188,3 +190,58 @@ def test_a_locked_batch_is_cancelled_later_and_the_others_at_once(postgresql: Da
         assert postgresql.frozen.batches.continue_cancelling() == 2
         connection.rollback()
     assert postgresql.frozen.batches.continue_cancelling() == 1
+
+
+KINDS: dict[str, tuple[dict[str, Any], str | None]] = {
+    "no key": ({}, None),
+    "a partition key": ({}, "partition_key"),
+    "a limited queue": ({"concurrency": 10}, None),
+    "a limited concurrency key": ({"concurrency_per_key": 10}, "concurrency_key"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_expired_task_of_a_locked_batch_stops_no_claim(postgresql: Database, kind: str) -> None:
+    """To cancel it, the claim that meets it would need the row of its batch."""
+    limits, key = KINDS[kind]
+    names = itertools.count()
+
+    def of_kind() -> dict[str, Any]:
+        return {} if key is None else {key: f"key {next(names)}"}
+
+    if limits:
+        postgresql.store.queues.limit("default", **limits)
+    batch, other = (made(postgresql, then=(), expires_in=timedelta(seconds=1), **of_kind()) for _ in range(2))
+    store, retries = postgresql.frozen, list[None]()
+    store.on_retry = lambda: retries.append(None)
+    with helpers.transaction(postgresql) as connection:
+        lock(connection, batch.id)
+        for _ in range(2):
+            waiting = [postgresql.add(**of_kind()).id for _ in range(2)]
+            postgresql.clock.advance(timedelta(seconds=31))
+            with statements(postgresql) as seen:
+                assert {claim.id for claim in postgresql.claim(5)} == set(waiting)
+            assert state(postgresql, other) == (1, 0, 0, 1, True)
+            assert state(postgresql, batch) == (1, 0, 0, 0, False)
+        begun = next(one for one in seen if not one.startswith("BEGIN"))
+        assert "set_config" in begun  # who has waited for the row once does not wait as long again
+        connection.rollback()
+    assert not retries
+    postgresql.clock.advance(timedelta(seconds=31))
+    assert postgresql.claim(5) == []
+    assert state(postgresql, batch) == (1, 0, 0, 1, True)
+
+
+def test_a_prune_passes_over_a_locked_batch(postgresql: Database) -> None:
+    """It counts dead letters that are gone as discarded, so that their batches do not wait for ever."""
+    batches = [made(postgresql, then=(), on_failed=OnFailed.WAIT) for _ in range(2)]
+    for claim in postgresql.claim(2):
+        postgresql.frozen.fail(claim, "it broke")
+    postgresql.clock.advance(timedelta(days=31))
+    with helpers.transaction(postgresql) as connection:
+        lock(connection, batches[0].id)
+        assert postgresql.frozen.prune(timedelta(days=30), statuses=[TaskStatus.FAILED]) == 2
+        assert [state(postgresql, one)[-1] for one in batches] == [False, True]
+        connection.rollback()
+    postgresql.frozen.prune(timedelta(days=30))
+    assert state(postgresql, batches[0])[-1]

@@ -30,6 +30,7 @@ from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy
 from outboxq.store import NewStep, Store, TaskMetric
+from outboxq.store.broken_entries import cancel_expired
 from outboxq.store.ends import _has_ended
 from outboxq.store.fanout import _emitted
 from outboxq.store.idempotency import enqueued
@@ -404,6 +405,18 @@ def recovers(stage: Stage) -> None:
     stage.store.recover(max_recoveries=0)
 
 
+def meets_expired_tasks_of_a_locked_batch(stage: Stage) -> None:
+    batch, worker = NewBatch(id=new_batch_id()), uuid4()
+    stage.owner.batches.create(batch)
+    for _ in range(2):
+        stage.owner.enqueue(new(pipeline_execution_id=batch.id, expires_in=SOON))
+    with stage.owner.bound_engine.connect() as connection, connection.begin():
+        connection.exec_driver_sql(f"SELECT 1 FROM task_batches WHERE id = '{batch.id}' FOR UPDATE")
+        assert stage.store.claim_ready_task(2, worker_id=worker) == []
+    stage.owner.enqueue(new(pipeline_execution_id=batch.id, expires_in=SOON))
+    assert cancel_expired(stage.store, worker) == 1
+
+
 def tells_of_itself(stage: Stage) -> None:
     me = uuid4()
     for _ in range(2):
@@ -663,6 +676,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         claims_from_queues_that_limit_their_keys,
         ends,
         recovers,
+        meets_expired_tasks_of_a_locked_batch,
         tells_of_itself,
         meets_strangers,
         subscribes,

@@ -347,6 +347,7 @@ def test_the_ends_of_a_locked_batch_wait_for_its_row_once_and_hold_up_nobody(com
     gate.set()
     until(lambda: {held.claim.id for held in leases.held()} == {one.claim.id for one in members})
     assert completer.has_locked
+    assert not [one for one in store.unlocked if len(one) == 1 and one[0] in members], "none is tried by itself"
     asked, tried = len(store.batches), len(store.unlocked)
     more = [outcome(leases), outcome(leases, batch=batch, event_type=EventType.RELEASED)]
     for one in [*members[40:], *more]:
@@ -382,6 +383,30 @@ def test_locked_batches_are_tried_in_turn_with_what_else_has_come(completer, sto
     assert len({one[0].claim.pipeline_execution_id for one in store.unlocked[-40:]}) == len(batches)
     store.locked_batches = set()
     until(lambda: not leases.held())
+
+
+def test_a_worker_claims_nothing_while_very_many_outcomes_wait_for_a_lock(
+    completer, store, leases, monkeypatch, caplog
+):
+    """Their leases are extended all the time, and a worker that is killed has run their tasks for nothing."""
+    monkeypatch.setattr("outboxq.worker.completer._MOST_LOCKED", 30)
+    monkeypatch.setattr("outboxq.worker.completer._BATCH_LIMIT", 10)
+    batch = new_batch_id()
+    store.locked_batches = {batch}
+    for _ in range(29):
+        completer.put(outcome(leases, batch=batch))
+    until(lambda: sum(len(one.outcomes) for one in completer._locked.values()) == 29)
+    assert completer.can_write.is_set()
+    completer.put(outcome(leases, batch=batch))
+    until(lambda: not completer.can_write.is_set())
+    other = outcome(leases)
+    completer.put(other)
+    until(lambda: not leases.holds(other.claim))
+    assert not completer.can_write.is_set()
+    store.locked_batches = set()
+    until(lambda: not leases.held())
+    assert completer.can_write.is_set()
+    assert caplog.text.count("nothing more is claimed") == 1
 
 
 def test_a_failure_that_waits_for_its_batch_is_not_told_yet(completer, store, leases):

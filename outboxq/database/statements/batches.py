@@ -271,12 +271,12 @@ def request_cancel(g: Grammar) -> Update:
 
 
 def missing_letters(_: Grammar) -> Select[Any]:
-    """Lock up to :limit batches that wait for a dead letter that is not there any more."""
+    """Lock up to :limit batches that wait for a dead letter that is not there any more. Skips batches that are locked."""
     waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
     found = select(_batch.id).where(
         _batch.completed_at.is_(None), waits, _batch.failed > _zero, _batch.failed > _dead()
     )
-    return found.order_by(_batch.id).limit(limit).with_for_update()
+    return found.order_by(_batch.id).limit(limit).with_for_update(skip_locked=True)
 
 
 def forget_letters(g: Grammar) -> Transition:

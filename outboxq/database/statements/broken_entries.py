@@ -1,17 +1,33 @@
-"""Find the row that makes a claim fail, and set it aside, so that the other tasks can be claimed."""
+"""Find the rows that make a claim fail, and set them aside, so that the other tasks can be claimed."""
 
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import BigInteger, Select, Text, bindparam, delete, null, select, update
+from sqlalchemy import (
+    BigInteger,
+    Double,
+    Select,
+    Text,
+    Uuid,
+    bindparam,
+    delete,
+    literal,
+    literal_column,
+    null,
+    select,
+    update,
+)
 
 from ...model import EventType, TaskStatus
 from ..tables import task_executions, task_outbox
-from . import claim, task_rows
+from . import claim, recovery, task_rows
 from .grammar import Columns, Grammar, Relations, Statement, Transition, sql_literal
 
 ENTRY: Columns = {"entry_id": BigInteger()}
+_FIRST_BATCH = literal(UUID(int=1 << 127), Uuid)
+"""The ids of batches begin here. Those of tasks are lower."""
 _after = bindparam("after", type_=BigInteger, required=True)
 _entry_id = bindparam("entry_id", type_=BigInteger, required=True)
 _error = bindparam("error", type_=Text, required=True)
@@ -25,7 +41,7 @@ def due_entries(g: Grammar) -> Select[Any]:
 
 
 def claim_entries(g: Grammar) -> Transition:
-    """Claim exactly these entries, whatever their keys and limits. The caller rolls it back: it only shows which entries fail.
+    """Claim exactly these entries, whatever their keys and limits. The caller rolls it back, or has entries of expired tasks.
 
     Skips entries that another transaction has locked.
     """
@@ -53,6 +69,31 @@ def set_aside(g: Grammar) -> Transition:
         },
         returns="gone",
     )
+
+
+def expired_in_batches(g: Grammar) -> Select[Any]:
+    """Select up to :limit due entries of expired tasks of batches, with their batches; locks nothing."""
+    entry, execution = task_outbox.c, task_executions.c
+    # A scalar subquery stays a look-up by key. A join could read all tasks.
+    pipeline = select(execution.pipeline_execution_id).where(execution.id == entry.task_execution_id)
+    batch = pipeline.correlate(task_outbox).scalar_subquery()
+    late = (entry.available_at <= g.now, entry.expires_at <= g.now, batch >= _FIRST_BATCH)
+    return (
+        select(entry.id.label("entry_id"), batch.label("batch_id")).where(*late).order_by(entry.id).limit(claim.limit)
+    )
+
+
+def put_off(g: Grammar) -> Transition:
+    """Have claims pass over these entries, of tasks that expired, for half a minute. Skips locked entries and tasks."""
+
+    def found(r: Relations) -> Statement:
+        entry, execution = task_outbox.alias("entry"), task_executions.alias("execution")
+        both = entry.join(execution, execution.c.id == entry.c.task_execution_id)
+        given = g.among(entry.c.id, r["given"].c.entry_id)
+        return select(entry.c.id).select_from(both).where(given).with_for_update(skip_locked=True)
+
+    due = g.later(g.now, literal_column("30.0", Double))
+    return recovery.rescheduled(g, found, due=due, reason="the row of its batch is locked", given=ENTRY)
 
 
 def forget_entry(_: Grammar) -> Statement:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Double,
     Integer,
     Select,
@@ -90,7 +91,7 @@ def due_again(g: Grammar) -> Transition:
     Returns the entries that were replaced. Each task keeps its position in its key. An entry made since the step is not
     changed.
     """
-    entry, execution = task_outbox.c, task_executions.c
+    entry = task_outbox.c
 
     def behind(_: Relations) -> Statement:
         return (
@@ -106,8 +107,17 @@ def due_again(g: Grammar) -> Transition:
             .with_for_update(skip_locked=True)
         )
 
+    return rescheduled(g, behind, due=g.now, reason="the clock was set back")
+
+
+def rescheduled(
+    g: Grammar, found: Step, *, due: ColumnElement[Any], reason: str, given: Columns | None = None
+) -> Transition:
+    """Replace the entries that `found` selects and locks by entries that are due at that time. Returns the old ones."""
+    entry, execution = task_outbox.c, task_executions.c
+
     def gone(r: Relations) -> Statement:
-        replaced = delete(task_outbox).where(g.among(entry.id, r["behind"].c.id))
+        replaced = delete(task_outbox).where(g.among(entry.id, r["found"].c.id))
         return replaced.returning(entry.task_execution_id.label("id"), entry.id.label("entry_id"))
 
     def moved(r: Relations) -> Statement:
@@ -119,16 +129,17 @@ def due_again(g: Grammar) -> Transition:
         )
 
     def event(r: Relations) -> Statement:
-        data = g.json(available_at=g.now, reason=literal_column("'the clock was set back'"))
+        data = g.json(available_at=due, reason=literal_column(f"'{reason}'"))
         rescheduled = sql_literal(EventType.RESCHEDULED)
         return task_rows.event(g, r["moved"].c, r["moved"], event_type=rescheduled, data=data)
 
     return Transition(
+        given=given or {},
         steps={
-            "behind": behind,
+            "found": found,
             "gone": gone,
             "moved": moved,
-            "entry": lambda r: task_rows.entry(g, r["moved"].c, r["moved"], due=g.now),
+            "entry": lambda r: task_rows.entry(g, r["moved"].c, r["moved"], due=due),
             "event": event,
         },
         returns="gone",

@@ -14,4 +14,4 @@ WHERE
     )
 ORDER BY task_batches.id
 LIMIT %(limit)s::BIGINT
-FOR UPDATE
+FOR UPDATE SKIP LOCKED

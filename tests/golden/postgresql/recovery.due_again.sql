@@ -2,7 +2,7 @@ WITH
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
     ),
-    behind AS MATERIALIZED (
+    found AS MATERIALIZED (
         SELECT task_outbox.id AS id
         FROM task_outbox
         WHERE
@@ -19,7 +19,7 @@ WITH
     ),
     gone AS (
         DELETE FROM task_outbox
-        WHERE task_outbox.id = any(array((SELECT behind.id FROM behind)))
+        WHERE task_outbox.id = any(array((SELECT found.id FROM found)))
         RETURNING task_outbox.task_execution_id AS id, task_outbox.id AS entry_id
     ),
     moved AS (

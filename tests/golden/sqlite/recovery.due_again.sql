@@ -1,4 +1,4 @@
--- behind
+-- found
 SELECT task_outbox.id
 FROM task_outbox
 WHERE
@@ -31,12 +31,12 @@ LIMIT :limit
 OFFSET :param_3;
 
 -- gone
-WITH behind AS MATERIALIZED (
-    SELECT behind_rows."key" AS ordinal, behind_rows.value AS id
-    FROM json_each(:behind) AS behind_rows
+WITH found AS MATERIALIZED (
+    SELECT found_rows."key" AS ordinal, found_rows.value AS id
+    FROM json_each(:found) AS found_rows
 )
 DELETE FROM task_outbox
-WHERE task_outbox.id IN (SELECT behind.id FROM behind)
+WHERE task_outbox.id IN (SELECT found.id FROM found)
 RETURNING task_execution_id AS id, id AS entry_id;
 
 -- moved

@@ -1,0 +1,99 @@
+WITH
+    given AS (
+        SELECT batch.entry_id AS entry_id, batch.ordinal AS ordinal
+        FROM unnest(%(given_entry_id)s::BIGINT[]) WITH ORDINALITY AS batch(entry_id, ordinal)
+    ),
+    found AS MATERIALIZED (
+        SELECT entry.id AS id
+        FROM task_outbox AS entry
+        JOIN task_executions AS execution ON execution.id = entry.task_execution_id
+        WHERE entry.id = any(array((SELECT given.entry_id FROM given)))
+        FOR UPDATE SKIP LOCKED
+    ),
+    gone AS (
+        DELETE FROM task_outbox
+        WHERE task_outbox.id = any(array((SELECT found.id FROM found)))
+        RETURNING task_outbox.task_execution_id AS id, task_outbox.id AS entry_id
+    ),
+    clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+    ),
+    moved AS (
+        UPDATE task_executions
+        SET
+            retry_at=NULL,
+            updated_at=(SELECT clock.now FROM clock)
+        WHERE
+            task_executions.id = any(array((SELECT gone.id FROM gone)))
+            AND task_executions.status = 'Ready'
+        RETURNING
+            task_executions.id,
+            task_executions.pipeline_execution_id,
+            task_executions.task_name,
+            task_executions.queue,
+            task_executions.priority,
+            task_executions.partition_key,
+            task_executions.position,
+            task_executions.topic,
+            task_executions.expires_at,
+            task_executions.on_dead_letter,
+            task_executions.status
+    ),
+    entry AS (
+        INSERT INTO task_outbox (
+            task_execution_id,
+            queue,
+            priority,
+            partition_key,
+            position,
+            topic,
+            expires_at,
+            available_at,
+            created_at
+        )
+        SELECT
+            moved.id AS id,
+            moved.queue AS queue,
+            moved.priority AS priority,
+            moved.partition_key AS partition_key,
+            moved.position AS position,
+            moved.topic AS topic,
+            moved.expires_at AS expires_at,
+            CAST(
+                (SELECT clock.now FROM clock) + 30.0 * interval '1 second' AS TIMESTAMP WITH TIME ZONE
+            ) AS anon_1,
+            (SELECT clock.now FROM clock) AS anon_2
+        FROM moved
+        WHERE moved.status = 'Ready'
+    ),
+    event AS (
+        INSERT INTO execution_events (
+            pipeline_execution_id,
+            task_execution_id,
+            event_type,
+            event_data,
+            worker_id,
+            lease_token,
+            created_at
+        )
+        SELECT
+            moved.pipeline_execution_id AS pipeline_execution_id,
+            moved.id AS id,
+            'task_rescheduled',
+            CAST(
+                jsonb_strip_nulls(
+                    jsonb_build_object(
+                        'available_at',
+                        (SELECT clock.now FROM clock) + 30.0 * interval '1 second',
+                        'reason',
+                        'the row of its batch is locked'
+                    )
+                ) AS TEXT
+            ) AS jsonb_strip_nulls_1,
+            NULL AS anon_3,
+            NULL AS anon__1,
+            (SELECT clock.now FROM clock) AS anon_4
+        FROM moved
+    )
+SELECT gone.id, gone.entry_id
+FROM gone

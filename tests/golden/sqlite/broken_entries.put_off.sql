@@ -1,0 +1,146 @@
+-- found
+WITH given AS MATERIALIZED (
+    SELECT given_rows."key" AS ordinal, given_rows.value AS entry_id
+    FROM json_each(:given) AS given_rows
+)
+SELECT entry.id
+FROM task_outbox AS entry
+JOIN task_executions AS execution ON execution.id = entry.task_execution_id
+WHERE entry.id IN (SELECT given.entry_id FROM given);
+
+-- gone
+WITH found AS MATERIALIZED (
+    SELECT found_rows."key" AS ordinal, found_rows.value AS id
+    FROM json_each(:found) AS found_rows
+)
+DELETE FROM task_outbox
+WHERE task_outbox.id IN (SELECT found.id FROM found)
+RETURNING task_execution_id AS id, id AS entry_id;
+
+-- moved
+WITH gone AS MATERIALIZED (
+    SELECT gone_rows."key" AS ordinal, gone_rows.value AS id
+    FROM json_each(:gone) AS gone_rows
+)
+UPDATE task_executions
+SET retry_at=NULL, updated_at=:now
+WHERE
+    task_executions.id IN (SELECT gone.id FROM gone)
+    AND task_executions.status = 'Ready'
+RETURNING
+    id,
+    pipeline_execution_id,
+    task_name,
+    queue,
+    priority,
+    partition_key,
+    position,
+    topic,
+    expires_at,
+    on_dead_letter,
+    status;
+
+-- entry
+WITH moved AS MATERIALIZED (
+    SELECT
+        moved_rows."key" AS ordinal,
+        json_extract(moved_rows.value, '$[0]') AS id,
+        json_extract(moved_rows.value, '$[1]') AS queue,
+        json_extract(moved_rows.value, '$[2]') AS priority,
+        json_extract(moved_rows.value, '$[3]') AS partition_key,
+        json_extract(moved_rows.value, '$[4]') AS position,
+        json_extract(moved_rows.value, '$[5]') AS topic,
+        json_extract(moved_rows.value, '$[6]') AS expires_at,
+        json_extract(moved_rows.value, '$[7]') AS status
+    FROM json_each(:moved) AS moved_rows
+)
+INSERT INTO task_outbox (
+    task_execution_id,
+    queue,
+    priority,
+    partition_key,
+    position,
+    topic,
+    expires_at,
+    available_at,
+    created_at
+)
+SELECT
+    moved.id,
+    moved.queue,
+    moved.priority,
+    moved.partition_key,
+    moved.position,
+    moved.topic,
+    moved.expires_at,
+    CAST(
+        strftime(
+            :strftime_1,
+            (
+                CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                ) + CAST(round(30.0 * :30_0_1) AS INTEGER)
+            ) / 1000000,
+            :strftime_3
+        ) || printf(
+            :printf_1,
+            (
+                CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                ) + CAST(round(30.0 * :30_0_1) AS INTEGER)
+            ) % 1000000
+        ) AS TEXT
+    ) AS anon_1,
+    :now AS anon_2
+FROM moved
+WHERE moved.status = 'Ready';
+
+-- event
+WITH moved AS MATERIALIZED (
+    SELECT
+        moved_rows."key" AS ordinal,
+        json_extract(moved_rows.value, '$[0]') AS id,
+        json_extract(moved_rows.value, '$[1]') AS pipeline_execution_id
+    FROM json_each(:moved) AS moved_rows
+)
+INSERT INTO execution_events (
+    pipeline_execution_id,
+    task_execution_id,
+    event_type,
+    event_data,
+    worker_id,
+    lease_token,
+    created_at
+)
+SELECT
+    moved.pipeline_execution_id,
+    moved.id,
+    'task_rescheduled',
+    json_patch(
+        '{}',
+        json_object(
+            'available_at',
+            strftime(
+                :strftime_1,
+                (
+                    CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                    ) + CAST(round(30.0 * :30_0_1) AS INTEGER)
+                ) / 1000000,
+                :strftime_3
+            ) || printf(
+                :printf_1,
+                (
+                    CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                        substr(:now, :substr_3, :substr_4) AS INTEGER
+                    ) + CAST(round(30.0 * :30_0_1) AS INTEGER)
+                ) % 1000000
+            ),
+            'reason',
+            'the row of its batch is locked'
+        )
+    ) AS json_patch_1,
+    NULL AS anon_1,
+    NULL AS anon__1,
+    :now AS anon_2
+FROM moved
