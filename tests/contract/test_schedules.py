@@ -75,6 +75,7 @@ def test_planting_goes_on_where_it_stopped(database):
 
 @pytest.mark.parametrize("change", ["resume", "trigger"])
 def test_a_change_that_cannot_be_planted_leaves_nothing_in_the_callers_transaction(database, change):
+    database.corrupted = True  # its rule or time zone stays unreadable
     schedules = database.frozen.schedules
     schedules.put(new())
     if change == "resume":
@@ -114,6 +115,7 @@ def test_many_schedules_are_planted_in_pages_and_many_ticks_in_parts(database):
 
 def test_a_schedule_that_cannot_be_planted_cuts_no_other_short(database, monkeypatch):
     """It is alone in the last page, so nothing is planted there."""
+    database.corrupted = True  # its rule or time zone stays unreadable
     monkeypatch.setattr(planting, "PAGE", 1)
     schedules = database.frozen.schedules
     schedules.put(new("seconds", rule="every 1"))
@@ -526,6 +528,7 @@ def test_all_happens_in_the_callers_transaction(database):
 
 
 def test_a_schedule_that_cannot_be_planted_keeps_no_other_from_it(database, caplog):
+    database.corrupted = True  # its rule or time zone stays unreadable
     schedules = database.frozen.schedules
     schedules.put(new("broken"))
     schedules.put(new("sound"))
