@@ -81,8 +81,9 @@ def stepped(database):
 
 def planted(database):
     """A tick that is due in a minute."""
-    database.frozen.schedules.put(NewSchedule(name="nightly", task_name="tests.work", rule="every 60"))
-    return database.frozen.schedules.ticks("nightly")[0].task_id
+    schedules = database.store.schedules  # by the clock of `verify`
+    schedules.put(NewSchedule(name="nightly", task_name="tests.work", rule="every 60"))
+    return schedules.ticks("nightly")[0].task_id
 
 
 def in_a_batch(database):
@@ -197,6 +198,13 @@ CASES = [
     ),
     Case("pipeline_differs_from_events", completed, change(f"pipeline_execution_id = '{OTHER}'"), repaired=False),
     Case("batch_counts_differ", in_a_batch, ["UPDATE task_batches SET size = 2;"], (str(BATCH),)),
+    Case(
+        "planted_by_a_clock_ahead",
+        planted,
+        change(f"planted_until = '{NEVER}';", "task_schedules"),
+        ("nightly",),
+        repaired=False,
+    ),
     Case("tick_without_task", None, [f"INSERT INTO schedule_ticks VALUES ('nightly', '{NOW}', '{{id}}')"]),
     Case("tick_differs_from_task", planted, change(f"tick = '{NOW}'", "schedule_ticks"), repaired=False),
     Case("tick_differs_from_task", planted, change("schedule = 'another'", "schedule_ticks"), repaired=False),
