@@ -79,7 +79,8 @@ class Course:
         self.database, self.chance, self.clock = database, random.Random(seed), Clock(tmp_path / "clock")
         self.store, self.runs = Store(database.engine, clock=self.clock), tmp_path / "runs"
         self.names = [f"s{number:02}" for number in range(schedules)]
-        self.true, self.paused, self.model = NOON, set(), Model()
+        self.true = self.ran_until = NOON
+        self.paused, self.model = set(), Model()
         self.killed = self.changed = 0
         self.runs.touch()
         path = str(self.clock.path)
@@ -126,7 +127,7 @@ class Course:
 
     def run_what_is_due(self):
         """Let the clock go on until all that is due now has run: the lease of a runner that was killed ends by that clock."""
-        due = self.clock.now
+        due, self.ran_until = self.clock.now, self.true
         while waiting(self.database, due):
             self.move(1, 2)
             until(self.is_settled)
@@ -159,7 +160,7 @@ class Course:
     def jump(self, by, *, kills):
         """Let the clock be wrong for five minutes, and set it right."""
         for name in self.names:
-            self.model.end(name, self.true - JITTER)
+            self.model.end(name, self.ran_until - JITTER)
         self.clock.move(by)
         until(lambda: not any(one.planted_until < self.clock.now for one in self.active()))
         if self.chance.random() < 0.3 and (name := self.chance.choice(self.names)) not in self.paused:
