@@ -304,7 +304,7 @@ def test_a_lease_written_by_a_clock_ahead_before_this_process_began_ends_after_i
     world.locked = {living}  # its heartbeat has changed it
     one.run_once()
     began = world.now
-    while not world.taken:
+    while not world.taken and world.now - began < 3600:
         wait(world, one)
     assert 60 <= world.now - began <= 60 + 3 * EVERY
     assert world.taken == [dead]
@@ -315,6 +315,6 @@ def test_a_lease_that_was_over_before_the_clock_was_set_back_is_recovered_at_onc
     world.set_by = -3600.0
     dead = Lease(id=uuid4(), lease_token=1, worker_id=uuid4(), lease_expires_at=world.moment + timedelta(seconds=3590))
     world.outlasting, began = {dead: timedelta(minutes=1)}, world.now
-    while not world.taken:
+    while not world.taken and world.now - began < 3600:
         wait(world, one)
     assert world.now - began <= 4 * EVERY
