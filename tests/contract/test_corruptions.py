@@ -19,6 +19,7 @@ from tests.contract import helpers, test_verify
 from tests.contract.corrupting import LATER, NOW, completed, corrupt, failed, holding, keyed, meanings, ready, running
 from tests.contract.test_events import Walk
 
+LONG_AGO = "2020-01-01T00:00:00.000000+00:00"
 NEVER = "9000-01-01T00:00:00.000000+00:00"
 OTHER = uuid4().hex
 BATCH = new_batch_id()
@@ -206,7 +207,7 @@ CASES = [
         repaired=False,
     ),
     Case("tick_without_task", None, [f"INSERT INTO schedule_ticks VALUES ('nightly', '{NOW}', '{{id}}')"]),
-    Case("tick_differs_from_task", planted, change(f"tick = '{NOW}'", "schedule_ticks"), repaired=False),
+    Case("tick_differs_from_task", planted, change(f"tick = '{LONG_AGO}'", "schedule_ticks"), repaired=False),
     Case("tick_differs_from_task", planted, change("schedule = 'another'", "schedule_ticks"), repaired=False),
     Case("tick_differs_from_task", planted, change("headers = NULL"), repaired=False),
     Case("task_without_tick", planted, ["DELETE FROM schedule_ticks"], repaired=False),
