@@ -840,7 +840,7 @@ class Schedules(Case):
     def test_the_list_and_the_page_say_that_a_clock_ahead_has_planted_a_schedule(self):
         self.put(rule="every 3600")
         with connection.cursor() as cursor:
-            cursor.execute("UPDATE task_schedules SET planted_until = %s", [datetime(8000, 1, 1, tzinfo=UTC)])
+            cursor.execute("UPDATE task_schedules SET planted_until = '8000-01-01T00:00:00.000000+00:00'")
         for body in (self.client.get(SCHEDULES).content.decode(), self.page()):
             assert "planted by a clock that was ahead" in body
         [following] = self.store.schedules.upcoming([self.get()], using="default")["nightly"]
