@@ -845,6 +845,8 @@ class Schedules(Case):
             assert "planted by a clock that was ahead" in body
         [following] = self.store.schedules.upcoming([self.get()], using="default")["nightly"]
         assert following < datetime.now(UTC) + timedelta(hours=1, minutes=1)
+        self.put(rule="every 3600")
+        assert "planted by a clock that was ahead" not in self.page()
 
     def test_the_page_shows_the_ticks_to_come_and_what_became_of_the_last(self):
         self.put(
