@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from ..database.column_types import UnreadableInstant
 from ..database.dialects import Begin, Row
 from ..database.statements import broken_entries as statements
-from ..database.statements import time_partitions
+from ..database.statements import table_locks
 from ..database.target import Target
 from ..model import LONGEST, Claim, EventType, Outcome
 from ..model.log_fields import OUTCOMES, fields_of
@@ -119,7 +119,7 @@ def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worke
     """Cancel the expired tasks of these entries of one batch, or put them off; returns how many it was."""
 
     def cancel(target: Target) -> int:
-        target.run(time_partitions.wait, A_MOMENT)
+        target.run(table_locks.limits, A_MOMENT)
         return len(target.run(statements.claim_entries, store.values(target, worker_id=worker_id), entries))
 
     try:

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import claim, due, limits, partition_keys, time_partitions
+from ..database.statements import claim, due, limits, partition_keys, table_locks
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Claim, duration
@@ -188,7 +188,7 @@ class _Call:
         store, cursor = self.store, self.cursor
 
         def briefly(target: Target) -> tuple[list[Row], bool]:
-            target.run(time_partitions.wait, A_MOMENT)
+            target.run(table_locks.limits, A_MOMENT)
             return part(target, free)
 
         while True:

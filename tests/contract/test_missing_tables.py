@@ -150,6 +150,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "schedules.resume": (("nightly",), {}),
     "schedules.ticks": (("nightly",), {}),
     "schedules.trigger": (("nightly",), {}),
+    "schedules.upcoming": (([SimpleNamespace(name="nightly", paused_at=None)],), {}),
     "set_priority": ((TASK, 7), {}),
     "stats": ((), {}),
     "subscriptions.list": ((), {}),
