@@ -98,9 +98,10 @@ def test_all_tasks_of_a_batch_are_listed_page_by_page(database: Database, batch:
 
 
 def test_a_chain_says_that_its_last_task_is_not_counted(database: Database) -> None:
-    chain = NewBatch(id=new_batch_id(), kind=BatchKind.CHAIN, then=(new_task("tests.then"),), closed=True)
+    chain = NewBatch(id=new_batch_id(), kind=BatchKind.CHAIN, then=(new_task("tests.then"),))
     database.store.batches.create(chain)
     assert "0 before the last, of which 0 have not ended" in said(database, "show", str(chain.id)).stdout
+    database.store.batches.close(chain.id)
 
 
 def test_a_batch_is_cancelled_after_a_question(database: Database, batch: NewBatch) -> None:
