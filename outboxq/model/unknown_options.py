@@ -150,6 +150,11 @@ def nearest(name: str, known: Collection[str]) -> str:
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
+def no_queue(name: str, known: Collection[str]) -> str:
+    """Return the sentence about a queue that nothing names, with the known one that is most like it."""
+    return f"there is no queue {name!r}: no task, setting, declaration or live worker names it{nearest(name, known)}"
+
+
 def no_method(task: str, name: str) -> AttributeError:
     """Return the error for an attribute that a task does not have."""
     hint = f"; write {task}.{METHODS[name]}" if name in METHODS else ""

@@ -18,7 +18,7 @@ from ..database.target import Target
 from ..errors import InvalidArgument, InvalidTransition, QueueNotFound, SchemaOutOfDate
 from ..model import duration
 from ..model.options import TaskOptions
-from ..model.unknown_options import nearest
+from ..model.unknown_options import no_queue
 from .arguments import positive, storable
 from .availability import KEY_LIMITS, SCHEDULES, STATISTICS, can_read
 from .counts import Count, counted_to
@@ -198,11 +198,10 @@ class Queues:
     def _ensure_known(self, target: Target, queue: str, *, may_create: bool) -> None:
         if not self._is_known(target, queue):
             known = self._names(target) | {_DEFAULT, *self._store.declared()}
-            near = nearest(queue, known)
-            how = "create=True, or --create of the command, sets it up before its first task"
+            sentence = no_queue(queue, known)
+            how = "o set it up before its first task, pass create=True (on the command line, --create)"
             raise QueueNotFound(
-                f"the queue {queue!r} is unknown: no task, setting, declaration or live worker names it{near}"
-                f"{(' If not, ' if near else '; ') + how if may_create else ''}"
+                f"{sentence}{' T' if sentence.endswith('?') else '; t'}{how}" if may_create else sentence
             )
 
     def _settings(self, target: Target) -> builtins.list[QueueSettings]:

@@ -758,7 +758,7 @@ class Queues(Case):
         response = self.client.post(f"{QUEUES}add/", mistyped)
         assert response.status_code == 200
         (said,) = response.context["adminform"].form.errors["queue"]
-        assert "names the queue 'mial'; did you mean 'mail'? Tick" in said
+        assert "live worker names it; did you mean 'mail'? Tick" in said
         assert self.settings() == {}
         known = {**mistyped, "queue": "mail"}
         assert self.client.post(f"{QUEUES}add/", known).status_code == 302
