@@ -66,11 +66,6 @@ class Wait:
             return False
         return batch.blocker is not None or (batch.place.number > 0 and batch.is_decided)
 
-    @property
-    def _is_uncommitted(self) -> bool:
-        """Return whether the transaction of the wait's own thread may still close the batch. A test's store sees into it."""
-        return self.transaction is not None and self.transaction.is_open
-
     def take(self, standing: Standing) -> bool:
         """Take over what a look has found. Returns whether the task has ended."""
         self.standing, self.trouble = standing, None
@@ -87,7 +82,7 @@ class Wait:
             self.fail(self.not_found(f"there is no {self.what}"))
         elif standing.is_decided:
             self.done.set()
-        elif not standing.closed and standing.cancel_requested_at is None and not self._is_uncommitted:
+        elif not standing.closed and standing.cancel_requested_at is None and not self._may_close():
             self.fail(
                 WaitRefused(
                     f"batch {standing.place.batch_id} is not closed, since an error has left its `with` block: it is never followed; "
@@ -95,6 +90,10 @@ class Wait:
                 )
             )
         return self.done.is_set()
+
+    def _may_close(self) -> bool:
+        """Return whether the `with` block of the batch may still close it: its transaction is open, and sees its own rows."""
+        return self.transaction is not None and self.transaction.is_open
 
     def miss(self) -> None:
         """Take over that a look did not find the task. Ends the wait unless the task may still be committed, or follows others.

@@ -57,7 +57,7 @@ def page(request: PageRequest) -> View:
         schedules = request.store.schedules.list()
     except SchemaOutOfDate as error:
         schedules, lacking = [], str(error)
-    following = request.store.schedules.upcoming(schedules)
+    following = request.store.schedules.upcoming(schedules, now=now)
     found = sorted((upcoming(one, now, following[one.name]) for one in schedules), key=_order)
     return View(
         template="schedules.html",
@@ -75,7 +75,7 @@ def one_page(request: PageRequest) -> View:
     except (ScheduleNotFound, SchemaOutOfDate) as error:
         raise NotFound(f"{error}.") from None
     now, ticks = request.store.now(), request.store.schedules.ticks(name, _LAST)
-    to_come = request.store.schedules.upcoming([schedule], _NEXT)[name]
+    to_come = request.store.schedules.upcoming([schedule], _NEXT, now=now)[name]
     found = upcoming(schedule, now, to_come)
     following = [(one, _local(one, schedule.tz)) for one in to_come]
     return View(
