@@ -129,7 +129,7 @@ def order(store: Store, name: str, first: str, *, create: bool) -> None:
 @click.argument("name")
 @database_options
 def forget(store: Store, name: str) -> None:
-    """Delete the settings of a queue without tasks, and print what they were.
+    """Delete the settings of a queue without tasks, and print them.
 
     For a queue that was set up under a wrong name. While it has waiting or running tasks or dead letters, `resume` and `limit`
     change its settings.
