@@ -47,7 +47,7 @@ _create = click.option(
 
 @click.group(cls=Group)
 def queue() -> None:
-    """List, show, pause or limit queues, order their keys, or forget their settings."""
+    """List, show, pause, limit, order or forget queues."""
 
 
 @queue.command()
