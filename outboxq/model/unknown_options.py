@@ -126,7 +126,8 @@ def naming_options(
                 unknown = next((name for name in kwargs if name not in named and name not in known), None)
                 if unknown is not None:
                     hint = _hint(unknown, known, instead)
-                    problem = f"{public} has no option {unknown!r}{hint}; its options are {', '.join(known)}"
+                    options_are = " Its options are" if hint.endswith("?") else "; its options are"
+                    problem = f"{public} has no option {unknown!r}{hint}{options_are} {', '.join(known)}"
                 elif len(args) > by_position and not takes_any:
                     problem = f"{public} takes its options by name: {', '.join(known)}"
                 else:
