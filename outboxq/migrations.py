@@ -71,7 +71,7 @@ ischema_names.setdefault("xid8", Xid8)  # else every comparison warns of an unkn
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """How long an upgrade may keep others waiting, and how long it tries."""
+    """The time for which an upgrade may keep others waiting, and the time for which it tries."""
 
     lock_timeout: timedelta = locks.LOCK_TIMEOUT
     wait: timedelta = locks.WAIT

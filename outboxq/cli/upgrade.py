@@ -92,7 +92,7 @@ def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> 
     return Given(url=place, schema=where["schema"], schema_from_environment=not is_typed(context, "schema"))
 
 
-def upgraded(outbox: Outbox, **rounds: timedelta) -> str:
+def upgraded(outbox: Outbox, **rounds: Any) -> str:
     """Upgrade the tables of this outbox, store what its tasks subscribe to and their schedules, and return a sentence about all.
 
     `rounds` are the options `lock_timeout` and `wait` of `migrations.upgrade`.

@@ -130,8 +130,8 @@ class Queues:
     def forget(self, queue: str, *, using: object = None) -> QueueSettings:
         """Delete the settings of a queue without tasks, such as one that was set up under a mistyped name; returns what they were.
 
-        Raises QueueNotFound for a queue without settings; InvalidTransition while a task of the queue waits, runs, or is a dead
-        letter: without its settings they would start. `resume` and `limit` decide that.
+        Raises QueueNotFound for a queue without settings; InvalidTransition while a task of the queue waits or runs, or while the queue
+        has dead letters: without its settings they would start. `resume` and `limit` decide that.
         """
         values = {"queue": storable(queue, "queue")}
 

@@ -385,7 +385,7 @@ class Schedules:
         return replace(schedule, planted_until=until, updated_at=planting.anew_at or schedule.updated_at)
 
     def _by_present_clock(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-        """Return a locked schedule, which begins anew if a clock that was ahead has planted it."""
+        """Return a locked schedule, which begins again from now if a clock that was ahead has planted it."""
         if not stands_ahead(schedule, now):
             return schedule
         found = target.run(statements.planted_wrongly, self._store.values(target, **_packed(target, [schedule.name])))
