@@ -71,7 +71,7 @@ ischema_names.setdefault("xid8", Xid8)  # else every comparison warns of an unkn
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """How long an upgrade may keep others waiting, and how long it tries."""
+    """The time for which an upgrade may keep others waiting, and the time for which it tries."""
 
     lock_timeout: timedelta = locks.LOCK_TIMEOUT
     wait: timedelta = locks.WAIT
@@ -209,7 +209,7 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
 
     def tell(state: tenacity.RetryCallState) -> None:
         pause = state.next_action.sleep if state.next_action else 0
-        log.warning("the tables are in use, so they could not be locked: %s; trying again in %.0f s", why(), pause)
+        log.warning("the tables are in use and could not be locked: %s; trying again in %.0f s", why(), pause)
 
     attempts = tenacity.Retrying(
         retry=tenacity.retry_if_exception(lambda error: isinstance(error, locks.Busy) or dialect.is_locked_out(error)),
@@ -226,7 +226,7 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
     except tenacity.RetryError as error:
         raise TablesLocked(
             f"nothing was changed, since the tables of {_place(connection, schema)} could not be locked within "
-            f"{_span(known.wait)}: {why()}; run it again when that has ended"
+            f"{_span(known.wait)}: {why()}; run it again once that has ended"
         ) from error.last_attempt.exception()
     return found
 

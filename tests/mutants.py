@@ -1668,6 +1668,24 @@ MUTANTS = (
         ("tests/unit/test_recovery.py", "tests/contract/test_recovery.py"),
     ),
     Mutant(
+        "a worker that begins after the clock was set back leaves what the clock wrote that was ahead",
+        "outboxq/worker/recovery.py",
+        (("        if not self._has_corrected:\n            self._correct_for_clock()\n", ""),),
+        ("tests/unit/test_recovery.py", "tests/contract/test_recovery.py"),
+    ),
+    Mutant(
+        "a claim with a lease of its own is taken for one of a clock that was ahead",
+        "outboxq/database/statements/recovery.py",
+        (("func.coalesce(of_claim, of_task)", "of_task"),),
+        ("tests/contract/test_recovery.py",),
+    ),
+    Mutant(
+        "a retry that a clock ahead wrote waits until the date of that clock",
+        "outboxq/database/statements/recovery.py",
+        (("has_begun.correlate(task_outbox).exists()", "false()"),),
+        ("tests/contract/test_recovery.py",),
+    ),
+    Mutant(
         "one locked lease stops the heartbeat of all",
         "outboxq/database/statements/ends.py",
         (("with_for_update(of=task_leases, skip_locked=True)", "with_for_update(of=task_leases)"),),

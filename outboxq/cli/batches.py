@@ -46,8 +46,8 @@ def list_(store: Store, only_open: bool, limit: int) -> None:
     show(_HEAD, [_cells(one) for one in found], records=[_record(one) for one in found])
     if unclosed := [one.id for one in found if one.status is BatchStatus.UNCLOSED]:
         command = front_end("batch list").typed(("batch", "cancel", str(unclosed[0])))
-        number = f"{len(unclosed)} {plural(len(unclosed), 'is', 'are')} not closed, and nothing follows"
-        click.echo(plain(f"{number}; to end the first: {command}"), err=True)
+        number = f"{len(unclosed)} {plural(len(unclosed), 'batch is', 'batches are')} not closed, so nothing follows"
+        click.echo(plain(f"{number}; to cancel the {plural(len(unclosed), 'batch', 'newest')}: {command}"), err=True)
 
 
 @batch.command("show")
@@ -66,7 +66,7 @@ def show_(store: Store, batch_id: UUID) -> None:
         return
     table(("id", str(found.id)), [line for line in _lines(found) if line[1] is not None])
     if found.status is BatchStatus.UNCLOSED:
-        click.echo(plain(f"  to end it: {front_end('batch show').typed(('batch', 'cancel', str(found.id)))}"))
+        click.echo(plain(f"  to cancel it: {front_end('batch show').typed(('batch', 'cancel', str(found.id)))}"))
     if not listed:
         return
     if found.awaited and listed[0].status is TaskStatus.FAILED:
@@ -118,14 +118,14 @@ def cancel(store: Store, batch_id: UUID, *, reason: str, force: bool, yes: bool,
     """Cancel the tasks of a batch that have not ended. What would follow is not enqueued.
 
     A running task is asked to stop. Dead letters that the batch waits for are discarded. The batch takes no more tasks, so
-    those that were added to it after the count are cancelled with the others.
+    those that were added after the count are cancelled too.
     """
     from ..store.batches import already_ended
 
     found = store.batches.get(batch_id)
     if found.completed_at is not None:
         raise already_ended(found)
-    what = f"tasks of the {found.kind} {batch_id} that have not ended, and those that are added to it until then"
+    what = f"tasks of the {found.kind} {batch_id} that have not ended (and any that are added meanwhile)"
     count = Exactly(number=found.pending)
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="cancelled"):
         return

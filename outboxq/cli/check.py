@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..model.unknown_options import no_queue
 from .console import EXIT_NOT_FOUND, fail, plain, span
 from .database import database_options, front_end
 from .output import merged, wants_json, write_json
-from .queue_report import unknown
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -86,8 +86,9 @@ def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     if queues:
         known = [one.queue for one in store.queues.list()]
         for name in queues:
-            if name not in known:  # of a name that is mistyped, all would be well for ever
-                fail(unknown(name, known), EXIT_NOT_FOUND)
+            # For a mistyped name, all would be well for ever.
+            if name not in known and not store.queues.is_known(name):
+                fail(no_queue(name, known), EXIT_NOT_FOUND)
         found = [one for one in found if one.rule not in OF_SCHEDULES and one.subject in queues]
     typed = front_end("check").typed
     if wants_json():

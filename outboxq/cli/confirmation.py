@@ -146,7 +146,7 @@ def changed(action: str, number: int, count: Counted | None = None) -> Change:
 
 
 def outcome(done: str, number: int, count: Counted, others: str) -> str:
-    """Return what was done to so many of `count`: "938 of 940 cancelled; 2 had ended meanwhile". `others` are its last words."""
+    """Return what was done, of how many of `count`: "938 of 940 cancelled; 2 had ended meanwhile". `others` are its last words."""
     if count.at_least or number >= count.number:
         return f"{number} {done}"
     return f"{number} of {count.number} {done}; {count.number - number} had {others}"

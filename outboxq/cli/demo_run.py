@@ -28,8 +28,8 @@ from ..store import Statistics
 from . import demo_shop as shop
 from .console import screen
 
-TIME_LIMIT = 28.0
-"""Seconds after which the demo stops waiting for its tasks."""
+PATIENCE = 60.0
+"""Seconds without a change of the counts after which the demo stops waiting for its tasks."""
 
 STOP_TIMEOUT = 10.0
 """Seconds that a worker gets to stop."""
@@ -75,8 +75,11 @@ def _work(database: str, *, orders: int, workers: int) -> Day:
         for _ in _place_orders(orders, day):
             show(_cells(day))
             _kill_the_packer(running, day)
-        while _unfinished() and time.monotonic() - began < TIME_LIMIT:
-            show(_cells(day))
+        cells, changed_at = _cells(day), time.monotonic()
+        while _unfinished() and time.monotonic() - changed_at < PATIENCE:
+            if (counted := _cells(day)) != cells:
+                cells, changed_at = counted, time.monotonic()
+            show(cells)
             _kill_the_packer(running, day)
             time.sleep(0.1)
         show(_cells(day))

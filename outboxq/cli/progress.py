@@ -30,7 +30,7 @@ class Progress:
         self.was_stopped = False
         """True once the work was asked to end early, and has read it."""
         self.asked_by = KeyboardInterrupt()
-        """What asked it."""
+        """The exception that names the signal which asked for the end."""
         self._done = done
         self._commits = commits
         self._asked = threading.Event()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
 
-from ..model.unknown_options import nearest
+from ..model.unknown_options import no_queue
 from .console import EXIT_NOT_FOUND, brief, fail, plain, short, table
 from .database import database_options, front_end
 from .output import merged, show, wants_json, write_json
@@ -58,13 +58,15 @@ def show_(store: Store, name: str) -> None:
 
     Also printed: when its next task is due, which keys dead letters hold, and what needs attention.
     """
-    from ..store import QueueSettings
+    from ..store import QueueSettings, Statistics
     from ..store.health import OF_SCHEDULES
 
     found = store.overview()
     numbers = next((one for one in found.queues if one.queue == name), None)
     if numbers is None:
-        fail(unknown(name, [one.queue for one in found.queues]), EXIT_NOT_FOUND)
+        if not store.queues.is_known(name):
+            fail(no_queue(name, [one.queue for one in found.queues]), EXIT_NOT_FOUND)
+        numbers = Statistics(queue=name)
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
     problems = [one for one in found.problems if one.subject == name and one.rule not in OF_SCHEDULES]
     due = store.next_available_at([name])
@@ -136,8 +138,3 @@ def number(one: Statistics, name: str) -> object:
 
 def _waiting(key: HeldKey) -> str:
     return f"{key.waiting.number}{'+' if key.waiting.at_least else ''}"
-
-
-def unknown(name: str, known: Collection[str]) -> str:
-    """Return the sentence about a name that none of the known queues has."""
-    return f"there is no queue {name!r}: no task, no setting and no live worker names it{nearest(name, known)}"

@@ -47,7 +47,7 @@ _create = click.option(
 
 @click.group(cls=Group)
 def queue() -> None:
-    """List, show, pause or limit queues, order their keys, or forget their settings."""
+    """List, show, pause, limit, order or forget queues."""
 
 
 @queue.command()
@@ -128,7 +128,7 @@ def order(store: Store, name: str, first: str, *, create: bool) -> None:
 @click.argument("name")
 @database_options
 def forget(store: Store, name: str) -> None:
-    """Delete the settings of a queue without tasks, and print what they were.
+    """Delete the settings of a queue without tasks, and print them.
 
     For a queue that was set up under a wrong name. While it has waiting or running tasks or dead letters, `resume` and `limit`
     change its settings.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..database.locks import LOCK_TIMEOUT, WAIT
 from ..database.revisions import is_newer, left_alone
 from ..model.plurals import plural
 from .console import EXIT_USAGE, command_on_database, fail
@@ -93,14 +92,14 @@ def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> 
     return Given(url=place, schema=where["schema"], schema_from_environment=not is_typed(context, "schema"))
 
 
-def upgraded(outbox: Outbox, *, lock_timeout: timedelta = LOCK_TIMEOUT, wait: timedelta = WAIT) -> str:
+def upgraded(outbox: Outbox, **rounds: Any) -> str:
     """Upgrade the tables of this outbox, store what its tasks subscribe to and their schedules, and return a sentence about all.
 
-    `lock_timeout` and `wait` are those of `migrations.upgrade`.
+    `rounds` are the options `lock_timeout` and `wait` of `migrations.upgrade`.
     """
     from .. import migrations
 
-    migrations.upgrade(outbox.store.bound_engine, schema=outbox.schema, lock_timeout=lock_timeout, wait=wait)
+    migrations.upgrade(outbox.store.bound_engine, schema=outbox.schema, **rounds)
     outbox.sync_subscriptions()
     outbox.sync_schedules()
     known = [_counted(len(outbox.subscriptions), "subscription")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _MOST_QUEUES = 3
 _MOST_TASKS = 100
-_KEPT = timedelta(days=1)
-"""The time for which a worker that was killed stays registered."""
 
 
 @click.group(cls=Group)
@@ -43,9 +41,9 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     another release of outboxq, than the worker that started last. With --all it says of a worker that is not live how many tasks
     others have taken back from it, and how many it still holds by their leases. A worker that was stopped is not listed.
     """
-    from ..store.workers import LIVE_WITHIN
+    from ..store.workers import KEPT, LIVE_WITHIN
 
-    presence = store.workers.presence(_KEPT if with_silent else LIVE_WITHIN)
+    presence = store.workers.presence(KEPT if with_silent else LIVE_WITHIN)
     now = presence.at
     every = [one for one in presence.workers if one.last_seen_at >= now - LIVE_WITHIN]
     found = [one for one in presence.workers if queue is None or one.works_on(queue)]
@@ -84,9 +82,9 @@ def show_(store: Store, worker_id: UUID) -> None:
     Of a worker that was killed or cut off within a day, the tasks are shown that it still holds by their leases, and those that other
     workers have taken back from it since. `worker list --all` prints the ids.
     """
-    from ..store.workers import LIVE_WITHIN, TakenBack
+    from ..store.workers import KEPT, LIVE_WITHIN, TakenBack
 
-    presence = store.workers.presence(_KEPT)
+    presence = store.workers.presence(KEPT)
     found = next((one for one in presence.workers if one.id == worker_id), None)
     if found is None:
         fail(
@@ -118,7 +116,7 @@ def show_(store: Store, worker_id: UUID) -> None:
     if running:
         click.echo()
         rows = [(one.id, one.task_name, one.queue, one.attempt, one.started_at) for one in running]
-        table(("running", "task", "queue", "attempt", "started"), rows, spare=("started",))
+        table(("running" if is_live else "held", "task", "queue", "attempt", "started"), rows, spare=("started",))
     if taken.tasks:
         click.echo()
         ends = [(one.task_id, one.task_name, one.event_type, one.status, one.at) for one in taken.tasks]

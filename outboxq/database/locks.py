@@ -57,7 +57,7 @@ class Holder:
     """Processes for which it waits."""
     application: str | None
     state: str | None
-    """As pg_stat_activity has it, such as "idle in transaction"; None: the role may not see it."""
+    """The state in pg_stat_activity, such as "idle in transaction"; None: the role may not see it."""
     query: str | None
     age: timedelta | None
     """Age of its transaction."""
@@ -94,7 +94,7 @@ def holders(dialect: Dialect, execute: Execute) -> list[Holder]:
 
 
 def culprits(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions that kept a statement of ours waiting, the first cause first."""
+    """Return the sessions that kept our statement waiting, the first cause first."""
     known = list(found)
     for modes in (_CONFLICTS_WITH_READS, _CONFLICTS_WITH_WRITES):
         if strong := [one for one in known if (one.holds | one.wants) & modes]:
@@ -104,8 +104,8 @@ def culprits(found: Iterable[Holder]) -> list[Holder]:
 
 
 def in_the_way(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions for which a lock against all other use waits: any lock of theirs is enough. Those come first that
-    wait for nobody themselves.
+    """Return the sessions for which a lock against all other use waits: any lock of theirs is enough. Sessions that wait for no
+    other session come first.
     """
     return [one for one in found if one.holds]
 
@@ -126,16 +126,16 @@ def sentence(found: Sequence[Holder], *, whole: bool) -> str:
 
 
 def explained(found: Sequence[Holder]) -> str:
-    """Return why a statement of ours met the lock timeout, by the sessions that `holders` found."""
+    """Return why our statement met the lock timeout, by the sessions that `holders` found."""
     why = culprits(found)
     strong = any((one.holds | one.wants) & _CONFLICTS_WITH_WRITES for one in why)
     return sentence(why, whole=strong or not why)
 
 
 def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[str] = statements.NAMES) -> None:
-    """Lock those of these tables that are there against all other use, until the transaction ends.
+    """Lock those of these tables that exist against all other use, until the transaction ends.
 
-    Nobody waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded too. All are
+    No session waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded too. All are
     locked here, in one order, so no later statement waits while it keeps others waiting. Raises Busy.
     """
     places = [

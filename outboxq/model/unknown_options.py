@@ -126,7 +126,8 @@ def naming_options(
                 unknown = next((name for name in kwargs if name not in named and name not in known), None)
                 if unknown is not None:
                     hint = _hint(unknown, known, instead)
-                    problem = f"{public} has no option {unknown!r}{hint}; its options are {', '.join(known)}"
+                    options_are = " Its options are" if hint.endswith("?") else "; its options are"
+                    problem = f"{public} has no option {unknown!r}{hint}{options_are} {', '.join(known)}"
                 elif len(args) > by_position and not takes_any:
                     problem = f"{public} takes its options by name: {', '.join(known)}"
                 else:
@@ -148,6 +149,11 @@ def nearest(name: str, known: Collection[str]) -> str:
 
     found = get_close_matches(name, known, n=1)
     return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def no_queue(name: str, known: Collection[str]) -> str:
+    """Return the sentence about a queue that nothing names, with the known one that is most like it."""
+    return f"there is no queue {name!r}: no task, setting, declaration or live worker names it{nearest(name, known)}"
 
 
 def no_method(task: str, name: str) -> AttributeError:

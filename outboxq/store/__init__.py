@@ -51,7 +51,7 @@ from .outlook import Outlook
 from .overview import Overview
 from .queues import HeldKey, Queues, QueueSettings
 from .reasons import Cure, Explanation, Reason
-from .recovery import Lease, LeaseLook, Recovered
+from .recovery import Lease, LeaseLook, OutlastingLook, Recovered
 from .result_reader import ResultReader
 from .results import Standing
 from .samples import DepthPoint, QueueSample, Samples
@@ -91,6 +91,7 @@ __all__ = [
     "MetricPoint",
     "Metrics",
     "NewStep",
+    "OutlastingLook",
     "Outlook",
     "Overview",
     "PartitionSize",

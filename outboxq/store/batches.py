@@ -261,10 +261,10 @@ class Batches:
         """Cancel those tasks of a batch that this statement finds. `shares`: stop where others have cancelled the same ones."""
         cancelled, after = 0, _FIRST
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}
-        if letters := _discards(batch):
+        if dead_letters := _discards(batch):
             kinds[EventType.DISCARDED] = {TaskStatus.FAILED}
         while True:
-            rows = self._ids(batch["id"], after, using, found=found, force=force, letters=letters)
+            rows = self._ids(batch["id"], after, using, found=found, force=force, dead_letters=dead_letters)
             for kind, statuses in kinds.items():
                 ids = [row["id"] for row in rows if TaskStatus(row["status"]) in statuses]
                 while ids and cancelled != limit:

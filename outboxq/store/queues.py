@@ -16,7 +16,7 @@ from ..database.target import Target
 from ..errors import InvalidArgument, InvalidTransition, QueueNotFound
 from ..model import duration
 from ..model.options import TaskOptions
-from ..model.unknown_options import nearest
+from ..model.unknown_options import no_queue
 from .arguments import positive, storable
 from .counts import Count, counted_to
 from .transactions import Transactions
@@ -127,8 +127,8 @@ class Queues:
     def forget(self, queue: str, *, using: object = None) -> QueueSettings:
         """Delete the settings of a queue without tasks, such as one that was set up under a mistyped name; returns what they were.
 
-        Raises QueueNotFound for a queue without settings; InvalidTransition while a task of the queue waits, runs, or is a dead
-        letter: without its settings they would start. `resume` and `limit` decide that.
+        Raises QueueNotFound for a queue without settings; InvalidTransition while a task of the queue waits or runs, or while the queue
+        has dead letters: without its settings they would start. `resume` and `limit` decide that.
         """
         values = {"queue": storable(queue, "queue")}
 
@@ -191,11 +191,10 @@ class Queues:
     def _ensure_known(self, target: Target, queue: str, *, may_create: bool) -> None:
         if not self._is_known(target, queue):
             known = self._names(target) | {_DEFAULT, *self._store.declared()}
-            near = nearest(queue, known)
-            how = "create=True, or --create of the command, sets it up before its first task"
+            sentence = no_queue(queue, known)
+            how = "o set it up before its first task, pass create=True (on the command line, --create)"
             raise QueueNotFound(
-                f"the queue {queue!r} is unknown: no task, setting, declaration or live worker names it{near}"
-                f"{(' If not, ' if near else '; ') + how if may_create else ''}"
+                f"{sentence}{' T' if sentence.endswith('?') else '; t'}{how}" if may_create else sentence
             )
 
     def _settings(self, target: Target) -> builtins.list[QueueSettings]:

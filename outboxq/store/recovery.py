@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
@@ -11,10 +11,9 @@ from uuid import UUID
 
 from ..database.dialects import Begin, Row
 from ..database.statements import recovery, table_locks, tasks
-from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument
-from ..model import MAX_RECOVERIES, TaskStatus
+from ..model import EARLIEST, MAX_RECOVERIES, TaskStatus
 from .arguments import positive
 from .ends import A_MOMENT
 from .sleeping_workers import SleepingWorkers
@@ -57,14 +56,37 @@ class LeaseLook:
     leases: Sequence[Lease]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutlastingLook:
+    """Leases that a clock that was ahead has written, and the database's clock when they were read."""
+
+    now: datetime
+    leases: Mapping[Lease, timedelta]
+    """The time for which each lease lasts from its newest heartbeat on."""
+
+
 def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = None) -> LeaseLook:
     """Return up to `limit` leases that ran out, oldest first; locks nothing."""
-    return _look_at_leases(store, recovery.expired, {"limit": positive(limit)}, using)
+    positive(limit)
+
+    def work(target: Target) -> LeaseLook:
+        values = store.values(target, limit=limit)
+        now = target.run(tasks.now, values)[0]["now"]
+        return LeaseLook(now=now, leases=[Lease(**row) for row in target.run(recovery.expired, values)])
+
+    return store.run(work, using=using, begin=Begin.READ)
 
 
-def outlasting_leases(store: Transactions, *, using: object = None) -> LeaseLook:
-    """Return the leases that end later than any heartbeat could make them now: the database's clock was set back."""
-    return _look_at_leases(store, recovery.outlasting, {}, using)
+def outlasting_leases(store: Transactions, *, using: object = None) -> OutlastingLook:
+    """Return the leases that end later than any heartbeat can make them now: the database's clock was set back."""
+
+    def work(target: Target) -> OutlastingLook:
+        values = store.values(target)
+        now = target.run(tasks.now, values)[0]["now"]
+        rows = [(timedelta(seconds=row.pop("seconds")), row) for row in target.run(recovery.outlasting, values)]
+        return OutlastingLook(now=now, leases={Lease(**row): lasts for lasts, row in rows})
+
+    return store.run(work, using=using, begin=Begin.READ)
 
 
 def recover(
@@ -155,15 +177,21 @@ def _take_back(
     ]
 
 
-def due_again(store: Transactions, until: datetime) -> int:
-    """Make due now what was due by `until` before the database's clock was set back; returns how many entries that were.
+def due_again(store: Transactions, until: datetime | None = None) -> int:
+    """Make due what waits for a clock that was ahead; returns the number of entries that it changed.
 
-    Each batch of 500 is a transaction of its own.
+    That is what such a clock has written, and what was due by `until`, the time before the database's clock was set back. Each batch
+    of 500 is a transaction of its own.
     """
+    if until is None and not store.run(
+        lambda target: target.run(recovery.any_written_ahead, store.values(target)), begin=Begin.READ
+    ):
+        return 0
     total = after = 0
 
     def work(target: Target) -> list[Row]:
-        values = store.values(target, until=until, limit=_DUE_AT_ONCE, after=after)
+        moment = EARLIEST if until is None else until
+        values = store.values(target, until=moment, limit=_DUE_AT_ONCE, after=after)
         with target.atomic():
             return target.run(recovery.due_again, values)
 
@@ -173,12 +201,3 @@ def due_again(store: Transactions, until: datetime) -> int:
         if len(found) < _DUE_AT_ONCE:
             return total
         after = max(row["entry_id"] for row in found)
-
-
-def _look_at_leases(store: Transactions, leases: Builder, options: dict[str, int], using: object) -> LeaseLook:
-    def work(target: Target) -> LeaseLook:
-        values = store.values(target, **options)
-        now = target.run(tasks.now, values)[0]["now"]
-        return LeaseLook(now=now, leases=[Lease(**row) for row in target.run(leases, values)])
-
-    return store.run(work, using=using, begin=Begin.READ)

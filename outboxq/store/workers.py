@@ -26,6 +26,8 @@ LOOKED_AT = 100_000
 """Number of events after a worker's last sign that are looked at for the ends of its claims."""
 LIVE_WITHIN = timedelta(seconds=90)
 """A worker that was not seen for so long counts as gone: workers report every 30 seconds."""
+KEPT = timedelta(days=1)
+"""The time for which a worker that was killed stays registered."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

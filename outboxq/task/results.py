@@ -156,7 +156,8 @@ def _ensure_may_wait(wait: Wait) -> None:
     if _has_event_loop():
         raise WaitRefused(
             f"the result of {wait.what} cannot be waited for here: an event loop runs in this thread, and would run nothing else "
-            "meanwhile; wait in another thread: await anyio.to_thread.run_sync(handle.result), or ask with timeout=0"
+            "meanwhile; wait in another thread with await asyncio.to_thread(handle.result), or with anyio: "
+            "await anyio.to_thread.run_sync(handle.result); or ask with timeout=0"
         )
     if process.is_worker and threading.current_thread() is not threading.main_thread():
         raise WaitRefused(

@@ -82,7 +82,7 @@ class Wait:
             self.fail(self.not_found(f"there is no {self.what}"))
         elif standing.is_decided:
             self.done.set()
-        elif not standing.closed and standing.cancel_requested_at is None:
+        elif not standing.closed and standing.cancel_requested_at is None and not self._may_close():
             self.fail(
                 WaitRefused(
                     f"batch {standing.place.batch_id} is not closed, since an error has left its `with` block: it is never followed; "
@@ -90,6 +90,10 @@ class Wait:
                 )
             )
         return self.done.is_set()
+
+    def _may_close(self) -> bool:
+        """Return whether the `with` block of the batch may still close it: its transaction is open, and sees its own rows."""
+        return self.transaction is not None and self.transaction.is_open
 
     def miss(self) -> None:
         """Take over that a look did not find the task. Ends the wait unless the task may still be committed, or follows others.

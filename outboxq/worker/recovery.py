@@ -60,7 +60,9 @@ class Recovery:
         self._watched: dict[Lease, float] = {}
         """Expired leases, and since when they have been watched (`time.monotonic()`)."""
         self._real_ends: dict[Lease, float] = {}
-        """Leases from before the clock was set back, and when they really end (`time.monotonic()`). Their own times are too late."""
+        """Leases that a clock that was ahead has written, and when they really end (`time.monotonic()`). Their own times are too late."""
+        self._has_corrected = False
+        """True once it has looked for what a clock wrote that was ahead before this process began."""
         self._broken: dict[Lease, float] = {}
         """Leases whose tasks cannot be recovered, and when that is tried again (`time.monotonic()`)."""
         self._watch = min(_WATCH_SECONDS, self._every)
@@ -97,6 +99,8 @@ class Recovery:
             self._restart_watch()
         if self.store.clock is None:
             self._check_clock(look.now, took)
+        if not self._has_corrected:
+            self._correct_for_clock()
         expired = [lease for lease in self._expired(look) if not self.leases.holds(lease)]
         new = [lease for lease in expired if lease not in self._watched]
         if new:
@@ -170,15 +174,19 @@ class Recovery:
                 self._correct_for_clock(timedelta(seconds=-by))
         self._clock_offset = ahead
 
-    def _correct_for_clock(self, back: timedelta) -> None:
-        """Remember when leases really end that now seem to last longer, and make tasks due again that were due before."""
+    def _correct_for_clock(self, back: timedelta | None = None) -> None:
+        """Remember when leases really end that now seem to last longer, and make due what waits for the clock that was ahead.
+
+        None: how far the clock was set back is not known, since that was before this process began. Then a lease that no heartbeat
+        changes from now on ends after the time for which its task asks.
+        """
         look, moment = self.store.outlasting_leases(), time.monotonic()
-        for lease in look.leases:
-            if lease.lease_expires_at - look.now <= back:
-                continue  # made since the clock was set, although it lasts longer than its task asks for
-            self._real_ends[lease] = moment + (lease.lease_expires_at - back - look.now).total_seconds()
-        if moved := self.store.due_again(look.now + back):
-            log.warning("%d tasks that were due before the clock was set back are due again", moved)
+        for lease, lasts in look.leases.items():
+            left = lasts if back is None else lease.lease_expires_at - back - look.now
+            self._real_ends[lease] = moment + min(left, lasts).total_seconds()
+        if moved := self.store.due_again(None if back is None else look.now + back):
+            log.warning("%d tasks that were to wait for a clock that was ahead are due by the present one", moved)
+        self._has_corrected = True
 
 
 def _log_recovered(task: Recovered, worker_id: UUID) -> None:

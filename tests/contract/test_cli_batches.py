@@ -70,7 +70,7 @@ def test_the_json_has_the_same_tasks_without_their_results(database: Database, b
 
 
 def test_only_some_of_many_tasks_are_listed(database: Database) -> None:
-    batch = NewBatch(id=new_batch_id())
+    batch = NewBatch(id=new_batch_id(), closed=True)
     database.store.batches.create(batch)
     for _ in range(22):
         database.add(database.store, pipeline_execution_id=batch.id)
@@ -100,6 +100,7 @@ def test_a_chain_says_that_its_last_task_is_not_counted(database: Database) -> N
     chain = NewBatch(id=new_batch_id(), kind=BatchKind.CHAIN, then=(new_task("tests.then"),))
     database.store.batches.create(chain)
     assert "0 before the last, of which 0 have not ended" in said(database, "show", str(chain.id)).stdout
+    database.store.batches.close(chain.id)
 
 
 def test_a_batch_is_cancelled_after_a_question(database: Database, batch: NewBatch) -> None:

@@ -260,11 +260,16 @@ def test_a_mistyped_queue_is_pointed_out(sqlite):
     """A mistyped queue would have no problems for ever."""
     database = sqlite
     database.add(database.store, queue="mail")
-    hint = "there is no queue 'mial': no task, no setting and no live worker names it; did you mean 'mail'?"
+    hint = "there is no queue 'mial': no task, setting, declaration or live worker names it; did you mean 'mail'?"
     for words in (("check", "-q", "mial"), ("check", "-q", "mail", "-q", "mial", "--json"), ("queue", "show", "mial")):
         result = outboxq(database, *words, exit_code=3)
         assert (result.stdout, result.stderr) == ("", f"outboxq: {hint}\n")
     outboxq(database, "check", "-q", "mail", "--no-workers")
+
+
+def test_a_queue_that_is_declared_has_no_problems_before_its_first_task(sqlite):
+    for words in (("check", "-q", "default"), ("queue", "show", "default")):
+        outboxq(sqlite, *words)
 
 
 # --- progress and the handler log

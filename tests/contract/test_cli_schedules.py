@@ -185,6 +185,7 @@ def test_a_schedule_that_cannot_be_read_here_hides_no_other(database):
     add(database)
     add(database, name="odd")
     database.run("UPDATE task_schedules SET tz = 'Moon/Base' WHERE name = 'odd'")
+    database.corrupted = True
     _, nightly, odd = cells(outboxq(database, "list"))
     assert nightly[3] != ""
     assert (odd[2].partition(":")[0], odd[3]) == ("cannot be read here", "")

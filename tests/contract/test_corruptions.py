@@ -19,6 +19,7 @@ from tests.contract import helpers, test_verify
 from tests.contract.corrupting import LATER, NOW, completed, corrupt, failed, holding, keyed, meanings, ready, running
 from tests.contract.test_events import Walk
 
+LONG_AGO = "2020-01-01T00:00:00.000000+00:00"
 NEVER = "9000-01-01T00:00:00.000000+00:00"
 OTHER = uuid4().hex
 BATCH = new_batch_id()
@@ -81,8 +82,9 @@ def stepped(database):
 
 def planted(database):
     """A tick that is due in a minute."""
-    database.frozen.schedules.put(NewSchedule(name="nightly", task_name="tests.work", rule="every 60"))
-    return database.frozen.schedules.ticks("nightly")[0].task_id
+    schedules = database.store.schedules  # by the clock of `verify`
+    schedules.put(NewSchedule(name="nightly", task_name="tests.work", rule="every 60"))
+    return schedules.ticks("nightly")[0].task_id
 
 
 def in_a_batch(database):
@@ -255,8 +257,15 @@ CASES = [
         Case("headers_not_an_object", ready, change(f"headers = '{text}'"), repaired=False)
         for text in ("forged", "[]", "", '{{"a": "b')
     ),
+    Case(
+        "planted_by_a_clock_ahead",
+        planted,
+        change(f"planted_until = '{NEVER}';", "task_schedules"),
+        ("nightly",),
+        repaired=False,
+    ),
     Case("tick_without_task", None, [f"INSERT INTO schedule_ticks VALUES ('nightly', '{NOW}', '{{id}}')"]),
-    Case("tick_differs_from_task", planted, change(f"tick = '{NOW}'", "schedule_ticks"), repaired=False),
+    Case("tick_differs_from_task", planted, change(f"tick = '{LONG_AGO}'", "schedule_ticks"), repaired=False),
     Case("tick_differs_from_task", planted, change("schedule = 'another'", "schedule_ticks"), repaired=False),
     Case("tick_differs_from_task", planted, change("headers = NULL"), repaired=False),
     Case("task_without_tick", planted, ["DELETE FROM schedule_ticks"], repaired=False),

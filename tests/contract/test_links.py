@@ -168,6 +168,7 @@ def test_a_place_that_no_task_has_is_not_found(database: Database) -> None:
     assert str(batch_id) in sentence(database, link.id)
     with pytest.raises(TaskNotFound):
         sentence(database, Place(batch_id=batch_id, number=2).task_id)
+    database.corrupted = True  # the batch stays unclosed
 
 
 def test_the_commands_say_it(database: Database) -> None:

@@ -396,3 +396,98 @@ def test_a_dead_worker_is_noticed_in_its_own_time_although_the_clock_was_set_bac
     step(-3600)
     until(lambda: kinds(outbox, handle)[-1] is EventType.RESET, seconds=20)
     assert outbox.store.verify() == []
+
+
+MONTH = 30 * 86400
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def written_ahead(database, outbox, step):
+    """Return a function that does something while the clock is 30 days ahead, before any worker begins."""
+
+    def write(do):
+        step(MONTH)
+        done = do()
+        step(0)
+        return done
+
+    return write
+
+
+def claimed_by_the_dead(outbox, number=1):
+    return outbox.store.claim_ready_task(number, worker_id=uuid7())
+
+
+@pytest.mark.parametrize("extended", [False, True], ids=["claimed_ahead", "extended_ahead"])
+def test_a_lease_that_a_clock_ahead_wrote_ends_in_its_own_time_for_workers_that_begin_later(
+    outbox, work, written_ahead, extended
+):
+    @outbox.task(name="orphan", lease=2)
+    def orphan() -> None: ...
+
+    handle = orphan.using(outbox).enqueue()
+    if extended:
+        claims = claimed_by_the_dead(outbox)
+        assert written_ahead(lambda: outbox.store.heartbeat(claims))
+    else:
+        assert written_ahead(lambda: claimed_by_the_dead(outbox))
+    work()
+    until(lambda: outbox.store.get(handle.id).status is TaskStatus.COMPLETED, seconds=20)
+    assert kinds(outbox, handle).count(EventType.RESET) == 1
+    assert outbox.store.verify() == []
+
+
+def test_a_claim_of_a_longer_lease_than_its_task_asks_for_is_not_taken_for_one_of_a_clock_ahead(outbox, written_ahead):
+    @outbox.task(name="longer", lease=1)
+    def longer(n: int) -> None: ...
+
+    for number in range(2):
+        longer.using(outbox).enqueue(number)
+    [claim] = outbox.store.claim_ready_task(1, worker_id=uuid7(), lease=3600)
+    assert outbox.store.heartbeat([claim])
+    assert outbox.store.outlasting_leases().leases == {}
+    [ahead] = written_ahead(lambda: outbox.store.claim_ready_task(1, worker_id=uuid7(), lease=3600))
+    [(lease, lasts)] = outbox.store.outlasting_leases().leases.items()
+    assert (lease.id, lasts) == (ahead.id, timedelta(hours=1))
+
+
+def test_what_a_clock_ahead_put_into_the_outbox_runs_by_the_present_one(outbox, work, written_ahead):
+    """All but what a user wanted to begin at a date. No worker was there when the clock was set right."""
+
+    @outbox.task(name="waits")
+    def waits(n: int) -> None: ...
+
+    handles = [waits.using(outbox).enqueue(number) for number in range(4)]
+    retried, snoozed, released, lost = claimed_by_the_dead(outbox, 4)
+
+    def write():
+        store = outbox.store
+        kinds = {EventType.RETRY_SCHEDULED: retried, EventType.SNOOZED: snoozed}
+        store.finish([Outcome(claim=one, event_type=kind, delay=SECOND, error="no") for kind, one in kinds.items()])
+        store.release(released)
+        assert [one.id for one in store.recover()] == [lost.id]
+        return waits.using(outbox).enqueue(4), waits.using(outbox, delay=600).enqueue(5)
+
+    new, dated = written_ahead(write)
+    work()
+    until(lambda: all(outbox.store.get(one.id).status is TaskStatus.COMPLETED for one in (*handles, new)), seconds=20)
+    assert outbox.store.get(dated.id).status is TaskStatus.READY
+    assert outbox.store.verify() == []
+
+
+def test_the_delay_of_a_retry_that_a_clock_ahead_wrote_begins_again(outbox, written_ahead):
+    @outbox.task(name="waits")
+    def waits() -> None: ...
+
+    handle = waits.using(outbox).enqueue()
+    [claim] = claimed_by_the_dead(outbox)
+    outcome = Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, delay=timedelta(minutes=10), error="no")
+    written_ahead(lambda: outbox.store.finish([outcome]))
+    now = outbox.store.now()
+    assert outbox.store.due_again() == 1
+    found = outbox.store.get(handle.id)
+    assert timedelta(seconds=599) < found.retry_at - now < timedelta(seconds=660)
+    assert found.retry_at == outbox.store.next_available_at()
+    assert outbox.store.due_again() == 0
+    assert outbox.store.verify() == []

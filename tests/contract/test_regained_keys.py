@@ -198,7 +198,7 @@ def test_the_commands_say_so(database, capsys, caplog):
     )  # by the clock of the command
     assert f"has task {owner} by now" in said("task", "redrive", lost, code=1)
     assert f"has task {owner} by now" in said("failed", "redrive", lost, code=1)
-    assert "1 redriven" in said("failed", "redrive", "--all", "--yes")
+    assert "1 of 2 redriven" in said("failed", "redrive", "--all", "--yes")
     assert "left out 1 of the dead letters" in caplog.text  # which goes to stderr where nobody has set up logging
     assert statuses(database, other, lost) == [TaskStatus.READY, TaskStatus.FAILED]
     assert "each of which was looked at" in said("failed", "redrive", "--all", "--yes", "--take-key-back", code=2)

@@ -62,7 +62,7 @@ def test_who_ends_is_gone_though_what_it_did_not_know_is_kept(database):
     assert database.rows("SELECT unknown_tasks FROM workers WHERE unknown_tasks IS NOT NULL") == [
         ('[["mail", "mail.unheard"]]',)
     ]
-    database.clock.advance(DAY + 1)
+    database.clock.advance(DAY + timedelta(microseconds=1))
     database.frozen.workers.unregister(other)
     assert database.rows("SELECT count(*) FROM workers") == [(0,)]
 

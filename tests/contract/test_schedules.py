@@ -81,6 +81,7 @@ def test_a_change_that_cannot_be_planted_leaves_nothing_in_the_callers_transacti
     if change == "resume":
         schedules.pause("nightly")
     database.run("UPDATE task_schedules SET tz = 'Moon/Base'")
+    database.corrupted = True
     database.clock.advance(3600)
     tables = ("task_schedules", "task_executions", "task_outbox", "execution_events")
     before = [database.rows(f"SELECT * FROM {table}") for table in tables]
@@ -121,6 +122,7 @@ def test_a_schedule_that_cannot_be_planted_cuts_no_other_short(database, monkeyp
     schedules.put(new("seconds", rule="every 1"))
     schedules.put(new("the broken"))
     database.run("UPDATE task_schedules SET tz = 'Moon/Base' WHERE name = 'the broken'")
+    database.corrupted = True
     assert schedules.plant(horizon=timedelta(minutes=20)) == 19 * 60
 
 
@@ -533,6 +535,7 @@ def test_a_schedule_that_cannot_be_planted_keeps_no_other_from_it(database, capl
     schedules.put(new("broken"))
     schedules.put(new("sound"))
     database.run("UPDATE task_schedules SET tz = 'Mars/Olympus' WHERE name = 'broken'")
+    database.corrupted = True
     database.clock.advance(MINUTE)
     assert schedules.plant() == 3
     assert "'broken' cannot be planted" in caplog.text

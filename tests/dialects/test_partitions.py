@@ -433,11 +433,12 @@ def full(partitioned) -> dict[str, UUID]:
         )
         store.fail(claim, "x")
         ids[name] = claim.id
-    batch = NewBatch(id=new_batch_id(), size=2)
-    store.batches.create(batch)  # it goes on
+    batch = NewBatch(id=new_batch_id())
+    store.batches.create(batch)
     ids["member"] = completed(partitioned, id=made_in(one), pipeline_execution_id=batch.id, idempotency_key="member")
     ids["ready"] = partitioned.add(id=made_in(one), idempotency_key="ready").id
-    ids["delayed"] = partitioned.add(id=made_in(one), delay=3000 * DAY).id
+    ids["delayed"] = partitioned.add(id=made_in(one), delay=3000 * DAY, pipeline_execution_id=batch.id).id
+    store.batches.close(batch.id)  # it goes on, for its second task is delayed
     clock.now = after(one)
     store.complete(late)
     clock.advance(1)

@@ -198,9 +198,9 @@ def test_the_dashboard_behind_nginx(shop, root):
         assert (answer.status, answer.location) == (303, f"{root}/queues")
         assert all(name.startswith("__Host-outboxq") for name in visitor.cookies)
         for number in range(6):  # each process serves some of them
-            page = visitor.get(f"{root}/queue?name=mail&number={number}")
+            page = visitor.get(f"{root}/queue?name=default&number={number}")
             assert page.status == 200
-            verb = "pause" if number % 2 else "resume"
+            verb = "resume" if number % 2 else "pause"
             action, fields = form(page.text, verb)
             done = visitor.post(action, fields, Origin="https://tasks.example.org")
             assert done.status == 303

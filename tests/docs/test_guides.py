@@ -82,7 +82,9 @@ def test_a_guides_blocks_run_from_top_to_bottom(guide, database, shop):
     assert re.search("^assert ", last, re.MULTILINE), "a guide ends by saying what became of it"
     outbox = sys.modules["shop"].outbox
     assert outbox.store.tasks(status=TaskStatus.RUNNING) == []
-    assert outbox.store.verify() == []
+    # The clock of a guide's harness was ahead of the database's, as the fault says.
+    may_be_ahead = {"planted_by_a_clock_ahead"} if "harness" in names else set()
+    assert {one.name for one in outbox.store.verify()} <= may_be_ahead
 
 
 def run(source: str, names: dict[str, object]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import random
 import runpy
@@ -12,7 +13,8 @@ import sys
 import threading
 import time
 import warnings
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,9 +24,12 @@ from sqlalchemy.exc import OperationalError
 
 from outboxq.context import current
 from outboxq.database.engine import configure_sqlite
+from outboxq.errors import LeaseLost
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.failpoints import Failpoint, OnFailpoint, ignore_failpoint
+from outboxq.worker.leases import Leases
+from outboxq.worker.recovery import Recovery
 from tests.faults import app
 from tests.faults.runs import Pen
 
@@ -164,18 +169,30 @@ def planter(clock: str) -> NoReturn:
                 raise
 
 
-def ticker(clock: str, runs: str) -> NoReturn:
-    """Plants schedules and runs what is due, by the clock in a file, until it is killed. Notes each tick that it runs in `runs`."""
+def runner(clock: str, runs: str) -> NoReturn:
+    """Plants schedules, recovers and runs tasks by the clock in a file, until it is killed. Notes each tick that it runs in `runs`."""
     store = Store(app.outbox.store.bound_engine, clock=partial(clock_of, Path(clock)))
-    me = uuid7()
+    me, looked_at = uuid7(), -math.inf
+    recovery = Recovery(
+        store,
+        Leases(store, heartbeat=None, on_failpoint=ignore_failpoint),
+        every=timedelta(seconds=0.5),
+        prove_writable=lambda: None,
+        on_recovery=lambda: None,
+        on_failpoint=ignore_failpoint,
+    )
     with Path(runs).open("a") as log:
         while True:
             try:
+                if time.monotonic() >= looked_at + recovery.pause():
+                    recovery.run_once()
+                    looked_at = time.monotonic()
                 store.schedules.plant()
-                for claim in store.claim_ready_task(20, worker_id=me):
+                for claim in store.claim_ready_task(20, worker_id=me, lease=1):
                     log.write(f"{claim.id}\t{claim.headers}\n")
                     log.flush()
-                    store.complete(claim)
+                    with suppress(LeaseLost):
+                        store.complete(claim)
             except OperationalError as error:
                 if not store.may_pass(error):
                     raise
@@ -188,7 +205,7 @@ def clock_of(path: Path) -> datetime:
 
 KINDS = {
     "planter": planter,
-    "ticker": ticker,
+    "runner": runner,
     "worker": worker,
     "cli": cli,
     "producer": producer,

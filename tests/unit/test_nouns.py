@@ -9,8 +9,8 @@ from outboxq import store
 from outboxq.database import statements
 from outboxq.store import Store
 
-SHARED = {"channel", "grammar", "limits", "task_rows"}
-"""Parts of several nouns' statements; `channel` is the worker's, which listens."""
+SHARED = {"channel", "grammar", "limits", "table_locks", "task_rows"}
+"""Parts of several nouns' statements; `channel` is the worker's, which listens, and `table_locks` is for all that wait for a lock."""
 
 
 def names(package) -> set[str]:
@@ -31,6 +31,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
         "batches": [
             "create",
             "close",
+            "forbid_commit",
             "ensure_current",
             "get",
             "list",
@@ -58,6 +59,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             "trigger",
             "backfill",
             "ticks",
+            "upcoming",
             "plant",
         ],
         "steps": ["ensure_usable", "of_claim", "complete", "is_written", "rewind", "after", "list"],

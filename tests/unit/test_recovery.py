@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from outboxq.model import TaskStatus
-from outboxq.store import Lease, LeaseLook, Recovered
+from outboxq.store import Lease, LeaseLook, OutlastingLook, Recovered
 from outboxq.worker import recovery
 from outboxq.worker.failpoints import ignore_failpoint
 from outboxq.worker.recovery import RECOVERY_BATCH, Recovery
@@ -35,7 +35,7 @@ class World:
     def __init__(self):
         self.now = 1000.0
         self.set_by = 0.0
-        self.expired, self.outlasting = [], []
+        self.expired, self.outlasting = [], {}
         self.held, self.broken, self.locked = set(), set(), set()
         self.taken, self.calls = [], []
         self.error = None
@@ -61,10 +61,11 @@ class World:
         return LeaseLook(now=self.moment, leases=list(self.expired))
 
     def outlasting_leases(self):
-        return LeaseLook(now=self.moment, leases=list(self.outlasting))
+        return OutlastingLook(now=self.moment, leases=dict(self.outlasting))
 
     def due_again(self, until):
-        self.calls.append(("due again", until - self.moment))
+        if until is not None:
+            self.calls.append(("due again", until - self.moment))
         return 0
 
     def recover(self, limit, *, leases, patience):
@@ -287,10 +288,33 @@ def test_tasks_of_dead_workers_are_recovered_in_time_although_the_clock_was_set_
     one.run_once()
     world.set_by = -3600.0
     dead = Lease(id=uuid4(), lease_token=1, worker_id=uuid4(), lease_expires_at=world.moment + timedelta(seconds=3630))
-    world.outlasting = [dead]
+    world.outlasting = {dead: timedelta(minutes=1)}
     one.run_once()
-    world.outlasting, began = [], world.now
+    world.outlasting, began = {}, world.now
     while not world.taken:
         wait(world, one)
     assert 30 <= world.now - began <= 30 + 3 * EVERY
     assert world.taken == [dead]
+
+
+def test_a_lease_written_by_a_clock_ahead_before_this_process_began_ends_after_its_own_time(world, one):
+    """Nobody knows how far the clock was set back. A living worker sends a heartbeat meanwhile."""
+    dead, living = lease(3600.0), lease(3600.0)
+    world.outlasting = dict.fromkeys((dead, living), timedelta(minutes=1))
+    world.locked = {living}  # its heartbeat has changed it
+    one.run_once()
+    began = world.now
+    while not world.taken and world.now - began < 3600:
+        wait(world, one)
+    assert 60 <= world.now - began <= 60 + 3 * EVERY
+    assert world.taken == [dead]
+
+
+def test_a_lease_that_was_over_before_the_clock_was_set_back_is_recovered_at_once(world, one):
+    one.run_once()
+    world.set_by = -3600.0
+    dead = Lease(id=uuid4(), lease_token=1, worker_id=uuid4(), lease_expires_at=world.moment + timedelta(seconds=3590))
+    world.outlasting, began = {dead: timedelta(minutes=1)}, world.now
+    while not world.taken and world.now - began < 3600:
+        wait(world, one)
+    assert world.now - began <= 4 * EVERY

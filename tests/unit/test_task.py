@@ -486,10 +486,10 @@ def test_an_emit_knows_none_of_its_own_variables_as_options():
     [
         (
             lambda: Outbox(schmea="x"),
-            "Outbox() has no option 'schmea'; did you mean 'schema'; its options are schema, ",
+            "Outbox() has no option 'schmea'; did you mean 'schema'? Its options are schema, ",
         ),
         (lambda: Outbox(None, "x"), "Outbox() takes its options by name: schema, session, "),
-        (lambda: Outbox().worker(concurency=3), "worker() has no option 'concurency'; did you mean 'concurrency'; "),
+        (lambda: Outbox().worker(concurency=3), "worker() has no option 'concurency'; did you mean 'concurrency'? "),
         (
             lambda: Outbox().worker(threads=3),
             "worker() has no option 'threads'; write concurrency=; its options are queues, ",
@@ -499,11 +499,11 @@ def test_an_emit_knows_none_of_its_own_variables_as_options():
         (lambda: Outbox().batch(callback=1), "batch() has no option 'callback'; write then=; its options are using, "),
         (
             lambda: Outbox().chain(nmae="x"),
-            "chain() has no option 'nmae'; did you mean 'name'; its options are on_failed, ",
+            "chain() has no option 'nmae'; did you mean 'name'? Its options are on_failed, ",
         ),
         (
             lambda: Outbox().schedules.put("x", "y", evry=3),
-            "schedules.put() has no option 'evry'; did you mean 'every'; ",
+            "schedules.put() has no option 'evry'; did you mean 'every'? ",
         ),
         (lambda: Outbox().schedules.put("x", "y", "z", 3), "schedules.put() takes its options by name: every, tz, "),
     ],

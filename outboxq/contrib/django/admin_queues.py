@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 
-from ...model.unknown_options import nearest
+from ...model.unknown_options import no_queue
 from ...store.queues import Queues
 from .admin_texts import local_time, plain
 from .django_outbox import outboxes
@@ -78,9 +78,11 @@ class QueueForm(forms.ModelForm):
             queues = outboxes[self.alias].store.queues
             if not queues.is_known(name, using=using):
                 known = [one.queue for one in queues.list(using=using)]
-                sentence = f"No task, setting, declaration or live worker names the queue {plain(name)!r}{nearest(name, known)}"
-                end = "" if sentence.endswith("?") else "."
-                self.add_error("queue", f"{sentence}{end} Tick “new queue” to set it up before its first task.")
+                unknown = no_queue(plain(name), known)
+                end = "" if unknown.endswith("?") else "."
+                self.add_error(
+                    "queue", f"T{unknown[1:]}{end} Tick “new queue” to set the queue up before its first task."
+                )
 
     def validate_unique(self) -> None:
         """Accept a queue that has settings already: they are replaced."""

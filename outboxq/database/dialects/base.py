@@ -175,7 +175,7 @@ class Dialect(ABC):
         """Return whether a row stayed locked by another transaction for longer than ours waits for one."""
 
     def is_cut_off(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether a statement was ended because it ran for too long, or because somebody cancelled it."""
+        """Return whether a statement was ended because it ran for too long, or because another session cancelled it."""
         return False
 
     def gives_up_waiting(self, error: BaseException) -> bool:  # noqa: ARG002

@@ -44,7 +44,7 @@ _after = bindparam("after", type_=Uuid, required=True)
 _before = bindparam("before", type_=Uuid, required=True)
 _older = bindparam("older", type_=Instant, required=True)
 _force = bindparam("force", type_=Boolean, required=True)
-_letters = bindparam("letters", type_=Boolean, required=True)
+_dead_letters = bindparam("dead_letters", type_=Boolean, required=True)
 _runs_then = bindparam("runs_then", type_=Boolean, required=True)
 _zero = literal_column("0", Integer)
 
@@ -191,13 +191,13 @@ def members(_: Grammar) -> Select[Any]:
 def unended(g: Grammar) -> Select[Any]:
     """Select the ids and statuses of up to :limit tasks of a batch behind :after that a cancel changes, in the order of the ids.
 
-    Running ones that were asked to stop are among them with :force only, and dead letters with :letters.
+    Running ones that were asked to stop are among them with :force only, and dead letters with :dead_letters.
     """
     asked = or_(_execution.cancel_requested_at.is_(None), _force)
     changes = or_(
         _execution.status == SqlStatus.READY,
         and_(_execution.status == SqlStatus.RUNNING, asked),
-        and_(_execution.status == SqlStatus.FAILED, _letters),
+        and_(_execution.status == SqlStatus.FAILED, _dead_letters),
     )
     return members(g).where(changes)
 

@@ -15,8 +15,10 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    cast,
     delete,
     false,
+    func,
     literal_column,
     null,
     or_,
@@ -26,7 +28,7 @@ from sqlalchemy import (
 
 from ...model import LONGEST, EventType
 from ..column_types import Instant
-from ..tables import task_executions, task_leases, task_outbox
+from ..tables import execution_events, task_executions, task_leases, task_outbox
 from . import task_rows
 from .claim import limit
 from .ends import HELD, fence, unlocked
@@ -73,65 +75,96 @@ def expired(g: Grammar) -> Select[Any]:
 
 
 def outlasting(g: Grammar) -> Select[Any]:
-    """Return the leases that end later than any heartbeat could have made them: the clock was set back since."""
-    lease, seconds = task_leases.c, task_executions.c.lease_seconds
+    """Select the leases that end later than any heartbeat can make them now, and their lease times: the clock was ahead."""
+    lease, event = task_leases.c, execution_events.c
     most = literal_column(f"{LONGEST.total_seconds()}", Double)
+    asked = task_executions.c.lease_seconds
     # A lease time that the CHECK constraints should have refused cannot be added to a time by any database.
-    bounded = case((seconds.between(literal_column("0.0", Double), most), seconds), else_=most)
-    return (
-        select(*_SEEN)
-        .join_from(task_leases, task_executions, task_executions.c.id == lease.task_execution_id)
-        .where(lease.lease_expires_at > g.later(g.now, bounded + literal_column("1.0", Double)))
+    of_task = case((asked.between(literal_column("0.0", Double), most), asked), else_=most)
+    of_claim = (
+        select(cast(g.text_in(event.event_data, "lease_seconds"), Double))
+        .where(
+            event.task_execution_id == lease.task_execution_id,
+            event.lease_token == lease.lease_token,
+            event.event_type == sql_literal(EventType.CLAIMED),
+        )
+        .correlate(task_leases)
+        .scalar_subquery()
     )
+    lasts = func.coalesce(of_claim, of_task)
+    margin = literal_column("1.0", Double)
+    late = (
+        select(*_SEEN, lasts.label("seconds"))
+        .join_from(task_leases, task_executions, task_executions.c.id == lease.task_execution_id)
+        .where(lease.lease_expires_at > g.later(g.now, of_task + margin))
+        .cte("late")
+        .prefix_with("MATERIALIZED")
+    )
+    return select(late).where(late.c.lease_expires_at > g.later(g.now, late.c.seconds + margin))
+
+
+def any_written_ahead(g: Grammar) -> Select[Any]:
+    """Select one of the entries that a clock that was ahead has written. Reads only."""
+    return select(task_outbox.c.id).where(_written_ahead(g)).limit(1)
 
 
 def due_again(g: Grammar) -> Transition:
-    """Replace up to :limit entries after :after that were due by :until, the time before the clock was set back, by due ones.
+    """Replace up to :limit entries after :after that wait for a clock that was ahead, or for one that was set back, by due ones.
 
-    Returns the entries that were replaced. Each task keeps its position in its key. An entry made since the step is not
-    changed.
+    Those are the entries that were due by :until, the time before the clock was set back, and those that a clock that was ahead
+    has written. The delay of a retry, a snooze or a release begins again. Returns the entries that were replaced. Each task keeps
+    its position in its key. An entry made since the step is not changed.
     """
     entry = task_outbox.c
 
     def behind(_: Relations) -> Statement:
+        was_due = and_(
+            entry.available_at > g.now,
+            entry.available_at <= _until,
+            or_(entry.created_at > g.now, entry.created_at < g.later(g.now, _lately)),
+        )
         return (
             select(entry.id)
-            .where(
-                entry.id > _after,
-                entry.available_at > g.now,
-                entry.available_at <= _until,
-                or_(entry.created_at > g.now, entry.created_at < g.later(g.now, _lately)),
-            )
+            .where(entry.id > _after, or_(was_due, _written_ahead(g)))
             .order_by(entry.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
         )
 
-    return rescheduled(g, behind, due=g.now, reason="the clock was set back")
+    delay = g.between(entry.created_at, entry.available_at) / literal_column("1000000.0", Double)
+    due = case((and_(entry.available_at > _until, delay > 0), g.later(g.now, delay)), else_=g.now)
+    return rescheduled(g, behind, due=due, reason="the clock was set back")
 
 
 def rescheduled(
     g: Grammar, found: Step, *, due: ColumnElement[Any], reason: str, given: Columns | None = None
 ) -> Transition:
-    """Replace the entries that `found` selects and locks by entries that are due at that time. Returns the old ones."""
+    """Replace the entries that `found` selects and locks by entries that are `due` then, which may depend on the old ones.
+
+    Returns the old ones.
+    """
     entry, execution = task_outbox.c, task_executions.c
 
     def gone(r: Relations) -> Statement:
         replaced = delete(task_outbox).where(g.among(entry.id, r["found"].c.id))
-        return replaced.returning(entry.task_execution_id.label("id"), entry.id.label("entry_id"))
+        return replaced.returning(entry.task_execution_id.label("id"), entry.id.label("entry_id"), due.label("due"))
 
     def moved(r: Relations) -> Statement:
+        gone = r["gone"].c
         return (
             update(task_executions)
-            .where(g.among(execution.id, r["gone"].c.id), execution.status == SqlStatus.READY)
-            .values(retry_at=null(), updated_at=g.now)
+            .where(execution.id == gone.id, execution.status == SqlStatus.READY)
+            .values(
+                retry_at=case((and_(execution.retry_at.is_not(None), gone.due > g.now), gone.due), else_=null()),
+                updated_at=g.now,
+            )
             .returning(*task_rows.CARRIED)
         )
 
     def event(r: Relations) -> Statement:
-        data = g.json(available_at=due, reason=literal_column(f"'{reason}'"))
-        rescheduled = sql_literal(EventType.RESCHEDULED)
-        return task_rows.event(g, r["moved"].c, r["moved"], event_type=rescheduled, data=data)
+        data = g.json(available_at=r["gone"].c.due, reason=literal_column(f"'{reason}'"))
+        rescheduled, rows = sql_literal(EventType.RESCHEDULED), joined(r["moved"], r["gone"])
+        return task_rows.event(g, r["moved"].c, rows, event_type=rescheduled, data=data)
 
     return Transition(
         given=given or {},
@@ -139,10 +172,27 @@ def rescheduled(
             "found": found,
             "gone": gone,
             "moved": moved,
-            "entry": lambda r: task_rows.entry(g, r["moved"].c, r["moved"], due=due),
+            "entry": lambda r: task_rows.entry(g, r["moved"].c, joined(r["moved"], r["gone"]), due=r["gone"].c.due),
             "event": event,
         },
         returns="gone",
+    )
+
+
+def _written_ahead(g: Grammar) -> ColumnElement[bool]:
+    """Return the condition that a clock that was ahead has written an entry whose due time follows from that clock.
+
+    It follows where the entry was due at once, or where an attempt wrote it. The due time of a task that was enqueued for later may
+    be a date that a user gave, and stays.
+    """
+    entry, execution = task_outbox.c, task_executions.c
+    has_begun = select(execution.id).where(
+        execution.id == entry.task_execution_id, execution.first_started_at.is_not(None)
+    )
+    return and_(
+        entry.created_at > g.later(g.now, literal_column("1.0", Double)),
+        entry.available_at > g.now,
+        or_(entry.available_at <= entry.created_at, has_begun.correlate(task_outbox).exists()),
     )
 
 

@@ -121,7 +121,7 @@ def limits(_: Grammar) -> Select[Any]:
 
 
 def fresh_look(_: Grammar) -> Select[Any]:
-    """Have the server read the state of other sessions anew: it shows a transaction the same state until its end."""
+    """Have the server read the state of other sessions again. Otherwise it shows a transaction the same state until its end."""
     return select(cast(func.pg_stat_clear_snapshot(), Text).label("done"))
 
 

@@ -82,10 +82,13 @@ def _seconds(text: str) -> float:
 
 
 def _done(request: PageRequest, name: str, notice: str) -> Redirect:
-    """Go back to the page of the queue; to that of all queues if nothing but the old settings named it."""
-    is_known = request.store.queues.is_known(name)
-    return Redirect(url=request.url("queue", name=name) if is_known else request.url("queues"), notice=notice)
+    return Redirect(url=_back(request, name), notice=notice)
 
 
 def _refused(request: PageRequest, name: str, error: InvalidArgument) -> Redirect:
-    return Redirect(url=request.url("queue", name=name), notice=f"Nothing was changed: {error}.", is_warning=True)
+    return Redirect(url=_back(request, name), notice=f"Nothing was changed: {error}.", is_warning=True)
+
+
+def _back(request: PageRequest, name: str) -> str:
+    """Return the address of the queue's page; that of all queues if the queue is unknown, as its page shows no notice."""
+    return request.url("queue", name=name) if request.store.queues.is_known(name) else request.url("queues")

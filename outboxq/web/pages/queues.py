@@ -8,10 +8,11 @@ from datetime import datetime
 from werkzeug.exceptions import NotFound
 
 from ...model import LATEST
-from ...model.unknown_options import nearest
+from ...model.unknown_options import no_queue
 from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
 from ...store.health import OF_SCHEDULES
 from ..charts import sparkline
+from ..formats import sentence
 from ..request import PageRequest, View
 from .cures import offers
 from .ranges import NOTHING, axis_of, charts_of, chosen, tabs
@@ -46,9 +47,8 @@ def one_page(request: PageRequest) -> View:
     found = request.store.overview(LIMITS)
     names = [one.queue for one in found.queues]
     if name not in names and not request.store.queues.is_known(name):
-        near = nearest(name, names)
-        sentence = f"There is no queue {name!r}: no task, setting, declaration or live worker names it"
-        raise NotFound(f"{sentence}{near}" if near else f"{sentence}.")
+        unknown = sentence(no_queue(name, names))
+        raise NotFound(unknown if unknown.endswith("?") else f"{unknown}.")
     mine = next((one for one in found.queues if one.queue == name), Statistics(queue=name))
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
     axis = axis_of(chosen(request), found.at)

@@ -54,7 +54,7 @@ def page(request: PageRequest) -> View:
     """Show all schedules, those in trouble first, then by their next ticks."""
     now = request.store.now()
     schedules = request.store.schedules.list()
-    following = request.store.schedules.upcoming(schedules)
+    following = request.store.schedules.upcoming(schedules, now=now)
     found = sorted((upcoming(one, now, following[one.name]) for one in schedules), key=_order)
     return View(
         template="schedules.html",
@@ -72,7 +72,7 @@ def one_page(request: PageRequest) -> View:
     except ScheduleNotFound as error:
         raise NotFound(f"{error}.") from None
     now, ticks = request.store.now(), request.store.schedules.ticks(name, _LAST)
-    to_come = request.store.schedules.upcoming([schedule], _NEXT)[name]
+    to_come = request.store.schedules.upcoming([schedule], _NEXT, now=now)[name]
     found = upcoming(schedule, now, to_come)
     following = [(one, _local(one, schedule.tz)) for one in to_come]
     return View(

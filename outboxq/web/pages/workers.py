@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from werkzeug.exceptions import NotFound
@@ -12,11 +12,9 @@ from werkzeug.exceptions import NotFound
 from ...model import TaskStatus
 from ...model.schedules import is_older
 from ...store import LiveWorker, TakenBack
-from ...store.workers import LIVE_WITHIN
+from ...store.workers import KEPT, LIVE_WITHIN
 from ..request import PageRequest, View
 
-_KEPT = timedelta(days=1)
-"""The time for which a worker that was killed stays registered."""
 _RUNNING = 100
 """Maximum number of running tasks on a page, and of those that were taken back."""
 _LOOKED_UP = 5
@@ -25,7 +23,7 @@ _LOOKED_UP = 5
 
 def page(request: PageRequest) -> View:
     """Show the workers that live, and those that have fallen silent within a day."""
-    presence = request.store.workers.presence(_KEPT)
+    presence = request.store.workers.presence(KEPT)
     workers, now = presence.workers, presence.at
     live = [one for one in workers if is_live(one, now)]
     silent = [one for one in workers if not is_live(one, now)]
@@ -49,7 +47,7 @@ def page(request: PageRequest) -> View:
 def one_page(request: PageRequest) -> View:
     """Show one worker with the tasks that it runs. Raises NotFound."""
     worker_id = request.path["worker_id"]
-    presence = request.store.workers.presence(_KEPT)
+    presence = request.store.workers.presence(KEPT)
     workers, now = presence.workers, presence.at
     found = next((one for one in workers if one.id == worker_id), None)
     if found is None:

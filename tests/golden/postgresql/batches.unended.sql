@@ -9,7 +9,7 @@ WHERE
             OR task_executions.status = 'Running'
             AND (task_executions.cancel_requested_at IS NULL OR %(force)s)
             OR task_executions.status = 'Failed'
-            AND %(letters)s
+            AND %(dead_letters)s
     )
 ORDER BY task_executions.id
 LIMIT %(limit)s::BIGINT

@@ -10,22 +10,30 @@ WITH
         WHERE entry.id = any(array((SELECT given.entry_id FROM given)))
         FOR UPDATE SKIP LOCKED
     ),
+    clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+    ),
     gone AS (
         DELETE FROM task_outbox
         WHERE task_outbox.id = any(array((SELECT found.id FROM found)))
-        RETURNING task_outbox.task_execution_id AS id, task_outbox.id AS entry_id
-    ),
-    clock AS MATERIALIZED (
-        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+        RETURNING
+            task_outbox.task_execution_id AS id,
+            task_outbox.id AS entry_id,
+            (SELECT clock.now FROM clock) + 30.0 * interval '1 second' AS due
     ),
     moved AS (
         UPDATE task_executions
         SET
-            retry_at=NULL,
+            retry_at=CASE
+                WHEN (
+                    task_executions.retry_at IS NOT NULL
+                        AND gone.due > (SELECT clock.now FROM clock)
+                ) THEN gone.due
+                ELSE NULL
+            END,
             updated_at=(SELECT clock.now FROM clock)
-        WHERE
-            task_executions.id = any(array((SELECT gone.id FROM gone)))
-            AND task_executions.status = 'Ready'
+        FROM gone
+        WHERE task_executions.id = gone.id AND task_executions.status = 'Ready'
         RETURNING
             task_executions.id,
             task_executions.pipeline_execution_id,
@@ -59,11 +67,10 @@ WITH
             moved.position AS position,
             moved.topic AS topic,
             moved.expires_at AS expires_at,
-            CAST(
-                (SELECT clock.now FROM clock) + 30.0 * interval '1 second' AS TIMESTAMP WITH TIME ZONE
-            ) AS anon_1,
-            (SELECT clock.now FROM clock) AS anon_2
+            CAST(gone.due AS TIMESTAMP WITH TIME ZONE) AS due,
+            (SELECT clock.now FROM clock) AS anon_1
         FROM moved
+        JOIN gone ON moved.id = gone.id
         WHERE moved.status = 'Ready'
     ),
     event AS (
@@ -82,18 +89,14 @@ WITH
             'task_rescheduled',
             CAST(
                 jsonb_strip_nulls(
-                    jsonb_build_object(
-                        'available_at',
-                        (SELECT clock.now FROM clock) + 30.0 * interval '1 second',
-                        'reason',
-                        'the row of its batch is locked'
-                    )
+                    jsonb_build_object('available_at', gone.due, 'reason', 'the row of its batch is locked')
                 ) AS TEXT
             ) AS jsonb_strip_nulls_1,
-            NULL AS anon_3,
+            NULL AS anon_2,
             NULL AS anon__1,
-            (SELECT clock.now FROM clock) AS anon_4
+            (SELECT clock.now FROM clock) AS anon_3
         FROM moved
+        JOIN gone ON moved.id = gone.id
     )
-SELECT gone.id, gone.entry_id
+SELECT gone.id, gone.entry_id, gone.due
 FROM gone

@@ -9,7 +9,7 @@ WHERE
             OR task_executions.status = 'Running'
             AND (task_executions.cancel_requested_at IS NULL OR :force = 1)
             OR task_executions.status = 'Failed'
-            AND :letters = 1
+            AND :dead_letters = 1
     )
 ORDER BY task_executions.id
 LIMIT :limit

@@ -15,18 +15,40 @@ WITH found AS MATERIALIZED (
 )
 DELETE FROM task_outbox
 WHERE task_outbox.id IN (SELECT found.id FROM found)
-RETURNING task_execution_id AS id, id AS entry_id;
+RETURNING
+    task_execution_id AS id,
+    id AS entry_id,
+    strftime(
+        :strftime_1,
+        (
+            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                substr(:now, :substr_3, :substr_4) AS INTEGER
+            ) + CAST(round(30.0 * :30_0_1) AS INTEGER)
+        ) / 1000000,
+        :strftime_3
+    ) || printf(
+        :printf_1,
+        (
+            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                substr(:now, :substr_3, :substr_4) AS INTEGER
+            ) + CAST(round(30.0 * :30_0_1) AS INTEGER)
+        ) % 1000000
+    ) AS due;
 
 -- moved
 WITH gone AS MATERIALIZED (
-    SELECT gone_rows."key" AS ordinal, gone_rows.value AS id
+    SELECT
+        gone_rows."key" AS ordinal,
+        json_extract(gone_rows.value, '$[0]') AS id,
+        json_extract(gone_rows.value, '$[1]') AS due
     FROM json_each(:gone) AS gone_rows
 )
 UPDATE task_executions
-SET retry_at=NULL, updated_at=:now
-WHERE
-    task_executions.id IN (SELECT gone.id FROM gone)
-    AND task_executions.status = 'Ready'
+SET
+    retry_at=CASE WHEN (task_executions.retry_at IS NOT NULL AND gone.due > :now) THEN gone.due ELSE NULL END,
+    updated_at=:now
+FROM gone
+WHERE task_executions.id = gone.id AND task_executions.status = 'Ready'
 RETURNING
     id,
     pipeline_execution_id,
@@ -41,19 +63,27 @@ RETURNING
     status;
 
 -- entry
-WITH moved AS MATERIALIZED (
-    SELECT
-        moved_rows."key" AS ordinal,
-        json_extract(moved_rows.value, '$[0]') AS id,
-        json_extract(moved_rows.value, '$[1]') AS queue,
-        json_extract(moved_rows.value, '$[2]') AS priority,
-        json_extract(moved_rows.value, '$[3]') AS partition_key,
-        json_extract(moved_rows.value, '$[4]') AS position,
-        json_extract(moved_rows.value, '$[5]') AS topic,
-        json_extract(moved_rows.value, '$[6]') AS expires_at,
-        json_extract(moved_rows.value, '$[7]') AS status
-    FROM json_each(:moved) AS moved_rows
-)
+WITH
+    moved AS MATERIALIZED (
+        SELECT
+            moved_rows."key" AS ordinal,
+            json_extract(moved_rows.value, '$[0]') AS id,
+            json_extract(moved_rows.value, '$[1]') AS queue,
+            json_extract(moved_rows.value, '$[2]') AS priority,
+            json_extract(moved_rows.value, '$[3]') AS partition_key,
+            json_extract(moved_rows.value, '$[4]') AS position,
+            json_extract(moved_rows.value, '$[5]') AS topic,
+            json_extract(moved_rows.value, '$[6]') AS expires_at,
+            json_extract(moved_rows.value, '$[7]') AS status
+        FROM json_each(:moved) AS moved_rows
+    ),
+    gone AS MATERIALIZED (
+        SELECT
+            gone_rows."key" AS ordinal,
+            json_extract(gone_rows.value, '$[0]') AS id,
+            json_extract(gone_rows.value, '$[1]') AS due
+        FROM json_each(:gone) AS gone_rows
+    )
 INSERT INTO task_outbox (
     task_execution_id,
     queue,
@@ -73,36 +103,28 @@ SELECT
     moved.position,
     moved.topic,
     moved.expires_at,
-    CAST(
-        strftime(
-            :strftime_1,
-            (
-                CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
-                    substr(:now, :substr_3, :substr_4) AS INTEGER
-                ) + CAST(round(30.0 * :30_0_1) AS INTEGER)
-            ) / 1000000,
-            :strftime_3
-        ) || printf(
-            :printf_1,
-            (
-                CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
-                    substr(:now, :substr_3, :substr_4) AS INTEGER
-                ) + CAST(round(30.0 * :30_0_1) AS INTEGER)
-            ) % 1000000
-        ) AS TEXT
-    ) AS anon_1,
-    :now AS anon_2
+    CAST(gone.due AS TEXT) AS due,
+    :now AS anon_1
 FROM moved
+JOIN gone ON moved.id = gone.id
 WHERE moved.status = 'Ready';
 
 -- event
-WITH moved AS MATERIALIZED (
-    SELECT
-        moved_rows."key" AS ordinal,
-        json_extract(moved_rows.value, '$[0]') AS id,
-        json_extract(moved_rows.value, '$[1]') AS pipeline_execution_id
-    FROM json_each(:moved) AS moved_rows
-)
+WITH
+    moved AS MATERIALIZED (
+        SELECT
+            moved_rows."key" AS ordinal,
+            json_extract(moved_rows.value, '$[0]') AS id,
+            json_extract(moved_rows.value, '$[1]') AS pipeline_execution_id
+        FROM json_each(:moved) AS moved_rows
+    ),
+    gone AS MATERIALIZED (
+        SELECT
+            gone_rows."key" AS ordinal,
+            json_extract(gone_rows.value, '$[0]') AS id,
+            json_extract(gone_rows.value, '$[1]') AS due
+        FROM json_each(:gone) AS gone_rows
+    )
 INSERT INTO execution_events (
     pipeline_execution_id,
     task_execution_id,
@@ -116,31 +138,9 @@ SELECT
     moved.pipeline_execution_id,
     moved.id,
     'task_rescheduled',
-    json_patch(
-        '{}',
-        json_object(
-            'available_at',
-            strftime(
-                :strftime_1,
-                (
-                    CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
-                        substr(:now, :substr_3, :substr_4) AS INTEGER
-                    ) + CAST(round(30.0 * :30_0_1) AS INTEGER)
-                ) / 1000000,
-                :strftime_3
-            ) || printf(
-                :printf_1,
-                (
-                    CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
-                        substr(:now, :substr_3, :substr_4) AS INTEGER
-                    ) + CAST(round(30.0 * :30_0_1) AS INTEGER)
-                ) % 1000000
-            ),
-            'reason',
-            'the row of its batch is locked'
-        )
-    ) AS json_patch_1,
+    json_patch('{}', json_object('available_at', gone.due, 'reason', 'the row of its batch is locked')) AS json_patch_1,
     NULL AS anon_1,
     NULL AS anon__1,
     :now AS anon_2
 FROM moved
+JOIN gone ON moved.id = gone.id

@@ -160,12 +160,14 @@ def fill(engine: Engine, *, now: datetime | None = None) -> Filling:
 
 
 def _batches(writer: Writer) -> None:
-    """One batch that is open, and one that has completed; neither has tasks."""
-    for name, on_failed in (("imports of May", OnFailed.WAIT), ("imports of April", OnFailed.CONTINUE)):
+    """One batch whose task is delayed, and one that has no task and has completed."""
+    writer.at(5 * MINUTE)
+    for name, on_failed, tasks in (("imports of May", OnFailed.WAIT, 1), ("imports of April", OnFailed.CONTINUE, 0)):
         batch = NewBatch(id=new_batch_id(), name=name, on_failed=on_failed)
         writer.store.batches.create(batch)
         writer.filling.batches[on_failed.value] = batch.id
-    writer.store.batches.close(batch.id)
+        writer.enqueue(LETTER, tasks, queue="default", delay=2 * HOUR, pipeline_execution_id=batch.id)
+        writer.store.batches.close(batch.id)
 
 
 def _workers(writer: Writer) -> None:
@@ -377,7 +379,7 @@ def _waiting(writer: Writer) -> None:
         writer.fail(claim, "builtins.ConnectionRefusedError", "[Errno 111] Connection refused (mail.example)", **retry)
     writer.name("retry_later", task_id)
     writer.at(5 * MINUTE)
-    (delayed, *_) = writer.enqueue(LETTER, 3, queue="default", delay=2 * HOUR)
+    (delayed, *_) = writer.enqueue(LETTER, 2, queue="default", delay=2 * HOUR)
     writer.name("delayed", delayed)
     writer.at(3 * HOUR)
     # "video": the workers that name their queues do not name it, and the others have gone.

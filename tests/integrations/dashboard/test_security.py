@@ -646,7 +646,10 @@ def test_bytes_that_are_no_text_are_refused_without_a_traceback(serve, caplog, p
     ] == []  # waitress has a line when it has much to do
 
 
-def test_bytes_that_are_text_are_understood(serve):
+def test_bytes_that_are_text_are_understood(serve, sqlite_url):
+    set_up = Outbox(sqlite_url)
+    set_up.store.queues.order("café", fair=False, create=True)
+    set_up.store.bound_engine.dispose()
     visitor = serve(around=from_address("127.0.0.1", QUERY_STRING="name=caf\xc3\xa9"))
     assert "<h1>caf\u00e9</h1>" in visitor.get("/queue").text
 

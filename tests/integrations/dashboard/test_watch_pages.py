@@ -485,6 +485,7 @@ def test_a_schedule_whose_rule_cannot_be_read_hides_no_other(database, reader):
     nightly(database)
     nightly(database, name="odd")
     database.run("UPDATE task_schedules SET rule = 'whenever' WHERE name = 'odd'")
+    database.corrupted = True  # `verify` reports the rule
     words = reader.words("/schedules")
     assert words.index("odd unreadable") < words.index("nightly active")
     assert "cannot be read here" in reader.words("/schedule", name="odd")

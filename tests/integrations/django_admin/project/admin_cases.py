@@ -758,7 +758,7 @@ class Queues(Case):
         response = self.client.post(f"{QUEUES}add/", mistyped)
         assert response.status_code == 200
         (said,) = response.context["adminform"].form.errors["queue"]
-        assert "names the queue 'mial'; did you mean 'mail'? Tick" in said
+        assert "live worker names it; did you mean 'mail'? Tick" in said
         assert self.settings() == {}
         known = {**mistyped, "queue": "mail"}
         assert self.client.post(f"{QUEUES}add/", known).status_code == 302
@@ -838,6 +838,29 @@ class Schedules(Case):
         assert "paused since" in body
         with connection.cursor() as cursor:
             cursor.execute("UPDATE task_schedules SET tz = 'UTC' WHERE name = 'odd'")
+
+    def test_the_list_asks_once_for_the_next_ticks_of_all_its_schedules(self):
+        def queries():
+            with CaptureQueriesContext(connection) as asked:
+                self.client.get(SCHEDULES)
+            return len(asked)
+
+        self.put()
+        one = queries()
+        for number in range(9):
+            self.put(f"nightly{number}")
+        assert queries() == one
+
+    def test_the_list_and_the_page_say_that_a_clock_ahead_has_planted_a_schedule(self):
+        self.put(rule="every 3600")
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE task_schedules SET planted_until = '8000-01-01T00:00:00.000000+00:00'")
+        for body in (self.client.get(SCHEDULES).content.decode(), self.page()):
+            assert "planted by a clock that was ahead" in body
+        [following] = self.store.schedules.upcoming([self.get()], using="default")["nightly"]
+        assert following < datetime.now(UTC) + timedelta(hours=1, minutes=1)
+        self.put(rule="every 3600")
+        assert "planted by a clock that was ahead" not in self.page()
 
     def test_the_page_shows_the_ticks_to_come_and_what_became_of_the_last(self):
         self.put(
