@@ -111,6 +111,18 @@ MUTANTS = (
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
+        "the results of a batch are pruned though the task behind it may still read them",
+        "outboxq/database/statements/retention.py",
+        (("batch.completed_at >= _before, _may_be_read(g)", "batch.completed_at >= _before"),),
+        ("tests/contract/test_batch_tasks.py",),
+    ),
+    Mutant(
+        "a batch whose block has failed is committed without an error",
+        "outboxq/store/batches.py",
+        (("        target.forbid_commit(reason)\n", ""),),
+        ("tests/contract/test_unclosed_batches.py",),
+    ),
+    Mutant(
         "each end of a locked batch waits for its row",
         "outboxq/worker/completer.py",
         (("                elif _needs_batch(outcome):", "                elif False:"),),

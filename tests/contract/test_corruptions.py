@@ -235,6 +235,7 @@ CASES = [
         for text in ("NULL", "'forged'", "'1'", "'[1, 2]'", """'[{{"id": "1"}}, {{"id": "2"}}]'""", "'[]'")
     ),
     of_batch("batch_cancel_contradicts", in_a_chain, "runs_then = false", repaired=False),
+    of_batch("batch_not_closed", in_a_batch, "closed = false", repaired=False),
     of_batch("batch_ahead_of_time", in_a_chain, f"updated_at = '{NEVER}'"),
     Case("batch_lost", in_a_chain, ["DELETE FROM task_batches;"], (str(BATCH),), repaired=False),
     *(

@@ -38,6 +38,7 @@ def filled(database):
         fields = {"id": id_at(number), "queue": ("mail", "rare")[number % 7 == 0], "task_name": f"t{number % 2}"}
         batch = {"pipeline_execution_id": BATCH} if number % 6 == 0 else {}
         database.add(**fields, partition_key=key, topic=topic, **batch)
+    database.frozen.batches.close(BATCH)
     for worker in (database.worker, OTHER):
         for number, claim in enumerate(database.frozen.claim_ready_task(15, worker_id=worker)):
             if number % 3 == 0:
