@@ -816,7 +816,7 @@ MUTANTS = (
     ),
     Mutant(
         "an upgrade waits for its locks without a bound, and every producer waits behind it",
-        "outboxq/database/locks.py",
+        "outboxq/database/table_locks.py",
         (
             (
                 "        limit(dialect, execute, lock_timeout, lock_timeout)\n",
@@ -835,7 +835,7 @@ MUTANTS = (
     ),
     Mutant(
         "an upgrade stops everybody while it waits for a vacuum",
-        "outboxq/database/locks.py",
+        "outboxq/database/table_locks.py",
         (('        _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")\n', ""),),
         ("tests/dialects/test_upgrade_locks.py::test_an_upgrade_waits_for_a_vacuum_without_stopping_anybody",),
     ),

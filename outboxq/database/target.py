@@ -22,9 +22,9 @@ from ..errors import ConfigurationError, InvalidTarget
 from .dialects import Begin, Dialect, Prepared, Row, dialect_for
 from .drivers import advice, is_async_psycopg, is_psycopg
 from .engine_events import listen
+from .grammar import Builder
 from .refusals import refusal
 from .sqlite_connection import begins_by_itself, file_of
-from .statements.grammar import Builder
 from .tables import task_executions
 
 if TYPE_CHECKING:

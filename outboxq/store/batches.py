@@ -11,10 +11,10 @@ from datetime import datetime
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.grammar import Builder
 from ..database.privileges import Feature
 from ..database.statements import batches as statements
 from ..database.statements import operations
-from ..database.statements.grammar import Builder
 from ..database.statements.results import TASKS
 from ..database.statements.results import ended as ended_tasks
 from ..database.target import Target

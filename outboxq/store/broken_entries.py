@@ -15,10 +15,10 @@ from uuid import UUID
 
 from sqlalchemy.exc import IntegrityError
 
+from ..database import table_locks
 from ..database.column_types import UnreadableInstant
 from ..database.dialects import Begin, Row
 from ..database.statements import broken_entries as statements
-from ..database.statements import table_locks
 from ..database.target import Target
 from ..model import LONGEST, Claim, EventType, Outcome
 from ..model.log_fields import OUTCOMES, fields_of

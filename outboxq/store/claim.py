@@ -13,8 +13,9 @@ from functools import cached_property, partial
 from typing import Any
 from uuid import UUID
 
+from ..database import table_locks
 from ..database.dialects import Begin, Row
-from ..database.statements import claim, due, limits, partition_keys, table_locks
+from ..database.statements import claim, due, limits, partition_keys
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Claim, duration

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from typing import Final, Protocol
 from uuid import UUID
 
+from ..database import table_locks
 from ..database.dialects import Begin
-from ..database.statements import ends, table_locks, tasks
-from ..database.statements.grammar import Builder
+from ..database.grammar import Builder
+from ..database.statements import ends, tasks
 from ..database.target import Target
 from ..errors import InvalidArgument, LeaseLost
 from ..model import ENDS_CLAIM, STATUS_AFTER, Claim, EventType, Outcome, duration

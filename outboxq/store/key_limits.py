@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from ..database import queue_order
 from ..database.dialects import Row
 from ..database.statements import key_limits as statements
 from ..database.statements import limits, partition_keys
@@ -282,7 +283,7 @@ def _startable(place: _Place) -> list[tuple[int | None, datetime]]:
 
 def limits_keys(settings: Mapping[str, Any]) -> bool:
     """Return whether a queue with these settings limits its keys."""
-    return any(settings.get(name) is not None for name in limits.LIMITS_OF_KEYS)
+    return any(settings.get(name) is not None for name in queue_order.LIMITS_OF_KEYS)
 
 
 def limits_from(row: Row) -> KeyLimits | None:

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from ..database import table_locks
 from ..database.dialects import Begin, Row
-from ..database.statements import recovery, table_locks, tasks
+from ..database.statements import recovery, tasks
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EARLIEST, MAX_RECOVERIES, TaskStatus

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..database.dialects import Begin
+from ..database.grammar import Builder
 from ..database.statements import enqueue as enqueue_statements
 from ..database.statements import schedules as statements
 from ..database.statements import tasks
-from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument, ScheduleNotFound
 from ..model import Handle, NewTask, TaskStatus

@@ -25,9 +25,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from ..database.dialects import Begin, Row
+from ..database.dialects import Begin, Row, channel
+from ..database.grammar import Builder
 from ..database.statements import sleeping_workers as statements
-from ..database.statements.grammar import Builder
 from ..database.target import Target
 from .due import Look
 from .failure_log import say
@@ -50,7 +50,7 @@ class SleepingWorkers:
     def compile(self, queues: Sequence[str] | None) -> None:
         """Compile what a worker of these queues says when it falls asleep and wakes, before anything waits for it."""
         ask, look = (_ANNOUNCE[0], _LOOK[0]) if queues is None else (_ANNOUNCE[1], _LOOK[1])
-        also = statements.horizon, statements.withdraw, statements.forget, statements.wake
+        also = statements.horizon, statements.withdraw, statements.forget, channel.wake
         self._store.dialect.warm(ask, look, *also)
 
     def announce(self, worker_id: UUID, queues: Sequence[str] | None, longest: timedelta) -> float:

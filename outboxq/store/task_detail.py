@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.grammar import Builder
 from ..database.statements import explaining, limits, tasks, workers
 from ..database.statements import task_detail as statements
-from ..database.statements.grammar import Builder
 from ..database.target import Rows, Target
 from ..model import ExecutionEvent, TaskExecution
 from .arguments import identifier, positive

@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 import tenacity
 from sqlalchemy.exc import DBAPIError
 
-from ..database.dialects import Begin, Row, milliseconds_of_a_statement
+from ..database.dialects import Begin, Row, milliseconds_of_a_statement, time_partitions
 from ..database.dialects.partitioning import Layout, Partition, Partitioning
-from ..database.statements import time_partitions as statements
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model.periods import periods
@@ -98,7 +97,7 @@ class TimePartitions:
         """Read the whole partition, before any session has to wait: what would go, and what a drop would have to carry over."""
 
         def work(target: Target) -> Row:
-            target.run(statements.scanning, {"statement_timeout": f"{milliseconds_of_a_statement()}ms"})
+            target.run(time_partitions.scanning, {"statement_timeout": f"{milliseconds_of_a_statement()}ms"})
             return partitioning.keep(one).run(target.execute, values)[0]
 
         return self._store.run(work, begin=Begin.READ)
@@ -129,7 +128,7 @@ class TimePartitions:
             partitioning.detach(execute, one)
             for bring in partitioning.bring(one) if kept else ():
                 bring.run(execute, {"kept": kept})
-            for forget in statements.FORGET.values():
+            for forget in time_partitions.FORGET.values():
                 target.run(forget, {**bounds, "kept": kept})
             partitioning.drop(execute, one)
             return went
@@ -146,7 +145,7 @@ class TimePartitions:
             with attempt, self._store.transaction(Begin.WRITE) as target:
                 if attempt.retry_state.attempt_number > 1 and (found := done(target)) is not None:
                     return found
-                target.run(statements.patience)
+                target.run(time_partitions.patience)
                 return work(target)
         raise AssertionError("tenacity reraises the last error")
 

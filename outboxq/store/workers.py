@@ -11,9 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.grammar import Builder
 from ..database.statements import tasks
 from ..database.statements import workers as statements
-from ..database.statements.grammar import Builder
 from ..database.statements.statistics import first_of_window
 from ..database.target import Target
 from ..errors import InvalidArgument

@@ -16,10 +16,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from outboxq import Outbox
-from outboxq.database.dialects import Begin
+from outboxq.database.dialects import Begin, channel
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role
-from outboxq.database.statements import batches, channel
+from outboxq.database.statements import batches
 from outboxq.database.statements.sleeping_workers import forget_ended
 from outboxq.errors import DuplicateTask, TaskFailed
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome, TaskStatus

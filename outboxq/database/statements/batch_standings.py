@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import Boolean, Integer, Select, Text, Uuid, and_, bindparam, literal_column, not_, or_, select
 
 from ...model.batches import BatchKind, OnFailed
+from ..grammar import Columns, Grammar, sql_literal
 from ..tables import task_batches, task_executions
-from .grammar import Columns, Grammar, sql_literal
 
 PLACES: Columns = {"batch_id": Uuid(), "number": Integer()}
 _batch, _execution = task_batches.c, task_executions.c

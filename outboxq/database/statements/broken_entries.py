@@ -21,9 +21,10 @@ from sqlalchemy import (
 )
 
 from ...model import EventType, TaskStatus
+from .. import grammar, queue_order
+from ..grammar import Columns, Grammar, Relations, Statement, Transition, sql_literal
 from ..tables import task_executions, task_outbox
 from . import claim, recovery, task_rows
-from .grammar import Columns, Grammar, Relations, Statement, Transition, sql_literal
 
 ENTRY: Columns = {"entry_id": BigInteger()}
 _FIRST_BATCH = literal(UUID(int=1 << 127), Uuid)
@@ -37,7 +38,7 @@ def due_entries(g: Grammar) -> Select[Any]:
     """Select up to :limit due entries of all queues after :after; locks nothing."""
     entry = task_outbox.c
     due = select(entry.id.label("entry_id")).where(entry.id > _after, entry.available_at <= g.now)
-    return due.order_by(entry.id).limit(claim.limit)
+    return due.order_by(entry.id).limit(grammar.limit)
 
 
 def claim_entries(g: Grammar) -> Transition:
@@ -53,7 +54,7 @@ def claim_entries(g: Grammar) -> Transition:
         read = (
             task_outbox.c[name].label(f"entry_{name}") for name in ("queue", "partition_key")
         )  # reads the columns that a claim reads
-        return delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*claim.taken(g), *read)
+        return delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*queue_order.taken(g), *read)
 
     return claim.claim(g, take, given=ENTRY)
 
@@ -79,7 +80,7 @@ def expired_in_batches(g: Grammar) -> Select[Any]:
     batch = pipeline.correlate(task_outbox).scalar_subquery()
     late = (entry.available_at <= g.now, entry.expires_at <= g.now, batch >= _FIRST_BATCH)
     return (
-        select(entry.id.label("entry_id"), batch.label("batch_id")).where(*late).order_by(entry.id).limit(claim.limit)
+        select(entry.id.label("entry_id"), batch.label("batch_id")).where(*late).order_by(entry.id).limit(grammar.limit)
     )
 
 

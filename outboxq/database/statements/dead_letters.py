@@ -22,10 +22,9 @@ from sqlalchemy import (
 
 from ...model.failure_groups import HEAD
 from ..column_types import Instant
+from ..grammar import Columns, Grammar, limit
 from ..tables import dead_letters, partition_claims, task_executions
-from .claim import limit
 from .event_log import had_failed
-from .grammar import Columns, Grammar
 
 _letter = dead_letters.c
 _SAME = {name: bindparam(name, type_=Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")}

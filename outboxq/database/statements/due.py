@@ -9,10 +9,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, func, or_, select, union_all
 
+from .. import queue_order
+from ..grammar import Grammar
+from ..queue_order import due, every_queue, given_queues, pairs
 from ..tables import queue_settings, task_outbox
-from . import key_limits, limits, partition_keys
-from .claim import due, every_queue, given_queues, pairs
-from .grammar import Grammar
+from . import key_limits, partition_keys
 
 Queues = tuple[FromClause, FromClause]
 """The queues of the tasks without a key, and those of the tasks with one."""
@@ -46,12 +47,12 @@ def any_recent_given(g: Grammar) -> Select[Any]:
 
 def next_available_at(g: Grammar) -> Select[Any]:
     """Select the earliest future time at which a task of any queue may start; NULL if none waits. `by_key`: see `any_due`."""
-    return next_moment(g, *all_queues()).add_columns(limits.any_by_key().label("by_key"))
+    return next_moment(g, *all_queues()).add_columns(queue_order.any_by_key().label("by_key"))
 
 
 def next_available_at_given(g: Grammar) -> Select[Any]:
     """Select the time, as `next_available_at` does, for the given queues."""
-    return next_moment(g, *given(g)).add_columns(limits.any_by_key().label("by_key"))
+    return next_moment(g, *given(g)).add_columns(queue_order.any_by_key().label("by_key"))
 
 
 def any_due_by_key(g: Grammar) -> Select[Any]:
@@ -94,7 +95,7 @@ def next_moment(g: Grammar, plain: FromClause, with_keys: FromClause, *others: S
 
     NULL if none waits. `others` select further times.
     """
-    found = pairs(plain, limits.paused, name="waiting_pairs")
+    found = pairs(plain, queue_order.paused, name="waiting_pairs")
     entry = task_outbox.alias("entry_later")
     later = (
         select(entry.c.available_at)
@@ -109,7 +110,7 @@ def next_moment(g: Grammar, plain: FromClause, with_keys: FromClause, *others: S
         .correlate(found)
         .scalar_subquery()
     )
-    start = limits.next_start(g, queue_settings)
+    start = queue_order.next_start(g, queue_settings)
     asked = union_all(select(plain.c.queue), select(with_keys.c.queue)).subquery("asked")
     mine = select(asked.c.queue).where(asked.c.queue == queue_settings.c.queue).exists()
     rates = (
@@ -131,12 +132,12 @@ def _recent(g: Grammar, plain: FromClause, with_keys: FromClause) -> ColumnEleme
 
 
 def _answer(due: ColumnElement[bool]) -> Select[Any]:
-    columns: tuple[Any, ...] = (due.label("due"), limits.any_by_key().label("by_key"))
+    columns: tuple[Any, ...] = (due.label("due"), queue_order.any_by_key().label("by_key"))
     return select(*columns)
 
 
 def _plain_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
-    found = pairs(queues, lambda queue: limits.stopped(g, queue))
+    found = pairs(queues, lambda queue: queue_order.stopped(g, queue))
     entry = task_outbox.alias("entry_due")
     without = due(g, found, entry.c.id, entry=entry).correlate(found).exists()
     return select(found.c.queue).where(without).exists()

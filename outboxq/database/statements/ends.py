@@ -28,12 +28,23 @@ from sqlalchemy import (
 )
 
 from ...model import ENDS_CLAIM, INTERRUPTED, EventType, TaskStatus
+from .. import queue_order
 from ..column_types import Instant
+from ..grammar import (
+    Columns,
+    Grammar,
+    Relations,
+    SqlStatus,
+    Statement,
+    StepCondition,
+    Transition,
+    joined,
+    sql_literal,
+    worker_id,
+)
 from ..tables import execution_events, task_executions, task_leases
-from . import limits, task_rows
-from .claim import worker_id
+from . import task_rows
 from .enqueue import due
-from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, StepCondition, Transition, joined, sql_literal
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 _lease_token = bindparam("lease_token", type_=BigInteger, required=True)
@@ -257,7 +268,7 @@ def _ended(g: Grammar, r: Relations) -> Statement:
             last_error=func.coalesce(given.error, execution.last_error),
             result=given.result,
         )
-        .returning(*task_rows.CARRIED, execution.attempt, limits.any_limited().label("limits"))
+        .returning(*task_rows.CARRIED, execution.attempt, queue_order.any_limited().label("limits"))
     )
 
 

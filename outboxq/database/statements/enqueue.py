@@ -22,9 +22,9 @@ from sqlalchemy import (
 
 from ...model import EventType
 from ..column_types import Instant
+from ..grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, joined, sql_literal
 from ..tables import task_executions, task_outbox
 from . import task_rows
-from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, joined, sql_literal
 
 NEW_TASK: Columns = {
     "id": Uuid(),

@@ -53,9 +53,8 @@ from sqlalchemy import (
 )
 
 from ...model import EventType
+from ..grammar import Grammar, limit, sql_literal
 from ..tables import execution_events
-from .claim import limit
-from .grammar import Grammar, sql_literal
 
 _after = bindparam("after", type_=BigInteger, required=True)
 _head = bindparam("head", None, type_=BigInteger)

@@ -30,11 +30,11 @@ from sqlalchemy import (
 )
 
 from ...model import EventType, OnDeadLetter
-from ...model.subscriptions import EVERYTHING
 from ..column_types import Instant
+from ..grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, joined, sql_literal
+from ..queue_order import matches
 from ..tables import execution_events, idempotency_keys, task_executions, task_subscriptions
 from . import enqueue
-from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, joined, sql_literal
 
 SUBSCRIPTION: Columns = {
     "topic": Text(),
@@ -63,18 +63,6 @@ _expires_at = bindparam("expires_at", type_=Instant, required=True)
 _expires_in = bindparam("expires_seconds", type_=Double, required=True)
 _headers = bindparam("headers", type_=Text, required=True)
 _most = bindparam("most_subscribers", type_=Integer, required=True)
-
-
-def matches(topic: ColumnElement[Any], pattern: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Return a condition: the pattern covers this topic. A pattern is a topic, or the beginning of one and a `*`.
-
-    It compares character by character, because LIKE ignores case on SQLite and treats `_` and `%` as wildcards. NULL without a topic.
-    """
-    one = literal_column("1", Integer)
-    rest = func.length(pattern) - one
-    ends = func.substr(pattern, func.length(pattern), one) == literal_column(f"'{EVERYTHING}'", Text)
-    begins = func.substr(topic, one, rest) == func.substr(pattern, one, rest)
-    return or_(topic == pattern, ends & begins)
 
 
 def emit(g: Grammar) -> Transition:

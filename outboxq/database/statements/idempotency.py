@@ -32,9 +32,9 @@ from sqlalchemy import (
 )
 
 from ...model import EventType
+from ..grammar import Columns, Grammar, Relations, SqlStatus, Statement, Step, StepCondition, Transition, sql_literal
 from ..tables import dead_letters, idempotency_keys, task_executions, task_outbox
 from . import enqueue, task_rows
-from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Step, StepCondition, Transition, sql_literal
 
 KEYED: Columns = {
     **enqueue.NEW_TASK,

@@ -39,11 +39,13 @@ from sqlalchemy import (
     true,
 )
 
+from .. import queue_order
 from ..column_types import Instant
+from ..grammar import Grammar, Relations, Statement, Transition, limit
+from ..queue_order import taken, wanted
 from ..tables import key_rates, partition_claims, queue_settings, task_executions, task_leases, task_outbox
-from . import limits, partition_keys
-from .claim import claim, limit, taken, wanted
-from .grammar import Grammar, Relations, Statement, Transition
+from . import partition_keys
+from .claim import claim
 
 HORIZON = 1000
 """The largest number of entries, or of keys, that one look reads."""
@@ -81,7 +83,7 @@ def of_keys(g: Grammar) -> Transition:
             full_at.correlate(given).scalar_subquery().label("full_at"),
         ).select_from(
             given.join(
-                queue_settings, and_(_mine.queue == given.c.queue, limits.limits_keys(queue_settings))
+                queue_settings, and_(_mine.queue == given.c.queue, queue_order.limits_keys(queue_settings))
             ).outerjoin(running, same)
         )
 
@@ -168,7 +170,7 @@ def open_queues(g: Grammar, asked: FromClause | None) -> CTE:
     room = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
     lease = task_leases.alias("lease")
     running = select(func.count()).select_from(lease).where(lease.c.queue == _mine.queue).correlate(queue_settings)
-    start = limits.next_start(g, queue_settings)
+    start = queue_order.next_start(g, queue_settings)
     found = select(
         _mine.queue,
         func.coalesce(_mine.key_concurrency, _one).label("key_concurrency"),
@@ -176,7 +178,7 @@ def open_queues(g: Grammar, asked: FromClause | None) -> CTE:
         g.later(g.now, _mine.key_rate_seconds * literal_column("2")).label("blocked_until"),
         room.label("room"),
     ).where(
-        limits.limits_keys(queue_settings),
+        queue_order.limits_keys(queue_settings),
         _mine.paused_at.is_(None),
         or_(_mine.concurrency_limit.is_(None), _mine.concurrency_limit > running.scalar_subquery()),
         or_(start.is_(None), start <= g.now),
@@ -295,7 +297,7 @@ def _running(g: Grammar, queues: FromClause) -> CTE:
     task = task_executions.alias("at_work").c
     return (
         select(task.queue, task.partition_key, func.count().label("tasks"))
-        .where(g.among(task.id, leased.c.task_execution_id), limits.is_concurrency_key(task.partition_key))
+        .where(g.among(task.id, leased.c.task_execution_id), queue_order.is_concurrency_key(task.partition_key))
         .group_by(task.queue, task.partition_key)
         .cte("running")
         .prefix_with("MATERIALIZED")
@@ -330,7 +332,7 @@ def _states(
     )
     unheld = holder.is_(None) if head is None else partition_keys.is_free(g, head)
     tasks = func.coalesce(running.c.tasks, literal_column("0"))
-    kind = limits.is_concurrency_key(keys.c.partition_key)
+    kind = queue_order.is_concurrency_key(keys.c.partition_key)
     open_place = case((kind, tasks < queues.c.key_concurrency), else_=unheld)
     same = and_(running.c.queue == keys.c.queue, running.c.partition_key == keys.c.partition_key)
     sources = keys.join(queues, queues.c.queue == keys.c.queue).outerjoin(running, same)

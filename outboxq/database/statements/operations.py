@@ -27,9 +27,9 @@ from sqlalchemy import (
 
 from ...model import EventType
 from ..column_types import BigId, Instant
+from ..grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, joined, sql_literal
 from ..tables import task_executions, task_leases, task_outbox
 from . import task_rows
-from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, joined, sql_literal
 
 BY_HAND: Columns = {
     "id": Uuid(),

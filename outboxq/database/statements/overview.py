@@ -28,6 +28,8 @@ from sqlalchemy import (
 )
 
 from ..column_types import Instant
+from ..grammar import Grammar
+from ..queue_order import every_queue
 from ..tables import (
     dead_letters,
     execution_events,
@@ -41,8 +43,6 @@ from ..tables import (
     workers,
 )
 from . import samples
-from .claim import every_queue
-from .grammar import Grammar
 from .schedules import stands_ahead
 from .workers import is_registered
 

@@ -40,10 +40,11 @@ from sqlalchemy import (
     update,
 )
 
+from .. import queue_order
+from ..grammar import Columns, Grammar, Relations, Statement, Transition, limit
+from ..queue_order import every_queue, given_queues, taken, wanted
 from ..tables import execution_events, partition_claims, queue_settings, task_executions, task_outbox
-from . import limits
-from .claim import claim, every_queue, given_queues, limit, taken, wanted
-from .grammar import Columns, Grammar, Relations, Statement, Transition
+from .claim import claim
 
 RANGE: Columns = {"queue": Text(), "after": Text(), "upto": Text()}
 """A range of a queue's keys: greater than `after`, and at most `upto` unless that is NULL."""
@@ -60,7 +61,7 @@ _RECENT = literal_column("64", Integer)
 def other_queues(g: Grammar) -> Select[Any]:
     """Select of all queues those that a plain claim does not serve in full."""
     keyed = select(every_queue(with_key=True).c.queue)
-    limited = select(queue_settings.c.queue).where(limits.has_limit(queue_settings))
+    limited = select(queue_settings.c.queue).where(queue_order.has_limit(queue_settings))
     return _other_queues(g, keyed.union(limited).subquery("others"))
 
 
@@ -73,14 +74,14 @@ def _other_queues(g: Grammar, queues: FromClause) -> Select[Any]:
     """Select the queues that a plain claim does not serve in full: queues with limits, or with due entries that have a key."""
     settings = queue_settings.alias("settings")
     mine = select(settings.c.fair).where(settings.c.queue == queues.c.queue).correlate(queues).scalar_subquery()
-    limited = limits.limited(queues.c.queue)
+    limited = queue_order.limited(queues.c.queue)
     keyed = _due_entry(g, queues, 1).is_not(None)
     return select(
         queues.c.queue,
         keyed.label("keyed"),
         limited.label("limited"),
         func.coalesce(mine, literal_column("true")).label("fair"),
-    ).where(queues.c.queue.is_not(None), ~limits.paused(queues.c.queue), or_(keyed, limited))
+    ).where(queues.c.queue.is_not(None), ~queue_order.paused(queues.c.queue), or_(keyed, limited))
 
 
 def acquire(g: Grammar) -> Transition:
@@ -170,7 +171,7 @@ def next_available_at(g: Grammar, queues: FromClause) -> Select[Any]:
         .correlate(queues)
         .scalar_subquery()
     )
-    return select(first.label("available_at")).select_from(queues).where(~limits.paused(queues.c.queue))
+    return select(first.label("available_at")).select_from(queues).where(~queue_order.paused(queues.c.queue))
 
 
 def _acquire(g: Grammar, found: Any, *told: str, given: Columns = RANGE) -> Transition:
@@ -275,7 +276,9 @@ def _open(g: Grammar, queues: FromClause, name: str, *, least: int = 1) -> FromC
             literal_column("0", Integer).label("ordinal"),
         )
         .where(
-            queues.c.queue.is_not(None), ~limits.stopped(g, queues.c.queue), _due_entry(g, queues, least).is_not(None)
+            queues.c.queue.is_not(None),
+            ~queue_order.stopped(g, queues.c.queue),
+            _due_entry(g, queues, least).is_not(None),
         )
         .subquery(name)
     )

@@ -28,11 +28,10 @@ from sqlalchemy import (
 
 from ...model import LONGEST, EventType
 from ..column_types import Instant
+from ..grammar import Columns, Grammar, Relations, SqlStatus, Statement, Step, Transition, joined, limit, sql_literal
 from ..tables import execution_events, task_executions, task_leases, task_outbox
 from . import task_rows
-from .claim import limit
 from .ends import HELD, fence, unlocked
-from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Step, Transition, joined, sql_literal
 
 SEEN: Columns = {**HELD, "worker_id": Uuid(), "lease_expires_at": Instant}
 """A lease as an earlier statement read it."""

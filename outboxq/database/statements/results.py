@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import Boolean, Select, Uuid, bindparam, or_, select
 
 from ...model import TERMINAL
+from ..grammar import Columns, Grammar, sql_literal
 from ..tables import task_executions
-from .grammar import Columns, Grammar, sql_literal
 
 TASKS: Columns = {"id": Uuid()}
 _everything = bindparam("everything", type_=Boolean, required=True)

@@ -33,10 +33,20 @@ from ...model import EventType
 from ...model.planning import FARTHEST
 from ...model.schedules import HORIZON
 from ..column_types import BigId, Instant
+from ..grammar import (
+    Columns,
+    Grammar,
+    Relations,
+    SqlStatus,
+    Statement,
+    Transition,
+    insert_values,
+    joined,
+    limit,
+    sql_literal,
+)
 from ..tables import execution_events, schedule_ticks, task_executions, task_outbox, task_schedules
 from . import task_rows
-from .claim import limit
-from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, joined, sql_literal
 
 SCHEDULE: Columns = {
     "name": Text(),

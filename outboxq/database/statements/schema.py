@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Text, column, func, select, table
+from sqlalchemy import Select, select
 
+from ..grammar import Builder, Grammar
 from ..revisions import ensure_released
 from ..tables import VERSION_TABLE, version_table
-from .grammar import Builder, Grammar
-
-_attribute = table("pg_attribute", column("attrelid"), column("attname", Text), schema="pg_catalog")
 
 
 def found(run: Callable[[Builder], list[dict[str, Any]]], place: Callable[[], str]) -> tuple[str | None, str | None]:
@@ -44,14 +42,3 @@ def version_columns(g: Grammar) -> Select[Any]:
 def is_standby(g: Grammar) -> Select[Any]:
     """Select one row if this server is a standby, and takes no writes."""
     return g.is_standby()
-
-
-def columns_in_postgresql(table_oid: ColumnElement[Any]) -> Select[Any]:
-    """Select the columns of the table of this oid, which may be NULL."""
-    return select(_attribute.c.attname.label("name")).where(_attribute.c.attrelid == table_oid)
-
-
-def columns_in_sqlite(table_name: str) -> Select[Any]:
-    """Select the columns of the table; none if there is no such table."""
-    columns = func.pragma_table_info(table_name).table_valued("name").alias("columns")
-    return select(columns.c.name)

@@ -19,23 +19,19 @@ from sqlalchemy import (
     delete,
     extract,
     func,
-    literal_column,
     or_,
     select,
     tuple_,
     update,
 )
 
+from .. import queue_order
 from ..column_types import Xid8
-from ..tables import sleeping_workers, task_outbox
-from . import key_limits, limits
-from .channel import channel_of
-from .claim import given_queues, worker_id
+from ..dialects.channel import ALL
+from ..grammar import Grammar, worker_id
+from ..tables import sleeping_workers
+from . import key_limits
 from .due import Queues, all_queues, given, may_claim, next_moment
-from .grammar import Grammar
-
-ALL = literal_column("''", Text)
-"""The queue of a worker that serves all queues; no queue has an empty name."""
 
 _longest = bindparam("longest_seconds", type_=Double, required=True)
 _horizon = bindparam("horizon", type_=BigInteger, required=True)
@@ -114,29 +110,7 @@ def _look(g: Grammar, due: ColumnElement[bool], moment: Select[Any]) -> Select[A
         (oldest >= cast(cast(_horizon, Text), Xid8)).label("settled"),
         due.label("due"),
         _seconds_until(g, moment.scalar_subquery()),
-        limits.any_by_key().label("by_key"),
-    )
-
-
-def wake(g: Grammar) -> Select[Any]:
-    """Notify the workers that sleep on these queues. The trigger does so for inserts; this is for other ways to become claimable.
-
-    Run it after the writes that it announces, so that the transaction has its id before it looks for sleeping workers.
-    """
-    queues, channel = given_queues(g), channel_of(g.oid(task_outbox.name))
-    notify = func.current_setting(literal_column("'outboxq.notify'"), literal_column("true"), type_=Text)
-    sleeper = sleeping_workers.c
-    sleeps = select(sleeper.queue).where(
-        or_(sleeper.queue == queues.c.queue, sleeper.queue == ALL), sleeper.wakes_at > g.now
-    )
-    level = func.current_setting(literal_column("'transaction_isolation'"), type_=Text)
-    return select(func.pg_notify(channel, queues.c.queue).label("told")).where(
-        notify.is_distinct_from(literal_column("'off'")),
-        or_(
-            notify == literal_column("'always'"),
-            level != literal_column("'read committed'"),
-            sleeps.correlate(queues).exists(),
-        ),
+        queue_order.any_by_key().label("by_key"),
     )
 
 

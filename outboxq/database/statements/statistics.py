@@ -14,8 +14,8 @@ from sqlalchemy import Boolean, ColumnElement, FromClause, Select, Text, bindpar
 
 from ...model import STATUS_AFTER, EventType, TaskStatus
 from ..column_types import BigId, Instant
+from ..grammar import Builder, Grammar, sql_literal
 from ..tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
-from .grammar import Builder, Grammar, sql_literal
 
 PERCENTILES = (50, 95, 99)
 

@@ -8,10 +8,9 @@ from typing import Any
 from sqlalchemy import BigInteger, Double, Integer, Select, Text, Uuid, bindparam, case, cast, delete, select
 
 from ...model import EventType
+from ..grammar import Grammar, Relations, Statement, Transition, insert_values, sql_literal, worker_id
 from ..tables import task_executions, task_leases, task_outbox, task_steps
 from . import task_rows
-from .claim import worker_id
-from .grammar import Grammar, Relations, Statement, Transition, insert_values, sql_literal
 
 _step, _lease, _execution = task_steps.c, task_leases.c, task_executions.c
 _task_id = bindparam("task_id", type_=Uuid, required=True)

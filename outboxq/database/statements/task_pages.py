@@ -30,10 +30,9 @@ from sqlalchemy import (
 )
 
 from ...model import EventType
+from ..grammar import Builder, Grammar, limit, sql_literal
 from ..tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
-from .claim import limit
 from .event_log import was_unfinished
-from .grammar import Builder, Grammar, sql_literal
 from .tasks import with_lease
 
 _scan = bindparam("scan", type_=BigInteger, required=True)

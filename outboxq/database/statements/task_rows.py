@@ -12,8 +12,8 @@ from sqlalchemy import ColumnElement, FromClause, and_, cast, delete, insert, no
 
 from ...model import OnDeadLetter
 from ..column_types import Instant
+from ..grammar import Grammar, SqlStatus, Statement, insert_values, sql_literal
 from ..tables import dead_letters, execution_events, partition_claims, task_executions, task_outbox
-from .grammar import Grammar, SqlStatus, Statement, insert_values, sql_literal
 
 KEPT = ("queue", "priority", "partition_key", "position", "topic", "expires_at")
 """The columns that an outbox entry has in common with its execution."""

@@ -7,9 +7,8 @@ from typing import Any
 from sqlalchemy import Select, Uuid, bindparam, or_, select, union_all
 
 from ...model import ENDS_CLAIM, EventType, TaskStatus
+from ..grammar import Grammar, limit, sql_literal
 from ..tables import execution_events, task_executions, task_leases, task_outbox
-from .claim import limit
-from .grammar import Grammar, sql_literal
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 _first, _last = (bindparam(name, type_=Uuid, required=True) for name in ("first", "last"))

@@ -8,9 +8,8 @@ from sqlalchemy import BigInteger, ColumnElement, Select, Uuid, and_, bindparam,
 
 from ...model import UNKNOWN_TASK, EventType
 from ..column_types import BigId
+from ..grammar import Columns, Grammar, limit, sql_literal
 from ..tables import execution_events, task_executions, task_outbox
-from .claim import limit
-from .grammar import Columns, Grammar, sql_literal
 
 HOLDING: Columns = {"id": Uuid(), "lease_token": BigInteger()}
 _after = bindparam("after", type_=BigId, required=True)

@@ -23,9 +23,8 @@ from sqlalchemy import (
 
 from ...model import EventType
 from ..column_types import Instant
+from ..grammar import Grammar, limit, sql_literal, worker_id
 from ..tables import execution_events, task_executions, workers
-from .claim import limit, worker_id
-from .grammar import Grammar, sql_literal
 
 _said = {
     "label": bindparam("label", type_=Text, required=True),

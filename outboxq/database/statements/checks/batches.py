@@ -24,9 +24,9 @@ from sqlalchemy import (
 
 from ....model import EventType, TaskStatus
 from ....model.batches import OnFailed, links_of
+from ...grammar import Grammar, Relations, Statement, Transition, sql_literal, text_literal
 from ...tables import task_batches, task_executions
-from ..grammar import Grammar, Relations, Statement, Transition, sql_literal
-from .check import EVENT, EXECUTION, OTHERS, UNFINISHED, Check, broken_ones, is_a, text_literal
+from .check import EVENT, EXECUTION, OTHERS, UNFINISHED, Check, broken_ones, is_a
 from .limits import GRACE, latest, seconds
 
 _batch = task_batches.c

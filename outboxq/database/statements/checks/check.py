@@ -12,7 +12,6 @@ from sqlalchemy import (
     Integer,
     Label,
     Select,
-    Text,
     false,
     func,
     literal_column,
@@ -22,9 +21,9 @@ from sqlalchemy import (
 )
 
 from ....model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
+from ...grammar import Grammar, sql_literal, text_literal
+from ...history import kinds
 from ...tables import execution_events, task_executions
-from ..grammar import Grammar, sql_literal
-from ..retention import kinds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +52,6 @@ def broken_ones(rows: Select[Any], broken: Mapping[str, ColumnElement[bool]]) ->
 def task_of(table: FromClause) -> Label[Any]:
     """Return the task of a row, as the column `id`."""
     return table.c.task_execution_id.label("id")
-
-
-def text_literal(words: object) -> ColumnElement[str]:
-    """Return words of our own as a literal of the SQL text."""
-    return literal_column(f"'{words}'", Text)
 
 
 def is_a(kind: EventType, event: Any = execution_events.c) -> ColumnElement[bool]:

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Integer, Select, and_, case, cast, func, literal_column, null, select
 
 from ....model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
+from ...grammar import Grammar, sql_literal, text_literal
 from ...tables import execution_events, task_executions, task_outbox
-from ..grammar import Grammar, sql_literal
 from .check import (
     CLAIMS,
     ENDED,
@@ -28,7 +28,6 @@ from .check import (
     of_claim,
     speaks_of,
     task_of,
-    text_literal,
 )
 
 _STATUS: ColumnElement[str] = case(*((is_a(kind), sql_literal(status)) for kind, status in STATUS_AFTER.items()))

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, Select, and_, false, func, literal_column, not_, or_, select, true
 
 from ....model import EventType, OnDeadLetter
+from ... import queue_order
+from ...grammar import Grammar, sql_literal
 from ...tables import execution_events, partition_claims, task_executions
-from .. import limits
-from ..grammar import Grammar, sql_literal
 from .check import EVENT, EVENT_OF_TASK, EXECUTION, FAILED, RUNNING, Check, is_a, task_of
 
 _Columns: TypeAlias = tuple[ColumnElement[Any], ...]
@@ -19,7 +19,7 @@ _KEY = (EXECUTION.queue, EXECUTION.partition_key)
 _HAS_KEY = EXECUTION.partition_key.is_not(None)
 RUNNING_WITH_KEY = and_(_HAS_KEY, RUNNING)
 """A condition: the task runs, so it has its key."""
-IS_ORDERED = not_(limits.is_concurrency_key(EXECUTION.partition_key))
+IS_ORDERED = not_(queue_order.is_concurrency_key(EXECUTION.partition_key))
 """A condition: of the task's key one runs at a time. Of a concurrency key several may, and those are counted by their leases."""
 HOLDING = and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
 """A condition: the task has Failed with `on_dead_letter=hold`, so it keeps its key."""

@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Double, Select, and_, case, cast, func, literal_column, or_, select
 
 from ....model import LONGEST, MAX_ATTEMPT, MAX_NUMBER, OnDeadLetter
+from ...grammar import Grammar, sql_literal, text_literal
 from ...tables import execution_events, queue_settings, task_leases, task_outbox
-from ..grammar import Grammar, sql_literal
-from .check import ENDED, EVENT, EXECUTION, READY, RUNNING, Check, broken_ones, of_claim, task_of, text_literal
+from .check import ENDED, EVENT, EXECUTION, READY, RUNNING, Check, broken_ones, of_claim, task_of
 
 _lease, _setting = task_leases.c, queue_settings.c
 GRACE = timedelta(days=1)

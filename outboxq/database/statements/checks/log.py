@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, Select, and_, func, or_, select
 
 from ....model import ENDS_CLAIM, TERMINAL, EventType, TaskStatus
+from ...grammar import Grammar, sql_literal
 from ...tables import execution_events, task_executions
-from ..grammar import Grammar, sql_literal
 from .check import (
     EVENT,
     EVENT_OF_TASK,

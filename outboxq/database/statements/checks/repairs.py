@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, FromClause, Select, Table, and_, delete, e
 
 from ....model import OnDeadLetter
 from ...column_types import Instant
+from ...grammar import Grammar, Relations, Statement, Transition, sql_literal
 from ...tables import (
     dead_letters,
     idempotency_keys,
@@ -21,7 +22,6 @@ from ...tables import (
     task_steps,
 )
 from .. import task_rows
-from ..grammar import Grammar, Relations, Statement, Transition, sql_literal
 from . import batches, fold, keys, limits, log, rows, steps, ticks, unique
 from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, task_of
 

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, Integer, Select, and_, case, cast, func, or_, select
 
 from ....model import EventType
+from ...grammar import Grammar
 from ...tables import execution_events, task_steps
-from ..grammar import Grammar
 from .check import CLAIMS, ENDS, EVENT, EXECUTION, Check, broken_ones, is_a, of_claim, task_of
 
 _step = task_steps.c

@@ -12,10 +12,10 @@ from ....errors import InvalidArgument
 from ....model import TaskStatus
 from ....model.rules import parse_rule
 from ....model.schedules import SCHEDULE_HEADER, TICK_HEADER
+from ...grammar import Grammar, sql_literal, text_literal
 from ...tables import schedule_ticks, task_executions, task_schedules
-from ..grammar import Grammar, sql_literal
 from ..schedules import stands_ahead
-from .check import EXECUTION, READY, Check, task_of, text_literal
+from .check import EXECUTION, READY, Check, task_of
 
 _tick, _schedule = schedule_ticks.c, task_schedules.c
 TASK_OF_TICK = select(EXECUTION.id).where(EXECUTION.id == _tick.task_execution_id)

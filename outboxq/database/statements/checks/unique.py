@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, or_, select
 
 from ....model import TERMINAL, EventType
+from ...grammar import Grammar
 from ...tables import execution_events, idempotency_keys, task_executions
-from ..grammar import Grammar
 from .check import ENDS, EVENT, EXECUTION, OTHERS, UNFINISHED, Check, has_event, is_a, leading_to, speaks_of, task_of
 
 _key = idempotency_keys.c

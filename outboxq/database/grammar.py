@@ -19,10 +19,24 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Delete, FromClause, Insert, Select, Table, Text, Update, literal_column, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Delete,
+    FromClause,
+    Insert,
+    Select,
+    Table,
+    Text,
+    Update,
+    Uuid,
+    bindparam,
+    literal_column,
+    select,
+)
 from sqlalchemy.types import TypeEngine
 
-from ...model import TaskStatus
+from ..model import TaskStatus
 
 Columns = Mapping[str, TypeEngine[Any]]
 Relations = Mapping[str, Any]
@@ -282,3 +296,14 @@ def insert_values(new: _Insert, values: Mapping[str, Any], rows: FromClause, *wh
 def joined(first: FromClause, second: FromClause) -> FromClause:
     """Return the rows of both relations that have the same `id`."""
     return first.join(second, first.c.id == second.c.id)
+
+
+def text_literal(words: object) -> ColumnElement[str]:
+    """Return words of our own as a literal of the SQL text."""
+    return literal_column(f"'{words}'", Text)
+
+
+limit = bindparam("limit", type_=BigInteger, required=True)
+"""The largest number of rows that a statement takes."""
+worker_id = bindparam("worker_id", type_=Uuid, required=True)
+"""The worker that claims, holds or ends tasks."""

@@ -35,6 +35,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import REGCLASS
 
 from ...model import TaskStatus
+from .. import history
+from ..grammar import Builder, Grammar, Statement, limit, sql_literal
 from ..tables import (
     dead_letters,
     execution_events,
@@ -46,9 +48,6 @@ from ..tables import (
     task_outbox,
     task_steps,
 )
-from . import retention
-from .claim import limit
-from .grammar import Builder, Grammar, Statement, sql_literal
 
 PARTITIONED: Mapping[Table, str] = {task_executions: "id", execution_events: "task_execution_id"}
 """The partitioned tables in the order in which they are locked, and the column by which each is divided."""
@@ -123,7 +122,7 @@ def keep(g: Grammar, executions: FromClause, events: FromClause) -> Select[Any]:
     """Count the tasks of a partition that may be dropped and the Failed ones among them, and list those to keep and the last
     event.
     """
-    done, task = retention.done(g, executions.c), executions.c
+    done, task = history.done(g, executions.c), executions.c
     columns: list[ColumnElement[Any]] = [
         func.count().filter(done).label("tasks"),
         _ids(task).filter(done, task.status == sql_literal(TaskStatus.FAILED)).label("failed"),
@@ -148,7 +147,7 @@ def kept_since(g: Grammar, executions: FromClause, events: FromClause) -> Select
     ]
     new.append(select(events.c.task_execution_id).where(events.c.sequence_num > _last_event))
     looked_at = union_all(*new, select(func.unnest(_failed))).subquery("looked_at")
-    done = retention.done(g, executions.c)
+    done = history.done(g, executions.c)
     ids = select(looked_at.c[0].label("id")).subquery("ids")
     return select(executions.c.id).where(g.among(executions.c.id, ids.c.id), done.is_not(true()))
 
@@ -172,7 +171,7 @@ def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
             key.c.task_execution_id >= _lower,
             key.c.task_execution_id < _upper,
             final,
-            retention.done(g, task),
+            history.done(g, task),
         )
         .limit(limit)
         .with_for_update(of=key, skip_locked=True)
@@ -207,7 +206,7 @@ def bring_events(source: FromClause) -> Insert:
     """Move the events of the kept tasks with their numbers: one part for each of the three disjoint indexes."""
     event = source.c
     mine = select(*event).where(event.task_execution_id == func.any(_kept))
-    parts = union_all(*(mine.where(kind) for kind in retention.kinds(event).values())).subquery("parts")
+    parts = union_all(*(mine.where(kind) for kind in history.kinds(event).values())).subquery("parts")
     return _bring(execution_events, select(*parts.c))
 
 

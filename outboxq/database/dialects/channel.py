@@ -1,4 +1,4 @@
-"""Name the channel of the trigger that wakes workers, and prove that a listener receives its notifications (PostgreSQL).
+"""Name the channel of the trigger that wakes workers, notify them without it, and prove that a listener hears (PostgreSQL).
 
 The channel is named after the schema in which the outbox table is now. So the name is the same for a program that finds the
 table by a search path, a program that names the schema, and the trigger itself.
@@ -24,21 +24,26 @@ from sqlalchemy import (
     insert,
     literal_column,
     null,
+    or_,
     select,
     table,
 )
 from sqlalchemy.dialects.postgresql import OID
 
 from ..column_types import Name
-from ..tables import task_outbox
-from .checks.parts import fires
-from .grammar import Grammar
+from ..grammar import Grammar
+from ..queue_order import given_queues
+from ..tables import sleeping_workers, task_outbox
+from .catalogue import fires
 
 SETTING = "outboxq.notify"
 """The setting of a transaction, a role or a database: `always`, `off`, or a proof."""
 
 PROOF = "proof "
 """The beginning of a proof; a random word of the listener follows."""
+
+ALL = literal_column("''", Text)
+"""The queue of a worker that serves all queues; no queue has an empty name."""
 
 _class = table("pg_class", column("oid"), column("relnamespace"), schema="pg_catalog")
 _namespace = table("pg_namespace", column("oid"), column("nspname", Text), schema="pg_catalog")
@@ -82,3 +87,25 @@ def _name() -> ColumnElement[str]:
 
 def _lies(entries: ColumnElement[Any]) -> ColumnElement[bool]:
     return (_class.c.oid == entries) & (_namespace.c.oid == _class.c.relnamespace)
+
+
+def wake(g: Grammar) -> Select[Any]:
+    """Notify the workers that sleep on these queues. The trigger does so for inserts; this is for other ways to become claimable.
+
+    Run it after the writes that it announces, so that the transaction has its id before it looks for sleeping workers.
+    """
+    queues, channel = given_queues(g), channel_of(g.oid(task_outbox.name))
+    notify = func.current_setting(literal_column("'outboxq.notify'"), literal_column("true"), type_=Text)
+    sleeper = sleeping_workers.c
+    sleeps = select(sleeper.queue).where(
+        or_(sleeper.queue == queues.c.queue, sleeper.queue == ALL), sleeper.wakes_at > g.now
+    )
+    level = func.current_setting(literal_column("'transaction_isolation'"), type_=Text)
+    return select(func.pg_notify(channel, queues.c.queue).label("told")).where(
+        notify.is_distinct_from(literal_column("'off'")),
+        or_(
+            notify == literal_column("'always'"),
+            level != literal_column("'read committed'"),
+            sleeps.correlate(queues).exists(),
+        ),
+    )
