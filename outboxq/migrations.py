@@ -29,11 +29,12 @@ from .database.dialects.partitioning import PARTITION_NAME, Partitioning
 from .database.drivers import is_psycopg
 from .database.engine import is_autocommit, make_engine, parse_url
 from .database.revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
-from .database.statements import schema, tasks
 from .database.tables import VERSION_TABLE, metadata, version_table
 from .database.target import SqlalchemyTarget, major_of
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, TablesLocked, UnsupportedDatabase
 from .model.periods import Every, periods
+from .store import schema
+from .store.tasks import tasks
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -179,7 +180,7 @@ def partition(
         if found is None:
             raise SchemaOutOfDate(f"{_place(connection, schema)} has no outboxq tables to partition", remedy=UPGRADE)
         ensure_fit(found, oldest_code, partial(_place, connection, schema))
-        now = dialect.compiled[tasks.now].run(execute, {})[0]["now"]
+        now = dialect.compiled[tasks.select_now].run(execute, {})[0]["now"]
         partitioning = Partitioning(dialect)
         wanted = periods(Every(every), now, ahead)
 

@@ -11,8 +11,9 @@ from typing import Any
 from outboxq import database, store
 from outboxq.database.dialects import time_partitions
 from outboxq.database.grammar import Builder
-from outboxq.database.statements import metrics, statistics, task_pages, trends
+from outboxq.database.statements import metrics, statistics, trends
 from outboxq.database.statements.checks import CHECKS, LOCKS, REPAIRS
+from outboxq.store.tasks import task_pages
 
 MODULES = [
     import_module(name)

@@ -199,7 +199,7 @@ MUTANTS = (
     ),
     Mutant(
         "a page of the tasks of a batch reads through all newer tasks",
-        "outboxq/database/statements/task_pages.py",
+        "outboxq/store/tasks/task_pages.py",
         (('_members().cte("mine").prefix_with("MATERIALIZED")', '_members().subquery("mine")'),),
         ("tests/dialects/test_plans.py::test_a_page_reads_no_more_than_its_look_on_postgresql",),
     ),
@@ -464,7 +464,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that has lost its claim still writes the results of steps",
-        "outboxq/database/statements/steps.py",
+        "outboxq/store/tasks/steps.py",
         (("_lease.lease_token == _lease_token, _lease.worker_id == worker_id)", "True)"),),
         ("tests/contract/test_steps.py",),
     ),
@@ -482,7 +482,7 @@ MUTANTS = (
     ),
     Mutant(
         "a step whose COMMIT was not answered is taken for undone",
-        "outboxq/store/steps.py",
+        "outboxq/store/tasks/steps.py",
         (("            return target.run(statements.written, given) or None\n", "            return None\n"),),
         ("tests/contract/test_steps.py",),
     ),
@@ -494,7 +494,7 @@ MUTANTS = (
     ),
     Mutant(
         "a rewind leaves the steps after the first one",
-        "outboxq/database/statements/steps.py",
+        "outboxq/store/tasks/steps.py",
         (("_step.number >= _number)", "_step.number == _number)"),),
         ("tests/contract/test_steps.py",),
     ),
@@ -536,19 +536,19 @@ MUTANTS = (
     ),
     Mutant(
         "a wait for a chain does not name the task that stopped it",
-        "outboxq/store/batch_standings.py",
+        "outboxq/store/tasks/results.py",
         (("is_broken = self.kind is BatchKind.CHAIN and", "is_broken = self.kind is BatchKind.BATCH and"),),
         ("tests/contract/test_batch_results.py",),
     ),
     Mutant(
         "a wait for what follows a cancelled batch goes on as long as the batch keeps a dead letter",
-        "outboxq/store/batch_standings.py",
+        "outboxq/store/tasks/results.py",
         (("waits and (self.runs_then or not has_cancelled)", "waits and self.runs_then"),),
         ("tests/contract/test_batch_results.py",),
     ),
     Mutant(
         "each look reads all tasks of a batch that is being cancelled",
-        "outboxq/store/batch_standings.py",
+        "outboxq/store/tasks/results.py",
         (("if has_cancelled and not goes_on else None", "if not goes_on else None"),),
         ("tests/contract/test_batch_results.py",),
     ),
@@ -599,13 +599,13 @@ MUTANTS = (
     ),
     Mutant(
         "a look for a page of tasks begins one task too late after a look that was ended",
-        "outboxq/store/task_pages.py",
+        "outboxq/store/tasks/task_pages.py",
         (('{"from_id": last}', '{"from_id": next_id(last)}'),),
         ("tests/contract/test_task_pages.py",),
     ),
     Mutant(
         "cancelling all tasks also takes those that are enqueued meanwhile",
-        "outboxq/database/statements/event_log.py",
+        "outboxq/store/tasks/event_log.py",
         (("since = or_(_event.sequence_num > _head, g", "since = or_(_event.sequence_num.is_(None), g"),),
         ("tests/contract/test_cancel_all.py", "tests/contract/test_counted.py"),
     ),
@@ -624,7 +624,7 @@ MUTANTS = (
     ),
     Mutant(
         "a change of waiting tasks also takes a task that ran when they were counted",
-        "outboxq/store/cancelling.py",
+        "outboxq/store/tasks/cancelling.py",
         (('"only_ready": status is TaskStatus.READY', '"only_ready": False'),),
         ("tests/contract/test_counted.py",),
     ),
@@ -676,7 +676,7 @@ MUTANTS = (
     ),
     Mutant(
         "a snapshot misses the open transactions that PostgreSQL does not list",
-        "outboxq/store/counts.py",
+        "outboxq/store/tasks/counts.py",
         (('begun=range(int(beyond), row["next_transaction"])', "begun=range(0)"),),
         (
             "tests/contract/test_counted.py::test_a_task_of_an_open_transaction_stays_though_its_number_is_not_the_newest",
@@ -871,7 +871,7 @@ MUTANTS = (
     ),
     Mutant(
         "rescheduling takes a running task away from its worker",
-        "outboxq/store/operations.py",
+        "outboxq/store/tasks/operations.py",
         (
             (
                 "_move(store, task_id, EventType.RESCHEDULED, using, retry_at=at)",
@@ -1324,7 +1324,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task moved by hand is taken for granted instead of proved by what was deleted",
-        "outboxq/database/statements/operations.py",
+        "outboxq/store/tasks/operations.py",
         (
             (
                 'and_(_execution.status == SqlStatus.READY, g.among(_execution.id, r["gone"].c.id)),',
@@ -1576,7 +1576,7 @@ MUTANTS = (
     ),
     Mutant(
         "two dead letters of one idempotency key run beside each other",
-        "outboxq/store/idempotency.py",
+        "outboxq/store/tasks/idempotency.py",
         (("(owner.is_free and owner.id not in task_ids)", "owner.is_free"),),
         ("tests/contract/test_regained_keys.py",),
     ),
@@ -1877,7 +1877,7 @@ MUTANTS = (
     ),
     Mutant(
         "an enqueue with a key reads times on the caller's connection",
-        "outboxq/database/statements/idempotency.py",
+        "outboxq/store/tasks/idempotency.py",
         (
             (
                 '        returning=("id",),  # no times: psycopg cannot read the format of every caller\'s connection\n',
@@ -1964,7 +1964,7 @@ MUTANTS = (
     ),
     Mutant(
         "the beginning of several ids is taken for the first of them",
-        "outboxq/store/tasks.py",
+        "outboxq/store/tasks/tasks.py",
         (("    if len(rows) > 1:\n", "    if len(rows) > _NAMED + 1:\n"),),
         ("tests/contract/test_task_ids.py",),
     ),
@@ -2012,7 +2012,7 @@ MUTANTS = (
     ),
     Mutant(
         "the newest events of a task are its oldest",
-        "outboxq/database/statements/tasks.py",
+        "outboxq/store/tasks/tasks.py",
         (("ends.order_by(event.lease_token.desc())", "ends.order_by(event.lease_token)"),),
         ("tests/contract/test_events.py",),
     ),

@@ -12,7 +12,8 @@ from .column_types import Instant
 from .grammar import Grammar, sql_literal
 from .tables import task_batches, task_executions
 
-_before = bindparam("before", type_=Instant, required=True)
+before = bindparam("before", type_=Instant, required=True)
+"""The moment before which a task must have ended."""
 _statuses = {
     status: bindparam(f"prune_{status.lower()}", type_=Integer, required=True)
     for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
@@ -33,14 +34,14 @@ def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
     batch, as does a redrive of it. A dead letter is deleted in any case: the batch then waits for it no longer.
     """
     wanted = [(execution.status == sql_literal(status)) & (flag == 1) for status, flag in _statuses.items()]
-    ended = and_(execution.completed_at < _before, or_(*wanted))
+    ended = and_(execution.completed_at < before, or_(*wanted))
     batch = task_batches.c
     # Not a join, which might read all batches.
     kept = (
         select(batch.id)
         .where(
             batch.id == execution.pipeline_execution_id,
-            or_(batch.completed_at.is_(None), batch.completed_at >= _before, _may_be_read(g)),
+            or_(batch.completed_at.is_(None), batch.completed_at >= before, _may_be_read(g)),
         )
         .scalar_subquery()
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 
 from . import (
-    batch_standings,
-    cancelling,
     checks,
     due,
     ends,
@@ -14,35 +12,26 @@ from . import (
     explaining,
     fanout,
     interruptions,
-    operations,
     outlook,
     overview,
     progress,
     recovery,
-    results,
     retention,
     statistics,
     system,
     table_sizes,
     task_detail,
-    task_pages,
-    tasks,
     trends,
     units_of_work,
     unknown_tasks,
 )
 from .arguments import queue_names
-from .batch_standings import BatchStanding, BatchTask
 from .batches import Batches, Member
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
-from .counts import Count, Snapshot
-from .dead_letter_groups import DeadLetterGroup, DeadLetterGroups
-from .dead_letters import DeadLetter, DeadLetters
 from .declarations import check_schedule
 from .due import Look
 from .enqueue import check
-from .event_log import EventLog, TailCursor
 from .fanout import Subscriptions, check_subscription
 from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
@@ -52,18 +41,21 @@ from .overview import Overview
 from .queues import HeldKey, Queues, QueueSettings
 from .reasons import Cure, Explanation, Reason
 from .recovery import Lease, LeaseLook, OutlastingLook, Recovered
-from .result_reader import ResultReader
-from .results import Standing
 from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Statistics, UnknownName
-from .steps import NewStep, Steps, Written
 from .system import PartitionSize, System
 from .table_sizes import TableSize
 from .task_detail import TaskDetail
-from .task_pages import TaskPage
-from .tasks import Attempt
+from .tasks import cancelling, operations, results, task_pages, tasks
+from .tasks.counts import Count, Snapshot
+from .tasks.dead_letters import DeadLetter, DeadLetterGroup, DeadLetterGroups, DeadLetters
+from .tasks.event_log import EventLog, TailCursor
+from .tasks.results import BatchStanding, BatchTask, ResultReader, Standing
+from .tasks.steps import NewStep, Steps, Written
+from .tasks.task_pages import TaskPage
+from .tasks.tasks import Attempt
 from .time_partitions import TimePartitions
 from .trends import Trends
 from .unknown_tasks import UnknownRun
@@ -193,8 +185,8 @@ class Store(Claiming):
     task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
     standings = results.standings
-    first_of_batch = batch_standings.first_of_batch
-    batch_standings = batch_standings.batch_standings
+    first_of_batch = results.first_of_batch
+    batch_standings = results.batch_standings
     stats = statistics.stats
     health = overview.health
     change_mark = overview.change_mark

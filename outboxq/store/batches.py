@@ -14,9 +14,6 @@ from ..database.dialects import Begin, Row
 from ..database.grammar import Builder
 from ..database.privileges import Feature
 from ..database.statements import batches as statements
-from ..database.statements import operations
-from ..database.statements.results import TASKS
-from ..database.statements.results import ended as ended_tasks
 from ..database.target import Target
 from ..errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTarget, InvalidTransition
 from ..model import STATUS_AFTER, EventType, NewTask, TaskStatus
@@ -25,8 +22,11 @@ from ..model.options import bad_name, is_name
 from ..model.uuid7 import uuid7
 from .arguments import identifier, positive, storable
 from .failure_log import sentence
-from .operations import freed, marked, was_done
-from .rows import event_data
+from .task_rows import event_data
+from .tasks import operations
+from .tasks.operations import freed, marked, was_done
+from .tasks.results import TASKS
+from .tasks.results import ended as ended_tasks
 from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")

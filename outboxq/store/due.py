@@ -9,8 +9,8 @@ from typing import Any
 
 from ..database.dialects import Begin
 from ..database.statements import due as statements
-from ..database.statements import tasks
 from ..database.target import Target
+from .tasks import tasks
 from .transactions import Transactions
 
 
@@ -54,7 +54,7 @@ def look_ahead(
     def work(target: Target) -> Look:
         moment = _following(store, target, queues)
         values = store.values(target) | store.scope(target, queues, topics)
-        now = target.run(tasks.now, values)[0]["now"]
+        now = target.run(tasks.select_now, values)[0]["now"]
         found = target.run(_RECENT[queues is None] if recent else _DUE[queues is None], values)[0]
         if not found["due"] and found["by_key"]:
             found = target.run(_DUE_BY_KEY[queues is None], values)[0]

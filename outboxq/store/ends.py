@@ -12,13 +12,14 @@ from uuid import UUID
 from ..database import table_locks
 from ..database.dialects import Begin
 from ..database.grammar import Builder
-from ..database.statements import ends, tasks
+from ..database.statements import ends
 from ..database.target import Target
 from ..errors import InvalidArgument, LeaseLost
 from ..model import ENDS_CLAIM, STATUS_AFTER, Claim, EventType, Outcome, duration
 from ..model.progress import Progress
 from ..payload.parameters import sanitize
-from .rows import event_data
+from .task_rows import event_data
+from .tasks import tasks
 from .transactions import Transactions
 
 _BEGIN = {

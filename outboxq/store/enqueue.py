@@ -20,8 +20,8 @@ from ..model.keys import concurrency_key_of
 from ..model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
 from .arguments import aware
 from .batches import added_to, join, leave
-from .idempotency import enqueue_keyed, enqueued
-from .rows import row
+from .task_rows import row
+from .tasks.idempotency import enqueue_keyed, enqueued
 from .transactions import Transactions
 
 _PLAIN = frozenset[Feature]()

@@ -21,7 +21,7 @@ from ..model.options import bad_name, check_options, is_name
 from ..model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
 from ..model.uuid7 import FAMILY
 from .enqueue import check
-from .idempotency import enqueue_keyed
+from .tasks.idempotency import enqueue_keyed
 from .transactions import Transactions
 
 _EMITS = frozenset({Feature.EMIT})

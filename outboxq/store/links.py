@@ -9,7 +9,6 @@ from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
 from ..model.batches import Batch, BatchKind, OnFailed, is_batch, place_of
 from ..model.plurals import plural
-from .batch_standings import BatchTask, first_task
 from .batches import batch_of
 from .reasons import (
     Cure,
@@ -22,6 +21,7 @@ from .reasons import (
     of_other,
     written,
 )
+from .tasks.results import BatchTask, first_task
 
 
 def batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:

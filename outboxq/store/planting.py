@@ -11,7 +11,7 @@ from typing import Any
 
 from ..database.column_types import iso
 from ..database.dialects import Row
-from ..database.statements import enqueue, tasks
+from ..database.statements import enqueue
 from ..database.statements import schedules as statements
 from ..database.target import Target
 from ..errors import InvalidArgument
@@ -34,8 +34,9 @@ from ..model.schedules import (
 from ..model.uuid7 import uuid7
 from .enqueue import check
 from .failure_log import FailureLog
-from .operations import freed
-from .rows import event_data, row
+from .task_rows import event_data, row
+from .tasks import tasks
+from .tasks.operations import freed
 from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
@@ -160,7 +161,7 @@ def plant_page(
 
 def now_of(store: Transactions, target: Target) -> datetime:
     """Return the present time by the database's clock, inside its transaction."""
-    return target.run(tasks.now, store.values(target))[0]["now"]  # type: ignore[no-any-return]
+    return target.run(tasks.select_now, store.values(target))[0]["now"]  # type: ignore[no-any-return]
 
 
 def plant(store: Transactions, target: Target, plantings: Sequence[Planting]) -> int:

@@ -11,13 +11,14 @@ from uuid import UUID
 
 from ..database import table_locks
 from ..database.dialects import Begin, Row
-from ..database.statements import recovery, tasks
+from ..database.statements import recovery
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EARLIEST, MAX_RECOVERIES, TaskStatus
 from .arguments import positive
 from .ends import A_MOMENT
 from .sleeping_workers import SleepingWorkers
+from .tasks import tasks
 from .transactions import Transactions
 
 _DUE_AT_ONCE = 500
@@ -72,7 +73,7 @@ def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = 
 
     def work(target: Target) -> LeaseLook:
         values = store.values(target, limit=limit)
-        now = target.run(tasks.now, values)[0]["now"]
+        now = target.run(tasks.select_now, values)[0]["now"]
         return LeaseLook(now=now, leases=[Lease(**row) for row in target.run(recovery.expired, values)])
 
     return store.run(work, using=using, begin=Begin.READ)
@@ -83,7 +84,7 @@ def outlasting_leases(store: Transactions, *, using: object = None) -> Outlastin
 
     def work(target: Target) -> OutlastingLook:
         values = store.values(target)
-        now = target.run(tasks.now, values)[0]["now"]
+        now = target.run(tasks.select_now, values)[0]["now"]
         rows = [(timedelta(seconds=row.pop("seconds")), row) for row in target.run(recovery.outlasting, values)]
         return OutlastingLook(now=now, leases={Lease(**row): lasts for lasts, row in rows})
 

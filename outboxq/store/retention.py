@@ -17,7 +17,7 @@ from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
 from .arguments import aware, positive
 from .batches import Batches
-from .tasks import now as moment
+from .tasks.tasks import now as moment
 from .time_partitions import TimePartitions
 from .transactions import Transactions
 

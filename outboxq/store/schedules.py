@@ -15,7 +15,6 @@ from ..database.dialects import Begin
 from ..database.grammar import Builder
 from ..database.statements import enqueue as enqueue_statements
 from ..database.statements import schedules as statements
-from ..database.statements import tasks
 from ..database.target import Target
 from ..errors import InvalidArgument, ScheduleNotFound
 from ..model import Handle, NewTask, TaskStatus
@@ -41,7 +40,8 @@ from .planting import (
     task_of,
     ticks_between,
 )
-from .rows import row
+from .task_rows import row
+from .tasks import tasks
 from .transactions import Transactions
 
 T = TypeVar("T")
@@ -191,7 +191,7 @@ class Schedules:
             return Handle(id=made[0].id)
 
         def done(target: Target) -> Handle | None:
-            written = made and target.run(tasks.get, {"task_id": made[0].id})
+            written = made and target.run(tasks.select_task, {"task_id": made[0].id})
             return Handle(id=made[0].id) if written else None
 
         return self._run(work, using, done=done)
@@ -230,7 +230,7 @@ class Schedules:
             return planted
 
         def done(target: Target) -> builtins.list[datetime] | None:
-            return planted if made and target.run(tasks.get, {"task_id": made[0].id}) else None
+            return planted if made and target.run(tasks.select_task, {"task_id": made[0].id}) else None
 
         return self._run(work, using, Begin.READ if dry_run else Begin.WRITE, done=done)
 

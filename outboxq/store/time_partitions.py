@@ -15,7 +15,7 @@ from ..database.dialects.partitioning import Layout, Partition, Partitioning
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model.periods import periods
-from .tasks import now
+from .tasks.tasks import now
 from .transactions import Transactions
 
 T = TypeVar("T")

@@ -23,9 +23,9 @@ from ..database.engine import connection_options, reserve
 from ..database.grammar import Builder
 from ..database.privileges import Feature
 from ..database.revisions import no_file
-from ..database.statements import schema
 from ..database.target import SqlalchemyTarget, Target, target_of
 from ..errors import ConfigurationError, FileUnusable, InvalidTarget
+from . import schema
 from .arguments import queue_names
 from .failure_log import sentence
 from .rights import Rights

@@ -8,12 +8,13 @@ from datetime import datetime
 from uuid import UUID
 
 from ..database.dialects import Begin
-from ..database.statements import operations, tasks, unknown_tasks, workers
+from ..database.statements import unknown_tasks, workers
 from ..database.statements.unknown_tasks import HOLDING
 from ..database.target import Target
 from ..model import Claim
-from .operations import freed
-from .tasks import data_of
+from .tasks import operations, tasks
+from .tasks.operations import freed
+from .tasks.tasks import data_of
 from .transactions import Transactions
 from .workers import live_workers, read_names, takes
 
@@ -39,7 +40,7 @@ def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object 
     """
 
     def work(target: Target) -> Mapping[UUID, UnknownRun]:
-        now = target.run(tasks.now, store.values(target))[0]["now"]
+        now = target.run(tasks.select_now, store.values(target))[0]["now"]
         found = releases_as_unknown(target, [(claim.id, claim.lease_token - 1) for claim in claims])
         workers = live_workers(target, now)
         runs = {}

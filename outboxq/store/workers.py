@@ -12,14 +12,14 @@ from uuid import UUID
 
 from ..database.dialects import Begin, Row
 from ..database.grammar import Builder
-from ..database.statements import tasks
 from ..database.statements import workers as statements
-from ..database.statements.statistics import first_of_window
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus, duration
 from .arguments import identifier, positive, storable
 from .sleeping_workers import SleepingWorkers
+from .tasks import tasks
+from .tasks.event_log import first_of_window
 from .transactions import Transactions
 
 LOOKED_AT = 100_000
@@ -187,7 +187,7 @@ class Workers:
         span = duration(within, "live_within")
 
         def work(target: Target) -> Presence:
-            now = target.run(tasks.now, self._store.values(target))[0]["now"]
+            now = target.run(tasks.select_now, self._store.values(target))[0]["now"]
             return Presence(at=now, workers=live_workers(target, now, span))
 
         return self._store.run(work, using=using, begin=Begin.READ)

@@ -18,11 +18,12 @@ import pytest
 
 from outboxq.database.dialects import dialect_for
 from outboxq.database.dialects.base import Compiled
-from outboxq.database.statements import claim, ends, enqueue, idempotency
+from outboxq.database.statements import claim, ends, enqueue
 from outboxq.database.statements.ends import CONSTANT_COLUMNS as END_CONSTANTS
 from outboxq.database.statements.ends import END
-from outboxq.database.statements.enqueue import CONSTANT_COLUMNS, NEW_TASK
-from outboxq.database.statements.idempotency import KEYED
+from outboxq.store.task_rows import CONSTANT_COLUMNS, NEW_TASK
+from outboxq.store.tasks import idempotency
+from outboxq.store.tasks.idempotency import KEYED
 from tests.builders import BUILDERS, of_database
 from tests.sql_layout import layout
 
@@ -85,7 +86,7 @@ def test_on_sqlite_a_single_row_is_a_few_parameters():
         assert ":given_" in one, name
 
 
-@pytest.mark.parametrize(("builder", "columns"), [(enqueue.enqueue, NEW_TASK), (idempotency.enqueue_keyed, KEYED)])
+@pytest.mark.parametrize(("builder", "columns"), [(enqueue.enqueue, NEW_TASK), (idempotency.insert_keyed, KEYED)])
 def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_otherwise(builder, columns):
     plan = dialect_for("postgresql").compiled[builder]
     differing = set(columns) - CONSTANT_COLUMNS
@@ -105,7 +106,7 @@ def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_othe
     ("builder", "columns", "alike"),
     [
         (enqueue.enqueue, NEW_TASK, CONSTANT_COLUMNS),
-        (idempotency.enqueue_keyed, KEYED, CONSTANT_COLUMNS),
+        (idempotency.insert_keyed, KEYED, CONSTANT_COLUMNS),
         (ends.end, END, END_CONSTANTS),
     ],
 )

@@ -739,7 +739,7 @@ PAGES: dict[str, Callable[..., object]] = {
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_reads_no_more_than_its_look_on_postgresql(big_postgresql, monkeypatch, name):
-    monkeypatch.setattr("outboxq.store.task_pages.SCAN", SCAN)
+    monkeypatch.setattr("outboxq.store.tasks.task_pages.SCAN", SCAN)
     PAGES[name](big_postgresql.database.store, big_postgresql, None)  # what the schema has is found out once
     captured = big_postgresql.captured(PAGES[name])
     assert captured

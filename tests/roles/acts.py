@@ -33,7 +33,7 @@ from outboxq.store import NewStep, Store, TaskMetric
 from outboxq.store.broken_entries import cancel_expired
 from outboxq.store.ends import _has_ended
 from outboxq.store.fanout import _emitted
-from outboxq.store.idempotency import enqueued
+from outboxq.store.tasks.idempotency import enqueued
 from tests.waiting import until
 
 HOUR = timedelta(hours=1)

@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 
 from ...model import EventType, TaskStatus
-from ...model.batches import BatchKind, OnFailed
+from ...model.batches import OnFailed
 from ..column_types import Instant
 from ..grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, limit, sql_literal
 from ..tables import execution_events, task_batch_changes, task_batches, task_executions, task_leases
@@ -113,28 +113,6 @@ def get(_: Grammar) -> Select[Any]:
 def known(_: Grammar) -> Select[Any]:
     """Select the id of a batch if it is there."""
     return select(_batch.id).where(_batch.id == _batch_id)
-
-
-LINKS: Columns = {"id": Uuid(), "batch_id": Uuid(), "before": Uuid()}
-
-
-def links_without_previous(g: Grammar) -> Select[Any]:
-    """Select those of these dead letters whose previous task in their chain was deleted, and the ids of both."""
-    link, before = g.rows("links", LINKS), task_executions.alias("before")
-    # Not a join, which might read all tasks.
-    known = select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
-    rows = task_batches.join(link, link.c.batch_id == _batch.id).join(task_executions, _execution.id == link.c.id)
-    return (
-        select(link.c.id, link.c.before)
-        .select_from(rows)
-        .where(
-            g.among(_batch.id, link.c.batch_id),
-            _batch.kind == sql_literal(BatchKind.CHAIN),
-            g.among(_execution.id, link.c.id),
-            _execution.status == sql_literal(TaskStatus.FAILED),
-            known.is_(None),
-        )
-    )
 
 
 def unclosed(_: Grammar) -> Select[Any]:

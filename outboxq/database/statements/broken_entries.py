@@ -21,10 +21,11 @@ from sqlalchemy import (
 )
 
 from ...model import EventType, TaskStatus
+from ...store import task_rows
 from .. import grammar, queue_order
 from ..grammar import Columns, Grammar, Relations, Statement, Transition, sql_literal
 from ..tables import task_executions, task_outbox
-from . import claim, recovery, task_rows
+from . import claim, recovery
 
 ENTRY: Columns = {"entry_id": BigInteger()}
 _FIRST_BATCH = literal(UUID(int=1 << 127), Uuid)

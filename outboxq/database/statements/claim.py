@@ -22,6 +22,7 @@ from sqlalchemy import (
 )
 
 from ...model import SUSPECT, EventType
+from ...store import task_rows
 from .. import queue_order
 from ..grammar import (
     Columns,
@@ -37,7 +38,6 @@ from ..grammar import (
 )
 from ..queue_order import every_queue, given_queues, pairs
 from ..tables import task_executions, task_leases
-from . import task_rows
 
 lease_seconds = bindparam("lease_seconds", None, type_=Double)
 """The worker's own lease; None for the task's lease."""

@@ -28,6 +28,8 @@ from sqlalchemy import (
 )
 
 from ...model import ENDS_CLAIM, INTERRUPTED, EventType, TaskStatus
+from ...store import task_rows
+from ...store.task_rows import due_time
 from .. import queue_order
 from ..column_types import Instant
 from ..grammar import (
@@ -43,8 +45,6 @@ from ..grammar import (
     worker_id,
 )
 from ..tables import execution_events, task_executions, task_leases
-from . import task_rows
-from .enqueue import due
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 _lease_token = bindparam("lease_token", type_=BigInteger, required=True)
@@ -261,7 +261,7 @@ def _ended(g: Grammar, r: Relations) -> Statement:
                 (given.event_type == sql_literal(EventType.RELEASED), execution.recovery_attempts),
                 else_=literal_column("0"),
             ),
-            retry_at=case((retry, due(g, given)), else_=null()),
+            retry_at=case((retry, due_time(g, given)), else_=null()),
             started_at=case((ready, null()), else_=execution.started_at),
             completed_at=case((ready, null()), else_=g.now),
             updated_at=g.now,
@@ -273,12 +273,12 @@ def _ended(g: Grammar, r: Relations) -> Statement:
 
 
 def _entry(g: Grammar, r: Relations) -> Statement:
-    return task_rows.entry(g, r["ended"].c, joined(r["ended"], r["given"]), due=due(g, r["given"].c))
+    return task_rows.entry(g, r["ended"].c, joined(r["ended"], r["given"]), due=due_time(g, r["given"].c))
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
     ended, given = r["ended"].c, r["given"].c
-    ready, due_at = ended.status == SqlStatus.READY, due(g, given)
+    ready, due_at = ended.status == SqlStatus.READY, due_time(g, given)
     said = g.json(
         given.data,
         attempt=ended.attempt,

@@ -30,11 +30,11 @@ from sqlalchemy import (
 )
 
 from ...model import EventType, OnDeadLetter
+from ...store import task_rows
 from ..column_types import Instant
 from ..grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, joined, sql_literal
 from ..queue_order import matches
 from ..tables import execution_events, idempotency_keys, task_executions, task_subscriptions
-from . import enqueue
 
 SUBSCRIPTION: Columns = {
     "topic": Text(),
@@ -167,7 +167,7 @@ def _emission(
             "subscriber": lambda _: _subscribers(g),
             **entry,
             "execution": lambda r: _execution(g, r),
-            "event": lambda r: enqueue.event(g, r["subscriber"], r["entry"], **asked),
+            "event": lambda r: task_rows.new_event(g, r["subscriber"], r["entry"], **asked),
             "unrouted": lambda r: _unrouted(g, r),
         },
         returns="subscriber",
@@ -212,7 +212,7 @@ def _entry(g: Grammar, r: Relations, rows: FromClause, *where: ColumnElement[boo
         expires_at=_expires_at,
         expires_seconds=_expires_in,
     )
-    return enqueue.entry(g, task, r["subscriber"], rows, *where)
+    return task_rows.new_entry(g, task, r["subscriber"], rows, *where)
 
 
 def _execution(g: Grammar, r: Relations) -> Statement:

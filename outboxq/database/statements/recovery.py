@@ -27,10 +27,10 @@ from sqlalchemy import (
 )
 
 from ...model import LONGEST, EventType
+from ...store import task_rows
 from ..column_types import Instant
 from ..grammar import Columns, Grammar, Relations, SqlStatus, Statement, Step, Transition, joined, limit, sql_literal
 from ..tables import execution_events, task_executions, task_leases, task_outbox
-from . import task_rows
 from .ends import HELD, fence, unlocked
 
 SEEN: Columns = {**HELD, "worker_id": Uuid(), "lease_expires_at": Instant}

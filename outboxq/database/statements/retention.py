@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Table, Uuid, and_, bindparam, delete, func, or_, select
 
 from ..grammar import Grammar, Relations, Statement, Transition, limit
-from ..history import _before, done, kinds
+from ..history import before, done, kinds
 from ..tables import (
     dead_letters,
     execution_events,
@@ -88,7 +88,7 @@ def prune_unrouted(g: Grammar) -> Transition:
 
     They are not ordered: with an order, the planner would scan the whole log by number instead of the events without a task.
     """
-    old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < _before)
+    old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < before)
 
     def doomed(_: Relations) -> Statement:
         return select(_event.sequence_num).where(*old).limit(limit)

@@ -32,6 +32,7 @@ from sqlalchemy import (
 from ...model import EventType
 from ...model.planning import FARTHEST
 from ...model.schedules import HORIZON
+from ...store import task_rows
 from ..column_types import BigId, Instant
 from ..grammar import (
     Columns,
@@ -46,7 +47,6 @@ from ..grammar import (
     sql_literal,
 )
 from ..tables import execution_events, schedule_ticks, task_executions, task_outbox, task_schedules
-from . import task_rows
 
 SCHEDULE: Columns = {
     "name": Text(),

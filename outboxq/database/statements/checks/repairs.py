@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, Select, Table, and_, delete, exists, false, func, select, true, update
 
 from ....model import OnDeadLetter
+from ....store import task_rows
 from ...column_types import Instant
 from ...grammar import Grammar, Relations, Statement, Transition, sql_literal
 from ...tables import (
@@ -21,7 +22,6 @@ from ...tables import (
     task_outbox,
     task_steps,
 )
-from .. import task_rows
 from . import batches, fold, keys, limits, log, rows, steps, ticks, unique
 from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, task_of
 

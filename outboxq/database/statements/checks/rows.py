@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, or_, select
 
 from ....model import TaskStatus
+from ....store import task_rows
 from ...grammar import Grammar
 from ...tables import dead_letters, task_executions, task_leases, task_outbox
-from .. import task_rows
 from .check import ENDS, EVENT, EXECUTION, FAILED, OTHERS, READY, RUNNING, Check, last, leading_to, task_of
 
 

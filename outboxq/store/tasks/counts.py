@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from re import ASCII, fullmatch
 from typing import Any, Self
 
-from ..database.statements import event_log
-from ..database.target import Target
-from ..errors import InvalidArgument
+from ...database.target import Target
+from ...errors import InvalidArgument
+from . import event_log
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

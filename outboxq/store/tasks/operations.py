@@ -5,22 +5,46 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ..database.dialects import Row
-from ..database.statements import batches, operations, tasks
-from ..database.target import Target
-from ..errors import InvalidArgument, InvalidTransition
-from ..model import EARLIEST, LATEST, MAX_ATTEMPT, STATUS_AFTER, EventType, TaskStatus
-from ..model.batches import place_of
-from ..model.uuid7 import uuid7
-from ..payload.parameters import sanitize
-from .arguments import aware, identifier
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Integer,
+    Select,
+    SmallInteger,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    null,
+    or_,
+    select,
+    update,
+)
+
+from ...database.column_types import BigId, Instant
+from ...database.dialects import Row
+from ...database.grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, joined, sql_literal
+from ...database.tables import task_batches, task_executions, task_leases, task_outbox
+from ...database.target import Target
+from ...errors import InvalidArgument, InvalidTransition
+from ...model import EARLIEST, LATEST, MAX_ATTEMPT, STATUS_AFTER, EventType, TaskStatus
+from ...model.batches import BatchKind, place_of
+from ...model.uuid7 import uuid7
+from ...payload.parameters import sanitize
+from .. import task_rows
+from ..arguments import aware, identifier
+from ..task_rows import event_data
+from ..transactions import Transactions
+from . import tasks
 from .idempotency import regain_keys
-from .rows import event_data
 from .tasks import data_of, get, no_task
-from .transactions import Transactions
 
 _LOOKS = 10
 """Number of times that a task may change its status between a look and the write before the call gives up."""
@@ -185,7 +209,7 @@ def moving(
                 if from_failed and status_after is TaskStatus.READY:
                     # From another status, nobody pays for that.
                     _ensure_may_run_again(store, target, task_id, take_key_back=take_key_back)
-                moved = target.run(operations.by_hand, {**values, "from_failed": from_failed}, [row])
+                moved = target.run(by_hand, {**values, "from_failed": from_failed}, [row])
             if moved:
                 store.wake(target, freed(moved))
                 return TaskStatus(moved[0]["status"])
@@ -195,7 +219,7 @@ def moving(
                 if task["cancel_requested_at"] is not None:
                     return status
                 with target.atomic():
-                    if target.run(operations.request_cancel, values, [(task_id, row[-1])]):
+                    if target.run(request_cancel, values, [(task_id, row[-1])]):
                         return status
                 continue  # it ended, was given back, or was asked by another session meanwhile
             if status not in allowed:
@@ -220,7 +244,7 @@ def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID,
     if not places:
         return {}
     rows = [(task_id, place.batch_id, place.before) for task_id, place in places.items()]
-    found = target.run(batches.links_without_previous, target.dialect.pack("links", batches.LINKS, rows))
+    found = target.run(links_without_previous, target.dialect.pack("links", LINKS, rows))
     return {
         row["id"]: InvalidTransition(
             f"task {row['id']} cannot be redriven: the task before it in its chain, {row['before']}, was deleted, so its result "
@@ -246,11 +270,11 @@ def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: 
                 target, task_id=task_id, due_now=due_now, priority=priority, request=request, reason=why
             )
             with target.atomic():
-                moved = target.run(operations.reschedule, values)
+                moved = target.run(move, values)
             if moved:
                 store.wake(target, freed(moved))  # another task may be the first of its key now
                 return True
-            found = target.run(operations.waiting, values)
+            found = target.run(waiting, values)
             if found and (found[0]["due"] if due_now else found[0]["priority"] == priority):
                 return False
             status = TaskStatus(_task(target, task_id)["status"])
@@ -276,7 +300,7 @@ def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
 
 def was_done(target: Target, task_id: UUID, request: str) -> bool:
     """Return whether this very request has been committed."""
-    history = target.run(tasks.history, {"task_id": task_id})
+    history = target.run(tasks.select_history, {"task_id": task_id})
     return any(data_of(event["event_data"]).get("request") == request for event in history)
 
 
@@ -285,7 +309,7 @@ def _status_if_done(target: Target, task_id: UUID, request: str) -> TaskStatus |
 
 
 def _task(target: Target, task_id: UUID) -> Row:
-    if found := target.run(tasks.get, {"task_id": task_id}):
+    if found := target.run(tasks.select_task, {"task_id": task_id}):
         return found[0]
     raise no_task(task_id)
 
@@ -296,3 +320,240 @@ def _refused(task_id: UUID, status: TaskStatus, event_type: EventType) -> Invali
 
 def _restless(task_id: UUID) -> InvalidTransition:
     return InvalidTransition(f"task {task_id} changes its status faster than it can be changed by hand; try again")
+
+
+BY_HAND: Columns = {
+    "id": Uuid(),
+    "event_type": Text(),
+    "status": Text(),
+    "attempt": Integer(),
+    "available_at": Instant,
+    "data": Text(),
+}
+_entry, _lease, _execution = task_outbox.c, task_leases.c, task_executions.c
+_from_ready, _from_running, _from_failed, _due_now = (
+    bindparam(name, type_=Boolean, required=True) for name in ("from_ready", "from_running", "from_failed", "due_now")
+)
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+_priority = bindparam("priority", type_=SmallInteger, required=True)
+"""The new priority; NULL keeps the present one."""
+_request = bindparam("request", type_=Text, required=True)
+_reason = bindparam("reason", None, type_=Text)
+
+
+def by_hand(g: Grammar) -> Transition:
+    """Move a task out of the outbox, away from its worker, or out of Failed. Its worker, if it has one, loses the claim.
+
+    :from_ready, :from_running and :from_failed say from which of the three it may be moved. The deleted row proves where the
+    task was, so a task that moves meanwhile is not changed, and the caller looks again. Returns the moved tasks, each with the
+    lease token under which it was running, if it was.
+    """
+    return Transition(
+        given=BY_HAND,
+        steps={
+            "gone": partial(_gone, g),
+            "freed": partial(_freed, g),
+            "moved": partial(_moved, g),
+            "entry": partial(_new_entry, g),
+            "event": partial(_event, g),
+            "letter_gone": lambda r: task_rows.letter_gone(g, r["moved"].c),
+            "key_freed": lambda r: task_rows.key_freed(g, r["moved"].c),
+        },
+        returns="moved",
+        joined_steps=("freed",),
+    )
+
+
+def move(g: Grammar) -> Transition:
+    """Replace the entry of a waiting task: due now (:due_now), or with another :priority. Its position stays.
+
+    A task that is due already, or has that priority, is not changed.
+    """
+    differs = or_(and_(_due_now, _entry.available_at > g.now), _entry.priority != _priority)
+    return _rescheduling(g, lambda _: and_(_entry.task_execution_id == _task_id, differs))
+
+
+def make_due(g: Grammar) -> Transition:
+    """Make the tasks of these outbox entries due now, if :due_now. Their events carry :reason.
+
+    An entry that is due already, or was replaced meanwhile, is not changed.
+    """
+    later = and_(_due_now, _entry.available_at > g.now)
+    return _rescheduling(g, lambda r: and_(g.among(_entry.id, r["given"].c.entry_id), later), given={"entry_id": BigId})
+
+
+def _rescheduling(
+    g: Grammar, entries: Callable[[Relations], ColumnElement[bool]], *, given: Columns | None = None
+) -> Transition:
+    """Replace the entries for which the condition is true."""
+
+    def gone(r: Relations) -> Statement:
+        return (
+            delete(task_outbox).where(entries(r)).returning(_entry.task_execution_id.label("id"), _entry.available_at)
+        )
+
+    def moved(r: Relations) -> Statement:
+        return (
+            update(task_executions)
+            .where(g.among(_execution.id, r["gone"].c.id), _execution.status == SqlStatus.READY)
+            .values(
+                priority=func.coalesce(_priority, _execution.priority),
+                retry_at=case((_due_now, null()), else_=_execution.retry_at),
+                updated_at=g.now,
+            )
+            .returning(*task_rows.CARRIED)
+        )
+
+    def due(r: Relations) -> ColumnElement[Any]:
+        return case((_due_now, g.now), else_=r["gone"].c.available_at)
+
+    def entry(r: Relations) -> Statement:
+        moved = r["moved"].c
+        return task_rows.entry(
+            g, moved, joined(r["moved"], r["gone"]), ready=moved.status == SqlStatus.READY, due=due(r)
+        )
+
+    def event(r: Relations) -> Statement:
+        return task_rows.event(
+            g,
+            r["moved"].c,
+            joined(r["moved"], r["gone"]),
+            event_type=sql_literal(EventType.RESCHEDULED),
+            data=g.json(available_at=due(r), priority=_priority, request=_request, reason=_reason),
+        )
+
+    steps = {"gone": gone, "moved": moved, "entry": entry, "event": event}
+    return Transition(given=given or {}, steps=steps, returns="moved")
+
+
+def waiting(g: Grammar) -> Select[Any]:
+    """Select the priority of a waiting task, and true if it is due; no row unless the task is Ready."""
+    asked: tuple[Any, ...] = ((_entry.available_at <= g.now).label("due"), _entry.priority)
+    return select(*asked).where(_entry.task_execution_id == _task_id)
+
+
+def request_cancel(g: Grammar) -> Transition:
+    """Ask running tasks to stop. Their workers see the request at the next heartbeat. A repeated request changes nothing."""
+
+    def asked(r: Relations) -> Statement:
+        return (
+            update(task_executions)
+            .where(
+                g.among(_execution.id, r["given"].c.id),
+                _execution.status == SqlStatus.RUNNING,
+                _execution.cancel_requested_at.is_(None),
+            )
+            .values(cancel_requested_at=g.now, updated_at=g.now)
+            .returning(_execution.id, _execution.pipeline_execution_id)
+        )
+
+    def event(r: Relations) -> Statement:
+        asked, given = r["asked"].c, r["given"].c
+        return task_rows.event(
+            g,
+            asked,
+            r["asked"].join(r["given"], asked.id == given.id),
+            event_type=sql_literal(EventType.CANCEL_REQUESTED),
+            data=given.data,
+        )
+
+    return Transition(given={"id": Uuid(), "data": Text()}, steps={"asked": asked, "event": event}, returns="asked")
+
+
+def _gone(g: Grammar, r: Relations) -> Statement:
+    gone = delete(task_outbox).where(_from_ready, g.among(_entry.task_execution_id, r["given"].c.id))
+    return gone.returning(_entry.task_execution_id.label("id"))
+
+
+def _freed(g: Grammar, r: Relations) -> Statement:
+    freed = delete(task_leases).where(_from_running, g.among(_lease.task_execution_id, r["given"].c.id))
+    return freed.returning(_lease.task_execution_id.label("id"), _lease.lease_token, _lease.worker_id)
+
+
+def _moved(g: Grammar, r: Relations) -> Statement:
+    given = r["given"].c
+    ready = given.status == SqlStatus.READY
+    return (
+        update(task_executions)
+        .where(
+            g.among(_execution.id, given.id),
+            _execution.id == given.id,
+            or_(
+                and_(_execution.status == SqlStatus.READY, g.among(_execution.id, r["gone"].c.id)),
+                and_(_execution.status == SqlStatus.RUNNING, g.among(_execution.id, r["freed"].c.id)),
+                and_(_execution.status == SqlStatus.FAILED, _from_failed),
+            ),
+        )
+        .values(
+            status=given.status,
+            worker_id=null(),
+            attempt=func.coalesce(given.attempt, _execution.attempt),
+            recovery_attempts=case(
+                (given.event_type == sql_literal(EventType.REQUEUED), 0), else_=_execution.recovery_attempts
+            ),
+            cancel_requested_at=null(),
+            retry_at=case((_is_retry(given), given.available_at), else_=null()),
+            started_at=case((ready, null()), else_=_execution.started_at),
+            completed_at=case((ready, null()), else_=g.now),
+            updated_at=g.now,
+        )
+        .returning(*task_rows.CARRIED, _execution.attempt, _execution.recovery_attempts)
+    )
+
+
+def _new_entry(g: Grammar, r: Relations) -> Statement:
+    moved, given = r["moved"].c, r["given"].c
+    rows = r["moved"].join(r["given"], moved.id == given.id)
+    return task_rows.entry(g, moved, rows, ready=moved.status == SqlStatus.READY, due=_due(g, given))
+
+
+def _event(g: Grammar, r: Relations) -> Statement:
+    moved, given, freed = r["moved"].c, r["given"].c, r["freed"].c
+    due = _due(g, given)
+    return task_rows.event(
+        g,
+        moved,
+        r["moved"].join(r["given"], moved.id == given.id).outerjoin(r["freed"], moved.id == freed.id),
+        event_type=given.event_type,
+        data=g.json(
+            given.data,
+            attempt=moved.attempt,
+            recovery_attempts=moved.recovery_attempts,
+            available_at=case((given.status == SqlStatus.READY, due)),
+            retry_at=case((_is_retry(given), due)),
+        ),
+        worker_id=freed.worker_id,
+        lease_token=freed.lease_token,
+    )
+
+
+def _is_retry(given: Any) -> ColumnElement[bool]:
+    return given.event_type == sql_literal(EventType.RETRY_SCHEDULED)  # type: ignore[no-any-return]
+
+
+def _due(g: Grammar, given: Any) -> ColumnElement[Any]:
+    return func.coalesce(given.available_at, g.now)
+
+
+LINKS: Columns = {"id": Uuid(), "batch_id": Uuid(), "before": Uuid()}
+
+
+def links_without_previous(g: Grammar) -> Select[Any]:
+    """Select those of these dead letters whose previous task in their chain was deleted, and the ids of both."""
+    link, before = g.rows("links", LINKS), task_executions.alias("before")
+    # Not a join, which might read all tasks.
+    known = select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
+    rows = task_batches.join(link, link.c.batch_id == task_batches.c.id).join(
+        task_executions, _execution.id == link.c.id
+    )
+    return (
+        select(link.c.id, link.c.before)
+        .select_from(rows)
+        .where(
+            g.among(task_batches.c.id, link.c.batch_id),
+            task_batches.c.kind == sql_literal(BatchKind.CHAIN),
+            g.among(_execution.id, link.c.id),
+            _execution.status == sql_literal(TaskStatus.FAILED),
+            known.is_(None),
+        )
+    )

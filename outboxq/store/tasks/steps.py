@@ -6,22 +6,27 @@ import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
-from ..database.dialects import Begin, Row
-from ..database.statements import operations as hand_statements
-from ..database.statements import steps as statements
-from ..database.statements import tasks
-from ..database.target import Target
-from ..errors import InvalidArgument, InvalidTransition
-from ..model import Claim, EventType, TaskStatus
-from ..model.steps import Step
-from ..model.uuid7 import uuid7
-from .arguments import identifier
+from sqlalchemy import BigInteger, Double, Integer, Select, Text, Uuid, bindparam, case, cast, delete, select
+
+from ...database.dialects import Begin, Row
+from ...database.grammar import Grammar, Relations, Statement, Transition, insert_values, sql_literal, worker_id
+from ...database.tables import task_executions, task_leases, task_outbox, task_steps
+from ...database.target import Target
+from ...errors import InvalidArgument, InvalidTransition
+from ...model import Claim, EventType, TaskStatus
+from ...model.steps import Step
+from ...model.uuid7 import uuid7
+from .. import task_rows
+from ..arguments import identifier
+from ..task_rows import event_data
+from ..transactions import Transactions
+from . import operations, tasks
 from .operations import freed, marked, moving
-from .rows import event_data
 from .tasks import data_of, no_task
-from .transactions import Transactions
 
 _LOOKS = 10
 """Number of times that a task may be claimed and given back between a look and the write before the call gives up."""
@@ -79,10 +84,10 @@ class Steps:
 
         def work(target: Target) -> builtins.list[Row]:
             with target.atomic():
-                return target.run(statements.complete, self._store.values(target, **given))
+                return target.run(complete, self._store.values(target, **given))
 
         def done(target: Target) -> builtins.list[Row] | None:
-            return target.run(statements.written, given) or None
+            return target.run(written, given) or None
 
         found = self._store.run(work, using=using, begin=Begin.SINGLE, done=done)
         return Written(due_at=found[0]["due_at"]) if found else None
@@ -90,7 +95,7 @@ class Steps:
     def is_written(self, claim: Claim, name: str) -> bool:
         """Return whether this claim has written the step of this name."""
         given = {"task_id": claim.id, "lease_token": claim.lease_token, "name": name}
-        return bool(self._store.run(lambda target: target.run(statements.written, given), begin=Begin.READ))
+        return bool(self._store.run(lambda target: target.run(written, given), begin=Begin.READ))
 
     def rewind(
         self,
@@ -119,11 +124,11 @@ class Steps:
                 data = event_data({"step": from_step, **({"reason": reason} if reason else {})})
                 _, _, _, _, _, stored = marked((task_id, "", "", None, None, data), request)
                 given = {"task_id": task_id, "number": first.number, "data": stored}
-                count = len(target.run(statements.rewind, self._store.values(target, **given)))
+                count = len(target.run(rewind, self._store.values(target, **given)))
             return count
 
         def done(target: Target) -> int | None:
-            events = target.run(tasks.history, {"task_id": task_id})
+            events = target.run(tasks.select_history, {"task_id": task_id})
             was_done = any(
                 event["event_type"] == EventType.REWOUND and data_of(event["event_data"]).get("request") == request
                 for event in events
@@ -169,15 +174,15 @@ class Steps:
                 "request": request,
                 "reason": reason or None,
             }
-            moved = target.run(hand_statements.reschedule, self._store.values(target, **given))
-            if moved or target.run(statements.lock_waiting, given):
+            moved = target.run(operations.move, self._store.values(target, **given))
+            if moved or target.run(lock_waiting, given):
                 self._store.wake(target, freed(moved))
                 return
         raise InvalidTransition(f"task {task_id} is claimed and given back faster than it can be rewound; try again")
 
     def list(self, task_id: UUID, *, using: object = None) -> builtins.list[Step]:
         """Return the steps that a task has completed and the sleeps that it has begun, in that order; none for a task without."""
-        rows = self._store.read(statements.of_task, task_id=identifier(task_id), using=using)
+        rows = self._store.read(of_task, task_id=identifier(task_id), using=using)
         return [_step_of(row) for row in rows]
 
 
@@ -188,7 +193,7 @@ def _step_of(row: Row) -> Step:
 def _from(target: Target, task_id: UUID, name: str) -> list[Step]:
     """Return the steps from the one of this name on. Raises InvalidArgument where the task has none."""
     _status(target, task_id)
-    found = [_step_of(row) for row in target.run(statements.of_task, {"task_id": task_id})]
+    found = [_step_of(row) for row in target.run(of_task, {"task_id": task_id})]
     for step in found:
         if step.name == name:
             return [one for one in found if one.number >= step.number]
@@ -202,7 +207,7 @@ def _listed(found: Sequence[Step]) -> str:
 
 
 def _status(target: Target, task_id: UUID) -> TaskStatus:
-    if rows := target.run(tasks.get, {"task_id": task_id}):
+    if rows := target.run(tasks.select_task, {"task_id": task_id}):
         return TaskStatus(rows[0]["status"])
     raise no_task(task_id)
 
@@ -211,3 +216,98 @@ def _refused(task_id: UUID, status: TaskStatus) -> InvalidTransition:
     if status is TaskStatus.RUNNING:
         return InvalidTransition(f"task {task_id} is Running, so its steps cannot be rewound; wait until it has ended")
     return InvalidTransition(f"task {task_id} is {status} and does not run again, so its steps cannot be rewound")
+
+
+_step, _lease, _execution = task_steps.c, task_leases.c, task_executions.c
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+_pipeline_id = bindparam("pipeline_id", type_=Uuid, required=True)
+_lease_token = bindparam("lease_token", type_=BigInteger, required=True)
+_name = bindparam("name", type_=Text, required=True)
+_number = bindparam("number", type_=Integer, required=True)
+_result = bindparam("result", type_=Text, required=True)
+_milliseconds = bindparam("ms", type_=Integer, required=True)
+_delay_seconds = bindparam("delay_seconds", type_=Double, required=True)
+"""The length of a sleep; NULL: it is no sleep."""
+_data = bindparam("data", type_=Text, required=True)
+
+
+def complete(g: Grammar) -> Transition:
+    """Write a step of a claim that the worker still holds. Returns its number and, of a sleep, its end.
+
+    No row: the claim is lost, or the step is there already. The lease is locked until the transaction ends, so that the claim
+    cannot be lost before the step is committed. The event has no lease token: it ends no claim.
+    """
+
+    def held(_: Relations) -> Statement:
+        mine = (_lease.task_execution_id == _task_id, _lease.lease_token == _lease_token, _lease.worker_id == worker_id)
+        seconds = cast(_delay_seconds, Double)
+        due_at = case((seconds.is_not(None), g.later(g.now, seconds)))
+        lease = select(_lease.task_execution_id.label("id"), _lease.lease_token, due_at.label("due_at")).where(*mine)
+        return lease.with_for_update(read=True, of=task_leases)
+
+    def step(r: Relations) -> Statement:
+        held = r["held"].c
+        values = {
+            "task_execution_id": held.id,
+            "name": _name,
+            "number": _number,
+            "lease_token": held.lease_token,
+            "result": _result,
+            "due_at": held.due_at,
+            "created_at": g.now,
+        }
+        new = insert_values(g.insert(task_steps), values, r["held"], held.id.is_not(None)).on_conflict_do_nothing()
+        return new.returning(_step.task_execution_id.label("id"), _step.number, _step.due_at)  # type: ignore[no-any-return]
+
+    def event(r: Relations) -> Statement:
+        step = r["step"].c
+        return task_rows.event(
+            g,
+            SimpleNamespace(id=step.id, pipeline_execution_id=_pipeline_id),
+            r["step"],
+            event_type=sql_literal(EventType.STEP_COMPLETED),
+            data=g.json(step=_name, number=step.number, ms=_milliseconds, due_at=step.due_at),
+            worker_id=worker_id,
+        )
+
+    return Transition(steps={"held": held, "step": step, "event": event}, returns="step")
+
+
+def of_task(_: Grammar) -> Select[Any]:
+    """Select the steps of a task in the order in which it completed them."""
+    return select(*_step).where(_step.task_execution_id == _task_id).order_by(_step.number, _step.name)
+
+
+def written(_: Grammar) -> Select[Any]:
+    """Select the step of this name that the claim of this token has written: the answer that a lost connection did not deliver."""
+    return select(_step.task_execution_id.label("id"), _step.number, _step.due_at).where(
+        _step.task_execution_id == _task_id, _step.name == _name, _step.lease_token == _lease_token
+    )
+
+
+def lock_waiting(_: Grammar) -> Select[Any]:
+    """Lock the entry of a waiting task: claims pass over it until the transaction ends. No row unless the task is Ready."""
+    entry = task_outbox.c.task_execution_id
+    return select(entry.label("id")).where(entry == _task_id).with_for_update()
+
+
+def rewind(g: Grammar) -> Transition:
+    """Delete the steps of a task from this number on, with one event. Returns those that are gone."""
+
+    def task(_: Relations) -> Statement:
+        return select(_execution.id, _execution.pipeline_execution_id).where(_execution.id == _task_id)
+
+    def gone(r: Relations) -> Statement:
+        later = delete(task_steps).where(g.among(_step.task_execution_id, r["task"].c.id), _step.number >= _number)
+        return later.returning(_step.task_execution_id.label("id"), _step.name, _step.number)
+
+    def event(r: Relations) -> Statement:
+        return task_rows.event(
+            g,
+            r["task"].c,
+            r["task"],
+            event_type=sql_literal(EventType.REWOUND),
+            data=g.json(_data, number=cast(_number, Integer)),
+        )
+
+    return Transition(steps={"task": task, "gone": gone, "event": event}, returns="gone")

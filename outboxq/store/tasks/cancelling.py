@@ -9,19 +9,18 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ..database.dialects import Begin
-from ..database.statements import operations
-from ..database.statements import task_pages as statements
-from ..database.target import Target
-from ..errors import InvalidArgument
-from ..model import STATUS_AFTER, EventType, TaskStatus
-from ..model.uuid7 import uuid7
-from .arguments import positive
+from ...database.dialects import Begin
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import STATUS_AFTER, EventType, TaskStatus
+from ...model.uuid7 import uuid7
+from ..arguments import positive
+from ..task_rows import event_data
+from ..transactions import Transactions
+from . import operations, task_pages
 from .counts import Count, Snapshot, counted_to
 from .operations import freed, marked, was_done
-from .rows import event_data
 from .task_pages import SCAN, ending, next_id, source_of, wanted
-from .transactions import Transactions
 
 BATCH = 500
 """The number of tasks that one transaction changes."""
@@ -59,12 +58,12 @@ def count_tasks(
         now = Snapshot.take(target) if snapshot is None else snapshot
         given = values if snapshot is None else {**values, **_bound(snapshot, status)}
         if TaskStatus.RUNNING in statuses:
-            found = target.run(statements.count_running, given)[0]["tasks"]
+            found = target.run(task_pages.count_running, given)[0]["tasks"]
         if TaskStatus.READY in statuses and found <= most:
-            count = statements.count_waiting if queue is None else statements.count_waiting_of_queue
+            count = task_pages.count_waiting if queue is None else task_pages.count_waiting_of_queue
             found += target.run(count, given)[0]["tasks"]
             if found <= most:
-                rest = statements.END["entries_up"] if queue is None else statements.queue_is_longer
+                rest = task_pages.END["entries_up"] if queue is None else task_pages.queue_is_longer
                 cut = len(target.run(rest, values)) > (queue is None)
         return counted_to(most, found, cut=cut, snapshot=now)
 
@@ -162,7 +161,7 @@ class _Walk:
         source = source_of(target, status, values)
         given = self.store.values(target, **values)
         ended = ending(target, source, given, up=True)
-        found = target.run(statements.NEXT_IDS[source], given)
+        found = target.run(task_pages.NEXT_IDS[source], given)
         ids = [row["id"] for row in found]
         if len(found) == values["limit"]:
             return ids, ids[-1]

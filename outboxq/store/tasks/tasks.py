@@ -1,4 +1,4 @@
-"""Tasks, their events and their attempts, as the tables have them."""
+"""Read tasks: one with its history, its attempts, and the time of the database."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from ..database.statements import tasks as statements
-from ..errors import AmbiguousTask, InvalidArgument, TaskNotFound
-from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
-from ..model.batches import place_of
-from ..model.handler_log import LogLine, log_of, omitted_of
-from ..model.progress import Progress, progress_of
-from .arguments import identifier, positive
-from .transactions import Transactions
+from sqlalchemy import Select, Uuid, bindparam, or_, select, union_all
+
+from ...database.grammar import Grammar, limit, sql_literal
+from ...database.tables import execution_events, task_executions, task_leases, task_outbox
+from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
+from ...model import ENDS_CLAIM, EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
+from ...model.batches import place_of
+from ...model.handler_log import LogLine, log_of, omitted_of
+from ...model.progress import Progress, progress_of
+from ..arguments import identifier, positive
+from ..transactions import Transactions
 
 _FEWEST, _ALL = 6, 32
 _NAMED = 5
@@ -52,12 +55,12 @@ class Attempt:
 
 def now(store: Transactions, *, using: object = None) -> datetime:
     """The clock that due times and leases go by."""
-    return store.read(statements.now, using=using)[0]["now"]  # type: ignore[no-any-return]
+    return store.read(select_now, using=using)[0]["now"]  # type: ignore[no-any-return]
 
 
 def get(store: Transactions, task_id: UUID, *, using: object = None) -> TaskExecution:
     """One task execution. Raises TaskNotFound."""
-    rows = store.read(statements.get, task_id=identifier(task_id), using=using)
+    rows = store.read(select_task, task_id=identifier(task_id), using=using)
     if not rows:
         raise no_task(task_id)
     return execution_of(rows[0])
@@ -65,7 +68,7 @@ def get(store: Transactions, task_id: UUID, *, using: object = None) -> TaskExec
 
 def history(store: Transactions, task_id: UUID, *, using: object = None) -> list[ExecutionEvent]:
     """The task's events, oldest first; empty for an unknown task."""
-    rows = store.read(statements.history, task_id=identifier(task_id), using=using)
+    rows = store.read(select_history, task_id=identifier(task_id), using=using)
     return [event_of(row) for row in rows]
 
 
@@ -73,13 +76,13 @@ def recent_history(store: Transactions, task_id: UUID, limit: int, *, using: obj
     """The task's newest events, at most `limit`, oldest first; empty for an unknown task. It reads few more than it returns,
     however long the history is.
     """
-    rows = store.read(statements.recent_history, task_id=identifier(task_id), limit=positive(limit), using=using)
+    rows = store.read(select_recent_history, task_id=identifier(task_id), limit=positive(limit), using=using)
     return [event_of(row) for row in reversed(rows)]
 
 
 def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
     """Ready tasks that may run now: never tried, or with a retry time that has come (equal counts). Oldest first."""
-    return [execution_of(row) for row in store.read(statements.ready_for_retry, limit=positive(limit), using=using)]
+    return [execution_of(row) for row in store.read(ready_for_retry, limit=positive(limit), using=using)]
 
 
 def attempts(store: Transactions, task_id: UUID, *, using: object = None) -> list[Attempt]:
@@ -134,7 +137,7 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
     if len(digits) == _ALL:
         return UUID(digits)
     first, last = UUID(digits.ljust(_ALL, "0")), UUID(digits.ljust(_ALL, "f"))
-    rows = store.read(statements.beginning, first=first, last=last, limit=_NAMED + 1, using=using)
+    rows = store.read(select_beginning, first=first, last=last, limit=_NAMED + 1, using=using)
     if not rows:
         raise TaskNotFound(f"there is no task whose id begins with {digits}")
     if len(rows) > 1:
@@ -178,3 +181,92 @@ def data_of(text: str | None) -> dict[str, Any]:
     except ValueError:
         data = None
     return data if isinstance(data, dict) else {"unreadable": text}
+
+
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+_first, _last = (bindparam(name, type_=Uuid, required=True) for name in ("first", "last"))
+
+
+def select_now(g: Grammar) -> Select[Any]:
+    return select(g.now.label("now"))
+
+
+def select_task(_: Grammar) -> Select[Any]:
+    """Select one task execution, with its lease while it runs."""
+    return with_lease().where(task_executions.c.id == _task_id)
+
+
+def select_history(_: Grammar) -> Select[Any]:
+    """Select the events of one task, oldest first."""
+    events = union_all(*_parts_of_history()).subquery("events")
+    return select(events).order_by(events.c.sequence_num)
+
+
+def select_recent_history(_: Grammar) -> Select[Any]:
+    """Select the newest :limit events of one task, newest first. Each index is read no further, because tokens grow
+    with events.
+    """
+    event = execution_events.c
+    claims, ends, others = _parts_of_history()
+    newest = (
+        claims.order_by(event.lease_token.desc()).limit(limit).subquery("claims"),
+        ends.order_by(event.lease_token.desc()).limit(limit).subquery("ends"),
+        others.order_by(event.sequence_num.desc()).limit(limit).subquery("others"),
+    )
+    events = union_all(*map(select, newest)).subquery("events")
+    return select(events).order_by(events.c.sequence_num.desc()).limit(limit)
+
+
+def _parts_of_history() -> list[Select[Any]]:
+    """Select the events in three parts, one for each of the disjoint indexes."""
+    event = execution_events.c
+    mine = select(*(column for column in event if column.key != "xact_id")).where(event.task_execution_id == _task_id)
+    return [
+        mine.where(event.event_type == sql_literal(EventType.CLAIMED)),
+        mine.where(event.event_type != sql_literal(EventType.CLAIMED), event.lease_token.is_not(None)),
+        mine.where(event.lease_token.is_(None)),
+    ]
+
+
+def ended_by(_: Grammar) -> Select[Any]:
+    """Select the event that ended this worker's claim of this token: the answer that a lost connection did not deliver."""
+    event = execution_events.c
+    return select(event.event_type).where(
+        event.task_execution_id == _task_id,
+        event.lease_token == bindparam("lease_token", required=True),
+        event.worker_id == bindparam("worker_id", type_=Uuid, required=True),
+        event.event_type != sql_literal(EventType.CLAIMED),
+        event.event_type.in_([sql_literal(kind) for kind in sorted(ENDS_CLAIM)]),
+    )
+
+
+def ready_for_retry(g: Grammar) -> Select[Any]:
+    """Select the Ready tasks that are due for a retry, oldest first. A task that is due exactly now counts."""
+    return (
+        with_lease()
+        .join(task_outbox, task_outbox.c.task_execution_id == task_executions.c.id)
+        .where(
+            task_executions.c.status == sql_literal(TaskStatus.READY),
+            or_(task_executions.c.retry_at.is_(None), task_executions.c.retry_at <= g.now),
+            task_outbox.c.available_at <= g.now,
+        )
+        .order_by(task_outbox.c.available_at, task_outbox.c.id)
+        .limit(limit)
+    )
+
+
+def with_lease() -> Select[Any]:
+    return select(task_executions, task_leases.c.lease_expires_at).outerjoin_from(
+        task_executions, task_leases, task_leases.c.task_execution_id == task_executions.c.id
+    )
+
+
+def select_beginning(_: Grammar) -> Select[Any]:
+    """Select the tasks whose ids are between :first and :last, oldest first: those whose id begins with the same digits."""
+    execution = task_executions.c
+    return (
+        select(execution.id, execution.task_name, execution.status)
+        .where(execution.id >= _first, execution.id <= _last)
+        .order_by(execution.id)
+        .limit(limit)
+    )
