@@ -129,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         "one task that would end in a locked batch stops all recoveries",
-        "outboxq/store/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (("if using is not None or not store.is_locked_out(error):", "if True:"),),
         (
             "tests/dialects/test_locked_batches.py::test_a_recovery_passes_over_the_tasks_that_would_end_in_a_locked_batch",
@@ -143,19 +143,19 @@ MUTANTS = (
     ),
     Mutant(
         "one expired task of a locked batch stops all claims",
-        "outboxq/store/claim.py",
+        "outboxq/store/claims/claim.py",
         (('moved = cancel_expired(store, self.options["worker_id"])', "moved = 0"),),
         ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
     ),
     Mutant(
         "a claimer waits in full each time for the batch of expired tasks",
-        "outboxq/store/claim.py",
+        "outboxq/store/claims/claim.py",
         (("if time.monotonic() < cursor.brief_until:", "if False:"),),
         ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
     ),
     Mutant(
         "the expired tasks of all batches wait for the one whose row is locked",
-        "outboxq/store/broken_entries.py",
+        "outboxq/store/claims/broken_entries.py",
         (('setdefault(row["batch_id"], [])', "setdefault(worker_id, [])"),),
         ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
     ),
@@ -235,25 +235,25 @@ MUTANTS = (
     ),
     Mutant(
         "a key that runs as many tasks as it may starts one more",
-        "outboxq/database/statements/key_limits.py",
+        "outboxq/store/claims/limits_sql.py",
         (("tasks < queues.c.key_concurrency", "tasks <= queues.c.key_concurrency"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
         "what a key has used of its rate is not written",
-        "outboxq/store/key_limits.py",
+        "outboxq/store/claims/limits.py",
         (("            if place.key in starts\n", "            if False\n"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
         "a claim takes from a queue that limits its keys without counting them",
-        "outboxq/database/statements/limits.py",
+        "outboxq/store/claims/limits_sql.py",
         (("settings.c.rate_limit.is_not(None), limits_keys(settings))", "settings.c.rate_limit.is_not(None))"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
         "a worker does not sleep while every key of a queue has reached its limit",
-        "outboxq/database/statements/limits.py",
+        "outboxq/store/claims/limits_sql.py",
         (("or_(_is_paused(mine), limits_keys(mine), full,", "or_(_is_paused(mine), full,"),),
         ("tests/contract/test_key_limits.py",),
     ),
@@ -265,13 +265,13 @@ MUTANTS = (
     ),
     Mutant(
         "the longest due tasks of a key at its limit hide the keys behind them",
-        "outboxq/store/key_limits.py",
+        "outboxq/store/claims/limits.py",
         (("            if self._rotate(budget) or self.found:\n", "            if True:\n"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
         "a worker is not woken when a key may start again",
-        "outboxq/database/statements/due.py",
+        "outboxq/store/claims/due.py",
         (
             (
                 "return next_moment(g, *all_queues(), key_limits.next_start(g, key_limits.open_queues(g, None)))",
@@ -440,7 +440,7 @@ MUTANTS = (
     ),
     Mutant(
         "the connection of a killed handler refuses the writes of the next one",
-        "outboxq/store/units_of_work.py",
+        "outboxq/store/claims/units_of_work.py",
         (("            self.connection.invalidate()\n        for", "            pass\n        for"),),
         ("tests/contract/test_timeouts.py::test_a_handler_that_does_not_end_is_ended_without_it",),
     ),
@@ -1165,7 +1165,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence does not check the token",
-        "outboxq/database/statements/ends.py",
+        "outboxq/store/claims/ends.py",
         (
             (" lease.lease_token == given.lease_token,", ""),
             ("        execution.lease_token == claim.lease_token,\n", ""),
@@ -1174,7 +1174,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence does not check the worker",
-        "outboxq/database/statements/ends.py",
+        "outboxq/store/claims/ends.py",
         (
             (
                 "lease.lease_token == given.lease_token, lease.worker_id == worker_id\n",
@@ -1186,7 +1186,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim that fails at one row fails for all",
-        "outboxq/store/claim.py",
+        "outboxq/store/claims/claim.py",
         (
             (" or not set_aside(self, cursor.search, worker_id)", ""),
             ("using is None and perhaps_the_row(self, error)", "False"),
@@ -1195,19 +1195,19 @@ MUTANTS = (
     ),
     Mutant(
         "a listener that raises has every due task failed",
-        "outboxq/store/broken_entries.py",
+        "outboxq/store/claims/broken_entries.py",
         (("failed if claimable else [", "failed if claimable or failed else ["),),
         ("tests/contract/test_set_aside.py",),
     ),
     Mutant(
         "an entry that was passed over proves that another is broken",
-        "outboxq/store/broken_entries.py",
+        "outboxq/store/claims/broken_entries.py",
         (('return any(row["lease_token"] is not None for row in taken)', "return taken is not None"),),
         ("tests/contract/test_set_aside.py",),
     ),
     Mutant(
         "an entry is deleted because the disk is full",
-        "outboxq/store/broken_entries.py",
+        "outboxq/store/claims/broken_entries.py",
         (("if not perhaps_the_row(store, refused):", "if refused is None:"),),
         ("tests/contract/test_set_aside.py",),
     ),
@@ -1302,13 +1302,13 @@ MUTANTS = (
     ),
     Mutant(
         "recovery forgets the outbox entry",
-        "outboxq/database/statements/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (('            "entry": lambda r: _entry(g, r),\n', ""),),
         ("tests/contract/test_leases.py",),
     ),
     Mutant(
         "recovery acts on the leases it picked instead of those it deleted",
-        "outboxq/database/statements/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (
             (
                 (
@@ -1339,7 +1339,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim runs stale entries too",
-        "outboxq/database/statements/claim.py",
+        "outboxq/store/claims/claim_sql.py",
         ((", execution.status == SqlStatus.READY)", ")"),),
         ("tests/contract/test_claim.py",),
     ),
@@ -1367,7 +1367,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sleeper's horizon is the latest id completed, plus one",
-        "outboxq/database/statements/sleeping_workers.py",
+        "outboxq/store/claims/sleeping_workers.py",
         (("func.pg_current_xact_id()", "func.pg_snapshot_xmax(func.pg_current_snapshot())"),),
         ("tests/dialects/test_sleeping.py",),
     ),
@@ -1391,7 +1391,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sleeper does not look for what is due once it has announced itself",
-        "outboxq/database/statements/sleeping_workers.py",
+        "outboxq/store/claims/sleeping_workers.py",
         (('due.label("due")', 'literal_column("false").label("due")'),),
         ("tests/dialects/test_sleeping.py",),
     ),
@@ -1465,7 +1465,7 @@ MUTANTS = (
     ),
     Mutant(
         "what frees work notifies another channel than the trigger",
-        "outboxq/database/statements/sleeping_workers.py",
+        "outboxq/store/claims/sleeping_workers.py",
         (("func.pg_notify(channel, queues", "func.pg_notify(channel + 's', queues"),),
         ("tests/dialects/test_channel.py",),
     ),
@@ -1546,19 +1546,19 @@ MUTANTS = (
     ),
     Mutant(
         "of queues with keys, the one that was just served is served again",
-        "outboxq/store/partition_keys.py",
+        "outboxq/store/claims/partition_keys.py",
         (("key=lambda queue: self._served.get(queue, 0)", "key=lambda queue: 0"),),
         ("tests/contract/test_fairness.py",),
     ),
     Mutant(
         "a fresh key waits behind a wall of blocked ones",
-        "outboxq/database/statements/partition_keys.py",
+        "outboxq/store/claims/partition_keys.py",
         (("available_at.desc(), entry.c.id.desc()", "available_at, entry.c.id"),),
         ("tests/contract/test_blocked_keys.py",),
     ),
     Mutant(
         "an idle worker looks at a wall of blocked keys before it looks for what woke it",
-        "outboxq/store/partition_keys.py",
+        "outboxq/store/claims/partition_keys.py",
         (("[self._recent, *ways] if woken else [*ways, self._recent]", "[*ways, self._recent]"),),
         ("tests/contract/test_blocked_keys.py",),
     ),
@@ -1616,7 +1616,7 @@ MUTANTS = (
     ),
     Mutant(
         "a suspect is counted though it had not begun",
-        "outboxq/database/statements/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (("    counts = freed.begun.is_not(false())\n", "    counts = freed.id.is_not(None)\n"),),
         ("tests/contract/test_recovery.py",),
     ),
@@ -1628,7 +1628,7 @@ MUTANTS = (
     ),
     Mutant(
         "a recovery is never forgiven",
-        "outboxq/database/statements/ends.py",
+        "outboxq/store/claims/ends.py",
         (
             (
                 "(given.event_type == sql_literal(EventType.RELEASED), execution.recovery_attempts)",
@@ -1675,31 +1675,31 @@ MUTANTS = (
     ),
     Mutant(
         "a claim with a lease of its own is taken for one of a clock that was ahead",
-        "outboxq/database/statements/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (("func.coalesce(of_claim, of_task)", "of_task"),),
         ("tests/contract/test_recovery.py",),
     ),
     Mutant(
         "a retry that a clock ahead wrote waits until the date of that clock",
-        "outboxq/database/statements/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (("has_begun.correlate(task_outbox).exists()", "false()"),),
         ("tests/contract/test_recovery.py",),
     ),
     Mutant(
         "one locked lease stops the heartbeat of all",
-        "outboxq/database/statements/ends.py",
+        "outboxq/store/claims/ends.py",
         (("with_for_update(of=task_leases, skip_locked=True)", "with_for_update(of=task_leases)"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
         "one locked task stops the recovery of all",
-        "outboxq/database/statements/ends.py",
+        "outboxq/store/claims/ends.py",
         ((".order_by(execution.id).with_for_update(skip_locked=True)", ".order_by(execution.id).with_for_update()"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
         "a stale outbox entry stops the recovery of all",
-        "outboxq/database/statements/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (("    return new.on_conflict_do_nothing()  # type: ignore[no-any-return]\n", "    return new\n"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
@@ -1970,7 +1970,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that met an unknown task counts as live after its end",
-        "outboxq/database/statements/workers.py",
+        "outboxq/store/claims/workers.py",
         ((', concurrency=literal_column("0"))', ")"),),
         ("tests/contract/test_registry.py",),
     ),

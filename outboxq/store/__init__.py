@@ -6,31 +6,30 @@ from functools import cached_property
 
 from . import (
     checks,
-    due,
-    ends,
     enqueue,
     explaining,
     fanout,
-    interruptions,
     outlook,
     overview,
     progress,
-    recovery,
     retention,
     statistics,
     system,
     table_sizes,
     task_detail,
     trends,
-    units_of_work,
-    unknown_tasks,
 )
 from .arguments import queue_names
 from .batches import Batches, Member
 from .checks import Violation
-from .claim import ClaimCursor, Claiming
+from .claims import due, ends, recovery, units_of_work, unknown_tasks
+from .claims.claim import ClaimCursor, Claiming
+from .claims.due import Look
+from .claims.recovery import Lease, LeaseLook, OutlastingLook, Recovered
+from .claims.sleeping_workers import SleepingWorkers
+from .claims.unknown_tasks import UnknownRun
+from .claims.workers import LiveWorker, Presence, TakenBack, TakenTask, Workers
 from .declarations import check_schedule
-from .due import Look
 from .enqueue import check
 from .fanout import Subscriptions, check_subscription
 from .health import HealthLimits, Problem, Rule
@@ -40,10 +39,8 @@ from .outlook import Outlook
 from .overview import Overview
 from .queues import HeldKey, Queues, QueueSettings
 from .reasons import Cure, Explanation, Reason
-from .recovery import Lease, LeaseLook, OutlastingLook, Recovered
 from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
-from .sleeping_workers import SleepingWorkers
 from .statistics import Statistics, UnknownName
 from .system import PartitionSize, System
 from .table_sizes import TableSize
@@ -58,8 +55,6 @@ from .tasks.task_pages import TaskPage
 from .tasks.tasks import Attempt
 from .time_partitions import TimePartitions
 from .trends import Trends
-from .unknown_tasks import UnknownRun
-from .workers import LiveWorker, Presence, TakenBack, TakenTask, Workers
 
 __all__ = [
     "Attempt",
@@ -147,7 +142,7 @@ class Store(Claiming):
     heartbeat = ends.heartbeat
     compile_ends = ends.compile_ends
     unit = units_of_work.unit
-    interruptions = interruptions.interruptions
+    interruptions = ends.interruptions
     unknown_runs = unknown_tasks.unknown_runs
     make_known_due = unknown_tasks.make_known_due
 

@@ -12,22 +12,23 @@ from uuid import UUID
 
 from ..database.column_types import UnreadableInstant
 from ..database.dialects import Begin
-from ..database.statements import explaining, limits
+from ..database.statements import explaining
 from ..database.statements.explaining import MOST
 from ..database.target import Target
 from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from ..model.progress import Progress
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
-from .key_limits import KeyState, limits_keys, states_of
+from .claims import limits_sql
+from .claims.limits import KeyState, limits_keys, states_of
+from .claims.unknown_tasks import releases_as_unknown
+from .claims.workers import LiveWorker, live_workers, worker
 from .progress import read_progress
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
 from .tasks import tasks
 from .tasks.operations import futile_redrives
 from .tasks.tasks import event_of, execution_of, no_task
 from .transactions import Transactions
-from .unknown_tasks import releases_as_unknown
-from .workers import LiveWorker, live_workers, worker
 
 _OVERDUE = 0.6
 """The share of a lease after which a living worker has extended it: it does so at a third, and at half of it at the latest."""
@@ -187,7 +188,7 @@ def _waiting(store: Transactions, target: Target, task: TaskExecution, now: date
             task.queue,
             settings,
             now,
-            lambda: int(target.run(limits.running, values)[0]["tasks"]),
+            lambda: int(target.run(limits_sql.running, values)[0]["tasks"]),
         )
     )
     if found is None:

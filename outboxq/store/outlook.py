@@ -12,6 +12,9 @@ from ..database.statements import explaining
 from ..database.statements.explaining import WAITING
 from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
+from .claims.limits import limits_keys, states_of
+from .claims.unknown_tasks import releases_as_unknown
+from .claims.workers import live_workers
 from .explaining import (
     closed,
     expired,
@@ -23,12 +26,9 @@ from .explaining import (
     silence,
     unmanned,
 )
-from .key_limits import limits_keys, states_of
 from .reasons import Reason
 from .tasks.tasks import select_now
 from .transactions import Transactions
-from .unknown_tasks import releases_as_unknown
-from .workers import live_workers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

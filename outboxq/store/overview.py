@@ -13,13 +13,13 @@ from ..database.dialects import Begin, Row
 from ..database.statements import batches, depths
 from ..database.statements import overview as statements
 from ..database.target import Target
+from .claims.workers import LIVE_WITHIN, LiveWorker, live_workers
 from .health import HealthLimits, Problem, Signs, problems
 from .queues import QueueSettings, settings_of
 from .samples import BOUND, QueueSample, counted
 from .statistics import Statistics, unknown_names
 from .tasks.counts import Count
 from .transactions import Transactions
-from .workers import LIVE_WITHIN, LiveWorker, live_workers
 
 _STATES = ("ready", "delayed", "running", "failed")
 

@@ -18,10 +18,10 @@ from ..model import duration
 from ..model.options import TaskOptions
 from ..model.unknown_options import no_queue
 from .arguments import positive, storable
+from .claims.workers import live_workers
 from .tasks import tasks
 from .tasks.counts import Count, counted_to
 from .transactions import Transactions
-from .workers import live_workers
 
 _LONGEST = timedelta(days=3650)
 _LOOKED_AT = 10_000

@@ -22,13 +22,13 @@ from ..errors import InvalidArgument
 from ..model import LONGEST, duration
 from . import depths, metrics
 from .arguments import queue_names
+from .claims.workers import LiveWorker, live_workers
 from .depths import Found
 from .metrics import Percentiles
 from .queues import QueueSettings, settings_of
 from .samples import QueueSample
 from .tasks import event_log, tasks
 from .transactions import Transactions
-from .workers import LiveWorker, live_workers
 
 By = Literal["queue", "task"]
 

@@ -10,11 +10,12 @@ from uuid import UUID
 
 from ..database.dialects import Begin, Row
 from ..database.grammar import Builder
-from ..database.statements import explaining, limits, workers
+from ..database.statements import explaining
 from ..database.statements import task_detail as statements
 from ..database.target import Rows, Target
 from ..model import ExecutionEvent, TaskExecution
 from .arguments import identifier, positive
+from .claims import limits_sql, workers
 from .explaining import explanation_of, running_progress
 from .reasons import Explanation
 from .tasks import tasks
@@ -92,7 +93,7 @@ def _answers(row: Row, history: Sequence[Row]) -> dict[Builder, list[Row]]:
         explaining.settings: [{name: row[f"queue_{name}"] for name in explaining.SETTINGS}],
         explaining.holder: [owner] if row["key_owner"] is not None else [],
         explaining.head: [head] if row["key_head"] is not None else [],
-        limits.running: [{"tasks": row["queue_running"]}],
+        limits_sql.running: [{"tasks": row["queue_running"]}],
         tasks.select_history: list(history),
     }
 

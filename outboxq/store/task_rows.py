@@ -36,7 +36,18 @@ from sqlalchemy import (
 )
 
 from ..database.column_types import Instant
-from ..database.grammar import Columns, Grammar, Relations, SqlStatus, Statement, insert_values, joined, sql_literal
+from ..database.grammar import (
+    Columns,
+    Grammar,
+    Relations,
+    SqlStatus,
+    Statement,
+    Step,
+    Transition,
+    insert_values,
+    joined,
+    sql_literal,
+)
 from ..database.tables import dead_letters, execution_events, partition_claims, task_executions, task_outbox
 from ..model import EventType, NewTask, OnDeadLetter
 from ..model.keys import stored_key
@@ -242,6 +253,49 @@ def key_freed(g: Grammar, execution: Any) -> Statement:
 
 def _holds(execution: Any) -> ColumnElement[bool]:
     return and_(execution.status == SqlStatus.FAILED, execution.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
+
+
+def rescheduled(
+    g: Grammar, found: Step, *, due: ColumnElement[Any], reason: str, given: Columns | None = None
+) -> Transition:
+    """Replace the entries that `found` selects and locks by entries that are `due` then, which may depend on the old ones.
+
+    Returns the old ones.
+    """
+    outbox, execution = task_outbox.c, task_executions.c
+
+    def gone(r: Relations) -> Statement:
+        replaced = delete(task_outbox).where(g.among(outbox.id, r["found"].c.id))
+        return replaced.returning(outbox.task_execution_id.label("id"), outbox.id.label("entry_id"), due.label("due"))
+
+    def moved(r: Relations) -> Statement:
+        gone = r["gone"].c
+        return (
+            update(task_executions)
+            .where(execution.id == gone.id, execution.status == SqlStatus.READY)
+            .values(
+                retry_at=case((and_(execution.retry_at.is_not(None), gone.due > g.now), gone.due), else_=null()),
+                updated_at=g.now,
+            )
+            .returning(*CARRIED)
+        )
+
+    def told(r: Relations) -> Statement:
+        data = g.json(available_at=r["gone"].c.due, reason=literal_column(f"'{reason}'"))
+        rescheduled, rows = sql_literal(EventType.RESCHEDULED), joined(r["moved"], r["gone"])
+        return event(g, r["moved"].c, rows, event_type=rescheduled, data=data)
+
+    return Transition(
+        given=given or {},
+        steps={
+            "found": found,
+            "gone": gone,
+            "moved": moved,
+            "entry": lambda r: entry(g, r["moved"].c, joined(r["moved"], r["gone"]), due=r["gone"].c.due),
+            "event": told,
+        },
+        returns="gone",
+    )
 
 
 def event_data(data: Mapping[str, Any]) -> str | None:

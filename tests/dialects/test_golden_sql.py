@@ -18,9 +18,10 @@ import pytest
 
 from outboxq.database.dialects import dialect_for
 from outboxq.database.dialects.base import Compiled
-from outboxq.database.statements import claim, ends, enqueue
-from outboxq.database.statements.ends import CONSTANT_COLUMNS as END_CONSTANTS
-from outboxq.database.statements.ends import END
+from outboxq.database.statements import enqueue
+from outboxq.store.claims import claim_sql, ends
+from outboxq.store.claims.ends import CONSTANT_COLUMNS as END_CONSTANTS
+from outboxq.store.claims.ends import END
 from outboxq.store.task_rows import CONSTANT_COLUMNS, NEW_TASK
 from outboxq.store.tasks import idempotency
 from outboxq.store.tasks.idempotency import KEYED
@@ -189,7 +190,7 @@ def test_the_text_does_not_depend_on_what_was_compiled_before(database):
 
 def test_each_database_has_its_own_claim():
     """Row locks on PostgreSQL; none on SQLite, whose writer is alone, and which has neither ctid nor LATERAL."""
-    for builder in (claim.from_one, claim.from_given, claim.from_all):
+    for builder in (claim_sql.from_one, claim_sql.from_given, claim_sql.from_all):
         postgresql, sqlite = (dialect_for(database).compiled[builder].sql for database in ("postgresql", "sqlite"))
         assert "FOR UPDATE SKIP LOCKED" in postgresql
         assert "clock_timestamp()" in postgresql

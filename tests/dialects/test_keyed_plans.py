@@ -18,10 +18,11 @@ import pytest
 from sqlalchemy import Connection
 
 from outboxq.database.dialects import Begin, dialect_for
-from outboxq.database.statements import due, explaining, partition_keys, retention, task_detail
+from outboxq.database.statements import explaining, retention, task_detail
 from outboxq.database.target import target_of
 from outboxq.model import TaskStatus
 from outboxq.store import Store
+from outboxq.store.claims import due, partition_keys
 from outboxq.store.tasks import dead_letters, task_pages
 from tests import postgres
 from tests.conftest import Database

@@ -20,12 +20,12 @@ import pytest
 from sqlalchemy import Connection, event
 
 from outboxq.database.dialects import Begin, dialect_for
-from outboxq.database.statements import due, workers
 from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome, TaskStatus
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import NewStep, Snapshot
+from outboxq.store.claims import due, workers
 from tests import postgres
 from tests.conftest import Database
 

@@ -20,7 +20,6 @@ from outboxq.database.dialects import Begin, channel
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role
 from outboxq.database.statements import batches
-from outboxq.database.statements.sleeping_workers import forget_ended
 from outboxq.errors import DuplicateTask, TaskFailed
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.batches import NewBatch, OnFailed, Place, new_batch_id
@@ -30,8 +29,9 @@ from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy
 from outboxq.store import NewStep, Store, TaskMetric
-from outboxq.store.broken_entries import cancel_expired
-from outboxq.store.ends import _has_ended
+from outboxq.store.claims.broken_entries import cancel_expired
+from outboxq.store.claims.ends import _has_ended
+from outboxq.store.claims.sleeping_workers import forget_ended
 from outboxq.store.fanout import _emitted
 from outboxq.store.tasks.idempotency import enqueued
 from tests.waiting import until

@@ -27,6 +27,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from ...store.claims.workers import is_registered
 from ..column_types import Instant
 from ..grammar import Grammar
 from ..queue_order import every_queue
@@ -44,7 +45,6 @@ from ..tables import (
 )
 from . import samples
 from .schedules import stands_ahead
-from .workers import is_registered
 
 HELD = 100
 """The number of held keys behind which tasks wait that are selected at most."""

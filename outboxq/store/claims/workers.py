@@ -10,17 +10,35 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..database.dialects import Begin, Row
-from ..database.grammar import Builder
-from ..database.statements import workers as statements
-from ..database.target import Target
-from ..errors import InvalidArgument
-from ..model import EventType, TaskStatus, duration
-from .arguments import identifier, positive, storable
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Delete,
+    Double,
+    Insert,
+    Integer,
+    Select,
+    Text,
+    Update,
+    bindparam,
+    delete,
+    literal_column,
+    select,
+    update,
+)
+
+from ...database.column_types import Instant
+from ...database.dialects import Begin, Row
+from ...database.grammar import Builder, Grammar, limit, sql_literal, worker_id
+from ...database.tables import execution_events, task_executions, workers
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import EventType, TaskStatus, duration
+from ..arguments import identifier, positive, storable
+from ..tasks import tasks
+from ..tasks.event_log import first_of_window
+from ..transactions import Transactions
 from .sleeping_workers import SleepingWorkers
-from .tasks import tasks
-from .tasks.event_log import first_of_window
-from .transactions import Transactions
 
 LOOKED_AT = 100_000
 """Number of events after a worker's last sign that are looked at for the ends of its claims."""
@@ -130,7 +148,7 @@ class Workers:
             "task_names_json": _names(task_names, "task_names"),
             "unknown_tasks_json": _written(unknown_tasks),
         }
-        self._tell(statements.register, values, using)
+        self._tell(register, values, using)
         if using is None:
             SleepingWorkers(self._store).forget_ended()
 
@@ -140,7 +158,7 @@ class Workers:
         False: it is not registered, or not any more, and should register again.
         """
         values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
-        return bool(self._tell(statements.seen, values, using))
+        return bool(self._tell(seen, values, using))
 
     def describe(
         self,
@@ -167,7 +185,7 @@ class Workers:
             "busy": busy,
             "isolation": storable(isolation, "isolation"),
         }
-        return bool(self._tell(statements.describe, values, using))
+        return bool(self._tell(describe, values, using))
 
     def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
         """The worker ends. Those that have not been seen for a day are forgotten with it.
@@ -175,7 +193,7 @@ class Workers:
         With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it. All the same
         it has ended, and is no longer listed.
         """
-        leave = statements.leave if met_unknown else statements.unregister
+        leave = mark_leaving if met_unknown else unregister
         self._tell(leave, {"worker_id": identifier(worker_id)}, using)
 
     def list(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> builtins.list[LiveWorker]:
@@ -201,12 +219,12 @@ class Workers:
         asked = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
 
         def work(target: Target) -> TakenBack:
-            rows = target.run(statements.one, asked)
+            rows = target.run(one, asked)
             start = target.run(first_of_window, {"search_from": rows[0]["last_seen_at"]}) if rows else []
             if not start:
                 return TakenBack(tasks=[], is_complete=True)
             values = {**asked, "first": start[0]["first"]}
-            found = target.run(statements.taken_back, values)
+            found = target.run(taken_back, values)
             tasks = [
                 TakenTask(
                     **{
@@ -217,7 +235,7 @@ class Workers:
                 )
                 for row in found
             ]
-            return TakenBack(tasks=tasks, is_complete=len(found) < limit and not target.run(statements.beyond, values))
+            return TakenBack(tasks=tasks, is_complete=len(found) < limit and not target.run(beyond, values))
 
         return self._store.run(work, using=using, begin=Begin.SNAPSHOT)
 
@@ -235,13 +253,13 @@ def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN)
         since = now - within
     except OverflowError:
         raise InvalidArgument(f"live_within={within!r} reaches back to before the first year") from None
-    rows = target.run(statements.live, {"live_since": since})
+    rows = target.run(live, {"live_since": since})
     return [_worker(row) for row in rows]
 
 
 def worker(target: Target, worker_id: UUID) -> LiveWorker | None:
     """Return the worker as it described itself, however long ago it was seen; None: it is not registered."""
-    rows = target.run(statements.one, {"worker_id": worker_id})
+    rows = target.run(one, {"worker_id": worker_id})
     return _worker(rows[0]) if rows else None
 
 
@@ -284,3 +302,112 @@ def _names(names: Iterable[str] | None, what: str) -> str | None:
     if isinstance(names, str) or not all(isinstance(name, str) for name in listed):
         raise InvalidArgument(f"{what} takes a list of names")
     return json.dumps(listed)
+
+
+_said = {
+    "label": bindparam("label", type_=Text, required=True),
+    "queues": bindparam("queues_json", type_=Text, required=True),
+    "topics": bindparam("topics_json", type_=Text, required=True),
+    "concurrency": bindparam("concurrency", type_=Integer, required=True),
+    "task_names": bindparam("task_names_json", type_=Text, required=True),
+    "unknown_tasks": bindparam("unknown_tasks_json", type_=Text, required=True),
+}
+_described = {
+    "host": bindparam("host", type_=Text, required=True),
+    "pid": bindparam("pid", type_=Integer, required=True),
+    "version": bindparam("version", type_=Text, required=True),
+    "release": bindparam("release", type_=Text, required=True),
+    "busy": bindparam("busy", type_=Integer, required=True),
+    "isolation": bindparam("isolation", type_=Text, required=True),
+}
+_a_day_ago = bindparam("a_day_ago", -86400.0, type_=Double)
+_event = execution_events.c
+_first, _most = (bindparam(name, type_=BigInteger, required=True) for name in ("first", "most"))
+_live_since = bindparam("live_since", type_=Instant, required=True)
+
+
+def register(g: Grammar) -> Insert:
+    """Register a worker, or replace its registration."""
+    values: dict[str, Any] = {"id": worker_id, **_said, "started_at": g.now, "last_seen_at": g.now}
+    new = g.insert(workers).from_select(list(values), select(*values.values()))
+    renewed = {name: new.excluded[name] for name in (*_said, "last_seen_at")}
+    return new.on_conflict_do_update(index_elements=[workers.c.id], set_=renewed)  # type: ignore[no-any-return]
+
+
+def seen(g: Grammar) -> Update:
+    """Record that the worker is alive and which unknown task names it has met; no row if it is not registered."""
+    said = {"last_seen_at": g.now, "unknown_tasks": _said["unknown_tasks"]}
+    touched = update(workers).where(workers.c.id == worker_id).values(said)
+    return touched.returning(workers.c.id)
+
+
+def unregister(g: Grammar) -> Delete:
+    """Delete the worker, and all workers that have not been seen for a day."""
+    gone = workers.c.last_seen_at < g.later(g.now, _a_day_ago)
+    return delete(workers).where((workers.c.id == worker_id) | gone)
+
+
+def mark_leaving(g: Grammar) -> Update:
+    """Record that the worker has ended, but keep the unknown names that it met: it runs 0 tasks at once from now on."""
+    return update(workers).where(workers.c.id == worker_id).values(last_seen_at=g.now, concurrency=literal_column("0"))
+
+
+def is_registered() -> ColumnElement[bool]:
+    """Return whether the row is of a worker that has not ended. `leave` writes a concurrency of 0, which no worker has."""
+    return workers.c.concurrency > literal_column("0")
+
+
+def taken_back(_: Grammar) -> Select[Any]:
+    """Select up to :limit ends of this worker's claims that others wrote, in the order in which they took the tasks back.
+
+    Of the events from the number :first on, :most are looked at, by the primary key: no index names the worker, and one would cost
+    every event. Others take a dead worker's tasks back once its leases have ended, soon after it was seen last.
+    """
+    columns = (_event[name] for name in ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at"))
+    window = select(*columns).where(_event.sequence_num >= _first).order_by(_event.sequence_num).limit(_most)
+    looked = window.subquery("looked")
+    kinds = [sql_literal(kind) for kind in (EventType.RESET, EventType.ABANDONED)]
+    found = select(looked).where(looked.c.worker_id == worker_id, looked.c.event_type.in_(kinds))
+    mine = found.order_by(looked.c.sequence_num).limit(limit).subquery("mine")
+    # Not a join, which might read all tasks.
+    task_name, status = (
+        select(column).where(task_executions.c.id == mine.c.task_execution_id).scalar_subquery()
+        for column in (task_executions.c.task_name, task_executions.c.status)
+    )
+    return select(
+        mine.c.task_execution_id.label("task_id"),
+        task_name.label("task_name"),
+        status.label("status"),
+        mine.c.event_type,
+        mine.c.created_at.label("at"),
+    ).order_by(mine.c.sequence_num)
+
+
+def beyond(_: Grammar) -> Select[Any]:
+    """Select one row if more than :most events have a number of at least :first."""
+    after = select(_event.sequence_num).where(_event.sequence_num >= _first).order_by(_event.sequence_num)
+    return after.offset(_most).limit(literal_column("1"))
+
+
+def describe(_: Grammar) -> Update:
+    """Record the worker's process, its versions, how many of its threads run a handler, and where it runs them."""
+    return update(workers).where(workers.c.id == worker_id).values(_described).returning(workers.c.id)
+
+
+def live(_: Grammar) -> Select[Any]:
+    """Select the workers seen since :live_since, oldest first."""
+    return (
+        select(workers)
+        .where(workers.c.last_seen_at >= _live_since, is_registered())
+        .order_by(workers.c.started_at, workers.c.id)
+    )
+
+
+def with_unknown_tasks(_: Grammar) -> Select[Any]:
+    """Select the workers that met unknown names, also those that have ended."""
+    return select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None))
+
+
+def one(_: Grammar) -> Select[Any]:
+    """Select one worker, whenever it was last seen."""
+    return select(workers).where(workers.c.id == worker_id)

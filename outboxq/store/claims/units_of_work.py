@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlalchemy.exc import DBAPIError
 
-from ..database.abandonment import Abandonment
-from ..database.dialects import Begin
-from ..database.engine_events import listen
-from ..database.target import SqlalchemyTarget
-from ..errors import InvalidTarget
-from .transactions import Transactions
+from ...database.abandonment import Abandonment
+from ...database.dialects import Begin
+from ...database.engine_events import listen
+from ...database.target import SqlalchemyTarget
+from ...errors import InvalidTarget
+from ..transactions import Transactions
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

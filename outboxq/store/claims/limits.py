@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from ..database import queue_order
-from ..database.dialects import Row
-from ..database.statements import key_limits as statements
-from ..database.statements import limits, partition_keys
-from ..database.target import Target
-from ..model import EARLIEST
+from ...database import queue_order
+from ...database.dialects import Row
+from ...database.target import Target
+from ...model import EARLIEST
+from ..transactions import Transactions
+from . import limits_sql, partition_keys
 from .broken_entries import started
 from .partition_keys import take_heads
-from .transactions import Transactions
 
-_LEAST, _MOST = 64, statements.HORIZON
+_LEAST, _MOST = 64, limits_sql.HORIZON
 """Entries or keys looked at in one statement, however few or many are to be claimed."""
 _SLACK = 1e-6
 """Share of a start by which rounding may be wrong."""
@@ -167,7 +166,7 @@ class _Claim:
     def _oldest(self) -> tuple[list[_Place], bool]:
         """Return the keys of the longest due entries that may start some, and whether those are all due entries."""
         budget = min(max(4 * self.limit, _LEAST), _MOST)
-        rows = self.target.run(statements.oldest, self.values | {"budget": budget, "after": self._cursor})
+        rows = self.target.run(limits_sql.oldest, self.values | {"budget": budget, "after": self._cursor})
         places: dict[str, _Place] = {}
         for row in rows:
             if row["entry_id"] is not None:
@@ -195,7 +194,7 @@ class _Claim:
 
     def _hop(self, after: str, upto: str | None, budget: int) -> tuple[list[_Place], str | None]:
         """Return the keys of a range that may start some, and the last one looked at; None: the range was looked at to its end."""
-        rows = self.target.run(statements.hop, self.values | {"budget": budget, "after": after, "upto": upto})
+        rows = self.target.run(limits_sql.hop, self.values | {"budget": budget, "after": after, "upto": upto})
         free = [row for row in rows if row["free"]]
         last = rows[-1]["partition_key"] if rows and rows[-1]["n"] >= budget else None
         if len(free) > (most := max(2 * self._wanted, _LEAST)):
@@ -205,7 +204,7 @@ class _Claim:
         queue = self.key_limits.queue
         if keys := [(queue, place.key) for place in places.values() if place.is_concurrency]:
             most = min(self._wanted, self.key_limits.key_concurrency)
-            for row in self.target.run(statements.entries, self.values | {"limit": most}, keys):
+            for row in self.target.run(limits_sql.entries, self.values | {"limit": most}, keys):
                 places[row["partition_key"]].entries.append((row["entry_id"], row["available_at"]))
         return [place for place in places.values() if place.entries or not place.is_concurrency], last
 
@@ -228,7 +227,7 @@ class _Claim:
         keys = [(self.key_limits.queue, place.key) for place, _ in picks if not place.is_concurrency]
         taken: list[Row] = []
         if entries:
-            taken = self.target.run(statements.take, self.values, entries)
+            taken = self.target.run(limits_sql.take, self.values, entries)
             self.expired |= len(started(taken)) < len(taken)
         found = started(taken)
         if keys:
@@ -254,8 +253,8 @@ class _Claim:
             if place.key in starts
         ]
         if spent:
-            self.target.run(limits.forget_full, self.values)
-            self.target.run(limits.spend_of_keys, self.values, spent)
+            self.target.run(limits_sql.forget_full, self.values)
+            self.target.run(limits_sql.spend_of_keys, self.values, spent)
 
 
 def _in_turns(places: Iterable[_Place]) -> Iterator[tuple[_Place, int | None]]:
@@ -303,7 +302,7 @@ def states_of(
 ) -> dict[tuple[str, str | None], KeyState]:
     """Return the states of these keys, each given by its queue and its name. Those of queues without limits per key are left out."""
     names = sorted({(queue, key or "") for queue, key in keys})
-    rows = target.run(statements.of_keys, store.values(target), names) if names else []
+    rows = target.run(limits_sql.of_keys, store.values(target), names) if names else []
     return {
         (row["queue"], row["partition_key"] or None): KeyState(
             limits=found, running=row["running"], full_at=row["full_at"]

@@ -10,6 +10,11 @@ There are two looks, and both pass over keys that may start nothing:
 * `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due ones of some keys.
 
 A partition key runs one task at a time and in order here too. Its head is claimed by `partition_keys.acquire_given`.
+
+Apply the settings of queues: a paused queue, a limit of concurrent tasks, a rate limit of starts.
+
+A queue without settings costs one look-up in a small table. Claims of a limited queue lock its row one after the other, so
+that their counts are exact. A claim that finds the row locked skips the queue.
 """
 
 from __future__ import annotations
@@ -21,10 +26,12 @@ from sqlalchemy import (
     CTE,
     BigInteger,
     ColumnElement,
+    Delete,
     FromClause,
     Integer,
     Select,
     Text,
+    Update,
     and_,
     bindparam,
     case,
@@ -37,15 +44,17 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    tuple_,
+    update,
 )
 
-from .. import queue_order
-from ..column_types import Instant
-from ..grammar import Grammar, Relations, Statement, Transition, limit
-from ..queue_order import taken, wanted
-from ..tables import key_rates, partition_claims, queue_settings, task_executions, task_leases, task_outbox
+from ...database import queue_order
+from ...database.column_types import Instant
+from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, insert_values, limit
+from ...database.queue_order import taken, wanted
+from ...database.tables import key_rates, partition_claims, queue_settings, task_executions, task_leases, task_outbox
 from . import partition_keys
-from .claim import claim
+from .claim_sql import claim
 
 HORIZON = 1000
 """The largest number of entries, or of keys, that one look reads."""
@@ -383,3 +392,56 @@ def _take(g: Grammar, given: FromClause) -> Statement:
     free = select(entry.c.id).where(*due).with_for_update(skip_locked=True, of=entry)
     locked = free.cte("locked").prefix_with("MATERIALIZED")
     return delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))
+
+
+_full_at = bindparam("full_at", type_=Instant, required=True)
+_key: Any = key_rates.c
+SPENT_OF_KEYS: Columns = {"partition_key": Text(), "full_at": Instant}
+"""The columns of the batch of `spend_of_keys`."""
+_FULL_AGAIN = literal_column("100", Integer)
+"""Number of full buckets that one claim deletes."""
+
+
+def lock(g: Grammar) -> Select[Any]:
+    """Lock and select the settings of one queue; no row if another claim has locked them, or if there are none."""
+    mine = queue_settings.c
+    settings = (
+        mine.queue,
+        mine.paused_at,
+        mine.concurrency_limit,
+        mine.rate_limit,
+        mine.rate_seconds,
+        mine.rate_full_at,
+    )
+    of_keys = (mine.key_concurrency, mine.key_rate_limit, mine.key_rate_seconds)
+    return select(*settings, *of_keys, g.now.label("now")).where(mine.queue == _queue).with_for_update(skip_locked=True)
+
+
+def running(_: Grammar) -> Select[Any]:
+    """Count the claimed tasks of the queue. The count is exact in a snapshot that is taken under the lock."""
+    return select(func.count().label("tasks")).select_from(task_leases).where(task_leases.c.queue == _queue)
+
+
+def spend(_: Grammar) -> Update:
+    """Record used starts: the bucket is full again at :full_at."""
+    return update(queue_settings).where(queue_settings.c.queue == _queue).values(rate_full_at=_full_at)
+
+
+def forget_full(g: Grammar) -> Delete:
+    """Delete some of the rows of :queue whose keys have all their starts again."""
+    full = select(_key.queue, _key.partition_key).where(_key.queue == _queue, _key.full_at <= g.now)
+    return delete(key_rates).where(tuple_(_key.queue, _key.partition_key).in_(full.limit(_FULL_AGAIN)))
+
+
+def spend_of_keys(g: Grammar) -> Transition:
+    """Record used starts of keys of :queue: each bucket is full again at its `full_at`."""
+
+    def spent(r: Relations) -> Statement:
+        given = r["given"].c
+        values = {"queue": cast(_queue, Text), "partition_key": given.partition_key, "full_at": given.full_at}
+        # Without a WHERE, SQLite takes the ON of ON CONFLICT for that of a join.
+        new = insert_values(g.insert(key_rates), values, r["given"], true())
+        changed = {"full_at": new.excluded.full_at}
+        return new.on_conflict_do_update(index_elements=[_key.queue, _key.partition_key], set_=changed)  # type: ignore[no-any-return]
+
+    return Transition(given=SPENT_OF_KEYS, steps={"spent": spent})

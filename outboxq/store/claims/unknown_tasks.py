@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from ..database.dialects import Begin
-from ..database.statements import unknown_tasks, workers
-from ..database.statements.unknown_tasks import HOLDING
-from ..database.target import Target
-from ..model import Claim
-from .tasks import operations, tasks
-from .tasks.operations import freed
-from .tasks.tasks import data_of
-from .transactions import Transactions
+from sqlalchemy import BigInteger, ColumnElement, Select, Uuid, and_, bindparam, exists, select
+
+from ...database.column_types import BigId
+from ...database.dialects import Begin
+from ...database.grammar import Columns, Grammar, limit, sql_literal
+from ...database.tables import execution_events, task_executions, task_outbox
+from ...database.target import Target
+from ...model import UNKNOWN_TASK, Claim, EventType
+from ..tasks import operations, tasks
+from ..tasks.operations import freed
+from ..tasks.tasks import data_of
+from ..transactions import Transactions
+from . import workers
 from .workers import live_workers, read_names, takes
 
 _PAGE = 500
@@ -78,7 +83,7 @@ def make_known_due(
         wanted = {(queue, name) for queue, name in pairs if name in names and (queues is None or queue in queues)}
         if not wanted:
             return [], None
-        page = target.run(unknown_tasks.delayed, store.values(target, after=after, limit=_PAGE))
+        page = target.run(delayed, store.values(target, after=after, limit=_PAGE))
         due = [
             row["id"]
             for row in page
@@ -106,8 +111,74 @@ def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> 
     """
     packed = target.dialect.pack("holding", HOLDING, holding)
     found = {}
-    for row in target.run(unknown_tasks.releases, packed):
+    for row in target.run(releases, packed):
         data = data_of(row["event_data"])
         since = data.get("since")
         found[row["id"]] = (data.get("times", 1), row["created_at"] if since is None else datetime.fromisoformat(since))
     return found
+
+
+HOLDING: Columns = {"id": Uuid(), "lease_token": BigInteger()}
+_after = bindparam("after", type_=BigId, required=True)
+
+
+def releases(g: Grammar) -> Select[Any]:
+    """Select the events that ended the claims of :holding as releases of unknown tasks, if only claims have happened to them
+    since.
+    """
+    given, event = g.rows("holding", HOLDING), execution_events.c
+    return (
+        select(event.task_execution_id.label("id"), event.event_data, event.created_at)
+        .join_from(
+            given,
+            execution_events,
+            and_(event.task_execution_id == given.c.id, event.lease_token == given.c.lease_token),
+        )
+        .where(*_released_last(g, given.c.id))
+    )
+
+
+def delayed(g: Grammar) -> Select[Any]:
+    """Select a page of the outbox entries that are due later, by id after :after, with those that wait since such a release."""
+    entry = task_outbox.c
+    page = (
+        select(entry.id, entry.task_execution_id, entry.queue, entry.topic)
+        .where(entry.id > _after, entry.available_at > g.now)
+        .order_by(entry.id)
+        .limit(limit)
+        .cte("page")
+        .prefix_with("MATERIALIZED")
+    )
+    execution, event = task_executions.c, execution_events.c
+    released = exists().where(
+        event.task_execution_id == execution.id,
+        event.lease_token == execution.lease_token,
+        *_released_last(g, page.c.task_execution_id),
+    )
+    return (
+        select(page.c.id, page.c.queue, page.c.topic, execution.task_name, released.label("released"))
+        .join_from(page, task_executions, execution.id == page.c.task_execution_id)
+        .where(g.among(execution.id, page.c.task_execution_id))
+        .order_by(page.c.id)
+    )
+
+
+def _released_last(g: Grammar, ids: ColumnElement[Any]) -> tuple[ColumnElement[bool], ...]:
+    """Return a condition: the event released a claim of one of these tasks as unknown, and no event without a lease token
+    followed.
+    """
+    event, other = execution_events.c, execution_events.alias("other").c
+    later = exists().where(
+        g.among(other.task_execution_id, ids),
+        other.task_execution_id == event.task_execution_id,
+        other.lease_token.is_(None),
+        other.sequence_num > event.sequence_num,
+    )
+    return (
+        g.among(event.task_execution_id, ids),
+        event.event_type != sql_literal(EventType.CLAIMED),  # the condition of the index over the ends of claims
+        event.lease_token.is_not(None),
+        event.event_type == sql_literal(EventType.RELEASED),
+        g.text_in(event.event_data, "reason") == UNKNOWN_TASK,
+        ~later,
+    )

@@ -6,25 +6,10 @@ RETURNING.
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    Boolean,
-    Double,
-    Integer,
-    and_,
-    bindparam,
-    case,
-    cast,
-    false,
-    func,
-    literal_column,
-    null,
-    update,
-)
+from sqlalchemy import Boolean, Double, Integer, and_, bindparam, case, cast, false, func, literal_column, null, update
 
-from ...model import SUSPECT, EventType
-from ...store import task_rows
-from .. import queue_order
-from ..grammar import (
+from ...database import queue_order
+from ...database.grammar import (
     Columns,
     Grammar,
     Relations,
@@ -36,8 +21,10 @@ from ..grammar import (
     sql_literal,
     worker_id,
 )
-from ..queue_order import every_queue, given_queues, pairs
-from ..tables import task_executions, task_leases
+from ...database.queue_order import every_queue, given_queues, pairs
+from ...database.tables import task_executions, task_leases
+from ...model import SUSPECT, EventType
+from .. import task_rows
 
 lease_seconds = bindparam("lease_seconds", None, type_=Double)
 """The worker's own lease; None for the task's lease."""

@@ -10,22 +10,39 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from sqlalchemy import (
+    BigInteger,
+    Double,
+    Select,
+    Text,
+    Uuid,
+    bindparam,
+    delete,
+    literal,
+    literal_column,
+    null,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
-from ..database import table_locks
-from ..database.column_types import UnreadableInstant
-from ..database.dialects import Begin, Row
-from ..database.statements import broken_entries as statements
-from ..database.target import Target
-from ..model import LONGEST, Claim, EventType, Outcome
-from ..model.log_fields import OUTCOMES, fields_of
-from ..payload.parameters import sanitize
+from ...database import grammar, queue_order, table_locks
+from ...database.column_types import UnreadableInstant
+from ...database.dialects import Begin, Row
+from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, sql_literal
+from ...database.tables import task_executions, task_outbox
+from ...database.target import Target
+from ...model import LONGEST, Claim, EventType, Outcome, TaskStatus
+from ...model.log_fields import OUTCOMES, fields_of
+from ...payload.parameters import sanitize
+from .. import task_rows
+from ..failure_log import say
+from ..transactions import Transactions
+from . import claim_sql
 from .ends import A_MOMENT, finish
-from .failure_log import say
-from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 
@@ -110,7 +127,7 @@ def cancel_expired(store: Transactions, worker_id: UUID) -> int:
     Returns the number of tasks that no longer stand in the way of claims.
     """
     batches: dict[UUID, list[tuple[int]]] = {}
-    for row in store.read(statements.expired_in_batches, limit=_AT_ONCE):
+    for row in store.read(expired_in_batches, limit=_AT_ONCE):
         batches.setdefault(row["batch_id"], []).append((row["entry_id"],))
     return sum(_cancel_or_put_off(store, entries, worker_id) for entries in batches.values())
 
@@ -120,18 +137,18 @@ def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worke
 
     def cancel(target: Target) -> int:
         target.run(table_locks.limits, A_MOMENT)
-        return len(target.run(statements.claim_entries, store.values(target, worker_id=worker_id), entries))
+        return len(target.run(claim_entries, store.values(target, worker_id=worker_id), entries))
 
     try:
         return store.run(cancel, gives_up=store.is_locked_out)
     except Exception as error:
         if not store.is_locked_out(error):
             raise
-    return len(store.run(lambda target: target.run(statements.put_off, store.values(target), entries)))
+    return len(store.run(lambda target: target.run(put_off, store.values(target), entries)))
 
 
 def _due_entries(store: Transactions, after: int) -> list[int]:
-    return [row["entry_id"] for row in store.read(statements.due_entries, after=after, limit=_AT_ONCE)]
+    return [row["entry_id"] for row in store.read(due_entries, after=after, limit=_AT_ONCE)]
 
 
 def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
@@ -157,7 +174,7 @@ def _claims_any(store: Transactions, entries: Sequence[int], worker_id: UUID) ->
     taken: list[Row] = []
     with suppress(_Tried), store.transaction(Begin.WRITE) as target:
         values = store.values(target, worker_id=worker_id)
-        taken = target.run(statements.claim_entries, values, [(entry,) for entry in entries])
+        taken = target.run(claim_entries, values, [(entry,) for entry in entries])
         raise _Tried
     return any(row["lease_token"] is not None for row in taken)
 
@@ -170,11 +187,11 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
     def end(target: Target) -> list[object]:
         values = store.values(target, entry_id=entry, error=complaint)
         with target.atomic():
-            return [row["id"] for row in target.run(statements.set_aside, values)]
+            return [row["id"] for row in target.run(fail_entry, values)]
 
     def forget(target: Target) -> list[object]:
         values = {"entry_id": entry}
-        return [row["id"] for row in target.run(statements.forget_entry, values)]
+        return [row["id"] for row in target.run(forget_entry, values)]
 
     try:
         ended = store.run(end)
@@ -220,3 +237,109 @@ def _complaint(claim: Claim) -> str | None:
         if isinstance(getattr(claim, name), UnreadableInstant):
             return f"{name} is {getattr(claim, name)}"
     return f"lease or timeout is {claim.lease_seconds!r} or {claim.timeout_seconds!r} seconds"
+
+
+ENTRY: Columns = {"entry_id": BigInteger()}
+_FIRST_BATCH = literal(UUID(int=1 << 127), Uuid)
+"""The ids of batches begin here. Those of tasks are lower."""
+_after = bindparam("after", type_=BigInteger, required=True)
+_entry_id = bindparam("entry_id", type_=BigInteger, required=True)
+_error = bindparam("error", type_=Text, required=True)
+
+
+def due_entries(g: Grammar) -> Select[Any]:
+    """Select up to :limit due entries of all queues after :after; locks nothing."""
+    entry = task_outbox.c
+    due = select(entry.id.label("entry_id")).where(entry.id > _after, entry.available_at <= g.now)
+    return due.order_by(entry.id).limit(grammar.limit)
+
+
+def claim_entries(g: Grammar) -> Transition:
+    """Claim exactly these entries, whatever their keys and limits. The caller rolls it back, or has entries of expired tasks.
+
+    Skips entries that another transaction has locked.
+    """
+
+    def take(r: Relations) -> Statement:
+        entry = task_outbox.alias("entry")
+        free = select(entry.c.id).where(g.among(entry.c.id, r["given"].c.entry_id)).with_for_update(skip_locked=True)
+        picked = free.subquery("picked")
+        read = (
+            task_outbox.c[name].label(f"entry_{name}") for name in ("queue", "partition_key")
+        )  # reads the columns that a claim reads
+        return delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*queue_order.taken(g), *read)
+
+    return claim_sql.claim(g, take, given=ENTRY)
+
+
+def fail_entry(g: Grammar) -> Transition:
+    """Delete the entry :entry_id, and fail its task, which no worker can claim, with :error. Returns the task's id."""
+    return Transition(
+        steps={
+            "gone": lambda _: _gone(),
+            "failed": lambda r: _failed(g, r),
+            "event": lambda r: _event(g, r),
+            "letter": lambda r: task_rows.letter(g, r["failed"].c, r["failed"], exception=null()),
+        },
+        returns="gone",
+    )
+
+
+def expired_in_batches(g: Grammar) -> Select[Any]:
+    """Select up to :limit due entries of expired tasks of batches, with their batches; locks nothing."""
+    entry, execution = task_outbox.c, task_executions.c
+    # A scalar subquery stays a look-up by key. A join could read all tasks.
+    pipeline = select(execution.pipeline_execution_id).where(execution.id == entry.task_execution_id)
+    batch = pipeline.correlate(task_outbox).scalar_subquery()
+    late = (entry.available_at <= g.now, entry.expires_at <= g.now, batch >= _FIRST_BATCH)
+    return (
+        select(entry.id.label("entry_id"), batch.label("batch_id")).where(*late).order_by(entry.id).limit(grammar.limit)
+    )
+
+
+def put_off(g: Grammar) -> Transition:
+    """Have claims pass over these entries, of tasks that expired, for half a minute. Skips locked entries and tasks."""
+
+    def found(r: Relations) -> Statement:
+        entry, execution = task_outbox.alias("entry"), task_executions.alias("execution")
+        both = entry.join(execution, execution.c.id == entry.c.task_execution_id)
+        given = g.among(entry.c.id, r["given"].c.entry_id)
+        return select(entry.c.id).select_from(both).where(given).with_for_update(skip_locked=True)
+
+    due = g.later(g.now, literal_column("30.0", Double))
+    return task_rows.rescheduled(g, found, due=due, reason="the row of its batch is locked", given=ENTRY)
+
+
+def forget_entry(_: Grammar) -> Statement:
+    """Delete the entry :entry_id and nothing else, because its task cannot be failed either."""
+    entry = task_outbox.c
+    return (
+        delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)
+    )  # the task's id may be the unreadable value
+
+
+def _gone() -> Statement:
+    entry = task_outbox.c
+    return delete(task_outbox).where(entry.id == _entry_id).returning(entry.task_execution_id.label("id"))
+
+
+def _failed(g: Grammar, r: Relations) -> Statement:
+    execution = task_executions.c
+    return (
+        update(task_executions)
+        .where(g.among(execution.id, r["gone"].c.id), execution.status == sql_literal(TaskStatus.READY))
+        .values(status=sql_literal(TaskStatus.FAILED), completed_at=g.now, updated_at=g.now, last_error=_error)
+        .returning(*task_rows.CARRIED)
+    )
+
+
+def _event(g: Grammar, r: Relations) -> Statement:
+    return task_rows.event(
+        g,
+        r["failed"].c,
+        r["failed"],
+        event_type=sql_literal(EventType.FAILED),
+        data=g.json(error=_error),
+        worker_id=null(),
+        lease_token=null(),
+    )

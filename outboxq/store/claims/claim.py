@@ -13,20 +13,19 @@ from functools import cached_property, partial
 from typing import Any
 from uuid import UUID
 
-from ..database import table_locks
-from ..database.dialects import Begin, Row
-from ..database.statements import claim, due, limits, partition_keys
-from ..database.target import Target
-from ..errors import InvalidArgument
-from ..model import Claim, duration
-from .arguments import identifier, positive, queue_names
+from ...database import table_locks
+from ...database.dialects import Begin, Row
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import Claim, duration
+from ..arguments import identifier, positive, queue_names
+from ..failure_log import say
+from ..transactions import Transactions
+from . import claim_sql, due, limits_sql, partition_keys
 from .broken_entries import Search, cancel_expired, perhaps_the_row, set_aside, started, usable
-from .claim_starts import ClaimStarts
 from .ends import A_MOMENT
-from .failure_log import say
-from .key_limits import KeyLimitClaims, limits_from
+from .limits import KeyLimitClaims, limits_from
 from .partition_keys import KeyTurns
-from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 
@@ -34,6 +33,46 @@ Part = Callable[[Target, int], tuple[list[Row], bool]]
 """Claims up to so many tasks of one kind; returns them, and whether there may be others that it does not claim."""
 _BRIEF = 60.0
 """Seconds. Expired tasks of a locked batch are in the way again sooner, and then cost the same claimer no full wait."""
+
+
+class ClaimStarts:
+    """The due time up to which a queue was claimed, where so many dead rows lie before it that a claim of one takes ten times as long.
+
+    That happens while a long transaction elsewhere keeps them from being cleaned up. A claim that begins behind them passes over a
+    task that was enqueued early and committed late; so every claim that found too little, and one in every second, begins at
+    the front.
+    """
+
+    _PATIENCE = 1.0
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[int, datetime]] = {}
+        self._looked_at: dict[str, float] = {}
+        """When a claim of each queue last began at the front; one queue's look is not another's."""
+
+    def start(self, queue: str | None) -> dict[str, Any]:
+        """Return the parameters with which a claim of this queue begins behind the dead rows; none: it begins at the front."""
+        if queue is None:
+            return {}
+        now = time.monotonic()
+        late = now - self._looked_at.get(queue, -math.inf) >= self._PATIENCE
+        if late or (passed := self._found.get(queue)) is None:
+            self._looked_at[queue] = now
+            return {}
+        return {"passed_priority": passed[0], "passed_until": passed[1]}
+
+    def note(self, queue: str | None, taken: Sequence[Row], *, enough: bool) -> None:
+        if queue is None:
+            return
+        last = max((row for row in taken if row["lease_token"] is not None), key=_place, default=None)
+        if enough and last is not None and last["crowded"]:
+            self._found[queue] = last["priority"], last["available_at"]
+        else:
+            self._found.pop(queue, None)
+
+
+def _place(row: Row) -> tuple[int, datetime]:
+    return -row["priority"], row["available_at"]
 
 
 class ClaimCursor:
@@ -207,10 +246,10 @@ class _Call:
 
     def _plain(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Tasks without a key, of queues without limits; and whether there may be others."""
-        values, start, take = self._values(target), self.start, claim.from_all
+        values, start, take = self._values(target), self.start, claim_sql.from_all
         found: list[Row] = []
         if self.queues is not None:
-            take = claim.from_given if self.queue is None else claim.from_one
+            take = claim_sql.from_given if self.queue is None else claim_sql.from_one
         while True:
             with target.atomic():
                 taken = target.run(take, {**values, **start, "limit": limit - len(found)})
@@ -242,7 +281,7 @@ class _Call:
     def _limited(self, target: Target, values: dict[str, Any], queue: str, limit: int, *, fair: bool) -> list[Row]:
         """Claim from one queue what its limits allow, counted under the lock of its settings."""
         with_keys = partial(self.cursor.keys.claim, target, values, [queue], fair=fair)
-        locked = target.run(limits.lock, values | {"queue": queue})
+        locked = target.run(limits_sql.lock, values | {"queue": queue})
         if not locked or locked[0]["paused_at"] is not None:
             return []
         settings, now, free = locked[0], locked[0]["now"], limit
@@ -250,7 +289,7 @@ class _Call:
         if (key_limits := limits_from(settings)) is not None:
             with_keys = partial(self.cursor.limited_keys.claim, target, values, key_limits, now, fair=fair)
         if most is not None:
-            free = min(free, most - target.run(limits.running, {"queue": queue})[0]["tasks"])
+            free = min(free, most - target.run(limits_sql.running, {"queue": queue})[0]["tasks"])
         is_rated = (
             settings["rate_limit"] is not None and settings["rate_seconds"] is not None
         )  # else foreign SQL wrote it
@@ -267,11 +306,11 @@ class _Call:
         if len(found) < free:
             with target.atomic():
                 given = values | {"limit": free - len(found)} | self.store.queue_values(target, [queue])
-                found += started(target.run(claim.from_limited, given))
+                found += started(target.run(claim_sql.from_limited, given))
         found += with_keys(free - len(found))
         if is_rated and found:
             full_at += timedelta(seconds=len(found) * interval)
-            target.run(limits.spend, {"queue": queue, "full_at": full_at})
+            target.run(limits_sql.spend, {"queue": queue, "full_at": full_at})
         for row in found:
             row["limited"] = True
         return found

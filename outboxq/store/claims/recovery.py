@@ -1,8 +1,13 @@
-"""Take back the leases of workers that are gone, and make entries due again that a clock that was set back has delayed."""
+"""Taking back the leases of workers that are gone, and mending what a clock that was set back leaves behind."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
@@ -26,12 +31,215 @@ from sqlalchemy import (
     update,
 )
 
-from ...model import LONGEST, EventType
-from ...store import task_rows
-from ..column_types import Instant
-from ..grammar import Columns, Grammar, Relations, SqlStatus, Statement, Step, Transition, joined, limit, sql_literal
-from ..tables import execution_events, task_executions, task_leases, task_outbox
-from .ends import HELD, fence, unlocked
+from ...database import table_locks
+from ...database.column_types import Instant
+from ...database.dialects import Begin, Row
+from ...database.grammar import (
+    Columns,
+    Grammar,
+    Relations,
+    SqlStatus,
+    Statement,
+    Step,
+    Transition,
+    joined,
+    limit,
+    sql_literal,
+)
+from ...database.tables import execution_events, task_executions, task_leases, task_outbox
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import EARLIEST, LONGEST, MAX_RECOVERIES, EventType, TaskStatus
+from .. import task_rows
+from ..arguments import positive
+from ..tasks import tasks
+from ..transactions import Transactions
+from .ends import A_MOMENT, HELD, fence, unlocked
+from .sleeping_workers import SleepingWorkers
+
+_DUE_AT_ONCE = 500
+_Given: TypeAlias = tuple[object, ...]
+"""The columns of a `Lease`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recovered:
+    """One task taken back from a dead worker: Ready again, or ended."""
+
+    id: UUID
+    pipeline_execution_id: UUID
+    task_name: str
+    queue: str
+    status: TaskStatus
+    attempt: int
+    recovery_attempts: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lease:
+    """A lease as it was seen; two looks that find it equal prove that it was not extended in between."""
+
+    id: UUID
+    """The task execution's."""
+    lease_token: int
+    worker_id: UUID
+    lease_expires_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeaseLook:
+    """Leases, and the database's clock when they were read."""
+
+    now: datetime
+    leases: Sequence[Lease]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutlastingLook:
+    """Leases that a clock that was ahead has written, and the database's clock when they were read."""
+
+    now: datetime
+    leases: Mapping[Lease, timedelta]
+    """The time for which each lease lasts from its newest heartbeat on."""
+
+
+def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = None) -> LeaseLook:
+    """Return up to `limit` leases that ran out, oldest first; locks nothing."""
+    positive(limit)
+
+    def work(target: Target) -> LeaseLook:
+        values = store.values(target, limit=limit)
+        now = target.run(tasks.select_now, values)[0]["now"]
+        return LeaseLook(now=now, leases=[Lease(**row) for row in target.run(expired, values)])
+
+    return store.run(work, using=using, begin=Begin.READ)
+
+
+def outlasting_leases(store: Transactions, *, using: object = None) -> OutlastingLook:
+    """Return the leases that end later than any heartbeat can make them now: the database's clock was set back."""
+
+    def work(target: Target) -> OutlastingLook:
+        values = store.values(target)
+        now = target.run(tasks.select_now, values)[0]["now"]
+        rows = [(timedelta(seconds=row.pop("seconds")), row) for row in target.run(outlasting, values)]
+        return OutlastingLook(now=now, leases={Lease(**row): lasts for lasts, row in rows})
+
+    return store.run(work, using=using, begin=Begin.READ)
+
+
+def recover(
+    store: Transactions,
+    limit: int = 100,
+    *,
+    max_recoveries: int = MAX_RECOVERIES,
+    leases: Sequence[Lease] | None = None,
+    patience: timedelta | None = None,
+    using: object = None,
+) -> list[Recovered]:
+    """Take back up to `limit` expired leases: `task_reset`, or `task_abandoned` after `max_recoveries` of a task in a row.
+
+    Every worker calls it. Rows that another session has locked are passed over, and so are tasks that would end while the row of
+    their batch is locked. It looks at the lease only, never at the registry of workers. `leases`: take back just these, if they
+    are still as they were seen. `patience`: take back nothing if the transaction could not begin within this time, since others
+    waited as well then, and their heartbeats come first.
+    """
+    positive(limit)
+    if max_recoveries < 0:
+        raise InvalidArgument("max_recoveries must be at least 0")
+    abandonment = f"ABANDONED: the lease expired again after {max_recoveries} recoveries"
+    given = None if leases is None else [astuple(lease) for lease in leases[:limit]]
+    options = {"limit": limit, "max_recoveries": max_recoveries, "abandonment": abandonment}
+    began = time.monotonic()
+
+    def work(target: Target) -> list[Recovered]:
+        if patience is not None and time.monotonic() - began > patience.total_seconds():
+            return []
+        return _take_back(store, target, options, given)
+
+    if given == []:
+        return []
+    if given is None and using is None and store.dialect.reads_before_writing:
+        expired = store.run(lambda target: target.run(any_expired, store.values(target)), begin=Begin.READ)
+        if not expired:
+            return []
+    try:
+        recovered = store.run(work, using=using, gives_up=store.is_locked_out)
+    except Exception as error:
+        if using is not None or not store.is_locked_out(error):
+            raise
+        given = given or [astuple(lease) for lease in expired_leases(store, limit).leases]
+        recovered = _take_back_by_halves(store, options, given)
+    if recovered and using is None:
+        SleepingWorkers(store).forget_ended()  # who died at work seldom died alone
+    return recovered
+
+
+def _take_back_by_halves(store: Transactions, options: dict[str, Any], given: Sequence[_Given]) -> list[Recovered]:
+    """Take back those of these leases whose tasks no locked row keeps from ending."""
+
+    def work(target: Target) -> list[Recovered]:
+        target.run(table_locks.limits, A_MOMENT)
+        return _take_back(store, target, options, given)
+
+    try:
+        return store.run(work, gives_up=store.is_locked_out)
+    except Exception as error:
+        if not store.is_locked_out(error):
+            raise
+    half = len(given) // 2
+    parts = (given[:half], given[half:]) if half else ()
+    return [one for part in parts for one in _take_back_by_halves(store, options, part)]
+
+
+def _take_back(
+    store: Transactions, target: Target, options: dict[str, Any], given: Sequence[_Given] | None
+) -> list[Recovered]:
+    """Take back these leases if they are unchanged; None: the oldest that have expired."""
+    values = store.values(target, **options)
+    with target.atomic():
+        rows = target.run(take_back if given is None else recover_seen, values, given)
+    # A key or a place became free there; what is in the outbox again tells by itself.
+    freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
+    store.wake(target, {row["queue"] for row in freed})
+    return [
+        Recovered(
+            id=row["id"],
+            pipeline_execution_id=row["pipeline_execution_id"],
+            task_name=row["task_name"],
+            queue=row["queue"],
+            status=TaskStatus(row["status"]),
+            attempt=row["attempt"],
+            recovery_attempts=row["recovery_attempts"],
+        )
+        for row in rows
+    ]
+
+
+def due_again(store: Transactions, until: datetime | None = None) -> int:
+    """Make due what waits for a clock that was ahead; returns the number of entries that it changed.
+
+    That is what such a clock has written, and what was due by `until`, the time before the database's clock was set back. Each batch
+    of 500 is a transaction of its own.
+    """
+    if until is None and not store.run(
+        lambda target: target.run(any_written_ahead, store.values(target)), begin=Begin.READ
+    ):
+        return 0
+    total = after = 0
+
+    def work(target: Target) -> list[Row]:
+        moment = EARLIEST if until is None else until
+        values = store.values(target, until=moment, limit=_DUE_AT_ONCE, after=after)
+        with target.atomic():
+            return target.run(select_due_again, values)
+
+    while True:
+        found = store.run(work)
+        total += len(found)
+        if len(found) < _DUE_AT_ONCE:
+            return total
+        after = max(row["entry_id"] for row in found)
+
 
 SEEN: Columns = {**HELD, "worker_id": Uuid(), "lease_expires_at": Instant}
 """A lease as an earlier statement read it."""
@@ -49,7 +257,7 @@ _lately = bindparam("lately", -30.0, type_=Double)
 """The longest time in seconds, negative, until a worker notices the step. An entry made meanwhile is due at its own time."""
 
 
-def recover(g: Grammar) -> Transition:
+def take_back(g: Grammar) -> Transition:
     """Take back up to :limit expired leases, oldest first. Skips leases that another transaction has locked."""
     oldest = _expired(g).order_by(task_leases.c.lease_expires_at).limit(limit)
     return _recovery(g, lambda _: oldest.with_for_update(skip_locked=True))
@@ -107,7 +315,7 @@ def any_written_ahead(g: Grammar) -> Select[Any]:
     return select(task_outbox.c.id).where(_written_ahead(g)).limit(1)
 
 
-def due_again(g: Grammar) -> Transition:
+def select_due_again(g: Grammar) -> Transition:
     """Replace up to :limit entries after :after that wait for a clock that was ahead, or for one that was set back, by due ones.
 
     Those are the entries that were due by :until, the time before the clock was set back, and those that a clock that was ahead
@@ -132,50 +340,7 @@ def due_again(g: Grammar) -> Transition:
 
     delay = g.between(entry.created_at, entry.available_at) / literal_column("1000000.0", Double)
     due = case((and_(entry.available_at > _until, delay > 0), g.later(g.now, delay)), else_=g.now)
-    return rescheduled(g, behind, due=due, reason="the clock was set back")
-
-
-def rescheduled(
-    g: Grammar, found: Step, *, due: ColumnElement[Any], reason: str, given: Columns | None = None
-) -> Transition:
-    """Replace the entries that `found` selects and locks by entries that are `due` then, which may depend on the old ones.
-
-    Returns the old ones.
-    """
-    entry, execution = task_outbox.c, task_executions.c
-
-    def gone(r: Relations) -> Statement:
-        replaced = delete(task_outbox).where(g.among(entry.id, r["found"].c.id))
-        return replaced.returning(entry.task_execution_id.label("id"), entry.id.label("entry_id"), due.label("due"))
-
-    def moved(r: Relations) -> Statement:
-        gone = r["gone"].c
-        return (
-            update(task_executions)
-            .where(execution.id == gone.id, execution.status == SqlStatus.READY)
-            .values(
-                retry_at=case((and_(execution.retry_at.is_not(None), gone.due > g.now), gone.due), else_=null()),
-                updated_at=g.now,
-            )
-            .returning(*task_rows.CARRIED)
-        )
-
-    def event(r: Relations) -> Statement:
-        data = g.json(available_at=r["gone"].c.due, reason=literal_column(f"'{reason}'"))
-        rescheduled, rows = sql_literal(EventType.RESCHEDULED), joined(r["moved"], r["gone"])
-        return task_rows.event(g, r["moved"].c, rows, event_type=rescheduled, data=data)
-
-    return Transition(
-        given=given or {},
-        steps={
-            "found": found,
-            "gone": gone,
-            "moved": moved,
-            "entry": lambda r: task_rows.entry(g, r["moved"].c, joined(r["moved"], r["gone"]), due=r["gone"].c.due),
-            "event": event,
-        },
-        returns="gone",
-    )
+    return task_rows.rescheduled(g, behind, due=due, reason="the clock was set back")
 
 
 def _written_ahead(g: Grammar) -> ColumnElement[bool]:
