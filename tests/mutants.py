@@ -106,7 +106,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch waits for a dead letter that is not there any more",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (('missing_letters, {"limit": _PRUNED_AT_ONCE}', 'missing_letters, {"limit": 0}'),),
         ("tests/contract/test_batches.py",),
     ),
@@ -161,19 +161,19 @@ MUTANTS = (
     ),
     Mutant(
         "two workers cancel the same tasks of a batch to the last",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (("if shares and not number:", "if False:"),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
         "a look for what is left to cancel reads the whole batch",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (('if batch["waiting"] or (batch["failed"] and _discards(batch)):', "if True:"),),
         ("tests/dialects/test_plans.py::test_postgresql_reads_what_runs_and_not_the_whole_batch_that_is_cancelled",),
     ),
     Mutant(
         "a cancelled batch is kept open by its dead letters",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (('return OnFailed(batch["on_failed"]) is OnFailed.WAIT', "return False"),),
         ("tests/contract/test_batches.py",),
     ),
@@ -193,7 +193,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch that has ended is said to be cancelled",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (("            raise already_ended(self.get(batch_id, using=using))", "            return 0"),),
         ("tests/contract/test_batches.py",),
     ),
@@ -312,7 +312,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task joins a batch that is being cancelled",
-        "outboxq/database/statements/batches.py",
+        "outboxq/store/producing/batches_sql.py",
         (("_batch.completed_at.is_(None), takes)", "_batch.completed_at.is_(None))"),),
         ("tests/contract/test_batches.py",),
     ),
@@ -330,7 +330,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker says that a task failed where a person cancelled the batch",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (('if row["runs_then"] else "its batch was cancelled"', 'if row["id"] else "its batch was cancelled"'),),
         ("tests/contract/test_batches.py",),
     ),
@@ -1107,13 +1107,13 @@ MUTANTS = (
     ),
     Mutant(
         "an emit loses its headers",
-        "outboxq/database/statements/fanout.py",
+        "outboxq/store/producing/fanout.py",
         (('        "headers": _headers,\n', ""),),
         ("tests/contract/test_sent_headers.py",),
     ),
     Mutant(
         "an emit that takes a key over loses its headers",
-        "outboxq/store/fanout.py",
+        "outboxq/store/producing/fanout.py",
         (
             (
                 "        **_shared(event),\n    )\n\n\ndef _row",
@@ -1263,7 +1263,7 @@ MUTANTS = (
     ),
     Mutant(
         "two transactions instead of one: the task is committed before the caller's rows",
-        "outboxq/store/enqueue.py",
+        "outboxq/store/producing/enqueue.py",
         (
             (
                 "        using=using,\n        begin=Begin.INSERT if features",
@@ -2231,7 +2231,7 @@ MUTANTS = (
     ),
     Mutant(
         "an older release declares a schedule over the newer one's that it waited for",
-        "outboxq/store/schedules.py",
+        "outboxq/store/producing/schedules.py",
         (("if declared_by is not None and not is_new(", "if declared_by is None and not is_new("),),
         ("tests/contract/test_planting.py",),
     ),
@@ -2255,25 +2255,25 @@ MUTANTS = (
     ),
     Mutant(
         "planters do not lock the schedule, so each plants what another just does",
-        "outboxq/database/statements/schedules.py",
+        "outboxq/store/producing/schedules_sql.py",
         (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit)"),),
         ("tests/contract/test_planting.py",),
     ),
     Mutant(
         "a planter waits for the schedules of another",
-        "outboxq/database/statements/schedules.py",
+        "outboxq/store/producing/schedules_sql.py",
         (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit).with_for_update()"),),
         ("tests/contract/test_planting.py",),
     ),
     Mutant(
         "a tick that has a task already gets another one",
-        "outboxq/store/planting.py",
+        "outboxq/store/producing/planting.py",
         (("for _, _, task in ticks if task.id in free]", "for _, _, task in ticks]"),),
         ("tests/contract/test_schedules.py",),
     ),
     Mutant(
         "ticks and their schedule are planted in two transactions",
-        "outboxq/store/planting.py",
+        "outboxq/store/producing/planting.py",
         (
             (
                 "        target.run(statements.advance, values, forward)\n",
@@ -2287,31 +2287,31 @@ MUTANTS = (
     ),
     Mutant(
         "planting goes back to where another planter has been",
-        "outboxq/database/statements/schedules.py",
+        "outboxq/store/producing/schedules_sql.py",
         ((".where(_schedule.name == given.name, forward)", ".where(_schedule.name == given.name)"),),
         ("tests/contract/test_schedules.py", "tests/contract/test_planting.py"),
     ),
     Mutant(
         "a schedule that a clock ahead has planted is left until the clock comes there",
-        "outboxq/database/statements/schedules.py",
+        "outboxq/store/producing/schedules_sql.py",
         (("or_(_schedule.planted_until < _until, _planted_wrongly(g))", "_schedule.planted_until < _until"),),
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(
         "a schedule is taken for one that was planted by a clock ahead when the clock is set back",
-        "outboxq/database/statements/schedules.py",
+        "outboxq/store/producing/schedules_sql.py",
         (("or_(_schedule.updated_at > near, ~has_had_ticks)", "or_(_schedule.updated_at > near, has_had_ticks)"),),
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(
         "ticks that were missed leave no mark of the moment from which on none was",
-        "outboxq/store/planting.py",
+        "outboxq/store/producing/planting.py",
         (("anew_at=now if found.begins_anew else None", "anew_at=None"),),
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(
         "a tick planted for the far future holds back the next ticks of its key",
-        "outboxq/store/planting.py",
+        "outboxq/store/producing/planting.py",
         (
             (
                 '    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was ahead")\n',
@@ -2322,13 +2322,13 @@ MUTANTS = (
     ),
     Mutant(
         "a change after the clock was set right keeps a schedule planted ahead",
-        "outboxq/store/schedules.py",
+        "outboxq/store/producing/schedules.py",
         (("        if not stands_ahead(schedule, now):\n            return schedule\n", "        return schedule\n"),),
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(
         "a pause forgets the ticks that it cancels",
-        "outboxq/store/schedules.py",
+        "outboxq/store/producing/schedules.py",
         (
             (
                 "until = min(schedule.planted_until, now, *([] if first is None else [before(first)]))",
@@ -2339,13 +2339,13 @@ MUTANTS = (
     ),
     Mutant(
         "a change cancels what a worker has begun",
-        "outboxq/database/statements/schedules.py",
+        "outboxq/store/producing/schedules_sql.py",
         ((", _execution.first_started_at.is_(None))", ")"),),
         ("tests/contract/test_schedules.py",),
     ),
     Mutant(
         "an older release overwrites what a newer one declares",
-        "outboxq/store/declarations.py",
+        "outboxq/store/producing/schedules.py",
         (("    if is_older(declared_by, stored.declared_by):\n        return False\n", ""),),
         ("tests/contract/test_schedules.py",),
     ),

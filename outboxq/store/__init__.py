@@ -6,9 +6,7 @@ from functools import cached_property
 
 from . import (
     checks,
-    enqueue,
     explaining,
-    fanout,
     outlook,
     overview,
     progress,
@@ -20,7 +18,6 @@ from . import (
     trends,
 )
 from .arguments import queue_names
-from .batches import Batches, Member
 from .checks import Violation
 from .claims import due, ends, recovery, units_of_work, unknown_tasks
 from .claims.claim import ClaimCursor, Claiming
@@ -29,18 +26,19 @@ from .claims.recovery import Lease, LeaseLook, OutlastingLook, Recovered
 from .claims.sleeping_workers import SleepingWorkers
 from .claims.unknown_tasks import UnknownRun
 from .claims.workers import LiveWorker, Presence, TakenBack, TakenTask, Workers
-from .declarations import check_schedule
-from .enqueue import check
-from .fanout import Subscriptions, check_subscription
 from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
 from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
 from .outlook import Outlook
 from .overview import Overview
+from .producing import enqueue, fanout
+from .producing.batches import Batches, Member
+from .producing.enqueue import check
+from .producing.fanout import Subscriptions, check_subscription
+from .producing.schedules import Schedules, check_schedule
 from .queues import HeldKey, Queues, QueueSettings
 from .reasons import Cure, Explanation, Reason
 from .samples import DepthPoint, QueueSample, Samples
-from .schedules import Schedules
 from .statistics import Statistics, UnknownName
 from .system import PartitionSize, System
 from .table_sizes import TableSize

@@ -16,7 +16,7 @@ from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
 from .arguments import aware, positive
-from .batches import Batches
+from .producing.batches import Batches
 from .tasks.tasks import now as moment
 from .time_partitions import TimePartitions
 from .transactions import Transactions

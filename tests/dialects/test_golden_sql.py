@@ -18,10 +18,10 @@ import pytest
 
 from outboxq.database.dialects import dialect_for
 from outboxq.database.dialects.base import Compiled
-from outboxq.database.statements import enqueue
 from outboxq.store.claims import claim_sql, ends
 from outboxq.store.claims.ends import CONSTANT_COLUMNS as END_CONSTANTS
 from outboxq.store.claims.ends import END
+from outboxq.store.producing import enqueue
 from outboxq.store.task_rows import CONSTANT_COLUMNS, NEW_TASK
 from outboxq.store.tasks import idempotency
 from outboxq.store.tasks.idempotency import KEYED
@@ -87,7 +87,7 @@ def test_on_sqlite_a_single_row_is_a_few_parameters():
         assert ":given_" in one, name
 
 
-@pytest.mark.parametrize(("builder", "columns"), [(enqueue.enqueue, NEW_TASK), (idempotency.insert_keyed, KEYED)])
+@pytest.mark.parametrize(("builder", "columns"), [(enqueue.insert_tasks, NEW_TASK), (idempotency.insert_keyed, KEYED)])
 def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_otherwise(builder, columns):
     plan = dialect_for("postgresql").compiled[builder]
     differing = set(columns) - CONSTANT_COLUMNS
@@ -106,7 +106,7 @@ def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_othe
 @pytest.mark.parametrize(
     ("builder", "columns", "alike"),
     [
-        (enqueue.enqueue, NEW_TASK, CONSTANT_COLUMNS),
+        (enqueue.insert_tasks, NEW_TASK, CONSTANT_COLUMNS),
         (idempotency.insert_keyed, KEYED, CONSTANT_COLUMNS),
         (ends.end, END, END_CONSTANTS),
     ],

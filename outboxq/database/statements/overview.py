@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 
 from ...store.claims.workers import is_registered
+from ...store.producing.schedules_sql import stands_ahead
 from ..column_types import Instant
 from ..grammar import Grammar
 from ..queue_order import every_queue
@@ -44,7 +45,6 @@ from ..tables import (
     workers,
 )
 from . import samples
-from .schedules import stands_ahead
 
 HELD = 100
 """The number of held keys behind which tasks wait that are selected at most."""

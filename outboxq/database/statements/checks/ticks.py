@@ -12,9 +12,9 @@ from ....errors import InvalidArgument
 from ....model import TaskStatus
 from ....model.rules import parse_rule
 from ....model.schedules import SCHEDULE_HEADER, TICK_HEADER
+from ....store.producing.schedules_sql import stands_ahead
 from ...grammar import Grammar, sql_literal, text_literal
 from ...tables import schedule_ticks, task_executions, task_schedules
-from ..schedules import stands_ahead
 from .check import EXECUTION, READY, Check, task_of
 
 _tick, _schedule = schedule_ticks.c, task_schedules.c

@@ -29,11 +29,21 @@ from sqlalchemy import (
     update,
 )
 
+from ...database.column_types import Instant
+from ...database.grammar import (
+    Columns,
+    Grammar,
+    Relations,
+    SqlStatus,
+    Statement,
+    Transition,
+    insert_values,
+    limit,
+    sql_literal,
+)
+from ...database.tables import execution_events, task_batch_changes, task_batches, task_executions, task_leases
 from ...model import EventType, TaskStatus
 from ...model.batches import OnFailed
-from ..column_types import Instant
-from ..grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, limit, sql_literal
-from ..tables import execution_events, task_batch_changes, task_batches, task_executions, task_leases
 
 _batch, _execution = task_batches.c, task_executions.c
 _batch_id = bindparam("batch_id", type_=Uuid, required=True)

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import builtins
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from ..database.dialects import Begin
-from ..database.grammar import Builder
-from ..database.statements import enqueue as enqueue_statements
-from ..database.statements import schedules as statements
-from ..database.target import Target
-from ..errors import InvalidArgument, ScheduleNotFound
-from ..model import Handle, NewTask, TaskStatus
-from ..model.options import bad_name, is_name
-from ..model.planning import stands_ahead
-from ..model.schedules import HORIZON, REMOVED, NewSchedule, Schedule, Tick
-from ..model.upcoming import Planted, to_come
-from .arguments import aware, positive, storable
-from .declarations import check_schedule, declared, fields_of, is_left_over, is_new, moments_of, refuse_another
-from .failure_log import FailureLog
+from ...database.dialects import Begin
+from ...database.grammar import Builder
+from ...database.target import Target
+from ...errors import InvalidArgument, ScheduleNotFound
+from ...model import EARLIEST, LATEST, Handle, NewTask, OnDeadLetter, TaskStatus
+from ...model.options import MAX_NAME, MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
+from ...model.planning import stands_ahead
+from ...model.rules import check_rule, rule_of
+from ...model.schedules import HORIZON, REMOVED, CatchUp, NewSchedule, Overlap, Schedule, Tick, digest_of, is_older
+from ...model.upcoming import Planted, to_come
+from ..arguments import aware, positive, storable
+from ..failure_log import FailureLog
+from ..task_rows import row
+from ..tasks import tasks
+from ..transactions import Transactions
+from . import enqueue, schedules_sql
 from .planting import (
+    KEY_PREFIX,
     before,
     begin_anew,
     cancel_planted,
@@ -40,9 +43,6 @@ from .planting import (
     task_of,
     ticks_between,
 )
-from .task_rows import row
-from .tasks import tasks
-from .transactions import Transactions
 
 T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
@@ -108,7 +108,7 @@ class Schedules:
 
         def work(target: Target) -> None:
             now = self._now(target)
-            names = differing(_schedules(target, statements.schedules))
+            names = differing(_schedules(target, schedules_sql.schedules))
             locked = {one.name: one for one in self._lock(target, names)}
             for name in wanted.keys() & locked.keys():
                 refuse_another(locked[name], wanted[name], declared_by)
@@ -131,7 +131,7 @@ class Schedules:
 
     def list(self, *, using: object = None) -> builtins.list[Schedule]:
         """Return all schedules, by name."""
-        return self._run(lambda target: _schedules(target, statements.schedules), using, Begin.READ)
+        return self._run(lambda target: _schedules(target, schedules_sql.schedules), using, Begin.READ)
 
     def pause(self, name: str, *, reason: str = "", using: object = None) -> Schedule:
         """Plant no more ticks, and cancel those that are planted and not due yet. Returns the schedule.
@@ -167,7 +167,7 @@ class Schedules:
             if found := self._lock(target, [name]):
                 was_there = True
                 cancel_planted(self._store, target, found[0], self._now(target), delayed=True, reason="removed")
-                target.run(statements.remove, {"name": name})
+                target.run(schedules_sql.remove, {"name": name})
             elif not was_there:  # else an earlier try has removed it, whose COMMIT was not answered
                 raise _not_found(name)
 
@@ -186,7 +186,7 @@ class Schedules:
             now = self._now(target)
             made[:] = [extra_task(schedule, by)]
             with target.atomic():
-                target.run(enqueue_statements.enqueue, self._store.values(target), [row(made[0])])
+                target.run(enqueue.insert_tasks, self._store.values(target), [row(made[0])])
                 self._plant_now(target, schedule, now)
             return Handle(id=made[0].id)
 
@@ -220,7 +220,7 @@ class Schedules:
             if not dry_run:
                 self._plant_now(target, schedule, now)  # what was missed is for the catch-up policy
             values = self._store.values(target, name=name, first=first, last=last)
-            there = {one["tick"] for one in target.run(statements.planted, values)}
+            there = {one["tick"] for one in target.run(schedules_sql.planted, values)}
             planted[:] = [tick for tick in ticks_between(schedule, first, last) if tick not in there]
             if not dry_run:
                 rows = [(name, tick, replace(task_of(schedule, tick, now), expires_at=None)) for tick in planted]
@@ -237,7 +237,7 @@ class Schedules:
     def ticks(self, name: str, limit: int = 100, *, using: object = None) -> builtins.list[Tick]:
         """Return up to `limit` ticks that became tasks, the newest first; also of a schedule that was removed."""
         values = {"name": storable(name, "name"), "limit": positive(limit)}
-        found = self._run(lambda target: target.run(statements.ticks, values), using, Begin.READ)
+        found = self._run(lambda target: target.run(schedules_sql.ticks, values), using, Begin.READ)
         return [
             Tick(
                 schedule=one["schedule"],
@@ -261,9 +261,13 @@ class Schedules:
 
         def work(target: Target) -> dict[str, builtins.list[datetime]]:
             present, given = now or self._now(target), _packed(target, [one.name for one in active])
-            anew = {one["name"] for one in target.run(statements.planted_wrongly, self._store.values(target, **given))}
+            anew = {
+                one["name"] for one in target.run(schedules_sql.planted_wrongly, self._store.values(target, **given))
+            }
             planted: dict[str, dict[datetime, bool]] = {one.name: {} for one in active}
-            for one in target.run(statements.to_come, self._store.values(target, moment=present, limit=count, **given)):
+            for one in target.run(
+                schedules_sql.to_come, self._store.values(target, moment=present, limit=count, **given)
+            ):
                 planted[one["schedule"]][one["tick"]] = bool(one["comes"])
             return {
                 one.name: to_come(
@@ -289,7 +293,7 @@ class Schedules:
 
         def is_any(target: Target) -> bool:
             values = self._store.values(target, until=self._now(target) + horizon)
-            return bool(target.run(statements.some_due, values))
+            return bool(target.run(schedules_sql.some_due, values))
 
         # Where nothing is to be planted, nothing is locked, and on SQLite nobody waits for the writer.
         if not self._run(is_any, None, Begin.READ):
@@ -321,7 +325,7 @@ class Schedules:
                     created_at=now,
                     updated_at=now,
                 )
-                if target.run(statements.create, self._store.values(target), rows_of([schedule])):
+                if target.run(schedules_sql.create, self._store.values(target), rows_of([schedule])):
                     return self._plant_now(target, schedule, now)
         raise InvalidArgument(
             f"the schedule {new.name!r} is stored and removed faster than it can be changed; try again"
@@ -347,7 +351,7 @@ class Schedules:
         if differs and (old.paused_at is None or moments_of(old) != moments_of(changed)):
             changed = replace(changed, planted_until=now)
         changed = replace(changed, updated_at=now)
-        target.run(statements.change, self._store.values(target), rows_of([changed]))
+        target.run(schedules_sql.change, self._store.values(target), rows_of([changed]))
         return changed if changed.paused_at else self._plant_now(target, changed, now)
 
     def _pause(self, target: Target, schedule: Schedule, now: datetime, reason: str) -> Schedule:
@@ -356,14 +360,14 @@ class Schedules:
             first = cancel_planted(self._store, target, schedule, now, delayed=True, reason=why)
             until = min(schedule.planted_until, now, *([] if first is None else [before(first)]))
             paused = replace(schedule, paused_at=now, pause_reason=reason or None, planted_until=until, updated_at=now)
-            target.run(statements.change, self._store.values(target), rows_of([paused]))
+            target.run(schedules_sql.change, self._store.values(target), rows_of([paused]))
         return paused
 
     def _resume(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
         with target.atomic():
             schedule = self._by_present_clock(target, schedule, now)
             resumed = replace(schedule, paused_at=None, pause_reason=None, updated_at=now)
-            target.run(statements.change, self._store.values(target), rows_of([resumed]))
+            target.run(schedules_sql.change, self._store.values(target), rows_of([resumed]))
             return self._plant_now(target, resumed, now)
 
     def _plant_now(
@@ -385,7 +389,9 @@ class Schedules:
         """Return a locked schedule, which begins again from now if a clock that was ahead has planted it."""
         if not stands_ahead(schedule, now):
             return schedule
-        found = target.run(statements.planted_wrongly, self._store.values(target, **_packed(target, [schedule.name])))
+        found = target.run(
+            schedules_sql.planted_wrongly, self._store.values(target, **_packed(target, [schedule.name]))
+        )
         return begin_anew(self._store, target, schedule, now) if found else schedule
 
     def _lock(self, target: Target, names: Iterable[str], *, lock: bool = True) -> builtins.list[Schedule]:
@@ -394,7 +400,7 @@ class Schedules:
         for name in wanted:
             if not is_name(name):
                 raise bad_name("name", "a schedule")
-        return _schedules(target, statements.lock if lock else statements.named, _packed(target, wanted))
+        return _schedules(target, schedules_sql.lock if lock else schedules_sql.named, _packed(target, wanted))
 
     def _now(self, target: Target) -> datetime:
         return now_of(self._store, target)
@@ -419,7 +425,7 @@ def _schedules(target: Target, builder: Builder, values: Mapping[str, Any] | Non
 
 
 def _packed(target: Target, names: Iterable[str]) -> dict[str, Any]:
-    return target.dialect.pack("names", statements.NAMES, [(name,) for name in sorted(names)])
+    return target.dialect.pack("names", schedules_sql.NAMES, [(name,) for name in sorted(names)])
 
 
 def _found(schedules: list[Schedule], name: str) -> Schedule:
@@ -430,3 +436,91 @@ def _found(schedules: list[Schedule], name: str) -> Schedule:
 
 def _not_found(name: str) -> ScheduleNotFound:
     return ScheduleNotFound(f"there is no schedule {name!r}; `outboxq schedule list` shows those that there are")
+
+
+LONGEST_NAME = MAX_NAME - len(KEY_PREFIX)
+MOST_CAUGHT_UP = 10_000
+
+
+def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case a field
+    """Raise InvalidArgument for what could not be stored, or whose ticks could not become tasks."""
+    if not is_name(schedule.name) or len(schedule.name) > LONGEST_NAME:
+        raise InvalidArgument(
+            f"the name of a schedule must be 1 to {LONGEST_NAME} characters, without NUL or lone surrogates, not "
+            f"{str(schedule.name)[:LONGEST_NAME]!r}"
+        )
+    name = f"the schedule {schedule.name!r}"
+    if not is_name(schedule.task_name):
+        raise bad_name("task_name", name)
+    check_options(schedule, name)
+    if not is_text(schedule.args):
+        raise InvalidArgument(f"args of {name} must be text without NUL or lone surrogates")
+    check_rule(schedule.rule, schedule.tz)
+    if type(schedule.overlap) is not Overlap or type(schedule.catch_up) is not CatchUp:
+        raise InvalidArgument(f"overlap of {name} must be an Overlap, and its catch_up a CatchUp")
+    if schedule.on_dead_letter is OnDeadLetter.HOLD and schedule.overlap is Overlap.ALLOW:
+        raise InvalidArgument(
+            f"{name} cannot hold its ticks back when one fails unless its overlap is 'queue' or 'skip'"
+        )
+    limit = schedule.catch_up_limit
+    if type(limit) is not int or not 1 <= limit <= MOST_CAUGHT_UP:
+        raise InvalidArgument(
+            f"catch_up_limit of {name} must be a whole number from 1 to {MOST_CAUGHT_UP}, not {limit!r}"
+        )
+    for key, span in (("grace", schedule.grace), ("jitter", schedule.jitter)):
+        if span is not None and not is_span(span, MICROSECOND):
+            raise bad_span(key, name)
+    for key, moment in (("starts_at", schedule.starts_at), ("ends_at", schedule.ends_at)):
+        if moment is not None and not EARLIEST <= aware(moment, f"{key} of {name}") <= LATEST:
+            raise InvalidArgument(f"{key} of {name} must be in the years 1970 to 9000 (UTC)")
+    if schedule.starts_at is not None and schedule.ends_at is not None and schedule.ends_at <= schedule.starts_at:
+        raise InvalidArgument(f"ends_at of {name} must come after its starts_at")
+
+
+def fields_of(new: NewSchedule) -> dict[str, Any]:
+    """Return what a schedule is to be, its rule as it is stored."""
+    return {**{one.name: getattr(new, one.name) for one in fields(NewSchedule)}, "rule": rule_of(new.rule, None)}
+
+
+def declared(new: NewSchedule, declared_by: str | None) -> dict[str, Any]:
+    return {"declared_by": declared_by, "declaration": None if declared_by is None else digest_of(new)}
+
+
+def moments_of(schedule: Schedule) -> tuple[object, ...]:
+    """Return what decides about the moments of its ticks."""
+    return schedule.rule, schedule.tz, schedule.starts_at, schedule.ends_at
+
+
+def is_new(stored: Schedule | None, declared: NewSchedule, declared_by: str) -> bool:
+    """Return whether a declaration is to be written."""
+    if stored is None or stored.declared_by is None:
+        return True
+    if is_older(declared_by, stored.declared_by):
+        return False
+    was_removed = (stored.pause_reason or "").startswith(REMOVED)
+    return was_removed or (stored.declared_by, stored.declaration) != (declared_by, digest_of(declared))
+
+
+def is_left_over(stored: Schedule, tasks: Collection[str], declared_by: str) -> bool:
+    """Return whether the code of these tasks has declared a schedule, and it runs though the code has it no more."""
+    is_ours = stored.declared_by is not None and stored.task_name in tasks
+    return is_ours and stored.paused_at is None and not is_older(declared_by, stored.declared_by or "")
+
+
+def refuse_another(stored: Schedule, new: NewSchedule, declared_by: str | None) -> None:
+    """Raise InvalidArgument where the name belongs to another schedule."""
+    name, task = repr(new.name), stored.task_name
+    if declared_by is None and stored.declared_by is not None:
+        raise InvalidArgument(
+            f"the schedule {name} is declared in code, by the task {task}; change it there, or choose another name"
+        )
+    if declared_by is not None and stored.declared_by is None:
+        raise InvalidArgument(
+            f"the code declares a schedule {name} for the task {new.task_name}, but one of that name was stored at run time, "
+            f"for the task {task}; rename one of them, or remove the stored one: outboxq schedule remove {new.name}"
+        )
+    if task != new.task_name and not (stored.pause_reason or "").startswith(REMOVED):
+        raise InvalidArgument(
+            f"the name {name} belongs to a schedule of the task {task}, not of {new.task_name}; choose another name, or remove "
+            f"that schedule first: outboxq schedule remove {new.name}"
+        )

@@ -10,24 +10,24 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from ..database.dialects import Begin, Row
-from ..database.grammar import Builder
-from ..database.privileges import Feature
-from ..database.statements import batches as statements
-from ..database.target import Target
-from ..errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTarget, InvalidTransition
-from ..model import STATUS_AFTER, EventType, NewTask, TaskStatus
-from ..model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch, links_of
-from ..model.options import bad_name, is_name
-from ..model.uuid7 import uuid7
-from .arguments import identifier, positive, storable
-from .failure_log import sentence
-from .task_rows import event_data
-from .tasks import operations
-from .tasks.operations import freed, marked, was_done
-from .tasks.results import TASKS
-from .tasks.results import ended as ended_tasks
-from .transactions import Transactions
+from ...database.dialects import Begin, Row
+from ...database.grammar import Builder
+from ...database.privileges import Feature
+from ...database.target import Target
+from ...errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTarget, InvalidTransition
+from ...model import STATUS_AFTER, EventType, NewTask, TaskStatus
+from ...model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch, links_of
+from ...model.options import bad_name, is_name
+from ...model.uuid7 import uuid7
+from ..arguments import identifier, positive, storable
+from ..failure_log import sentence
+from ..task_rows import event_data
+from ..tasks import operations
+from ..tasks.operations import freed, marked, was_done
+from ..tasks.results import TASKS
+from ..tasks.results import ended as ended_tasks
+from ..transactions import Transactions
+from . import batches_sql
 
 log = logging.getLogger("outboxq.store")
 
@@ -77,10 +77,10 @@ class Batches:
 
         def work(target: Target) -> None:
             with target.atomic():
-                target.run(statements.create, self._store.values(target), [row])
+                target.run(batches_sql.create, self._store.values(target), [row])
 
         def done(target: Target) -> bool | None:
-            return bool(target.run(statements.known, {"batch_id": batch.id})) or None
+            return bool(target.run(batches_sql.known, {"batch_id": batch.id})) or None
 
         self._store.run(work, using=using, enqueues=_CREATES, done=done)
 
@@ -89,7 +89,7 @@ class Batches:
 
         def work(target: Target) -> None:
             values = self._store.values(target, batch_id=identifier(batch_id), added=0, closes=True)
-            if not target.run(statements.change, values):
+            if not target.run(batches_sql.change, values):
                 raise BatchNotFound(f"there is no batch {batch_id} that goes on")
 
         self._store.run(work, using=using)
@@ -103,7 +103,7 @@ class Batches:
                 f"({why}); roll the transaction back, or make the batch in a savepoint that is rolled back"
             )
             try:
-                found = target.run(statements.left_open, {"batch_id": batch_id})
+                found = target.run(batches_sql.left_open, {"batch_id": batch_id})
             except Exception as error:  # noqa: BLE001 - the transaction has failed, so it cannot be committed either
                 log.debug("batch %s could not be looked up: %s", batch_id, error)
                 return InvalidTarget(text)
@@ -114,7 +114,7 @@ class Batches:
 
     def get(self, batch_id: UUID, *, using: object = None) -> Batch:
         """Return the batch. Raises BatchNotFound."""
-        rows = self._store.read(statements.get, batch_id=identifier(batch_id), using=using)
+        rows = self._store.read(batches_sql.get, batch_id=identifier(batch_id), using=using)
         if not rows:
             raise BatchNotFound(f"there is no batch {batch_id}")
         return batch_of(rows[0])
@@ -124,12 +124,12 @@ class Batches:
     ) -> builtins.list[Batch]:
         """Return up to `limit` batches, newest first, with ids before that one; with `only_open`, those that go on."""
         asked = {"limit": positive(limit), "before": _LAST if before is None else identifier(before)}
-        found = statements.newest_open if only_open else statements.newest
+        found = batches_sql.newest_open if only_open else batches_sql.newest
         return [batch_of(row) for row in self._store.read(found, using=using, **asked)]
 
     def statuses(self, batch_id: UUID, *, using: object = None) -> dict[TaskStatus, int]:
         """Count the tasks of a batch by status, those that follow it too. It reads all of them."""
-        rows = self._store.read(statements.statuses, batch_id=identifier(batch_id), using=using)
+        rows = self._store.read(batches_sql.statuses, batch_id=identifier(batch_id), using=using)
         return {TaskStatus(row["status"]): row["tasks"] for row in rows}
 
     def members(
@@ -154,7 +154,7 @@ class Batches:
             rows = self._ids(batch_id, rows[-1]["id"], using)
 
     def _ids(
-        self, batch_id: UUID, after: UUID, using: object, *, found: Builder = statements.members, **asked: bool
+        self, batch_id: UUID, after: UUID, using: object, *, found: Builder = batches_sql.members, **asked: bool
     ) -> Sequence[Row]:
         """Return the ids and statuses of the next tasks of a batch that this statement finds."""
         values = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS, **asked}
@@ -205,10 +205,10 @@ class Batches:
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
 
         def request(target: Target) -> builtins.list[Row]:
-            return target.run(statements.request_cancel, self._store.values(target, **values))
+            return target.run(batches_sql.request_cancel, self._store.values(target, **values))
 
         def asked(target: Target) -> builtins.list[Row] | None:
-            rows = target.run(statements.get, {"batch_id": identifier(batch_id)})
+            rows = target.run(batches_sql.get, {"batch_id": identifier(batch_id)})
             return rows if rows and rows[0]["cancel_requested_at"] is not None else None
 
         if not (found := self._store.run(request, using=using, done=asked)):
@@ -224,18 +224,18 @@ class Batches:
 
         def look(target: Target) -> builtins.list[Row]:
             values = self._store.values(target, limit=positive(limit))
-            if not target.run(statements.cancelling, values):
+            if not target.run(batches_sql.cancelling, values):
                 return []
-            return target.run(statements.left_to_cancel, values)
+            return target.run(batches_sql.left_to_cancel, values)
 
         return sum(self._continue(row) for row in self._store.run(look, begin=Begin.READ))
 
     def _continue(self, batch: Row) -> int:
         """Cancel what is left of one batch."""
         if batch["waiting"] or (batch["failed"] and _discards(batch)):
-            found: Builder = statements.unended
+            found: Builder = batches_sql.unended
         elif batch["unasked"]:
-            found = statements.unasked
+            found = batches_sql.unasked
         else:
             return 0
         try:
@@ -251,7 +251,7 @@ class Batches:
         batch: Row,
         reason: str,
         *,
-        found: Builder = statements.unended,
+        found: Builder = batches_sql.unended,
         force: bool = False,
         limit: int | None = None,
         on_progress: Callable[[int], None] | None = None,
@@ -312,10 +312,10 @@ class Batches:
 
         def work(target: Target) -> int:
             with target.atomic():
-                if found := target.run(statements.missing_letters, {"limit": _PRUNED_AT_ONCE}):
+                if found := target.run(batches_sql.missing_letters, {"limit": _PRUNED_AT_ONCE}):
                     # A statement of its own: it sees all that has ended until the batches were locked.
-                    target.run(statements.forget_letters, self._store.values(target), [(row["id"],) for row in found])
-                gone = target.run(statements.prune, {"older": before, "limit": _PRUNED_AT_ONCE})
+                    target.run(batches_sql.forget_letters, self._store.values(target), [(row["id"],) for row in found])
+                gone = target.run(batches_sql.prune, {"older": before, "limit": _PRUNED_AT_ONCE})
             return max(len(found), len(gone))
 
         while not stop() and self._store.run(work, using=using) == _PRUNED_AT_ONCE:
@@ -343,7 +343,7 @@ def added_to(tasks: Iterable[NewTask]) -> Counter[UUID]:
 def join(store: Transactions, target: Target, added: Counter[UUID]) -> None:
     """Add so many tasks to each of these batches, before they are written. Raises BatchClosed for one that takes none."""
     for batch_id, number in sorted(added.items()):
-        if not target.run(statements.change, store.values(target, batch_id=batch_id, added=number)):
+        if not target.run(batches_sql.change, store.values(target, batch_id=batch_id, added=number)):
             raise BatchClosed(
                 f"batch {batch_id} takes no more tasks: it has completed, is being cancelled, or is not in this database"
             )
@@ -351,7 +351,7 @@ def join(store: Transactions, target: Target, added: Counter[UUID]) -> None:
 
 def leave(store: Transactions, target: Target, batch_id: UUID, number: int) -> None:
     """Take back so many of the tasks that were added, since they were not written."""
-    target.run(statements.change, store.values(target, batch_id=batch_id, added=-number))
+    target.run(batches_sql.change, store.values(target, batch_id=batch_id, added=-number))
 
 
 def _check(batch: NewBatch) -> None:

@@ -29,12 +29,8 @@ from sqlalchemy import (
     update,
 )
 
-from ...model import EventType
-from ...model.planning import FARTHEST
-from ...model.schedules import HORIZON
-from ...store import task_rows
-from ..column_types import BigId, Instant
-from ..grammar import (
+from ...database.column_types import BigId, Instant
+from ...database.grammar import (
     Columns,
     Grammar,
     Relations,
@@ -46,7 +42,11 @@ from ..grammar import (
     limit,
     sql_literal,
 )
-from ..tables import execution_events, schedule_ticks, task_executions, task_outbox, task_schedules
+from ...database.tables import execution_events, schedule_ticks, task_executions, task_outbox, task_schedules
+from ...model import EventType
+from ...model.planning import FARTHEST
+from ...model.schedules import HORIZON
+from .. import task_rows
 
 SCHEDULE: Columns = {
     "name": Text(),

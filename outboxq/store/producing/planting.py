@@ -9,17 +9,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from ..database.column_types import iso
-from ..database.dialects import Row
-from ..database.statements import enqueue
-from ..database.statements import schedules as statements
-from ..database.target import Target
-from ..errors import InvalidArgument
-from ..model import EARLIEST, NewTask, OnDeadLetter
-from ..model.options import MICROSECOND
-from ..model.planning import Plan, jitter_of, plan
-from ..model.rules import parse_rule
-from ..model.schedules import (
+from ...database.column_types import iso
+from ...database.dialects import Row
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import EARLIEST, NewTask, OnDeadLetter
+from ...model.options import MICROSECOND
+from ...model.planning import Plan, jitter_of, plan
+from ...model.rules import parse_rule
+from ...model.schedules import (
     HORIZON,
     RULE_HEADER,
     SCHEDULE_HEADER,
@@ -31,13 +29,14 @@ from ..model.schedules import (
     Overlap,
     Schedule,
 )
-from ..model.uuid7 import uuid7
+from ...model.uuid7 import uuid7
+from ..failure_log import FailureLog
+from ..task_rows import event_data, row
+from ..tasks import tasks
+from ..tasks.operations import freed
+from ..transactions import Transactions
+from . import enqueue, schedules_sql
 from .enqueue import check
-from .failure_log import FailureLog
-from .task_rows import event_data, row
-from .tasks import tasks
-from .tasks.operations import freed
-from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 
@@ -109,7 +108,7 @@ def begin_anew(store: Transactions, target: Target, schedule: Schedule, now: dat
     """
     cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was ahead")
     changed = begun_anew(schedule, now)
-    target.run(statements.change, store.values(target), rows_of([changed]))
+    target.run(schedules_sql.change, store.values(target), rows_of([changed]))
     log.warning(
         "the schedule %r was planted until %s by a clock that was ahead; it is planted from %s on, by the present clock",
         schedule.name,
@@ -142,7 +141,7 @@ def plant_page(
     """Plant the next schedules by name, those that no other planter has locked."""
     now = now_of(store, target)
     values = store.values(target, until=now + horizon, after=after, limit=PAGE)
-    taken = [(row.pop("planted_wrongly"), schedule_of(row)) for row in target.run(statements.take_due, values)]
+    taken = [(row.pop("planted_wrongly"), schedule_of(row)) for row in target.run(schedules_sql.take_due, values)]
     plantings: list[Planting] = []
     for is_wrong, schedule in taken:
         try:
@@ -170,9 +169,9 @@ def plant(store: Transactions, target: Target, plantings: Sequence[Planting]) ->
     ticks = [(one.schedule.name, tick, task) for one in plantings for tick, task in one.tasks.items()]
     written = enqueue_ticks(target, values, ticks)
     if forward := [(one.schedule.name, one.plan.planted_until, one.anew_at) for one in plantings]:
-        target.run(statements.advance, values, forward)
+        target.run(schedules_sql.advance, values, forward)
     if skipped := [_skipped(one.schedule, one.plan) for one in plantings if one.plan.skipped]:
-        target.run(statements.record_skipped, values, skipped)
+        target.run(schedules_sql.record_skipped, values, skipped)
     return written
 
 
@@ -180,10 +179,10 @@ def enqueue_ticks(target: Target, values: dict[str, Any], ticks: Sequence[tuple[
     """Write the tasks of the ticks that have none yet. The primary key decides, so no planter can make a second one."""
     if not ticks:
         return 0
-    recorded = target.run(statements.record_ticks, values, [(name, tick, task.id) for name, tick, task in ticks])
+    recorded = target.run(schedules_sql.record_ticks, values, [(name, tick, task.id) for name, tick, task in ticks])
     free = {one["id"] for one in recorded}
     if new := [row(task) for _, _, task in ticks if task.id in free]:
-        target.run(enqueue.enqueue, values, new)
+        target.run(enqueue.insert_tasks, values, new)
     return len(new)
 
 
@@ -197,10 +196,10 @@ def cancel_planted(
     earliest = now - schedule.jitter if delayed and schedule.jitter else now
     why = f"{reason} (schedule {schedule.name!r})"
     values = store.values(target, name=schedule.name, moment=now, earliest=earliest, reason=why)
-    found = target.run(statements.undue, values)
+    found = target.run(schedules_sql.undue, values)
     if not found:
         return None
-    cancelled = target.run(statements.cancel_ticks, values, [(one["entry_id"],) for one in found])
+    cancelled = target.run(schedules_sql.cancel_ticks, values, [(one["entry_id"],) for one in found])
     store.wake(target, freed(cancelled))
     return min((one["tick"] for one in cancelled if one["tick"] is not None), default=None)
 
@@ -217,7 +216,7 @@ def schedule_of(found: Row) -> Schedule:
 
 def rows_of(schedules: Iterable[Schedule]) -> list[tuple[object, ...]]:
     """Return the columns of `statements.SCHEDULE` for each schedule."""
-    return [tuple(_cell(one, column) for column in statements.SCHEDULE) for one in schedules]
+    return [tuple(_cell(one, column) for column in schedules_sql.SCHEDULE) for one in schedules]
 
 
 def _cell(schedule: Schedule, column: str) -> object:

@@ -9,20 +9,20 @@ from types import NoneType
 from typing import Protocol
 from uuid import UUID
 
-from ..database.dialects import Begin
-from ..database.privileges import Feature
-from ..database.statements import enqueue as statements
-from ..database.target import Target
-from ..errors import InvalidArgument
-from ..model import EARLIEST, LATEST, Handle, NewTask, OnConflict, OnDeadLetter
-from ..model.batches import is_batch
-from ..model.keys import concurrency_key_of
-from ..model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
-from .arguments import aware
+from ...database.dialects import Begin
+from ...database.grammar import Grammar, Transition
+from ...database.privileges import Feature
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import EARLIEST, LATEST, Handle, NewTask, OnConflict, OnDeadLetter
+from ...model.batches import is_batch
+from ...model.keys import concurrency_key_of
+from ...model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
+from ..arguments import aware
+from ..task_rows import CONSTANT_COLUMNS, NEW_TASK, new_entry, new_event, new_execution, row
+from ..tasks.idempotency import enqueue_keyed, enqueued
+from ..transactions import Transactions
 from .batches import added_to, join, leave
-from .task_rows import row
-from .tasks.idempotency import enqueue_keyed, enqueued
-from .transactions import Transactions
 
 _PLAIN = frozenset[Feature]()
 _KEYED = frozenset({Feature.IDEMPOTENCY})
@@ -78,7 +78,7 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
             return _enqueue_in_batches(store, target, tasks, added, using=using)
         if features is _PLAIN:
             with target.atomic():
-                target.run(statements.enqueue, store.values(target), [row(task) for task in tasks])
+                target.run(insert_tasks, store.values(target), [row(task) for task in tasks])
             return [Handle(id=task.id) for task in tasks]
         # One may raise when others are written already. A transaction of our own is then rolled back, a caller's goes on.
         may_raise = len(tasks) > 1 and any(task.on_conflict is OnConflict.RAISE for task in tasks)
@@ -102,7 +102,7 @@ def _enqueue_in_batches(
         join(store, target, added)
         handles = enqueue_keyed(store, target, tasks) if any(task.idempotency_key for task in tasks) else None
         if handles is None:
-            target.run(statements.enqueue, store.values(target), [row(task) for task in tasks])
+            target.run(insert_tasks, store.values(target), [row(task) for task in tasks])
             return [Handle(id=task.id) for task in tasks]
         found = zip(tasks, handles, strict=True)
         for batch_id, number in added_to(task for task, handle in found if not handle.created).items():
@@ -170,3 +170,16 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
         task.partition_key is None or concurrency_key_of(task.partition_key) is not None
     ):
         raise InvalidArgument(f"{name} cannot hold its partition key when it fails: it has none")
+
+
+def insert_tasks(g: Grammar) -> Transition:
+    """Write new tasks without idempotency keys."""
+    return Transition(
+        given=NEW_TASK,
+        constant_columns=CONSTANT_COLUMNS,
+        steps={
+            "entry": lambda r: new_entry(g, r["given"].c, r["given"], r["given"]),
+            "execution": lambda r: new_execution(g, r),
+            "event": lambda r: new_event(g, r["given"], r["entry"]),
+        },
+    )
