@@ -12,16 +12,17 @@ from outboxq import database, store
 from outboxq.database.dialects import time_partitions
 from outboxq.database.grammar import Builder
 from outboxq.database.statements import metrics, statistics, trends
-from outboxq.database.statements.checks import CHECKS, LOCKS, REPAIRS
 from outboxq.store.tasks import task_pages
+from outboxq.store.verify import CHECKS
+from outboxq.store.verify.repairs import LOCKS, REPAIRS
 
 MODULES = [
     import_module(name)
     for package in (database, store)
     for _, name, _ in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    if ".checks." not in name
+    if ".verify." not in name
 ]
-"""The modules that build statements. Those of `checks` are named by CHECKS, LOCKS and REPAIRS."""
+"""The modules that build statements. Those of `verify` are named by CHECKS, LOCKS and REPAIRS."""
 ONLY_POSTGRESQL = ("channel.", "granting.", "sleeping_workers.", "table_locks.", "table_sizes.", "time_partitions.")
 _BUILT = {"Select[Any]", "Insert", "Update", "Delete", "Statement", "Transition"}
 

@@ -100,7 +100,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repair counts the ends of a batch that it does not see yet",
-        "outboxq/database/statements/checks/repairs.py",
+        "outboxq/store/verify/repairs.py",
         (('    "batch_counts_differ": batches.counts_wrong,\n', ""),),
         ("tests/contract/test_batch_races.py",),
     ),
@@ -179,7 +179,7 @@ MUTANTS = (
     ),
     Mutant(
         "a prune deletes results that a batch still needs",
-        "outboxq/database/statements/retention.py",
+        "outboxq/store/retention.py",
         (("batch.completed_at.is_(None), batch.completed_at >= _before", "batch.completed_at.is_(None)"),),
         ("tests/contract/test_batches.py",),
     ),
@@ -223,7 +223,7 @@ MUTANTS = (
     ),
     Mutant(
         "verify does not look at the functions of triggers after a schema was renamed",
-        "outboxq/database/statements/checks/parts.py",
+        "outboxq/store/verify/rows.py",
         (("or_(beside, _function.c.oid.in_(fired))", "beside"),),
         ("tests/contract/test_renamed_schema.py",),
     ),
@@ -965,7 +965,7 @@ MUTANTS = (
     ),
     Mutant(
         "verify reads the whole log for each dead letter",
-        "outboxq/database/statements/checks/check.py",
+        "outboxq/store/verify/check.py",
         (
             (
                 ".where(EVENT_OF_TASK, one, *conditions)\n            .correlate",
@@ -976,13 +976,13 @@ MUTANTS = (
     ),
     Mutant(
         "verify asks whether a key's holder asked for any key",
-        "outboxq/database/statements/checks/unique.py",
+        "outboxq/store/verify/keys.py",
         (("    rightful = rightful.correlate(idempotency_keys, birth.event)\n", ""),),
         ("tests/contract/test_corruptions.py",),
     ),
     Mutant(
         "a repair gives a task without a worker a lease",
-        "outboxq/database/statements/checks/repairs.py",
+        "outboxq/store/verify/repairs.py",
         (("RUNNING, EXECUTION.worker_id.is_not(None), ~rows", "RUNNING, ~rows"),),
         ("tests/contract/test_corruptions.py",),
     ),
@@ -1564,7 +1564,7 @@ MUTANTS = (
     ),
     Mutant(
         "prune waits for a caller who took over a key",
-        "outboxq/database/statements/retention.py",
+        "outboxq/store/retention.py",
         ((".where(or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))", ""),),
         ("tests/dialects/test_what_waits.py",),
     ),
@@ -1582,7 +1582,7 @@ MUTANTS = (
     ),
     Mutant(
         "verify takes a lease of a clock that was set back for one that never ends",
-        "outboxq/database/statements/checks/limits.py",
+        "outboxq/store/verify/rows.py",
         (
             (
                 "g.later(latest(g), lease_length(g) + seconds(GRACE))",
@@ -1593,7 +1593,7 @@ MUTANTS = (
     ),
     Mutant(
         "verify repairs the task's worker and forgets its lease's",
-        "outboxq/database/statements/checks/repairs.py",
+        "outboxq/store/verify/repairs.py",
         (('steps={"moved": moved, "lease": lease}', 'steps={"moved": moved}'),),
         ("tests/contract/test_corruptions.py",),
     ),
@@ -1770,7 +1770,7 @@ MUTANTS = (
     ),
     Mutant(
         "prune counts a task's age from its enqueueing",
-        "outboxq/database/statements/retention.py",
+        "outboxq/store/retention.py",
         (("and_(execution.completed_at < _before", "and_(execution.created_at < _before"),),
         ("tests/contract/test_retention.py",),
     ),
@@ -2237,13 +2237,13 @@ MUTANTS = (
     ),
     Mutant(
         "a prune leaves the ticks of its tasks",
-        "outboxq/database/statements/retention.py",
+        "outboxq/store/retention.py",
         (('            "ticks": of_pruned(schedule_ticks),\n', ""),),
         ("tests/contract/test_schedules.py", "tests/contract/test_planting.py"),
     ),
     Mutant(
         "a prune leaves the steps of its tasks",
-        "outboxq/database/statements/retention.py",
+        "outboxq/store/retention.py",
         (('            "steps": of_pruned(task_steps),\n', ""),),
         ("tests/contract/test_steps_around.py",),
     ),

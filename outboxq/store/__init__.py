@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 
 from . import (
-    checks,
     explaining,
     outlook,
     overview,
@@ -16,9 +15,9 @@ from . import (
     table_sizes,
     task_detail,
     trends,
+    verify,
 )
 from .arguments import queue_names
-from .checks import Violation
 from .claims import due, ends, recovery, units_of_work, unknown_tasks
 from .claims.claim import ClaimCursor, Claiming
 from .claims.due import Look
@@ -38,6 +37,7 @@ from .producing.fanout import Subscriptions, check_subscription
 from .producing.schedules import Schedules, check_schedule
 from .queues import HeldKey, Queues, QueueSettings
 from .reasons import Cure, Explanation, Reason
+from .retention import TimePartitions
 from .samples import DepthPoint, QueueSample, Samples
 from .statistics import Statistics, UnknownName
 from .system import PartitionSize, System
@@ -51,8 +51,8 @@ from .tasks.results import BatchStanding, BatchTask, ResultReader, Standing
 from .tasks.steps import NewStep, Steps, Written
 from .tasks.task_pages import TaskPage
 from .tasks.tasks import Attempt
-from .time_partitions import TimePartitions
 from .trends import Trends
+from .verify import Violation
 
 __all__ = [
     "Attempt",
@@ -191,7 +191,7 @@ class Store(Claiming):
     system = system.system
 
     # Upkeep
-    verify = checks.verify
+    verify = verify.verify
     prune = retention.prune
 
     # By noun

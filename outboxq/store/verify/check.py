@@ -20,10 +20,10 @@ from sqlalchemy import (
     union_all,
 )
 
-from ....model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
-from ...grammar import Grammar, sql_literal, text_literal
-from ...history import kinds
-from ...tables import execution_events, task_executions
+from ...database.grammar import Grammar, sql_literal, text_literal
+from ...database.history import kinds
+from ...database.tables import execution_events, task_executions
+from ...model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
 
 
 @dataclass(frozen=True, kw_only=True)

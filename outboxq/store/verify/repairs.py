@@ -7,11 +7,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, Table, and_, delete, exists, false, func, select, true, update
 
-from ....model import OnDeadLetter
-from ....store import task_rows
-from ...column_types import Instant
-from ...grammar import Grammar, Relations, Statement, Transition, sql_literal
-from ...tables import (
+from ...database.column_types import Instant
+from ...database.grammar import Grammar, Relations, Statement, Transition, sql_literal
+from ...database.tables import (
     dead_letters,
     idempotency_keys,
     partition_claims,
@@ -22,7 +20,9 @@ from ...tables import (
     task_outbox,
     task_steps,
 )
-from . import batches, fold, keys, limits, log, rows, steps, ticks, unique
+from ...model import OnDeadLetter
+from .. import task_rows
+from . import batches, events, keys, rows
 from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, task_of
 
 _entry, _lease, _letter = task_outbox.c, task_leases.c, dead_letters.c
@@ -35,13 +35,13 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         "position_differs_from_events": _position,
         "due_differs_from_events": _due,
         "worker_differs_from_claim": _worker,
-        "end_differs_from_events": lambda _: _as_said("completed_at", fold.LAST_END, ENDED, fold.LEADS_HERE),
-        "retry_differs_from_events": lambda g: _as_said("retry_at", fold.last_retry(g), fold.LEADS_HERE),
-        "error_differs_from_events": lambda g: _as_said("last_error", fold.last_error(g)),
+        "end_differs_from_events": lambda _: _as_said("completed_at", events.LAST_END, ENDED, events.LEADS_HERE),
+        "retry_differs_from_events": lambda g: _as_said("retry_at", events.last_retry(g), events.LEADS_HERE),
+        "error_differs_from_events": lambda g: _as_said("last_error", events.last_error(g)),
         "cancel_forgotten": _cancel,
         "lease_ends_too_late": _lease_end,
         "rate_full_too_late": _rate,
-        "hold_without_key": lambda _: _written(limits.HOLDS_NOTHING, on_dead_letter=sql_literal(OnDeadLetter.RELEASE)),
+        "hold_without_key": lambda _: _written(rows.HOLDS_NOTHING, on_dead_letter=sql_literal(OnDeadLetter.RELEASE)),
         "letter_differs_from_task": _letter_again,
         "key_differs_from_birth": _other_key,
         "key_lost": _lost_key,
@@ -58,8 +58,8 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         ),
         "running_without_key": lambda g: _missing_claim(g, and_(keys.RUNNING_WITH_KEY, keys.IS_ORDERED), false()),
         "failed_without_key": lambda g: _missing_claim(g, and_(keys.HOLDING, keys.IS_ORDERED), true()),
-        "tick_without_task": lambda _: _deleted(schedule_ticks, ~ticks.TASK_OF_TICK.exists()),
-        "step_without_task": lambda _: _deleted(task_steps, ~steps.TASK_OF_STEP.exists()),
+        "tick_without_task": lambda _: _deleted(schedule_ticks, ~rows.TASK_OF_TICK.exists()),
+        "step_without_task": lambda _: _deleted(task_steps, ~rows.TASK_OF_STEP.exists()),
         "batch_differs_from_events": batches.as_made,
         "batch_counts_differ": batches.recount,
         "batch_stage_differs": batches.set_stage,
@@ -69,10 +69,10 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
 
 def _position(g: Grammar) -> Transition:
     """Give the task its position back, and a new outbox entry."""
-    said = fold.said_position(g)
+    said = events.said_position(g)
 
     def moved(_: Relations) -> Statement:
-        moved = update(task_executions).where(fold.position_differs(said)).values(position=said)
+        moved = update(task_executions).where(events.position_differs(said)).values(position=said)
         return moved.returning(*(EXECUTION[name] for name in _ENTRY_COLUMNS))
 
     return Transition(
@@ -87,13 +87,13 @@ def _position(g: Grammar) -> Transition:
 
 def _due(g: Grammar) -> Transition:
     """Give the task another entry, due at the time of its last event."""
-    due = fold.last_due(g)
+    due = events.last_due(g)
 
     def task(_: Relations) -> Statement:
         return (
             select(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due.label("due"))
             .join_from(task_executions, task_outbox, _entry.task_execution_id == EXECUTION.id)
-            .where(READY, fold.LEADS_HERE, _entry.available_at != due)
+            .where(READY, events.LEADS_HERE, _entry.available_at != due)
             .with_for_update(of=task_executions)
         )
 
@@ -129,7 +129,7 @@ def _entry_again(g: Grammar) -> Transition:
 
 def _worker(_: Grammar) -> Transition:
     """Give the task and its lease back to the worker that claimed it. Without a claim on record, nothing is changed."""
-    claimed_by = fold.CLAIMED_BY
+    claimed_by = events.CLAIMED_BY
 
     def moved(_: Relations) -> Statement:
         differs = (claimed_by.is_not(None), EXECUTION.worker_id.is_distinct_from(claimed_by))
@@ -146,14 +146,14 @@ def _worker(_: Grammar) -> Transition:
 
 def _cancel(_: Grammar) -> Transition:
     """Ask the task's worker again to stop; it reads the request at its next heartbeat."""
-    asked = log.asked_since_claim()
-    return _written(log.UNHEARD & asked.is_not(None), cancel_requested_at=asked)
+    asked = events.asked_since_claim()
+    return _written(events.UNHEARD & asked.is_not(None), cancel_requested_at=asked)
 
 
 def _lease_end(g: Grammar) -> Transition:
     """Make the lease end its own length from now, as after a heartbeat."""
-    end = g.later(g.now, limits.lease_length(g))
-    return _updated(task_leases, limits.lease_too_late(g), {"lease_expires_at": end}, task_of(task_leases))
+    end = g.later(g.now, rows.lease_length(g))
+    return _updated(task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(task_leases))
 
 
 def _lease_queue(_: Grammar) -> Transition:
@@ -166,7 +166,7 @@ def _rate(g: Grammar) -> Transition:
     setting = queue_settings.c
     full_at = g.later(g.now, setting.rate_seconds)
     found = (setting.queue.label("id"), setting.queue)
-    return _updated(queue_settings, limits.rate_too_late(g), {"rate_full_at": full_at}, *found)
+    return _updated(queue_settings, rows.rate_too_late(g), {"rate_full_at": full_at}, *found)
 
 
 def _letter_again(g: Grammar) -> Transition:
@@ -181,12 +181,12 @@ def _letter_again(g: Grammar) -> Transition:
 
 def _other_key(g: Grammar) -> Transition:
     """Delete a key with which the task was not enqueued. If it has lost its own, the next repair gives it back."""
-    return _deleted(idempotency_keys, unique.holds_another(g))
+    return _deleted(idempotency_keys, keys.holds_another(g))
 
 
 def _lost_key(g: Grammar) -> Transition:
     """Give the key back for the time that was asked for. The task that holds it meanwhile never asked for it."""
-    birth = unique.Birth(g, "birth")
+    birth = keys.Birth(g, "birth")
     values = {
         "scope": EXECUTION.task_name,
         "key": birth.key,
@@ -195,13 +195,13 @@ def _lost_key(g: Grammar) -> Transition:
         "until_finished": birth.until_finished,
         "created_at": EXECUTION.created_at,
     }
-    found = unique.lost(g, birth).with_only_columns(*values.values())
+    found = keys.lost(g, birth).with_only_columns(*values.values())
     return _inserted(g, "again", idempotency_keys, list(values), found, key=("scope", "key"))
 
 
 def _missing_entry(g: Grammar) -> Transition:
     """Insert the missing entry, due at the time of the last event."""
-    due = func.coalesce(fold.last_due(g), g.now, type_=Instant)
+    due = func.coalesce(events.last_due(g), g.now, type_=Instant)
     found = _locked(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due, g.now).where(
         READY, ~rows.ENTRY_OF_TASK.exists()
     )

@@ -22,12 +22,12 @@ from sqlalchemy import (
     update,
 )
 
-from ....model import EventType, TaskStatus
-from ....model.batches import OnFailed, links_of
-from ...grammar import Grammar, Relations, Statement, Transition, sql_literal, text_literal
-from ...tables import task_batches, task_executions
+from ...database.grammar import Grammar, Relations, Statement, Transition, sql_literal, text_literal
+from ...database.tables import task_batches, task_executions
+from ...model import EventType, TaskStatus
+from ...model.batches import OnFailed, links_of
 from .check import EVENT, EXECUTION, OTHERS, UNFINISHED, Check, broken_ones, is_a
-from .limits import GRACE, latest, seconds
+from .rows import GRACE, latest, seconds
 
 _batch = task_batches.c
 _zero = literal_column("0", Integer)
@@ -40,7 +40,7 @@ _MEMBER = and_(EXECUTION.pipeline_execution_id == _batch.id, _IN_A_BATCH)
 _SAID = ("kind", "on_failed", "name")
 
 
-def checks() -> Mapping[str, Check]:
+def batch_checks() -> Mapping[str, Check]:
     return {
         "batch_lost": Check(
             meaning="a batch has tasks but no row, although it has not completed, so what follows it never comes: enqueue that by hand",

@@ -1,20 +1,49 @@
-"""Check the invariants of the tables, and repair what can be repaired without guessing."""
+"""Check the invariants of the tables, and repair what can be repaired without guessing.
+
+Each invariant is a query for the ids that break it, and some have a repair. They hold at any time, so they are read from one
+snapshot.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
 
-from ..database.dialects import Begin, Row
-from ..database.statements.checks import CHECKS, LOCKS, REPAIRS
-from ..database.target import Target
-from .transactions import Transactions
+from ...database.dialects import Begin, Row
+from ...database.target import Target
+from ..transactions import Transactions
+from .batches import batch_checks
+from .check import Check
+from .events import fold_checks, log_checks
+from .keys import idempotency_key_checks, partition_key_checks
+from .repairs import LOCKS, REPAIRS
+from .rows import part_checks, row_checks, step_checks, tick_checks, value_checks
 
 log = logging.getLogger("outboxq.store")
 _EXAMPLES = 5
+
+CHECKS: Mapping[str, Check] = {
+    name: check
+    for checks in (
+        part_checks,
+        fold_checks,
+        value_checks,
+        row_checks,
+        partition_key_checks,
+        idempotency_key_checks,
+        log_checks,
+        tick_checks,
+        step_checks,
+        batch_checks,
+    )
+    for name, check in checks().items()
+}
+"""Every invariant by its name, in the order of repair: a stale row may stand in another's place, and differences from the log are
+repaired before differences from other tables.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
