@@ -676,7 +676,7 @@ MUTANTS = (
     ),
     Mutant(
         "a snapshot misses the open transactions that PostgreSQL does not list",
-        "outboxq/store/tasks/counts.py",
+        "outboxq/store/tasks/event_log.py",
         (('begun=range(int(beyond), row["next_transaction"])', "begun=range(0)"),),
         (
             "tests/contract/test_counted.py::test_a_task_of_an_open_transaction_stays_though_its_number_is_not_the_newest",

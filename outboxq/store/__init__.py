@@ -18,13 +18,12 @@ from . import (
     verify,
 )
 from .arguments import queue_names
-from .claims import due, ends, recovery, units_of_work, unknown_tasks
+from .claims import due, ends, recovery, units_of_work, workers
 from .claims.claim import ClaimCursor, Claiming
 from .claims.due import Look
 from .claims.recovery import Lease, LeaseLook, OutlastingLook, Recovered
 from .claims.sleeping_workers import SleepingWorkers
-from .claims.unknown_tasks import UnknownRun
-from .claims.workers import LiveWorker, Presence, TakenBack, TakenTask, Workers
+from .claims.workers import LiveWorker, Presence, TakenBack, TakenTask, UnknownRun, Workers
 from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
 from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
@@ -44,9 +43,8 @@ from .system import PartitionSize, System
 from .table_sizes import TableSize
 from .task_detail import TaskDetail
 from .tasks import cancelling, operations, results, task_pages, tasks
-from .tasks.counts import Count, Snapshot
 from .tasks.dead_letters import DeadLetter, DeadLetterGroup, DeadLetterGroups, DeadLetters
-from .tasks.event_log import EventLog, TailCursor
+from .tasks.event_log import Count, EventLog, Snapshot, TailCursor
 from .tasks.results import BatchStanding, BatchTask, ResultReader, Standing
 from .tasks.steps import NewStep, Steps, Written
 from .tasks.task_pages import TaskPage
@@ -141,8 +139,8 @@ class Store(Claiming):
     compile_ends = ends.compile_ends
     unit = units_of_work.unit
     interruptions = ends.interruptions
-    unknown_runs = unknown_tasks.unknown_runs
-    make_known_due = unknown_tasks.make_known_due
+    unknown_runs = workers.unknown_runs
+    make_known_due = workers.make_known_due
 
     # Leases of workers that are gone
     recover = recovery.recover

@@ -21,8 +21,7 @@ from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
 from .claims import limits_sql
 from .claims.limits import KeyState, limits_keys, states_of
-from .claims.unknown_tasks import releases_as_unknown
-from .claims.workers import LiveWorker, live_workers, worker
+from .claims.workers import LiveWorker, live_workers, releases_as_unknown, worker
 from .progress import read_progress
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
 from .tasks import tasks

@@ -13,8 +13,7 @@ from ..database.statements.explaining import WAITING
 from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
 from .claims.limits import limits_keys, states_of
-from .claims.unknown_tasks import releases_as_unknown
-from .claims.workers import live_workers
+from .claims.workers import live_workers, releases_as_unknown
 from .explaining import (
     closed,
     expired,

@@ -19,7 +19,7 @@ from .producing import batches_sql
 from .queues import QueueSettings, settings_of
 from .samples import BOUND, QueueSample, counted
 from .statistics import Statistics, unknown_names
-from .tasks.counts import Count
+from .tasks.event_log import Count
 from .transactions import Transactions
 
 _STATES = ("ready", "delayed", "running", "failed")

@@ -20,7 +20,7 @@ from ..model.unknown_options import no_queue
 from .arguments import positive, storable
 from .claims.workers import live_workers
 from .tasks import tasks
-from .tasks.counts import Count, counted_to
+from .tasks.event_log import Count, counted_to
 from .transactions import Transactions
 
 _LONGEST = timedelta(days=3650)

@@ -18,7 +18,7 @@ from ..arguments import positive
 from ..task_rows import event_data
 from ..transactions import Transactions
 from . import operations, task_pages
-from .counts import Count, Snapshot, counted_to
+from .event_log import Count, Snapshot, counted_to
 from .operations import freed, marked, was_done
 from .task_pages import SCAN, ending, next_id, source_of, wanted
 

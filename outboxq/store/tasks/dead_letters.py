@@ -39,8 +39,7 @@ from ..arguments import aware, identifier, positive, storable
 from ..task_rows import event_data
 from ..transactions import Transactions
 from . import operations
-from .counts import Count, Snapshot, counted_to
-from .event_log import had_failed
+from .event_log import Count, Snapshot, counted_to, had_failed
 from .idempotency import regain_keys
 from .operations import freed, futile_redrives, marked, was_done
 
