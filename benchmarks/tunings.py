@@ -28,9 +28,10 @@ from outboxq.database import column_types, dialects
 from outboxq.database.dialects import one_statement, prepared, script
 from outboxq.database.dialects.postgresql import PostgresGrammar
 from outboxq.database.engine import make_engine
-from outboxq.database.statements import ends, enqueue
-from outboxq.database.statements.grammar import StepCondition
+from outboxq.database.grammar import StepCondition
 from outboxq.store import Store
+from outboxq.store.claims import ends
+from outboxq.store.producing import enqueue
 
 BATCH = 100
 Patch = tuple[Any, str, Any]

@@ -25,8 +25,8 @@ from benchmarks.past import COUNTED, tidy
 from outboxq import migrations
 from outboxq.database.dialects import Begin
 from outboxq.database.engine import make_engine
-from outboxq.database.statements.checks import CHECKS
 from outboxq.store import Store
+from outboxq.store.verify import CHECKS
 from tests import postgres
 
 TIMES = 4

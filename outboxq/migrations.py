@@ -22,18 +22,19 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.engine import URL
 
-from .database import locks
+from .database import table_locks
 from .database.column_types import Xid8
-from .database.dialects import Begin, Dialect, check_schema_name, dialect_for
+from .database.dialects import Begin, Dialect, check_schema_name, dialect_for, time_partitions
 from .database.dialects.partitioning import PARTITION_NAME, Partitioning
 from .database.drivers import is_psycopg
 from .database.engine import is_autocommit, make_engine, parse_url
 from .database.revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
-from .database.statements import schema, tasks, time_partitions
 from .database.tables import VERSION_TABLE, metadata, version_table
 from .database.target import SqlalchemyTarget, major_of
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, TablesLocked, UnsupportedDatabase
 from .model.periods import Every, periods
+from .store import schema
+from .store.tasks import tasks
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -73,8 +74,8 @@ ischema_names.setdefault("xid8", Xid8)  # else every comparison warns of an unkn
 class Rounds:
     """The time for which an upgrade may keep others waiting, and the time for which it tries."""
 
-    lock_timeout: timedelta = locks.LOCK_TIMEOUT
-    wait: timedelta = locks.WAIT
+    lock_timeout: timedelta = table_locks.LOCK_TIMEOUT
+    wait: timedelta = table_locks.WAIT
 
     def __post_init__(self) -> None:
         """Raise InvalidArgument for a lock timeout that PostgreSQL would take for none."""
@@ -92,8 +93,8 @@ def upgrade(
     revision: str = "head",
     *,
     schema: str | None = None,
-    lock_timeout: timedelta = locks.LOCK_TIMEOUT,
-    wait: timedelta = locks.WAIT,
+    lock_timeout: timedelta = table_locks.LOCK_TIMEOUT,
+    wait: timedelta = table_locks.WAIT,
 ) -> None:
     """Upgrade the tables to `revision`. It can run in many processes at once, and again.
 
@@ -148,8 +149,8 @@ def partition(
     ahead: int = 3,
     schema: str | None = None,
     dry_run: bool = False,
-    lock_timeout: timedelta = locks.LOCK_TIMEOUT,
-    wait: timedelta = locks.WAIT,
+    lock_timeout: timedelta = table_locks.LOCK_TIMEOUT,
+    wait: timedelta = table_locks.WAIT,
 ) -> list[str]:
     """Partition the history by time (PostgreSQL), so that `Store.prune` drops old partitions whole. Returns the new tables.
 
@@ -179,14 +180,14 @@ def partition(
         if found is None:
             raise SchemaOutOfDate(f"{_place(connection, schema)} has no outboxq tables to partition", remedy=UPGRADE)
         ensure_fit(found, oldest_code, partial(_place, connection, schema))
-        now = dialect.compiled[tasks.now].run(execute, {})[0]["now"]
+        now = dialect.compiled[tasks.select_now].run(execute, {})[0]["now"]
         partitioning = Partitioning(dialect)
         wanted = periods(Every(every), now, ahead)
 
         def work() -> list[str]:
             if not dry_run and partitioning.layout(execute) is None:
                 names = [table.name for table in time_partitions.PARTITIONED]
-                locks.take(dialect, execute, rounds.milliseconds, names)
+                table_locks.take(dialect, execute, rounds.milliseconds, names)
             return partitioning.bring_up_to_date(execute, wanted, now, dry_run=dry_run)
 
         return in_rounds(connection, work, schema=schema, rounds=rounds)
@@ -205,14 +206,16 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
     connection.exec_driver_sql(dialect.watch_client)
 
     def why() -> str:
-        return locks.sentence(locks.in_the_way(locks.holders(dialect, execute)), whole=True)
+        return table_locks.sentence(table_locks.in_the_way(table_locks.holders(dialect, execute)), whole=True)
 
     def tell(state: tenacity.RetryCallState) -> None:
         pause = state.next_action.sleep if state.next_action else 0
         log.warning("the tables are in use and could not be locked: %s; trying again in %.0f s", why(), pause)
 
     attempts = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(lambda error: isinstance(error, locks.Busy) or dialect.is_locked_out(error)),
+        retry=tenacity.retry_if_exception(
+            lambda error: isinstance(error, table_locks.Busy) or dialect.is_locked_out(error)
+        ),
         wait=_PAUSE,
         stop=tenacity.stop_after_delay(known.wait.total_seconds()),
         before_sleep=tell,
@@ -220,9 +223,9 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
     try:
         for attempt in attempts:
             with attempt, connection.begin_nested():
-                before = locks.limit(dialect, execute, known.milliseconds)
+                before = table_locks.limit(dialect, execute, known.milliseconds)
                 found = work()
-                locks.limit(dialect, execute, before["lock_timeout"])
+                table_locks.limit(dialect, execute, before["lock_timeout"])
     except tenacity.RetryError as error:
         raise TablesLocked(
             f"nothing was changed, since the tables of {_place(connection, schema)} could not be locked within "
@@ -235,7 +238,7 @@ def hold(connection: Connection, *, schema: str | None, rounds: Rounds | None = 
     """Lock all tables that are there. outboxq's env.py calls it before the first script, inside `in_rounds`."""
     dialect = dialect_for(connection.dialect.name, schema=schema)
     if not dialect.one_writer:
-        locks.take(dialect, _execute(connection), (rounds or Rounds()).milliseconds)
+        table_locks.take(dialect, _execute(connection), (rounds or Rounds()).milliseconds)
 
 
 def _span(span: timedelta) -> str:

@@ -42,7 +42,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from .database import tables
 from .database.dialects import check_schema_name
-from .database.statements.grammar import sql_literal
+from .database.grammar import sql_literal
 from .errors import InvalidArgument, ReadOnly
 from .model import EventType, TaskStatus
 

@@ -8,22 +8,28 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from outboxq.database import statements
-from outboxq.database.dialects import granting
-from outboxq.database.statements import metrics, statistics, task_pages, time_partitions, trends
-from outboxq.database.statements.checks import CHECKS, LOCKS, REPAIRS
-from outboxq.database.statements.grammar import Builder
+from outboxq import database, store
+from outboxq.database.dialects import time_partitions
+from outboxq.database.grammar import Builder
+from outboxq.database.statements import metrics, statistics, trends
+from outboxq.store.tasks import task_pages
+from outboxq.store.verify import CHECKS
+from outboxq.store.verify.repairs import LOCKS, REPAIRS
 
-MODULES = {
-    name: import_module(f"{statements.__name__}.{name}") for _, name, _ in pkgutil.iter_modules(statements.__path__)
-}
+MODULES = [
+    import_module(name)
+    for package in (database, store)
+    for _, name, _ in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if ".verify." not in name
+]
+"""The modules that build statements. Those of `verify` are named by CHECKS, LOCKS and REPAIRS."""
 ONLY_POSTGRESQL = ("channel.", "granting.", "sleeping_workers.", "table_locks.", "table_sizes.", "time_partitions.")
 _BUILT = {"Select[Any]", "Insert", "Update", "Delete", "Statement", "Transition"}
 
 
 def of_module(module: Any) -> Iterator[tuple[str, Builder]]:
     """The public functions of a module that take a grammar alone and return a statement or a transition."""
-    short = module.__name__.rpartition(".")[2]
+    short = module.__name__.rpartition(".")[2].removesuffix("_sql")
     for name, function in inspect.getmembers(module, inspect.isfunction):
         given = function.__annotations__
         builds = list(given.values())[:-1] == ["Grammar"] and given["return"] in _BUILT
@@ -32,7 +38,7 @@ def of_module(module: Any) -> Iterator[tuple[str, Builder]]:
 
 
 def all_builders() -> Mapping[str, Builder]:
-    found = dict(one for module in (*MODULES.values(), granting) for one in of_module(module))
+    found = dict(one for module in MODULES for one in of_module(module))
     groups: Mapping[str, Mapping[str, Builder]] = {
         "metrics.since": metrics.SINCE,
         "statistics.by_queue": statistics.BY_QUEUE,

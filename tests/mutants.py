@@ -100,13 +100,13 @@ MUTANTS = (
     ),
     Mutant(
         "a repair counts the ends of a batch that it does not see yet",
-        "outboxq/database/statements/checks/repairs.py",
+        "outboxq/store/verify/repairs.py",
         (('    "batch_counts_differ": batches.counts_wrong,\n', ""),),
         ("tests/contract/test_batch_races.py",),
     ),
     Mutant(
         "a batch waits for a dead letter that is not there any more",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (('missing_letters, {"limit": _PRUNED_AT_ONCE}', 'missing_letters, {"limit": 0}'),),
         ("tests/contract/test_batches.py",),
     ),
@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "one task that would end in a locked batch stops all recoveries",
-        "outboxq/store/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (("if using is not None or not store.is_locked_out(error):", "if True:"),),
         (
             "tests/dialects/test_locked_batches.py::test_a_recovery_passes_over_the_tasks_that_would_end_in_a_locked_batch",
@@ -155,43 +155,43 @@ MUTANTS = (
     ),
     Mutant(
         "one expired task of a locked batch stops all claims",
-        "outboxq/store/claim.py",
+        "outboxq/store/claims/claim.py",
         (('moved = cancel_expired(store, self.options["worker_id"])', "moved = 0"),),
         ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
     ),
     Mutant(
         "a claimer waits in full each time for the batch of expired tasks",
-        "outboxq/store/claim.py",
+        "outboxq/store/claims/claim.py",
         (("if time.monotonic() < cursor.brief_until:", "if False:"),),
         ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
     ),
     Mutant(
         "the expired tasks of all batches wait for the one whose row is locked",
-        "outboxq/store/broken_entries.py",
+        "outboxq/store/claims/broken_entries.py",
         (('setdefault(row["batch_id"], [])', "setdefault(worker_id, [])"),),
         ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
     ),
     Mutant(
         "two workers cancel the same tasks of a batch to the last",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (("if shares and not number:", "if False:"),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
         "a look for what is left to cancel reads the whole batch",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (('if batch["waiting"] or (batch["failed"] and _discards(batch)):', "if True:"),),
         ("tests/dialects/test_plans.py::test_postgresql_reads_what_runs_and_not_the_whole_batch_that_is_cancelled",),
     ),
     Mutant(
         "a cancelled batch is kept open by its dead letters",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (('return OnFailed(batch["on_failed"]) is OnFailed.WAIT', "return False"),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
         "a prune deletes results that a batch still needs",
-        "outboxq/database/statements/retention.py",
+        "outboxq/store/retention.py",
         (("batch.completed_at.is_(None), batch.completed_at >= _before", "batch.completed_at.is_(None)"),),
         ("tests/contract/test_batches.py",),
     ),
@@ -205,13 +205,13 @@ MUTANTS = (
     ),
     Mutant(
         "a batch that has ended is said to be cancelled",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (("            raise already_ended(self.get(batch_id, using=using))", "            return 0"),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
         "a page of the tasks of a batch reads through all newer tasks",
-        "outboxq/database/statements/task_pages.py",
+        "outboxq/store/tasks/task_pages.py",
         (('_members().cte("mine").prefix_with("MATERIALIZED")', '_members().subquery("mine")'),),
         ("tests/dialects/test_plans.py::test_a_page_reads_no_more_than_its_look_on_postgresql",),
     ),
@@ -235,7 +235,7 @@ MUTANTS = (
     ),
     Mutant(
         "verify does not look at the functions of triggers after a schema was renamed",
-        "outboxq/database/statements/checks/parts.py",
+        "outboxq/store/verify/rows.py",
         (("or_(beside, _function.c.oid.in_(fired))", "beside"),),
         ("tests/contract/test_renamed_schema.py",),
     ),
@@ -247,25 +247,25 @@ MUTANTS = (
     ),
     Mutant(
         "a key that runs as many tasks as it may starts one more",
-        "outboxq/database/statements/key_limits.py",
+        "outboxq/store/claims/limits_sql.py",
         (("tasks < queues.c.key_concurrency", "tasks <= queues.c.key_concurrency"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
         "what a key has used of its rate is not written",
-        "outboxq/store/key_limits.py",
+        "outboxq/store/claims/limits.py",
         (("            if place.key in starts\n", "            if False\n"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
         "a claim takes from a queue that limits its keys without counting them",
-        "outboxq/database/statements/limits.py",
+        "outboxq/store/claims/limits_sql.py",
         (("settings.c.rate_limit.is_not(None), limits_keys(settings))", "settings.c.rate_limit.is_not(None))"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
         "a worker does not sleep while every key of a queue has reached its limit",
-        "outboxq/database/statements/limits.py",
+        "outboxq/store/claims/limits_sql.py",
         (("or_(_is_paused(mine), limits_keys(mine), full,", "or_(_is_paused(mine), full,"),),
         ("tests/contract/test_key_limits.py",),
     ),
@@ -277,13 +277,13 @@ MUTANTS = (
     ),
     Mutant(
         "the longest due tasks of a key at its limit hide the keys behind them",
-        "outboxq/store/key_limits.py",
+        "outboxq/store/claims/limits.py",
         (("            if self._rotate(budget) or self.found:\n", "            if True:\n"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
         "a worker is not woken when a key may start again",
-        "outboxq/database/statements/due.py",
+        "outboxq/store/claims/due.py",
         (
             (
                 "return next_moment(g, *all_queues(), key_limits.next_start(g, key_limits.open_queues(g, None)))",
@@ -324,7 +324,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task joins a batch that is being cancelled",
-        "outboxq/database/statements/batches.py",
+        "outboxq/store/producing/batches_sql.py",
         (("_batch.completed_at.is_(None), takes)", "_batch.completed_at.is_(None))"),),
         ("tests/contract/test_batches.py",),
     ),
@@ -342,7 +342,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker says that a task failed where a person cancelled the batch",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (('if row["runs_then"] else "its batch was cancelled"', 'if row["id"] else "its batch was cancelled"'),),
         ("tests/contract/test_batches.py",),
     ),
@@ -452,7 +452,7 @@ MUTANTS = (
     ),
     Mutant(
         "the connection of a killed handler refuses the writes of the next one",
-        "outboxq/store/units_of_work.py",
+        "outboxq/store/claims/units_of_work.py",
         (("            self.connection.invalidate()\n        for", "            pass\n        for"),),
         ("tests/contract/test_timeouts.py::test_a_handler_that_does_not_end_is_ended_without_it",),
     ),
@@ -476,7 +476,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that has lost its claim still writes the results of steps",
-        "outboxq/database/statements/steps.py",
+        "outboxq/store/tasks/steps.py",
         (("_lease.lease_token == _lease_token, _lease.worker_id == worker_id)", "True)"),),
         ("tests/contract/test_steps.py",),
     ),
@@ -494,7 +494,7 @@ MUTANTS = (
     ),
     Mutant(
         "a step whose COMMIT was not answered is taken for undone",
-        "outboxq/store/steps.py",
+        "outboxq/store/tasks/steps.py",
         (("            return target.run(statements.written, given) or None\n", "            return None\n"),),
         ("tests/contract/test_steps.py",),
     ),
@@ -506,7 +506,7 @@ MUTANTS = (
     ),
     Mutant(
         "a rewind leaves the steps after the first one",
-        "outboxq/database/statements/steps.py",
+        "outboxq/store/tasks/steps.py",
         (("_step.number >= _number)", "_step.number == _number)"),),
         ("tests/contract/test_steps.py",),
     ),
@@ -548,19 +548,19 @@ MUTANTS = (
     ),
     Mutant(
         "a wait for a chain does not name the task that stopped it",
-        "outboxq/store/batch_standings.py",
+        "outboxq/store/tasks/results.py",
         (("is_broken = self.kind is BatchKind.CHAIN and", "is_broken = self.kind is BatchKind.BATCH and"),),
         ("tests/contract/test_batch_results.py",),
     ),
     Mutant(
         "a wait for what follows a cancelled batch goes on as long as the batch keeps a dead letter",
-        "outboxq/store/batch_standings.py",
+        "outboxq/store/tasks/results.py",
         (("waits and (self.runs_then or not has_cancelled)", "waits and self.runs_then"),),
         ("tests/contract/test_batch_results.py",),
     ),
     Mutant(
         "each look reads all tasks of a batch that is being cancelled",
-        "outboxq/store/batch_standings.py",
+        "outboxq/store/tasks/results.py",
         (("if has_cancelled and not goes_on else None", "if not goes_on else None"),),
         ("tests/contract/test_batch_results.py",),
     ),
@@ -611,13 +611,13 @@ MUTANTS = (
     ),
     Mutant(
         "a look for a page of tasks begins one task too late after a look that was ended",
-        "outboxq/store/task_pages.py",
+        "outboxq/store/tasks/task_pages.py",
         (('{"from_id": last}', '{"from_id": next_id(last)}'),),
         ("tests/contract/test_task_pages.py",),
     ),
     Mutant(
         "cancelling all tasks also takes those that are enqueued meanwhile",
-        "outboxq/database/statements/event_log.py",
+        "outboxq/store/tasks/event_log.py",
         (("since = or_(_event.sequence_num > _head, g", "since = or_(_event.sequence_num.is_(None), g"),),
         ("tests/contract/test_cancel_all.py", "tests/contract/test_counted.py"),
     ),
@@ -636,7 +636,7 @@ MUTANTS = (
     ),
     Mutant(
         "a change of waiting tasks also takes a task that ran when they were counted",
-        "outboxq/store/cancelling.py",
+        "outboxq/store/tasks/cancelling.py",
         (('"only_ready": status is TaskStatus.READY', '"only_ready": False'),),
         ("tests/contract/test_counted.py",),
     ),
@@ -688,7 +688,7 @@ MUTANTS = (
     ),
     Mutant(
         "a snapshot misses the open transactions that PostgreSQL does not list",
-        "outboxq/store/counts.py",
+        "outboxq/store/tasks/event_log.py",
         (('begun=range(int(beyond), row["next_transaction"])', "begun=range(0)"),),
         (
             "tests/contract/test_counted.py::test_a_task_of_an_open_transaction_stays_though_its_number_is_not_the_newest",
@@ -828,7 +828,7 @@ MUTANTS = (
     ),
     Mutant(
         "an upgrade waits for its locks without a bound, and every producer waits behind it",
-        "outboxq/database/locks.py",
+        "outboxq/database/table_locks.py",
         (
             (
                 "        limit(dialect, execute, lock_timeout, lock_timeout)\n",
@@ -847,7 +847,7 @@ MUTANTS = (
     ),
     Mutant(
         "an upgrade stops everybody while it waits for a vacuum",
-        "outboxq/database/locks.py",
+        "outboxq/database/table_locks.py",
         (('        _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")\n', ""),),
         ("tests/dialects/test_upgrade_locks.py::test_an_upgrade_waits_for_a_vacuum_without_stopping_anybody",),
     ),
@@ -883,7 +883,7 @@ MUTANTS = (
     ),
     Mutant(
         "rescheduling takes a running task away from its worker",
-        "outboxq/store/operations.py",
+        "outboxq/store/tasks/operations.py",
         (
             (
                 "_move(store, task_id, EventType.RESCHEDULED, using, retry_at=at)",
@@ -977,7 +977,7 @@ MUTANTS = (
     ),
     Mutant(
         "verify reads the whole log for each dead letter",
-        "outboxq/database/statements/checks/check.py",
+        "outboxq/store/verify/check.py",
         (
             (
                 ".where(EVENT_OF_TASK, one, *conditions)\n            .correlate",
@@ -988,13 +988,13 @@ MUTANTS = (
     ),
     Mutant(
         "verify asks whether a key's holder asked for any key",
-        "outboxq/database/statements/checks/unique.py",
+        "outboxq/store/verify/keys.py",
         (("    rightful = rightful.correlate(idempotency_keys, birth.event)\n", ""),),
         ("tests/contract/test_corruptions.py",),
     ),
     Mutant(
         "a repair gives a task without a worker a lease",
-        "outboxq/database/statements/checks/repairs.py",
+        "outboxq/store/verify/repairs.py",
         (("RUNNING, EXECUTION.worker_id.is_not(None), ~rows", "RUNNING, ~rows"),),
         ("tests/contract/test_corruptions.py",),
     ),
@@ -1119,13 +1119,13 @@ MUTANTS = (
     ),
     Mutant(
         "an emit loses its headers",
-        "outboxq/database/statements/fanout.py",
+        "outboxq/store/producing/fanout.py",
         (('        "headers": _headers,\n', ""),),
         ("tests/contract/test_sent_headers.py",),
     ),
     Mutant(
         "an emit that takes a key over loses its headers",
-        "outboxq/store/fanout.py",
+        "outboxq/store/producing/fanout.py",
         (
             (
                 "        **_shared(event),\n    )\n\n\ndef _row",
@@ -1177,7 +1177,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence does not check the token",
-        "outboxq/database/statements/ends.py",
+        "outboxq/store/claims/ends.py",
         (
             (" lease.lease_token == given.lease_token,", ""),
             ("        execution.lease_token == claim.lease_token,\n", ""),
@@ -1186,7 +1186,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence does not check the worker",
-        "outboxq/database/statements/ends.py",
+        "outboxq/store/claims/ends.py",
         (
             (
                 "lease.lease_token == given.lease_token, lease.worker_id == worker_id\n",
@@ -1198,7 +1198,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim that fails at one row fails for all",
-        "outboxq/store/claim.py",
+        "outboxq/store/claims/claim.py",
         (
             (" or not set_aside(self, cursor.search, worker_id)", ""),
             ("using is None and perhaps_the_row(self, error)", "False"),
@@ -1207,19 +1207,19 @@ MUTANTS = (
     ),
     Mutant(
         "a listener that raises has every due task failed",
-        "outboxq/store/broken_entries.py",
+        "outboxq/store/claims/broken_entries.py",
         (("failed if claimable else [", "failed if claimable or failed else ["),),
         ("tests/contract/test_set_aside.py",),
     ),
     Mutant(
         "an entry that was passed over proves that another is broken",
-        "outboxq/store/broken_entries.py",
+        "outboxq/store/claims/broken_entries.py",
         (('return any(row["lease_token"] is not None for row in taken)', "return taken is not None"),),
         ("tests/contract/test_set_aside.py",),
     ),
     Mutant(
         "an entry is deleted because the disk is full",
-        "outboxq/store/broken_entries.py",
+        "outboxq/store/claims/broken_entries.py",
         (("if not perhaps_the_row(store, refused):", "if refused is None:"),),
         ("tests/contract/test_set_aside.py",),
     ),
@@ -1275,7 +1275,7 @@ MUTANTS = (
     ),
     Mutant(
         "two transactions instead of one: the task is committed before the caller's rows",
-        "outboxq/store/enqueue.py",
+        "outboxq/store/producing/enqueue.py",
         (
             (
                 "        using=using,\n        begin=Begin.INSERT if features",
@@ -1314,13 +1314,13 @@ MUTANTS = (
     ),
     Mutant(
         "recovery forgets the outbox entry",
-        "outboxq/database/statements/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (('            "entry": lambda r: _entry(g, r),\n', ""),),
         ("tests/contract/test_leases.py",),
     ),
     Mutant(
         "recovery acts on the leases it picked instead of those it deleted",
-        "outboxq/database/statements/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (
             (
                 (
@@ -1336,7 +1336,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task moved by hand is taken for granted instead of proved by what was deleted",
-        "outboxq/database/statements/operations.py",
+        "outboxq/store/tasks/operations.py",
         (
             (
                 'and_(_execution.status == SqlStatus.READY, g.among(_execution.id, r["gone"].c.id)),',
@@ -1351,7 +1351,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim runs stale entries too",
-        "outboxq/database/statements/claim.py",
+        "outboxq/store/claims/claim_sql.py",
         ((", execution.status == SqlStatus.READY)", ")"),),
         ("tests/contract/test_claim.py",),
     ),
@@ -1379,7 +1379,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sleeper's horizon is the latest id completed, plus one",
-        "outboxq/database/statements/sleeping_workers.py",
+        "outboxq/store/claims/sleeping_workers.py",
         (("func.pg_current_xact_id()", "func.pg_snapshot_xmax(func.pg_current_snapshot())"),),
         ("tests/dialects/test_sleeping.py",),
     ),
@@ -1403,7 +1403,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sleeper does not look for what is due once it has announced itself",
-        "outboxq/database/statements/sleeping_workers.py",
+        "outboxq/store/claims/sleeping_workers.py",
         (('due.label("due")', 'literal_column("false").label("due")'),),
         ("tests/dialects/test_sleeping.py",),
     ),
@@ -1477,7 +1477,7 @@ MUTANTS = (
     ),
     Mutant(
         "what frees work notifies another channel than the trigger",
-        "outboxq/database/statements/sleeping_workers.py",
+        "outboxq/store/claims/sleeping_workers.py",
         (("func.pg_notify(channel, queues", "func.pg_notify(channel + 's', queues"),),
         ("tests/dialects/test_channel.py",),
     ),
@@ -1558,25 +1558,25 @@ MUTANTS = (
     ),
     Mutant(
         "of queues with keys, the one that was just served is served again",
-        "outboxq/store/partition_keys.py",
+        "outboxq/store/claims/partition_keys.py",
         (("key=lambda queue: self._served.get(queue, 0)", "key=lambda queue: 0"),),
         ("tests/contract/test_fairness.py",),
     ),
     Mutant(
         "a fresh key waits behind a wall of blocked ones",
-        "outboxq/database/statements/partition_keys.py",
+        "outboxq/store/claims/partition_keys.py",
         (("available_at.desc(), entry.c.id.desc()", "available_at, entry.c.id"),),
         ("tests/contract/test_blocked_keys.py",),
     ),
     Mutant(
         "an idle worker looks at a wall of blocked keys before it looks for what woke it",
-        "outboxq/store/partition_keys.py",
+        "outboxq/store/claims/partition_keys.py",
         (("[self._recent, *ways] if woken else [*ways, self._recent]", "[*ways, self._recent]"),),
         ("tests/contract/test_blocked_keys.py",),
     ),
     Mutant(
         "prune waits for a caller who took over a key",
-        "outboxq/database/statements/retention.py",
+        "outboxq/store/retention.py",
         ((".where(or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))", ""),),
         ("tests/dialects/test_what_waits.py",),
     ),
@@ -1588,13 +1588,13 @@ MUTANTS = (
     ),
     Mutant(
         "two dead letters of one idempotency key run beside each other",
-        "outboxq/store/idempotency.py",
+        "outboxq/store/tasks/idempotency.py",
         (("(owner.is_free and owner.id not in task_ids)", "owner.is_free"),),
         ("tests/contract/test_regained_keys.py",),
     ),
     Mutant(
         "verify takes a lease of a clock that was set back for one that never ends",
-        "outboxq/database/statements/checks/limits.py",
+        "outboxq/store/verify/rows.py",
         (
             (
                 "g.later(latest(g), lease_length(g) + seconds(GRACE))",
@@ -1605,7 +1605,7 @@ MUTANTS = (
     ),
     Mutant(
         "verify repairs the task's worker and forgets its lease's",
-        "outboxq/database/statements/checks/repairs.py",
+        "outboxq/store/verify/repairs.py",
         (('steps={"moved": moved, "lease": lease}', 'steps={"moved": moved}'),),
         ("tests/contract/test_corruptions.py",),
     ),
@@ -1628,7 +1628,7 @@ MUTANTS = (
     ),
     Mutant(
         "a suspect is counted though it had not begun",
-        "outboxq/database/statements/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (("    counts = freed.begun.is_not(false())\n", "    counts = freed.id.is_not(None)\n"),),
         ("tests/contract/test_recovery.py",),
     ),
@@ -1640,7 +1640,7 @@ MUTANTS = (
     ),
     Mutant(
         "a recovery is never forgiven",
-        "outboxq/database/statements/ends.py",
+        "outboxq/store/claims/ends.py",
         (
             (
                 "(given.event_type == sql_literal(EventType.RELEASED), execution.recovery_attempts)",
@@ -1687,31 +1687,31 @@ MUTANTS = (
     ),
     Mutant(
         "a claim with a lease of its own is taken for one of a clock that was ahead",
-        "outboxq/database/statements/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (("func.coalesce(of_claim, of_task)", "of_task"),),
         ("tests/contract/test_recovery.py",),
     ),
     Mutant(
         "a retry that a clock ahead wrote waits until the date of that clock",
-        "outboxq/database/statements/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (("has_begun.correlate(task_outbox).exists()", "false()"),),
         ("tests/contract/test_recovery.py",),
     ),
     Mutant(
         "one locked lease stops the heartbeat of all",
-        "outboxq/database/statements/ends.py",
+        "outboxq/store/claims/ends.py",
         (("with_for_update(of=task_leases, skip_locked=True)", "with_for_update(of=task_leases)"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
         "one locked task stops the recovery of all",
-        "outboxq/database/statements/ends.py",
+        "outboxq/store/claims/ends.py",
         ((".order_by(execution.id).with_for_update(skip_locked=True)", ".order_by(execution.id).with_for_update()"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
         "a stale outbox entry stops the recovery of all",
-        "outboxq/database/statements/recovery.py",
+        "outboxq/store/claims/recovery.py",
         (("    return new.on_conflict_do_nothing()  # type: ignore[no-any-return]\n", "    return new\n"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
@@ -1782,7 +1782,7 @@ MUTANTS = (
     ),
     Mutant(
         "prune counts a task's age from its enqueueing",
-        "outboxq/database/statements/retention.py",
+        "outboxq/store/retention.py",
         (("and_(execution.completed_at < _before", "and_(execution.created_at < _before"),),
         ("tests/contract/test_retention.py",),
     ),
@@ -1889,7 +1889,7 @@ MUTANTS = (
     ),
     Mutant(
         "an enqueue with a key reads times on the caller's connection",
-        "outboxq/database/statements/idempotency.py",
+        "outboxq/store/tasks/idempotency.py",
         (
             (
                 '        returning=("id",),  # no times: psycopg cannot read the format of every caller\'s connection\n',
@@ -1976,13 +1976,13 @@ MUTANTS = (
     ),
     Mutant(
         "the beginning of several ids is taken for the first of them",
-        "outboxq/store/tasks.py",
+        "outboxq/store/tasks/tasks.py",
         (("    if len(rows) > 1:\n", "    if len(rows) > _NAMED + 1:\n"),),
         ("tests/contract/test_task_ids.py",),
     ),
     Mutant(
         "a worker that met an unknown task counts as live after its end",
-        "outboxq/database/statements/workers.py",
+        "outboxq/store/claims/workers.py",
         ((', concurrency=literal_column("0"))', ")"),),
         ("tests/contract/test_registry.py",),
     ),
@@ -2024,7 +2024,7 @@ MUTANTS = (
     ),
     Mutant(
         "the newest events of a task are its oldest",
-        "outboxq/database/statements/tasks.py",
+        "outboxq/store/tasks/tasks.py",
         (("ends.order_by(event.lease_token.desc())", "ends.order_by(event.lease_token)"),),
         ("tests/contract/test_events.py",),
     ),
@@ -2243,19 +2243,19 @@ MUTANTS = (
     ),
     Mutant(
         "an older release declares a schedule over the newer one's that it waited for",
-        "outboxq/store/schedules.py",
+        "outboxq/store/producing/schedules.py",
         (("if declared_by is not None and not is_new(", "if declared_by is None and not is_new("),),
         ("tests/contract/test_planting.py",),
     ),
     Mutant(
         "a prune leaves the ticks of its tasks",
-        "outboxq/database/statements/retention.py",
+        "outboxq/store/retention.py",
         (('            "ticks": of_pruned(schedule_ticks),\n', ""),),
         ("tests/contract/test_schedules.py", "tests/contract/test_planting.py"),
     ),
     Mutant(
         "a prune leaves the steps of its tasks",
-        "outboxq/database/statements/retention.py",
+        "outboxq/store/retention.py",
         (('            "steps": of_pruned(task_steps),\n', ""),),
         ("tests/contract/test_steps_around.py",),
     ),
@@ -2267,25 +2267,25 @@ MUTANTS = (
     ),
     Mutant(
         "planters do not lock the schedule, so each plants what another just does",
-        "outboxq/database/statements/schedules.py",
+        "outboxq/store/producing/schedules_sql.py",
         (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit)"),),
         ("tests/contract/test_planting.py",),
     ),
     Mutant(
         "a planter waits for the schedules of another",
-        "outboxq/database/statements/schedules.py",
+        "outboxq/store/producing/schedules_sql.py",
         (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit).with_for_update()"),),
         ("tests/contract/test_planting.py",),
     ),
     Mutant(
         "a tick that has a task already gets another one",
-        "outboxq/store/planting.py",
+        "outboxq/store/producing/planting.py",
         (("for _, _, task in ticks if task.id in free]", "for _, _, task in ticks]"),),
         ("tests/contract/test_schedules.py",),
     ),
     Mutant(
         "ticks and their schedule are planted in two transactions",
-        "outboxq/store/planting.py",
+        "outboxq/store/producing/planting.py",
         (
             (
                 "        target.run(statements.advance, values, forward)\n",
@@ -2299,31 +2299,31 @@ MUTANTS = (
     ),
     Mutant(
         "planting goes back to where another planter has been",
-        "outboxq/database/statements/schedules.py",
+        "outboxq/store/producing/schedules_sql.py",
         ((".where(_schedule.name == given.name, forward)", ".where(_schedule.name == given.name)"),),
         ("tests/contract/test_schedules.py", "tests/contract/test_planting.py"),
     ),
     Mutant(
         "a schedule that a clock ahead has planted is left until the clock comes there",
-        "outboxq/database/statements/schedules.py",
+        "outboxq/store/producing/schedules_sql.py",
         (("or_(_schedule.planted_until < _until, _planted_wrongly(g))", "_schedule.planted_until < _until"),),
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(
         "a schedule is taken for one that was planted by a clock ahead when the clock is set back",
-        "outboxq/database/statements/schedules.py",
+        "outboxq/store/producing/schedules_sql.py",
         (("or_(_schedule.updated_at > near, ~has_had_ticks)", "or_(_schedule.updated_at > near, has_had_ticks)"),),
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(
         "ticks that were missed leave no mark of the moment from which on none was",
-        "outboxq/store/planting.py",
+        "outboxq/store/producing/planting.py",
         (("anew_at=now if found.begins_anew else None", "anew_at=None"),),
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(
         "a tick planted for the far future holds back the next ticks of its key",
-        "outboxq/store/planting.py",
+        "outboxq/store/producing/planting.py",
         (
             (
                 '    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was ahead")\n',
@@ -2334,13 +2334,13 @@ MUTANTS = (
     ),
     Mutant(
         "a change after the clock was set right keeps a schedule planted ahead",
-        "outboxq/store/schedules.py",
+        "outboxq/store/producing/schedules.py",
         (("        if not stands_ahead(schedule, now):\n            return schedule\n", "        return schedule\n"),),
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(
         "a pause forgets the ticks that it cancels",
-        "outboxq/store/schedules.py",
+        "outboxq/store/producing/schedules.py",
         (
             (
                 "until = min(schedule.planted_until, now, *([] if first is None else [before(first)]))",
@@ -2351,13 +2351,13 @@ MUTANTS = (
     ),
     Mutant(
         "a change cancels what a worker has begun",
-        "outboxq/database/statements/schedules.py",
+        "outboxq/store/producing/schedules_sql.py",
         ((", _execution.first_started_at.is_(None))", ")"),),
         ("tests/contract/test_schedules.py",),
     ),
     Mutant(
         "an older release overwrites what a newer one declares",
-        "outboxq/store/declarations.py",
+        "outboxq/store/producing/schedules.py",
         (("    if is_older(declared_by, stored.declared_by):\n        return False\n", ""),),
         ("tests/contract/test_schedules.py",),
     ),

@@ -18,8 +18,8 @@ from sqlalchemy.engine import make_url
 
 from outboxq.database.dialects import dialect_for
 from outboxq.database.engine import make_engine
-from outboxq.database.statements.checks import CHECKS
 from outboxq.database.tables import metadata
+from outboxq.store.verify import CHECKS
 from tests import postgres
 from tests.warm import NOBODYS, Warm
 

@@ -21,7 +21,7 @@ from .output import merged, show, tell, wants_json, write_json
 if TYPE_CHECKING:
     from ..model.batches import Batch
     from ..store import Store
-    from ..store.batches import Member
+    from ..store.producing.batches import Member
 
 _HEAD = ("batch", "kind", "name", "status", "tasks", "not ended", "completed", "failed", "cancelled", "created")
 _SHOWN = 20
@@ -120,7 +120,7 @@ def cancel(store: Store, batch_id: UUID, *, reason: str, force: bool, yes: bool,
     A running task is asked to stop. Dead letters that the batch waits for are discarded. The batch takes no more tasks, so
     those that were added after the count are cancelled too.
     """
-    from ..store.batches import already_ended
+    from ..store.producing.batches import already_ended
 
     found = store.batches.get(batch_id)
     if found.completed_at is not None:

@@ -211,8 +211,8 @@ def _plan(store: Store, topic: str, payload: object, **options: Any) -> None:
     from ..model.subscriptions import NewEvent
     from ..model.uuid7 import family
     from ..payload.parameters import dump_payload
-    from ..store.fanout import check_event
-    from ..store.workers import takes
+    from ..store.claims.workers import takes
+    from ..store.producing.fanout import check_event
 
     what = f"event {topic!r}"
     moments = {name: options[name] for name in ("delay", "run_after", "expires")}

@@ -47,7 +47,7 @@ class TaskId(click.ParamType):  # type: ignore[type-arg]
     name = "id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ..store.tasks import digits_of
+        from ..store.tasks.tasks import digits_of
 
         try:
             return digits_of(str(value))

@@ -31,7 +31,7 @@ def list_(store: Store, topic: str | None, task: str | None) -> None:
 
     A task that subscribes to a topic, or to a pattern of it, is enqueued for each event that is emitted.
     """
-    from ..store.workers import takes
+    from ..store.claims.workers import takes
 
     found = [
         one

@@ -21,7 +21,7 @@ from .steps import cells, records
 
 if TYPE_CHECKING:
     from ..store import Explanation, Store
-    from ..store.tasks import Attempt
+    from ..store.tasks.tasks import Attempt
 
 _FEW_LINES = 10
 """Number of lines of a handler log that are printed unless more are asked for."""

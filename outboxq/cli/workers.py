@@ -41,7 +41,7 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     another release of outboxq, than the worker that started last. With --all it says of a worker that is not live how many tasks
     others have taken back from it, and how many it still holds by their leases. A worker that was stopped is not listed.
     """
-    from ..store.workers import KEPT, LIVE_WITHIN
+    from ..store.claims.workers import KEPT, LIVE_WITHIN
 
     presence = store.workers.presence(KEPT if with_silent else LIVE_WITHIN)
     now = presence.at
@@ -82,7 +82,7 @@ def show_(store: Store, worker_id: UUID) -> None:
     Of a worker that was killed or cut off within a day, the tasks are shown that it still holds by their leases, and those that other
     workers have taken back from it since. `worker list --all` prints the ids.
     """
-    from ..store.workers import KEPT, LIVE_WITHIN, TakenBack
+    from ..store.claims.workers import KEPT, LIVE_WITHIN, TakenBack
 
     presence = store.workers.presence(KEPT)
     found = next((one for one in presence.workers if one.id == worker_id), None)

@@ -14,21 +14,21 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, TwoPhaseTransaction
+from sqlalchemy import Connection, Engine, TwoPhaseTransaction
 from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidTarget
-from .dialects import Begin, Dialect, Prepared, Row, dialect_for
+from .dialects import Begin, Dialect, Prepared, Row, dialect_for, real_path
+from .dialects.sqlite_engine import fetch
 from .drivers import advice, is_async_psycopg, is_psycopg
 from .engine_events import listen
-from .refusals import refusal
-from .sqlite_connection import begins_by_itself, file_of
-from .statements.grammar import Builder
+from .grammar import Builder
 from .tables import task_executions
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
 
 Rows = list[tuple[Any, ...]]
 
@@ -429,3 +429,38 @@ def _django_connection(alias: str) -> Any:
         return connections[alias]
     except ConnectionDoesNotExist:
         raise InvalidTarget(f"Django knows no database {alias!r}; see DATABASES in its settings") from None
+
+
+def refusal(using: object) -> str:
+    """Return the message for an object in whose transaction nothing can be written: it says what to pass instead."""
+    kind = type(using)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(using, type):
+        return f"{using.__name__} is a class and has no transaction; pass the instance whose transaction the task belongs to"
+    if any(base.__module__ == "sqlalchemy.orm.session" and base.__name__ == "sessionmaker" for base in kind.__mro__):
+        return "a sessionmaker has no transaction; pass the Session that it made, whose transaction the task belongs to"
+    if isinstance(using, Engine):
+        return "an Engine has no transaction; pass the Session or Connection whose transaction the task belongs to"
+    if any(base.__module__ == "outboxq.outbox" for base in kind.__mro__):
+        return "this task belongs to another Outbox; pass that one, or a Session or Connection to its database"
+    if name.startswith("sqlalchemy.ext.asyncio"):
+        return f"outboxq is synchronous; inside an {kind.__name__} write: await it.run_sync(lambda s: task.using(s).enqueue(…))"
+    if is_async_psycopg(using):
+        return "outboxq is synchronous; enqueue on a psycopg.Connection"
+    return (
+        f"cannot enqueue on {name}; pass a SQLAlchemy Session or Connection, a psycopg or sqlite3 connection, a Django "
+        "connection or alias, or the context of a transactional task"
+    )
+
+
+def begins_by_itself(raw: sqlite3.Connection) -> bool:
+    """Return True if the driver opens transactions (its default mode), and not the user or SQLAlchemy's begin event."""
+    legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
+    return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
+
+
+def file_of(raw: sqlite3.Connection) -> str | None:
+    for _, name, file in fetch(raw, "PRAGMA database_list", {}):
+        if name == "main":
+            return real_path(file) if file else None
+    return None

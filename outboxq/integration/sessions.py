@@ -17,7 +17,7 @@ from ..database.tables import task_executions
 from ..errors import ConfigurationError, InvalidTarget
 from ..model.unit_of_work import UnitOfWork
 from ..store import Store
-from ..store.units_of_work import Unit
+from ..store.claims.units_of_work import Unit
 from .base import Integration
 
 

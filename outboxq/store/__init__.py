@@ -5,69 +5,52 @@ from __future__ import annotations
 from functools import cached_property
 
 from . import (
-    batch_standings,
-    cancelling,
-    checks,
-    due,
-    ends,
-    enqueue,
     explaining,
-    fanout,
-    interruptions,
-    operations,
     outlook,
     overview,
     progress,
-    recovery,
-    results,
     retention,
     statistics,
     system,
     table_sizes,
     task_detail,
-    task_pages,
-    tasks,
     trends,
-    units_of_work,
-    unknown_tasks,
+    verify,
 )
 from .arguments import queue_names
-from .batch_standings import BatchStanding, BatchTask
-from .batches import Batches, Member
-from .checks import Violation
-from .claim import ClaimCursor, Claiming
-from .counts import Count, Snapshot
-from .dead_letter_groups import DeadLetterGroup, DeadLetterGroups
-from .dead_letters import DeadLetter, DeadLetters
-from .declarations import check_schedule
-from .due import Look
-from .enqueue import check
-from .event_log import EventLog, TailCursor
-from .fanout import Subscriptions, check_subscription
+from .claims import due, ends, recovery, units_of_work, workers
+from .claims.claim import ClaimCursor, Claiming
+from .claims.due import Look
+from .claims.recovery import Lease, LeaseLook, OutlastingLook, Recovered
+from .claims.sleeping_workers import SleepingWorkers
+from .claims.workers import LiveWorker, Presence, TakenBack, TakenTask, UnknownRun, Workers
 from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
 from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
 from .outlook import Outlook
 from .overview import Overview
+from .producing import enqueue, fanout
+from .producing.batches import Batches, Member
+from .producing.enqueue import check
+from .producing.fanout import Subscriptions, check_subscription
+from .producing.schedules import Schedules, check_schedule
 from .queues import HeldKey, Queues, QueueSettings
 from .reasons import Cure, Explanation, Reason
-from .recovery import Lease, LeaseLook, OutlastingLook, Recovered
-from .result_reader import ResultReader
-from .results import Standing
+from .retention import TimePartitions
 from .samples import DepthPoint, QueueSample, Samples
-from .schedules import Schedules
-from .sleeping_workers import SleepingWorkers
 from .statistics import Statistics, UnknownName
-from .steps import NewStep, Steps, Written
 from .system import PartitionSize, System
 from .table_sizes import TableSize
 from .task_detail import TaskDetail
-from .task_pages import TaskPage
-from .tasks import Attempt
-from .time_partitions import TimePartitions
+from .tasks import cancelling, operations, results, task_pages, tasks
+from .tasks.dead_letters import DeadLetter, DeadLetterGroup, DeadLetterGroups, DeadLetters
+from .tasks.event_log import Count, EventLog, Snapshot, TailCursor
+from .tasks.results import BatchStanding, BatchTask, ResultReader, Standing
+from .tasks.steps import NewStep, Steps, Written
+from .tasks.task_pages import TaskPage
+from .tasks.tasks import Attempt
 from .trends import Trends
-from .unknown_tasks import UnknownRun
-from .workers import LiveWorker, Presence, TakenBack, TakenTask, Workers
+from .verify import Violation
 
 __all__ = [
     "Attempt",
@@ -155,9 +138,9 @@ class Store(Claiming):
     heartbeat = ends.heartbeat
     compile_ends = ends.compile_ends
     unit = units_of_work.unit
-    interruptions = interruptions.interruptions
-    unknown_runs = unknown_tasks.unknown_runs
-    make_known_due = unknown_tasks.make_known_due
+    interruptions = ends.interruptions
+    unknown_runs = workers.unknown_runs
+    make_known_due = workers.make_known_due
 
     # Leases of workers that are gone
     recover = recovery.recover
@@ -193,8 +176,8 @@ class Store(Claiming):
     task_detail = task_detail.task_detail
     outlooks = outlook.outlooks
     standings = results.standings
-    first_of_batch = batch_standings.first_of_batch
-    batch_standings = batch_standings.batch_standings
+    first_of_batch = results.first_of_batch
+    batch_standings = results.batch_standings
     stats = statistics.stats
     health = overview.health
     change_mark = overview.change_mark
@@ -206,7 +189,7 @@ class Store(Claiming):
     system = system.system
 
     # Upkeep
-    verify = checks.verify
+    verify = verify.verify
     prune = retention.prune
 
     # By noun

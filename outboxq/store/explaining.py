@@ -12,21 +12,22 @@ from uuid import UUID
 
 from ..database.column_types import UnreadableInstant
 from ..database.dialects import Begin
-from ..database.statements import explaining, limits, tasks
+from ..database.statements import explaining
 from ..database.statements.explaining import MOST
 from ..database.target import Target
 from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from ..model.progress import Progress
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
-from .key_limits import KeyState, limits_keys, states_of
-from .operations import futile_redrives
+from .claims import limits_sql
+from .claims.limits import KeyState, limits_keys, states_of
+from .claims.workers import LiveWorker, live_workers, releases_as_unknown, worker
 from .progress import read_progress
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
-from .tasks import event_of, execution_of, no_task
+from .tasks import tasks
+from .tasks.operations import futile_redrives
+from .tasks.tasks import event_of, execution_of, no_task
 from .transactions import Transactions
-from .unknown_tasks import releases_as_unknown
-from .workers import LiveWorker, live_workers, worker
 
 _OVERDUE = 0.6
 """The share of a lease after which a living worker has extended it: it does so at a third, and at half of it at the latest."""
@@ -43,8 +44,8 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
     values = {"task_id": identifier(task_id)}
 
     def work(target: Target) -> Explanation:
-        now = target.run(tasks.now, store.values(target))[0]["now"]
-        found = target.run(tasks.get, values)
+        now = target.run(tasks.select_now, store.values(target))[0]["now"]
+        found = target.run(tasks.select_task, values)
         if not found:
             from .links import explanation_of_link  # imported when there is no task: few commands need it
 
@@ -77,7 +78,7 @@ def _state(
         return _waiting(store, target, task, now)
     if task.status is TaskStatus.RUNNING:
         return _running(target, task, now, progress)
-    history = target.run(tasks.history, {"task_id": task.id})
+    history = target.run(tasks.select_history, {"task_id": task.id})
     moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
     if task.status is TaskStatus.FAILED:
         return _failed(target, task)
@@ -186,7 +187,7 @@ def _waiting(store: Transactions, target: Target, task: TaskExecution, now: date
             task.queue,
             settings,
             now,
-            lambda: int(target.run(limits.running, values)[0]["tasks"]),
+            lambda: int(target.run(limits_sql.running, values)[0]["tasks"]),
         )
     )
     if found is None:

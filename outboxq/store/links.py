@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ..database.statements import batches
 from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
 from ..model.batches import Batch, BatchKind, OnFailed, is_batch, place_of
 from ..model.plurals import plural
-from .batch_standings import BatchTask, first_task
-from .batches import batch_of
+from .producing import batches_sql
+from .producing.batches import batch_of
 from .reasons import (
     Cure,
     Explanation,
@@ -22,6 +21,7 @@ from .reasons import (
     of_other,
     written,
 )
+from .tasks.results import BatchTask, first_task
 
 
 def batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:
@@ -39,7 +39,7 @@ def explanation_of_link(target: Target, task_id: UUID) -> Explanation | None:
 
 
 def _batch(target: Target, batch_id: UUID) -> Batch | None:
-    rows = target.run(batches.get, {"batch_id": batch_id})
+    rows = target.run(batches_sql.get, {"batch_id": batch_id})
     return batch_of(rows[0]) if rows else None
 
 

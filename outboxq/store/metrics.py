@@ -9,7 +9,6 @@ from uuid import UUID
 
 from ..database.dialects import Begin, Row
 from ..database.statements import metrics as statements
-from ..database.statements import tasks
 from ..database.target import Target
 from ..model import EARLIEST
 from ..model.histograms import BOUNDS
@@ -17,7 +16,8 @@ from ..model.uuid7 import family
 from .arguments import identifier, storable
 from .maintenance_jobs import MaintenanceJobs, locked
 from .series import steps_of
-from .tasks import now
+from .tasks import tasks
+from .tasks.tasks import now
 from .transactions import Transactions
 
 SUM_UP = "sum up metrics"
@@ -134,7 +134,7 @@ class Metrics:
         wanted = {"queue": storable(queue, "queue"), "task_name": storable(task, "task")}
 
         def work(target: Target) -> list[MetricPoint]:
-            end = until or target.run(tasks.now, self._store.values(target))[0]["now"]
+            end = until or target.run(tasks.select_now, self._store.values(target))[0]["now"]
             steps = steps_of(since, end, step)
             values = {**wanted, "since": since, "until": end, "step": steps.step // timedelta(microseconds=1)}
             found = {row["step"]: row for row in target.run(statements.series, values)}

@@ -9,10 +9,11 @@ from uuid import UUID
 
 from ..database.dialects import Begin, Row
 from ..database.statements import explaining
-from ..database.statements import tasks as statements
 from ..database.statements.explaining import WAITING
 from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
+from .claims.limits import limits_keys, states_of
+from .claims.workers import live_workers, releases_as_unknown
 from .explaining import (
     closed,
     expired,
@@ -24,11 +25,9 @@ from .explaining import (
     silence,
     unmanned,
 )
-from .key_limits import limits_keys, states_of
 from .reasons import Reason
+from .tasks.tasks import select_now
 from .transactions import Transactions
-from .unknown_tasks import releases_as_unknown
-from .workers import live_workers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +51,7 @@ def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: obje
     def work(target: Target) -> dict[UUID, Outlook]:
         packed = target.dialect.pack("tasks", WAITING, [(task.id,) for task in waiting])
         rows = target.run(explaining.waiting, store.values(target, **packed)) if waiting else []
-        now = (rows or target.run(statements.now, store.values(target)))[0]["now"]
+        now = (rows or target.run(select_now, store.values(target)))[0]["now"]
         found = {task.id: Outlook(reason=_of_lease(task, now)) for task in running}
         return found | (_of_waiting(store, target, waiting, {row["id"]: row for row in rows}, now) if rows else {})
 

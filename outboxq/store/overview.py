@@ -10,16 +10,17 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import batches, depths
+from ..database.statements import depths
 from ..database.statements import overview as statements
 from ..database.target import Target
-from .counts import Count
+from .claims.workers import LIVE_WITHIN, LiveWorker, live_workers
 from .health import HealthLimits, Problem, Signs, problems
+from .producing import batches_sql
 from .queues import QueueSettings, settings_of
 from .samples import BOUND, QueueSample, counted
 from .statistics import Statistics, unknown_names
+from .tasks.event_log import Count
 from .transactions import Transactions
-from .workers import LIVE_WITHIN, LiveWorker, live_workers
 
 _STATES = ("ready", "delayed", "running", "failed")
 
@@ -127,7 +128,7 @@ def _read(store: Transactions, target: Target, *, limits: HealthLimits) -> Overv
 
 def _unclosed(target: Target) -> list[tuple[UUID, str | None]]:
     """Return the batches that are not closed, of the first 10 000 that go on."""
-    return [(row["id"], row["name"]) for row in target.run(batches.unclosed, {"most": BOUND})]
+    return [(row["id"], row["name"]) for row in target.run(batches_sql.unclosed, {"most": BOUND})]
 
 
 def _queues(

@@ -11,16 +11,17 @@ from uuid import UUID
 
 from ..database.dialects import Begin, Row
 from ..database.statements import overview as statements
-from ..database.statements import queues, samples, tasks
+from ..database.statements import queues, samples
 from ..database.target import Target
 from ..errors import InvalidArgument, InvalidTransition, QueueNotFound
 from ..model import duration
 from ..model.options import TaskOptions
 from ..model.unknown_options import no_queue
 from .arguments import positive, storable
-from .counts import Count, counted_to
+from .claims.workers import live_workers
+from .tasks import tasks
+from .tasks.event_log import Count, counted_to
 from .transactions import Transactions
-from .workers import live_workers
 
 _LONGEST = timedelta(days=3650)
 _LOOKED_AT = 10_000
@@ -179,7 +180,7 @@ class Queues:
         return {*named, *self._of_workers(target)}
 
     def _of_workers(self, target: Target) -> set[str]:
-        present = target.run(tasks.now, self._store.values(target))[0]["now"]
+        present = target.run(tasks.select_now, self._store.values(target))[0]["now"]
         return {name for worker in live_workers(target, present) for name in worker.queues or ()}
 
     def _is_known(self, target: Target, queue: str) -> bool:

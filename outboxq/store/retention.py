@@ -1,28 +1,42 @@
-"""Deleting what is old and finished."""
+"""Delete what is old and finished: task by task, or whole partitions, which are made ahead of time."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
-from ..database.dialects import Row
-from ..database.statements import retention
+import tenacity
+from sqlalchemy import ColumnElement, Select, Table, Uuid, and_, bindparam, delete, func, or_, select
+from sqlalchemy.exc import DBAPIError
+
+from ..database.dialects import Begin, Row, milliseconds_of_a_statement, time_partitions
+from ..database.dialects.partitioning import Layout, Partition, Partitioning
+from ..database.grammar import Grammar, Relations, Statement, Transition, limit
+from ..database.history import before, done, kinds
+from ..database.tables import (
+    dead_letters,
+    execution_events,
+    idempotency_keys,
+    partition_claims,
+    schedule_ticks,
+    task_executions,
+    task_steps,
+)
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
-from ..model.periods import first_id
+from ..model.periods import first_id, periods
 from .arguments import aware, positive
-from .batches import Batches
-from .tasks import now as moment
-from .time_partitions import TimePartitions
+from .producing.batches import Batches
+from .tasks.tasks import now
+from .tasks.tasks import now as moment
 from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
-
 
 _NIL = UUID(int=0)
 _SHARE = 1.5
@@ -74,7 +88,7 @@ def prune(
     ranges = _closed(store, before, last, using) if whole_partitions else [(_NIL, last)]
     batches = [{**values, "from_id": low, "to_id": high} for low, high in ranges]
     if dry_run:
-        return sum(int(store.read(retention.prunable, using=using, **given)[0]["tasks"]) for given in batches)
+        return sum(int(store.read(prunable, using=using, **given)[0]["tasks"]) for given in batches)
     deleted = 0
     if using is None:
         partitions = TimePartitions(store)
@@ -103,8 +117,8 @@ def _delete(
     def work(target: Target) -> tuple[list[Row], int]:
         """Delete a batch; returns the tasks that were looked at (without a status: passed over), and how many other events went."""
         with target.atomic():
-            seen = target.run(retention.prune, values)
-            unrouted = target.run(retention.prune_unrouted, values)
+            seen = target.run(delete_old, values)
+            unrouted = target.run(prune_unrouted, values)
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
         store.wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
         return seen, len(unrouted)
@@ -133,3 +147,231 @@ def _closed(store: Transactions, before: datetime, last: UUID, using: object) ->
             ranges.append((low, min(one.lower, last)))
             low = max(low, UUID(int=one.upper.int - 1))
     return [*ranges, (low, last)]
+
+
+T = TypeVar("T")
+
+AHEAD = 3
+MOVED_AT_MOST = 10_000
+"""Tasks that a drop carries to the default partition while everybody waits; where more are to be kept, rows are deleted."""
+_PAUSE = tenacity.wait_random(0.5, 2)
+
+
+class TimePartitions:
+    """The partitions of a history that is divided by time."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def make(self, ahead: int = AHEAD) -> int:
+        """Make the partition of now and `ahead` more, where they are missing; returns how many pairs were made.
+
+        Does nothing on SQLite and while the tables are not partitioned; otherwise one look when all are there. Only the tables'
+        owner can make them: for any other role it logs a warning. A table that others use for long is asked for again and again,
+        briefly each time; then LockNotAvailable passes through.
+        """
+        if type(ahead) is not int or ahead < 0:
+            raise InvalidArgument(f"ahead must be a whole number of at least 0, not {ahead!r}")
+        if (layout := self.layout()) is None:
+            return 0
+        partitioning = Partitioning(self._store.dialect)
+        present = now(self._store)
+        if not (wanted := layout.missing(periods(layout.every, present, ahead))):
+            return 0
+        if not layout.owned:
+            log.warning("partitions of the history are missing, but only %s can make them", layout.owner)
+            return 0
+
+        def work(target: Target) -> int:
+            partitioning.alone_in_making(target.execute, layout.schema)
+            current = _layout(target)
+            missing = current.missing(wanted) if current else []
+            if current and missing:
+                partitioning.make(target.execute, current, missing, present)
+            return len(missing)
+
+        return self._briefly(work)
+
+    def drop_before(self, before: datetime, values: Mapping[str, Any], stop: Callable[[], bool]) -> int:
+        """Drop the partitions that ended before this moment, oldest first; returns how many tasks went."""
+        layout = self.layout()
+        if layout is None or not layout.owned:
+            return 0
+        partitioning = Partitioning(self._store.dialect)
+        dropped = 0
+        for one in layout.partitions:
+            if one.end > before or stop():
+                break
+            try:
+                found = self._look(partitioning, one, values)
+                if len(found["kept"] or ()) > MOVED_AT_MOST:
+                    continue
+                self._free_keys(partitioning, one, values)
+            except DBAPIError:
+                if self._is_there(one):
+                    raise
+                continue  # another prune was here
+            dropped += self._drop(partitioning, one, values, found)
+        return dropped
+
+    def layout(self, using: object = None) -> Layout | None:
+        """Return the layout; None where the history is not partitioned, which costs nothing where it cannot be."""
+        if using is None and not self._store.dialect.has_partitions:
+            return None
+        return self._store.run(_layout, using=using, begin=Begin.READ)
+
+    def _is_there(self, one: Partition) -> bool:
+        return self._store.run(lambda target: _has(target, one), begin=Begin.READ)
+
+    def _look(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> Row:
+        """Read the whole partition, before any session has to wait: what would go, and what a drop would have to carry over."""
+
+        def work(target: Target) -> Row:
+            target.run(time_partitions.scanning, {"statement_timeout": f"{milliseconds_of_a_statement()}ms"})
+            return partitioning.keep(one).run(target.execute, values)[0]
+
+        return self._store.run(work, begin=Begin.READ)
+
+    def _free_keys(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> None:
+        """Free the keys in batches, before any session has to wait: there may be one for each task."""
+        free = partitioning.keys_ahead(one)
+        bounds = {**values, "lower": one.lower, "upper": one.upper}
+        while len(self._store.run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
+            pass
+
+    def _drop(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any], found: Row) -> int:
+        """All of it in one transaction: what is to be kept is carried over, the rest goes with its tables."""
+        went = 0
+
+        def work(target: Target) -> int:
+            nonlocal went
+            execute = target.execute
+            partitioning.alone(execute, one.schema)
+            if not _has(target, one):
+                return 0  # another prune was here
+            bounds = {"lower": one.lower, "upper": one.upper}
+            seen = {"failed": found["failed"] or [], "last_event": found["last_event"]}
+            since = partitioning.kept_since(one).run(execute, {**values, **bounds, **seen})
+            before = set(found["kept"] or ())
+            new = {row["id"] for row in since}
+            kept, went = sorted(before | new), int(found["tasks"]) - len(new & set(found["failed"] or ()))
+            partitioning.detach(execute, one)
+            for bring in partitioning.bring(one) if kept else ():
+                bring.run(execute, {"kept": kept})
+            for forget in time_partitions.FORGET.values():
+                target.run(forget, {**bounds, "kept": kept})
+            partitioning.drop(execute, one)
+            return went
+
+        return self._briefly(work, done=lambda target: None if _has(target, one) else went)
+
+    def _briefly(self, work: Callable[[Target], T], done: Callable[[Target], T | None] = lambda _: None) -> T:
+        """Run work that locks whole tables. Every session queues behind such a lock: it is given up soon, and others
+        get on before the next.
+        """
+        stop = tenacity.stop_after_attempt(15) | tenacity.stop_when_event_set(self._store.gone)
+        attempts = self._store.tries().copy(wait=_PAUSE, stop=stop)
+        for attempt in attempts:
+            with attempt, self._store.transaction(Begin.WRITE) as target:
+                if attempt.retry_state.attempt_number > 1 and (found := done(target)) is not None:
+                    return found
+                target.run(time_partitions.patience)
+                return work(target)
+        raise AssertionError("tenacity reraises the last error")
+
+
+def _layout(target: Target) -> Layout | None:
+    return Partitioning(target.dialect).layout(target.execute) if target.dialect.has_partitions else None
+
+
+def _has(target: Target, one: Partition) -> bool:
+    layout = _layout(target)
+    return layout is not None and one in layout.partitions
+
+
+_from_id = bindparam("from_id", type_=Uuid, required=True)
+_to_id = bindparam("to_id", type_=Uuid, required=True)
+_event, _execution = execution_events.c, task_executions.c
+
+
+def delete_old(g: Grammar) -> Transition:
+    """Delete up to :limit finished tasks between two ids, with their events, idempotency keys, dead letters, ticks and steps.
+
+    A partition key that a dead letter held is freed. Returns every task that was looked at. A task whose idempotency key is
+    locked is skipped, and returned without a status: another transaction is taking the key over.
+
+    Ids contain the time (uuid7), so old tasks are a range of the primary key, and no index over `completed_at` is needed. The
+    statement waits for no lock, so transactions that lock keys in their order never wait for one that waits for them.
+    """
+    key = idempotency_keys.c.task_execution_id
+
+    def doomed(_: Relations) -> Statement:
+        return (
+            select(_execution.id)
+            .where(_prunable(g))
+            .order_by(_execution.id)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+
+    def with_key(r: Relations) -> Select[Any]:
+        return select(key.label("id")).where(g.among(key, r["doomed"].c.id))
+
+    def free(r: Relations) -> Statement:
+        doomed, keyed, locked = r["doomed"], r["keyed"], r["locked"]
+        rows = doomed.outerjoin(keyed, keyed.c.id == doomed.c.id).outerjoin(locked, locked.c.id == doomed.c.id)
+        return select(doomed.c.id).select_from(rows).where(or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))
+
+    def executions(r: Relations) -> Statement:
+        gone = delete(task_executions).where(g.among(_execution.id, r["free"].c.id))
+        return gone.returning(*(_execution[name] for name in ("id", "queue", "partition_key", "status")))
+
+    def of_pruned(table: Table, *also: ColumnElement[bool]) -> Callable[[Relations], Statement]:
+        return lambda r: delete(table).where(g.among(table.c.task_execution_id, r["executions"].c.id), *also)
+
+    return Transition(
+        steps={
+            "doomed": doomed,
+            "keyed": with_key,
+            "locked": lambda r: with_key(r).with_for_update(skip_locked=True),
+            "free": free,
+            "executions": executions,
+            **{f"{name}_events": of_pruned(execution_events, kind) for name, kind in kinds(_event).items()},
+            "keys": of_pruned(idempotency_keys),
+            "letters": of_pruned(dead_letters),
+            "claims": of_pruned(partition_claims),
+            "ticks": of_pruned(schedule_ticks),
+            "steps": of_pruned(task_steps),
+        },
+        returns="doomed",
+        joined_steps=("executions",),
+    )
+
+
+def prunable(g: Grammar) -> Select[Any]:
+    """Count the tasks that `prune` would delete in all."""
+    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable(g))
+
+
+def prune_unrouted(g: Grammar) -> Transition:
+    """Delete up to :limit events that belong to no task (an emit without subscribers, skipped ticks) and are older than :before.
+
+    They are not ordered: with an order, the planner would scan the whole log by number instead of the events without a task.
+    """
+    old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < before)
+
+    def doomed(_: Relations) -> Statement:
+        return select(_event.sequence_num).where(*old).limit(limit)
+
+    def events(r: Relations) -> Statement:
+        return (
+            delete(execution_events)
+            .where(_event.task_execution_id.is_(None), g.among(_event.sequence_num, r["doomed"].c.sequence_num))
+            .returning(_event.sequence_num.label("id"))
+        )
+
+    return Transition(steps={"doomed": doomed, "events": events}, returns="events")
+
+
+def _prunable(g: Grammar) -> ColumnElement[bool]:
+    return and_(_execution.id > _from_id, _execution.id < _to_id, done(g, _execution))

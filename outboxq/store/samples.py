@@ -9,12 +9,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ..database.dialects import Begin, Row
-from ..database.statements import depths, samples, statistics, tasks
+from ..database.statements import depths, samples, statistics
 from ..database.target import Target
 from ..model import EARLIEST
 from .arguments import storable
 from .series import steps_of
-from .tasks import now
+from .tasks import tasks
+from .tasks.tasks import now
 from .transactions import Transactions
 
 BOUND = 10_000
@@ -84,7 +85,7 @@ class Samples:
         storable(queue, "queue")
 
         def work(target: Target) -> list[DepthPoint]:
-            end = until or target.run(tasks.now, self._store.values(target))[0]["now"]
+            end = until or target.run(tasks.select_now, self._store.values(target))[0]["now"]
             begins = steps_of(since, end, step).begins()
             ends = [*begins[1:], end]
             packed = target.dialect.pack("steps", samples.STEPS, list(zip(begins, ends, strict=True)))

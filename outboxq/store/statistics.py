@@ -15,19 +15,20 @@ from typing import Any, Literal, Self, get_args
 from sqlalchemy import Text
 
 from ..database.dialects import Begin, Row
-from ..database.statements import queues, statistics, tasks
+from ..database.statements import queues, statistics
 from ..database.statements.statistics import PERCENTILES
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import LONGEST, duration
 from . import depths, metrics
 from .arguments import queue_names
+from .claims.workers import LiveWorker, live_workers
 from .depths import Found
 from .metrics import Percentiles
 from .queues import QueueSettings, settings_of
 from .samples import QueueSample
+from .tasks import event_log, tasks
 from .transactions import Transactions
-from .workers import LiveWorker, live_workers
 
 By = Literal["queue", "task"]
 
@@ -218,7 +219,7 @@ def _happened(
 ) -> Found:
     """Count the events of the window."""
     values = _values(target, now=now, window=window, names=names)
-    values["first"] = next((row["first"] for row in target.run(statistics.first_of_window, values)), 0)
+    values["first"] = next((row["first"] for row in target.run(event_log.first_of_window, values)), 0)
     rows = target.run((statistics.BY_TASK if by_task else statistics.BY_QUEUE)["window"], values)
     return {(row["queue"], row.get("task_name")): row for row in rows}
 
@@ -250,7 +251,7 @@ class _Seen:
         cls, store: Transactions, target: Target, *, window: timedelta, names: list[str] | None, by_task: bool
     ) -> Self:
         """Read the clock, the settings of queues and the live workers."""
-        now = target.run(tasks.now, store.values(target))[0]["now"]
+        now = target.run(tasks.select_now, store.values(target))[0]["now"]
         settings = {one.queue: one for one in map(settings_of, target.run(queues.settings))}
         found: Found = {}
         if not by_task:

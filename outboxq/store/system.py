@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from ..database import locks
-from ..database.dialects import Begin
+from ..database import table_locks
+from ..database.dialects import Begin, time_partitions
 from ..database.statements import system as statements
-from ..database.statements import time_partitions
 from ..database.target import Target
 from ..errors import TablesLocked
 from .table_sizes import TableSize, sizes_of
@@ -74,7 +73,7 @@ def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None
     place = store.dialect.place(store.bound_engine.url, lambda: None)
     why = "other sessions keep it locked"
     try:
-        why = locks.explained(_holders(store))
+        why = table_locks.explained(_holders(store))
     except Exception as unanswered:
         log.debug("the sessions that hold locks could not be listed", exc_info=unanswered)
     return TablesLocked(f"a statement waited in vain for a lock in {place}: {why}")
@@ -82,12 +81,12 @@ def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None
 
 def tables_are_locked(store: Transactions) -> bool:
     """Return whether another session has locked one of our tables against all use. It waits for no lock itself."""
-    return locks.are_locked(_holders(store))
+    return table_locks.are_locked(_holders(store))
 
 
-def _holders(store: Transactions) -> list[locks.Holder]:
+def _holders(store: Transactions) -> list[table_locks.Holder]:
     with patience(0):
-        return store.run(lambda target: locks.holders(target.dialect, target.execute), begin=Begin.READ)
+        return store.run(lambda target: table_locks.holders(target.dialect, target.execute), begin=Begin.READ)
 
 
 def _read(store: Transactions, target: Target) -> System:

@@ -9,15 +9,17 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import explaining, limits, tasks, workers
+from ..database.grammar import Builder
+from ..database.statements import explaining
 from ..database.statements import task_detail as statements
-from ..database.statements.grammar import Builder
 from ..database.target import Rows, Target
 from ..model import ExecutionEvent, TaskExecution
 from .arguments import identifier, positive
+from .claims import limits_sql, workers
 from .explaining import explanation_of, running_progress
 from .reasons import Explanation
-from .tasks import event_of, execution_of, no_task
+from .tasks import tasks
+from .tasks.tasks import event_of, execution_of, no_task
 from .transactions import Transactions
 
 _EVENTS = 100
@@ -59,7 +61,7 @@ def task_detail(store: Transactions, task_id: UUID, *, events: int = _EVENTS, us
             raise no_task(task_id)
         row = found[0]
         task = execution_of({name: row[name] for name in _COLUMNS})
-        newest = target.run(tasks.recent_history, values)
+        newest = target.run(tasks.select_recent_history, values)
         history = newest[events - 1 :: -1]
         read = _Answered(target, _answers(row, history))
         why = explanation_of(store, read, task, row["now"], running_progress(target, task))
@@ -91,8 +93,8 @@ def _answers(row: Row, history: Sequence[Row]) -> dict[Builder, list[Row]]:
         explaining.settings: [{name: row[f"queue_{name}"] for name in explaining.SETTINGS}],
         explaining.holder: [owner] if row["key_owner"] is not None else [],
         explaining.head: [head] if row["key_head"] is not None else [],
-        limits.running: [{"tasks": row["queue_running"]}],
-        tasks.history: list(history),
+        limits_sql.running: [{"tasks": row["queue_running"]}],
+        tasks.select_history: list(history),
     }
 
 

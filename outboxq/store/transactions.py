@@ -18,14 +18,14 @@ from sqlalchemy import Connection, Engine, Text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..context import current
-from ..database.dialects import Begin, Dialect, OpenFile, Row, damaged, dialect_for, signal_behind
+from ..database.dialects import Begin, Dialect, OpenFile, Row, channel, damaged, dialect_for, signal_behind
 from ..database.engine import connection_options, reserve
+from ..database.grammar import Builder
 from ..database.privileges import Feature
 from ..database.revisions import no_file
-from ..database.statements import schema, sleeping_workers
-from ..database.statements.grammar import Builder
 from ..database.target import SqlalchemyTarget, Target, target_of
 from ..errors import ConfigurationError, FileUnusable, InvalidTarget
+from . import schema
 from .arguments import queue_names
 from .failure_log import sentence
 from .rights import Rights
@@ -367,7 +367,7 @@ class Transactions:
         """
         names = sorted(set(queues))
         if names and target.dialect.notifies:
-            target.run(sleeping_workers.wake, self.values(target) | self.queue_values(target, names))
+            target.run(channel.wake, self.values(target) | self.queue_values(target, names))
 
     def check_database(self, target: Target) -> None:
         ours = self.bound_engine

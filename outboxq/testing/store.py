@@ -19,7 +19,7 @@ from ..model import Handle, NewTask, Outcome
 from ..model.batches import Place
 from ..model.subscriptions import Emitted, NewEvent
 from ..store import BatchStanding, Store
-from ..store.units_of_work import Unit
+from ..store.claims.units_of_work import Unit
 from .clock import Clock
 from .transaction import TestTransaction
 

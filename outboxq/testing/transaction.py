@@ -10,10 +10,10 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from ..database.dialects import Begin
-from ..database.statements import tasks
 from ..database.target import DjangoTarget, SqlalchemyTarget, Target, target_of
 from ..integration.base import Integration
 from ..integration.sessions import SessionIntegration
+from ..store.tasks import tasks
 
 
 class TestTransaction:
@@ -65,7 +65,7 @@ class TestTransaction:
             with suppress(_Aborted), self._savepoint() as target:
                 yield
                 try:
-                    target.run(tasks.now, {"now": target.dialect.moment(None)})
+                    target.run(tasks.select_now, {"now": target.dialect.moment(None)})
                 except Exception as error:
                     raise _Aborted from error
                 is_usable = True

@@ -18,7 +18,7 @@ from ..model.log_fields import LOST, fields_of
 from ..model.plurals import plural
 from ..model.progress import Progress
 from ..store import Lease, Store
-from ..store.ends import Beat
+from ..store.claims.ends import Beat
 from ..store.failure_log import FailureLog, say
 from .failpoints import Failpoint, OnFailpoint
 from .meter import UNKNOWN, Meter, Timing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from outboxq.database.statements.checks import CHECKS
 from outboxq.model import OnDeadLetter
+from outboxq.store.verify import CHECKS
 from tests.contract import helpers
 from tests.contract.planting import run_or_plant
 

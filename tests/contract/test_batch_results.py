@@ -35,7 +35,9 @@ from outboxq.database.engine import make_engine
 from outboxq.model import Claim
 from outboxq.model.batches import LONGEST_CHAIN, Place, is_batch, new_batch_id, place_of
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import ResultReader, Store, batch_standings
+from outboxq.store import ResultReader, Store
+from outboxq.store.tasks import results
+from outboxq.store.tasks import results as batch_standings
 from outboxq.task import looks, wait_errors, waiting
 from outboxq.task.looks import Look
 from outboxq.task.wait import Wait
@@ -356,7 +358,7 @@ def test_no_look_reads_the_tasks_of_a_batch_that_is_being_cancelled_before_one_i
         app.fetch.using(batch).enqueue(1)
     [running] = claimed(app, 1)
     app.outbox.store.batches.cancel(batch.id)
-    read, first = list[UUID](), batch_standings.first_task
+    read, first = list[UUID](), results.first_task
     monkeypatch.setattr(
         batch_standings, "first_task", lambda target, *asked: read.append(asked[0]) or first(target, *asked)
     )
@@ -373,7 +375,7 @@ def test_a_dead_letter_that_completes_while_it_is_looked_at_keeps_nothing_from_f
 ) -> None:
     chain, store = app.chain(app.fetch.call(-1), app.double.call()), app.database.own_store()
     app.run()
-    app.broken, first = False, batch_standings.first_task
+    app.broken, first = False, results.first_task
 
     def redriven(target: Any, *asked: Any) -> Any:
         found = first(target, *asked)

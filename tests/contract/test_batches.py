@@ -26,7 +26,7 @@ from outboxq.model.batches import (
     new_batch_id,
 )
 from outboxq.model.uuid7 import uuid7
-from outboxq.store.batches import Batches
+from outboxq.store.producing.batches import Batches
 from tests.conftest import Database
 from tests.contract.helpers import recovered, transaction, types
 
@@ -493,7 +493,7 @@ def test_a_batch_that_another_worker_is_cancelling_is_left_to_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have read what is left. The second finds that the first has cancelled it, and tries no more of it."""
-    monkeypatch.setattr("outboxq.store.batches._CANCELLED_AT_ONCE", 2)
+    monkeypatch.setattr("outboxq.store.producing.batches._CANCELLED_AT_ONCE", 2)
     batch = made(database, 11, on_failed=OnFailed.CANCEL)
     failing(database)
     ids, cancel, tried = Batches._ids, Batches._cancel, []
@@ -503,7 +503,7 @@ def test_a_batch_that_another_worker_is_cancelling_is_left_to_it(
         monkeypatch.undo()
         assert database.own_store().batches.continue_cancelling() == 10
         monkeypatch.setattr(Batches, "_cancel", note)
-        monkeypatch.setattr("outboxq.store.batches._CANCELLED_AT_ONCE", 2)
+        monkeypatch.setattr("outboxq.store.producing.batches._CANCELLED_AT_ONCE", 2)
         return found
 
     def note(batches: Batches, *args: Any, **options: Any) -> int:

@@ -8,7 +8,8 @@ import pytest
 
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome, TaskStatus
-from outboxq.store import Count, Store, cancelling, task_pages
+from outboxq.store import Count, Store
+from outboxq.store.tasks import cancelling, task_pages
 from tests.contract import helpers
 
 READY, RUNNING, CANCELLED = TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.CANCELLED

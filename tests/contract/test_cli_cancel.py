@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from outboxq.cli import main
 from outboxq.model import TaskStatus
-from outboxq.store import task_pages
+from outboxq.store.tasks import task_pages
 from tests.contract.helpers import everything
 
 HOUR = timedelta(hours=1)

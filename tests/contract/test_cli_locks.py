@@ -8,7 +8,7 @@ from sqlalchemy import create_engine, event
 
 from outboxq.cli import main
 from outboxq.database import engine as engines
-from outboxq.database.locks import statement_shown
+from outboxq.database.table_locks import statement_shown
 from outboxq.store import Store, transactions
 from tests.contract.helpers import called
 from tests.waiting import until

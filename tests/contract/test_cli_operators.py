@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, OnDeadLetter, Outcome, TaskStatus
-from outboxq.store import task_pages
+from outboxq.store.tasks import task_pages
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)

@@ -646,7 +646,7 @@ def differing(database, task_id):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_verify_names_what_the_fold_names(database, seed, monkeypatch):
-    monkeypatch.setattr("outboxq.store.checks._EXAMPLES", 1000)
+    monkeypatch.setattr("outboxq.store.verify._EXAMPLES", 1000)
     walk = Walk(database, seed)
     for _ in range(60):
         walk.step()

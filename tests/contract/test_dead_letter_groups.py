@@ -8,7 +8,8 @@ import pytest
 
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome
-from outboxq.store import Count, dead_letters
+from outboxq.store import Count
+from outboxq.store.tasks import dead_letters
 from tests.contract import helpers
 
 

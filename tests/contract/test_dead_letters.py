@@ -10,7 +10,7 @@ import pytest
 from outboxq.errors import InvalidArgument, InvalidTransition, TaskNotFound
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import dead_letters
+from outboxq.store.tasks import dead_letters
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)

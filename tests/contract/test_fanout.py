@@ -170,7 +170,7 @@ def test_more_subscribers_than_an_event_has_ids_for_are_refused_and_nothing_is_w
 def test_the_last_id_is_given_and_with_a_key_one_subscriber_more_is_refused_too(
     database: Database, three: Store, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
-    monkeypatch.setattr("outboxq.store.fanout.MOST_SUBSCRIBERS", 3)
+    monkeypatch.setattr("outboxq.store.producing.fanout.MOST_SUBSCRIBERS", 3)
     assert len(three.emit(new(idempotency_key=key)).handles) == 3
     assert database.counts() == (3, 3, 3)
     three.subscriptions.replace(subscriber("fourth", "order.paid"))

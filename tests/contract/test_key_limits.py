@@ -12,14 +12,14 @@ from click.testing import CliRunner
 
 from outboxq import Outbox, TaskContext
 from outboxq.cli import main
-from outboxq.database.statements.key_limits import HORIZON
 from outboxq.database.tables import key_rates
 from outboxq.errors import InvalidArgument
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Reason
-from outboxq.store.due import Look
-from outboxq.store.key_limits import Bucket
+from outboxq.store.claims.due import Look
+from outboxq.store.claims.limits import Bucket
+from outboxq.store.claims.limits_sql import HORIZON
 from tests.contract import helpers
 
 MINUTE = timedelta(minutes=1)

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from outboxq.database.statements import operations
 from outboxq.model import EventType, NewTask, TaskStatus
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
+from outboxq.store.tasks import operations
 from tests.contract import helpers
 
 

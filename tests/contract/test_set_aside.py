@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from outboxq import TaskStatus
-from outboxq.store import broken_entries
+from outboxq.store.claims import broken_entries
 from tests.contract import helpers
 from tests.contract.planting import plant
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from outboxq.cli import main
 from outboxq.model import EventType, TaskStatus
-from outboxq.store import workers
+from outboxq.store.claims import workers
 from tests.contract import helpers
 
 DAY = timedelta(days=1)

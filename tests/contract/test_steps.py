@@ -34,7 +34,7 @@ from outboxq import (
 from outboxq.model import Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import NewStep, Store
-from outboxq.store.steps import Steps
+from outboxq.store.tasks.steps import Steps
 from tests.contract.helpers import claimed, lossy, lost_connection, stuck, transaction
 from tests.waiting import until
 

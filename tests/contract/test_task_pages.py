@@ -12,7 +12,8 @@ from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import TaskPage, task_pages
+from outboxq.store import TaskPage
+from outboxq.store.tasks import task_pages
 from tests.conftest import NOON
 
 READY, RUNNING, FAILED = TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED

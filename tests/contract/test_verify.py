@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq.database.statements.checks import REPAIRS
 from outboxq.errors import LeaseLost
 from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.store.verify.repairs import REPAIRS
 from tests.contract import helpers
 from tests.contract.corrupting import (
     LATER,

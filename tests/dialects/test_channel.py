@@ -13,8 +13,8 @@ from psycopg import sql
 from sqlalchemy.engine import make_url
 
 from outboxq import migrations
+from outboxq.database.dialects import channel as channel_statements
 from outboxq.database.engine import make_engine
-from outboxq.database.statements import channel as channel_statements
 from outboxq.database.tables import VERSION_TABLE, metadata
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7

@@ -14,7 +14,8 @@ from sqlalchemy import event
 
 from benchmarks.verify import Filler
 from outboxq.database.dialects import Begin, dialect_for
-from outboxq.database.statements.checks import CHECKS, LOCKS, REPAIRS
+from outboxq.store.verify import CHECKS
+from outboxq.store.verify.repairs import LOCKS, REPAIRS
 from tests import postgres
 from tests.conftest import Database
 

@@ -18,11 +18,13 @@ import pytest
 
 from outboxq.database.dialects import dialect_for
 from outboxq.database.dialects.base import Compiled
-from outboxq.database.statements import claim, ends, enqueue, idempotency
-from outboxq.database.statements.ends import CONSTANT_COLUMNS as END_CONSTANTS
-from outboxq.database.statements.ends import END
-from outboxq.database.statements.enqueue import CONSTANT_COLUMNS, NEW_TASK
-from outboxq.database.statements.idempotency import KEYED
+from outboxq.store.claims import claim_sql, ends
+from outboxq.store.claims.ends import CONSTANT_COLUMNS as END_CONSTANTS
+from outboxq.store.claims.ends import END
+from outboxq.store.producing import enqueue
+from outboxq.store.task_rows import CONSTANT_COLUMNS, NEW_TASK
+from outboxq.store.tasks import idempotency
+from outboxq.store.tasks.idempotency import KEYED
 from tests.builders import BUILDERS, of_database
 from tests.sql_layout import layout
 
@@ -85,7 +87,7 @@ def test_on_sqlite_a_single_row_is_a_few_parameters():
         assert ":given_" in one, name
 
 
-@pytest.mark.parametrize(("builder", "columns"), [(enqueue.enqueue, NEW_TASK), (idempotency.enqueue_keyed, KEYED)])
+@pytest.mark.parametrize(("builder", "columns"), [(enqueue.insert_tasks, NEW_TASK), (idempotency.insert_keyed, KEYED)])
 def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_otherwise(builder, columns):
     plan = dialect_for("postgresql").compiled[builder]
     differing = set(columns) - CONSTANT_COLUMNS
@@ -104,8 +106,8 @@ def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_othe
 @pytest.mark.parametrize(
     ("builder", "columns", "alike"),
     [
-        (enqueue.enqueue, NEW_TASK, CONSTANT_COLUMNS),
-        (idempotency.enqueue_keyed, KEYED, CONSTANT_COLUMNS),
+        (enqueue.insert_tasks, NEW_TASK, CONSTANT_COLUMNS),
+        (idempotency.insert_keyed, KEYED, CONSTANT_COLUMNS),
         (ends.end, END, END_CONSTANTS),
     ],
 )
@@ -188,7 +190,7 @@ def test_the_text_does_not_depend_on_what_was_compiled_before(database):
 
 def test_each_database_has_its_own_claim():
     """Row locks on PostgreSQL; none on SQLite, whose writer is alone, and which has neither ctid nor LATERAL."""
-    for builder in (claim.from_one, claim.from_given, claim.from_all):
+    for builder in (claim_sql.from_one, claim_sql.from_given, claim_sql.from_all):
         postgresql, sqlite = (dialect_for(database).compiled[builder].sql for database in ("postgresql", "sqlite"))
         assert "FOR UPDATE SKIP LOCKED" in postgresql
         assert "clock_timestamp()" in postgresql

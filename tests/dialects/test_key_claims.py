@@ -1,4 +1,4 @@
-"""PostgreSQL: keys won and heads taken by sessions that see different things. The proof is in `outboxq/database/statements/partition_keys.py`."""
+"""PostgreSQL: keys won and heads taken by sessions that see different things. The proof is in `outboxq/store/claims/partition_keys.py`."""
 
 from __future__ import annotations
 

@@ -18,18 +18,12 @@ import pytest
 from sqlalchemy import Connection
 
 from outboxq.database.dialects import Begin, dialect_for
-from outboxq.database.statements import (
-    dead_letters,
-    due,
-    explaining,
-    partition_keys,
-    retention,
-    task_detail,
-    task_pages,
-)
+from outboxq.database.statements import explaining, task_detail
 from outboxq.database.target import target_of
 from outboxq.model import TaskStatus
-from outboxq.store import Store
+from outboxq.store import Store, retention
+from outboxq.store.claims import due, partition_keys
+from outboxq.store.tasks import dead_letters, task_pages
 from tests import postgres
 from tests.conftest import Database
 from tests.dialects.test_plans import ANALYZE, ROWS, Big, Explained, address, explain, generic, scans
@@ -336,7 +330,7 @@ class Grown:
             due.any_due_given,
             due.any_recent_given,
             due.next_available_at_given,
-            retention.prune,
+            retention.delete_old,
             dead_letters.newest,
             task_pages.PAGE["letters_down"],
             task_pages.END["letters_down"],

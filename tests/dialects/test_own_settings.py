@@ -152,7 +152,7 @@ def test_a_second_part_that_fails_does_not_cost_the_first(postgresql, caplog):
         raise RuntimeError("no")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("outboxq.store.claim._Call._others", broken)
+        patch.setattr("outboxq.store.claims.claim._Call._others", broken)
         claims = store.claim_ready_task(5, worker_id=postgresql.worker)
         assert [claim.id for claim in claims] == [plain.id]
         assert "the second part of a claim failed" in caplog.text

@@ -27,7 +27,7 @@ from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.periods import Every, Period, first_id, moment_of, periods
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import NewStep, Store
-from outboxq.store.time_partitions import TimePartitions
+from outboxq.store.retention import TimePartitions
 from tests.conftest import Clock, Database
 from tests.contract import helpers
 from tests.reuse import Reused
@@ -515,7 +515,7 @@ def test_rows_wait_for_their_partition_where_that_is_wanted(partitioned):
 
 
 def test_too_much_to_carry_is_pruned_row_by_row(partitioned, full, monkeypatch):
-    monkeypatch.setattr("outboxq.store.time_partitions.MOVED_AT_MOST", 3)
+    monkeypatch.setattr("outboxq.store.retention.MOVED_AT_MOST", 3)
     one = layout(partitioned)[1]
     assert partitioned.frozen.prune(DAY, whole_partitions=True, dry_run=True) == 2
     assert partitioned.frozen.prune(DAY, whole_partitions=True) == 2
@@ -552,7 +552,7 @@ def test_a_drop_that_dies_has_changed_nothing(partitioned, full, monkeypatch):
 def test_a_drop_whose_answer_is_lost_is_counted_once(partitioned, full, monkeypatch):
     store = helpers.lossy(partitioned, monkeypatch)
     monkeypatch.setattr(TimePartitions, "_free_keys", lambda *_: None)
-    monkeypatch.setattr("outboxq.store.time_partitions._PAUSE", tenacity.wait_none())
+    monkeypatch.setattr("outboxq.store.retention._PAUSE", tenacity.wait_none())
     assert store.prune(DAY) == 2
     assert gone(partitioned, full) == {"completed", "cancelled"}
 

@@ -20,12 +20,12 @@ import pytest
 from sqlalchemy import Connection, event
 
 from outboxq.database.dialects import Begin, dialect_for
-from outboxq.database.statements import due, workers
 from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome, TaskStatus
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import NewStep, Snapshot
+from outboxq.store.claims import due, workers
 from tests import postgres
 from tests.conftest import Database
 
@@ -739,7 +739,7 @@ PAGES: dict[str, Callable[..., object]] = {
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_reads_no_more_than_its_look_on_postgresql(big_postgresql, monkeypatch, name):
-    monkeypatch.setattr("outboxq.store.task_pages.SCAN", SCAN)
+    monkeypatch.setattr("outboxq.store.tasks.task_pages.SCAN", SCAN)
     PAGES[name](big_postgresql.database.store, big_postgresql, None)  # what the schema has is found out once
     captured = big_postgresql.captured(PAGES[name])
     assert captured

@@ -1,4 +1,4 @@
-"""PostgreSQL: only sleepers are notified, and no wake-up is lost by that. The proof is in `outboxq/store/sleeping_workers.py`."""
+"""PostgreSQL: only sleepers are notified, and no wake-up is lost by that. The proof is in `outboxq/store/claims/sleeping_workers.py`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sqlalchemy.engine import make_url
 
 from outboxq import migrations
 from outboxq.database.privileges import Role
-from outboxq.database.statements import sleeping_workers as statements
 from outboxq.database.target import target_of
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
+from outboxq.store.claims import sleeping_workers
 from outboxq.worker.distributor import create_work_distributor
 from outboxq.worker.distributor.listener import Listener
 from tests.contract import helpers
@@ -356,7 +356,7 @@ class Protocol:
     def write(self):
         target = target_of(self._connection)
         values = self._store.values(target, worker_id=self.worker, longest_seconds=60.0)
-        target.run(statements.announce, values | self._store.scope(target, None, None))
+        target.run(sleeping_workers.announce, values | self._store.scope(target, None, None))
 
     def commit(self):
         self._connection.commit()

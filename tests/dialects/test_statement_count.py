@@ -15,11 +15,11 @@ from sqlalchemy.dialects.postgresql import psycopg
 
 from outboxq.database.dialects import dialect_for
 from outboxq.database.dialects.postgresql import PostgresDialect
-from outboxq.database.statements import ends
 from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
-from outboxq.store.ends import _row
+from outboxq.store.claims import ends
+from outboxq.store.claims.ends import _row
 from tests.conftest import Database
 
 SIZES = [1, 500]

@@ -16,11 +16,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from outboxq import Outbox
-from outboxq.database.dialects import Begin
+from outboxq.database.dialects import Begin, channel
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role
-from outboxq.database.statements import batches, channel
-from outboxq.database.statements.sleeping_workers import forget_ended
 from outboxq.errors import DuplicateTask, TaskFailed
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.batches import NewBatch, OnFailed, Place, new_batch_id
@@ -30,10 +28,12 @@ from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy
 from outboxq.store import NewStep, Store, TaskMetric
-from outboxq.store.broken_entries import cancel_expired
-from outboxq.store.ends import _has_ended
-from outboxq.store.fanout import _emitted
-from outboxq.store.idempotency import enqueued
+from outboxq.store.claims.broken_entries import cancel_expired
+from outboxq.store.claims.ends import _has_ended
+from outboxq.store.claims.sleeping_workers import forget_ended
+from outboxq.store.producing import batches_sql
+from outboxq.store.producing.fanout import _emitted
+from outboxq.store.tasks.idempotency import enqueued
 from tests.waiting import until
 
 HOUR = timedelta(hours=1)
@@ -250,7 +250,7 @@ def makes_a_batch(stage: Stage) -> None:
     stage.store.batches.close(batch.id)
     stage.store.enqueue(new(pipeline_execution_id=batch.id))
     with stage.store.transaction(Begin.READ) as target:
-        target.run(batches.known, {"batch_id": batch.id})
+        target.run(batches_sql.known, {"batch_id": batch.id})
 
 
 def waits_for_results(stage: Stage) -> None:

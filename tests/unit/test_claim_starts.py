@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from outboxq.store.claim_starts import ClaimStarts
+from outboxq.store.claims.claim import ClaimStarts
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -16,7 +16,7 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 def seconds(monkeypatch):
     """What the clock says, to be set."""
     now = [1000.0]
-    monkeypatch.setattr("outboxq.store.claim_starts.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("outboxq.store.claims.claim.time.monotonic", lambda: now[0])
     return now
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from outboxq.context import TaskContext
 from outboxq.model import SUSPECT, Claim, EventType, Outcome
-from outboxq.store.ends import Beat
+from outboxq.store.claims.ends import Beat
 from outboxq.worker.claim_loop import ClaimLoop
 from outboxq.worker.completer import Completer
 from outboxq.worker.failpoints import ignore_failpoint

@@ -19,7 +19,7 @@ from ...model import TaskStatus
 from ...model.batches import UNCLOSED, OnFailed
 from ...model.batches import Batch as Found
 from ...model.plurals import plural
-from ...store.batches import Batches, already_ended
+from ...store.producing.batches import Batches, already_ended
 from .admin_links import has_pages, page_of, short_id
 from .admin_list import BEFORE, BatchFilter, StatusFilter, as_uuid
 from .admin_texts import local_time, localized, plain

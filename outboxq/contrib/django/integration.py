@@ -21,8 +21,8 @@ from ...integration.front_end import FrontEnd
 from ...model import Outcome
 from ...model.log_fields import fields_of
 from ...store import Store
+from ...store.claims.units_of_work import ended
 from ...store.failure_log import exception_field
-from ...store.units_of_work import ended
 from .registry import DjangoRegistry
 
 log = logging.getLogger("outboxq.worker")

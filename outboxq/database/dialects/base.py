@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import PendingRollbackError
 
-from ..statements.grammar import Builder, Columns, Grammar, Statement, Transition
+from ..grammar import Builder, Columns, Grammar, Statement, Transition
 from .causes import causes
 from .one_statement import OneStatement
 from .prepared import Prepared

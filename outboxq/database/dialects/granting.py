@@ -25,8 +25,8 @@ from sqlalchemy import (
 )
 
 from ..column_types import Packed
+from ..grammar import Grammar
 from ..privileges import Kind, Right
-from ..statements.grammar import Grammar
 from ..tables import VERSION_TABLE
 
 _class = table("pg_class", column("oid"), column("relname", Text), column("relnamespace"), schema="pg_catalog")

@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import FromClause, Select, select
 
-from ..statements.grammar import Columns, Grammar, Relations, Statement, Transition
+from ..grammar import Columns, Grammar, Relations, Statement, Transition
 from .prepared import Cells, Execute, Prepared, Row, cells_of
 
 Pack = Callable[[str, Columns, Sequence[Cells], frozenset[str]], dict[str, Any]]

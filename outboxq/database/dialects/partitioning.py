@@ -21,12 +21,12 @@ from sqlalchemy.sql.compiler import DDLCompiler
 
 from ...errors import InvalidArgument
 from ...model.periods import Every, Period, first_id, moment_of
-from ..statements import time_partitions
-from ..statements.time_partitions import PARTITIONED
 from ..tables import execution_events, task_executions
 from ..typed_table import in_words, storage_of
+from . import time_partitions
 from .base import Dialect
 from .prepared import Execute, Prepared
+from .time_partitions import PARTITIONED
 
 FIRST, DEFAULT = "first", "default"
 SEQUENCE = "execution_events_sequence_num_seq"

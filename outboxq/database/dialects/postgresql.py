@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from sqlalchemy import Dialect as SqlalchemyDialect
 from sqlalchemy.engine import URL
 
-from ..statements.grammar import Columns, Transition
+from ..grammar import Columns, Transition
 from . import postgresql_encoding, postgresql_errors, postgresql_session
 from .base import Dialect
 from .one_statement import OneStatement

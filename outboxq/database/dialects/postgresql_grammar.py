@@ -31,12 +31,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import INT8MULTIRANGE, JSONB, insert
 
+from .. import queue_order
 from ..column_types import Instant, Packed, Xid, Xid8
-from ..statements import claim, schema, system
-from ..statements.checks import parts
-from ..statements.grammar import Columns, Grammar, Statement, Transition
+from ..grammar import Columns, Grammar, Statement, Transition, limit
 from ..tables import task_outbox, task_position
-from . import postgresql_json
+from . import catalogue
 
 
 class PostgresGrammar(Grammar):
@@ -110,7 +109,7 @@ class PostgresGrammar(Grammar):
         return cast(text, JSONB)[literal_column(f"'{member}'", Text)].astext  # type: ignore[no-any-return]
 
     def is_json(self, text: ColumnElement[Any], *, an_object: bool = False) -> ColumnElement[bool]:
-        return postgresql_json.is_json(text, an_object=an_object)
+        return is_json(text, an_object=an_object)
 
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> FromClause:
         """Return each column as an array, or as a single value if it is `constant`: neither side needs to unpack that."""
@@ -200,10 +199,11 @@ class PostgresGrammar(Grammar):
         """
         pair = _best_first(found)
         start = case(
-            (pair.c.priority == claim.passed_priority, claim.passed_until), else_=literal_column("'-infinity'")
+            (pair.c.priority == queue_order.passed_priority, queue_order.passed_until),
+            else_=literal_column("'-infinity'"),
         )
-        locked = _locked(self, pair, claim.limit, start=start)
-        return _delete(self, select(locked.c.ctid).select_from(pair).join(locked, true()).limit(claim.limit))
+        locked = _locked(self, pair, limit, start=start)
+        return _delete(self, select(locked.c.ctid).select_from(pair).join(locked, true()).limit(limit))
 
     def take_from(self, found: FromClause) -> Statement:
         """Merge the (queue, priority) pairs by index, best first, without sorting the backlog.
@@ -213,14 +213,14 @@ class PostgresGrammar(Grammar):
         has entries left. So a claim returns fewer than :limit only if everything due is taken.
         """
         entry = task_outbox.alias("entry")
-        unlocked = claim.due(self, found, entry.c.available_at, entry.c.id, entry=entry)
-        ahead = unlocked.limit(claim.limit).correlate(found).lateral("ahead")
+        unlocked = queue_order.due(self, found, entry.c.available_at, entry.c.id, entry=entry)
+        ahead = unlocked.limit(limit).correlate(found).lateral("ahead")
         merged = (
             select(found.c.queue, found.c.priority)
             .select_from(found)
             .join(ahead, true())
             .order_by(found.c.priority.desc(), ahead.c.available_at, ahead.c.id)
-            .limit(claim.limit)
+            .limit(limit)
             .subquery("merged")
         )
         share = (
@@ -234,8 +234,8 @@ class PostgresGrammar(Grammar):
         first = select(locked.c.ctid).select_from(shares).join(locked, true()).cte("first").prefix_with("MATERIALIZED")
 
         pair = _best_first(found)
-        gap = claim.limit - select(func.count()).select_from(first).scalar_subquery()
-        others = _locked(self, pair, claim.limit, besides=first)
+        gap = limit - select(func.count()).select_from(first).scalar_subquery()
+        others = _locked(self, pair, limit, besides=first)
         rest = (
             select(others.c.ctid)
             .select_from(pair)
@@ -247,25 +247,25 @@ class PostgresGrammar(Grammar):
         return _delete(self, select(first.c.ctid).union_all(select(rest.c.ctid)))
 
     def columns_of(self, table: str) -> Select[Any]:
-        return schema.columns_in_postgresql(self.oid(table))
+        return catalogue.columns_in_postgresql(self.oid(table))
 
     def missing_parts(self) -> Select[Any]:
-        return parts.missing_from_postgresql(self.oid)
+        return catalogue.missing_from_postgresql(self.oid)
 
     def misplaced_functions(self) -> Select[Any]:
-        return parts.misplaced_in_postgresql(self.oid)
+        return catalogue.misplaced_in_postgresql(self.oid)
 
     def set_back(self) -> Select[Any]:
-        return parts.set_back_in_postgresql(self.oid)
+        return catalogue.set_back_in_postgresql(self.oid)
 
     def set_forward(self) -> Transition:
-        return parts.set_forward_in_postgresql(self.oid)
+        return catalogue.set_forward_in_postgresql(self.oid)
 
     def oid(self, name: str) -> ColumnElement[Any]:
         return func.to_regclass(f"{self.schema}.{name}" if self.schema else name)
 
     def server(self) -> Select[Any]:
-        return system.server_of_postgresql(self.now)
+        return catalogue.server_of_postgresql(self.now)
 
     def is_standby(self) -> Select[Any]:
         return select(literal_column("1").label("found")).where(func.pg_is_in_recovery())
@@ -282,7 +282,7 @@ def _locked(g: Grammar, pair: FromClause, limit: Any, *, start: Any = None, besi
     """Select and lock up to `limit` due entries of each pair. Each is locked as it is read, and locked ones are skipped."""
     entry = task_outbox.alias("due")
     ctid: ColumnElement[Any] = literal_column("due.ctid").label("ctid")
-    due = claim.due(g, pair, ctid, entry=entry)
+    due = queue_order.due(g, pair, ctid, entry=entry)
     if start is not None:
         due = due.where(entry.c.available_at >= start)
     if besides is not None:
@@ -300,5 +300,36 @@ def _delete(g: Grammar, ctids: Any) -> Statement:
     return (
         delete(task_outbox)
         .where(literal_column("ctid") == func.any(func.array(select(picked.c.ctid).scalar_subquery())))
-        .returning(*claim.taken(g))
+        .returning(*queue_order.taken(g))
     )
+
+
+_STRING = r'"([^"\\]|\\.)*"'
+_WORDS = "([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)"
+_VALUE = r'(?:"[^"\\]*"|-?[0-9.]+|true|false|null)'
+_FLAT, _FLAT_OBJECT = f"^{_VALUE}$", rf'^\{{(?:"[^"\\]*": ?{_VALUE},? ?)*\}}$'
+"""The usual forms of arguments and results, which are recognised in a third of the time."""
+
+
+def is_json(text: ColumnElement[Any], *, an_object: bool) -> ColumnElement[bool]:
+    """Return a condition: the text is JSON, as far as PostgreSQL 15 can tell.
+
+    It holds if the strings of the text are closed, the text outside of them has words of JSON only, and as many brackets open
+    as close. That detects text that is cut, pasted together, or no JSON at all. PostgreSQL 16 and later have a test of their
+    own.
+    """
+    flat = _FLAT_OBJECT if an_object else _FLAT
+    strings = literal_column(f"'{_STRING}'", Text)
+    outside = func.regexp_replace(text, strings, literal_column("'0'"), literal_column("'g'"), type_=Text)
+    shape = rf"^[[:space:]]*\{{{_WORDS}*\}}[[:space:]]*$" if an_object else f"^{_WORDS}+$"
+    nested = and_(_matches(outside, shape), _less(outside, "{[") == _less(outside, "}]"))
+    return case((_matches(text, flat), true()), else_=nested)
+
+
+def _matches(text: ColumnElement[str], pattern: str) -> ColumnElement[bool]:
+    return text.op("~", return_type=Boolean())(literal_column(f"'{pattern}'", Text))
+
+
+def _less(text: ColumnElement[str], letters: str) -> ColumnElement[int]:
+    """Return the length of the text without these characters."""
+    return func.length(func.translate(text, literal_column(f"'{letters}'"), literal_column("''")), type_=Integer)

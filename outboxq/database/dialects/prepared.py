@@ -17,7 +17,7 @@ from sqlalchemy import Float, Select, Uuid
 from sqlalchemy.types import TypeEngine
 
 from ..column_types import UnreadableId
-from ..statements.grammar import Statement
+from ..grammar import Statement
 
 Row = dict[str, Any]
 Cells = Sequence[Any]

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 from sqlalchemy import FromClause
 from sqlalchemy.sql import visitors
 
-from ..statements.grammar import Columns, Relations, Statement, Transition
+from ..grammar import Columns, Relations, Statement, Transition
 from .prepared import Cells, Execute, Prepared, Row, cells_of
 
 Encoder = Callable[[Any], Any]

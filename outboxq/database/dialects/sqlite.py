@@ -16,7 +16,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ...errors import ConfigurationError
-from ..statements.grammar import Columns, Transition
+from ..grammar import Columns, Transition
 from . import sqlite_engine, sqlite_file
 from .base import Begin, Dialect
 from .script import Encoder, Script, packed

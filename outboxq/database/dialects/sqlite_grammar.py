@@ -35,11 +35,11 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.types import TypeEngine
 
 from ...model import EARLIEST, LATEST
+from .. import queue_order
 from ..column_types import Instant
-from ..statements import claim, schema, system
-from ..statements.checks import parts
-from ..statements.grammar import Columns, Grammar, Statement, Transition
+from ..grammar import Columns, Grammar, Statement, Transition, limit
 from ..tables import task_outbox
+from . import catalogue
 
 
 class SqliteGrammar(Grammar):
@@ -206,33 +206,33 @@ class SqliteGrammar(Grammar):
         locks.
         """
         ahead, entry = task_outbox.alias("ahead"), task_outbox.alias("entry_due")
-        best = claim.due(self, found, ahead.c.id, entry=ahead).limit(claim.limit).correlate(found)
+        best = queue_order.due(self, found, ahead.c.id, entry=ahead).limit(limit).correlate(found)
         picked = (
             select(entry.c.id)
             .select_from(found)
             .join(entry, entry.c.id.in_(best.scalar_subquery()))
             .order_by(entry.c.priority.desc(), entry.c.available_at, entry.c.id)
-            .limit(claim.limit)
+            .limit(limit)
         )
-        return delete(task_outbox).where(task_outbox.c.id.in_(picked)).returning(*claim.taken(self))
+        return delete(task_outbox).where(task_outbox.c.id.in_(picked)).returning(*queue_order.taken(self))
 
     def columns_of(self, table: str) -> Select[Any]:
-        return schema.columns_in_sqlite(table)
+        return catalogue.columns_in_sqlite(table)
 
     def missing_parts(self) -> Select[Any]:
-        return parts.missing_from_sqlite()
+        return catalogue.missing_from_sqlite()
 
     def misplaced_functions(self) -> Select[Any]:
-        return parts.misplaced_in_sqlite()
+        return catalogue.misplaced_in_sqlite()
 
     def set_back(self) -> Select[Any]:
-        return parts.set_back_in_sqlite()
+        return catalogue.set_back_in_sqlite()
 
     def set_forward(self) -> Transition:
-        return parts.set_forward_in_sqlite()
+        return catalogue.set_forward_in_sqlite()
 
     def server(self) -> Select[Any]:
-        return system.server_of_sqlite(self.now)
+        return catalogue.server_of_sqlite(self.now)
 
     def is_standby(self) -> Select[Any]:
         return select(literal_column("1").label("found")).where(literal_column("0"))

@@ -23,9 +23,9 @@ from sqlalchemy import (
 )
 
 from ..column_types import Instant
+from ..grammar import Builder, Grammar
+from ..queue_order import every_queue, given_queues, pairs
 from ..tables import dead_letters, task_executions, task_outbox
-from .claim import every_queue, given_queues, pairs
-from .grammar import Builder, Grammar
 
 _most = bindparam("most", type_=BigInteger, required=True)
 _most_looked_up = bindparam("most_looked_up", type_=BigInteger, required=True)

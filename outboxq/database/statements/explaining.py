@@ -22,9 +22,9 @@ from sqlalchemy import (
 )
 
 from ..column_types import BigId, Instant
+from ..grammar import Grammar
+from ..queue_order import LIMITS_OF_KEYS
 from ..tables import partition_claims, queue_settings, task_leases, task_outbox
-from .grammar import Grammar
-from .limits import LIMITS_OF_KEYS
 
 MOST = 1000
 """The largest number of tasks ahead that is counted."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Double, Insert, Select, Text, Update, bindparam, case, literal_column, or_, select, update
 
+from ..grammar import Grammar
 from ..tables import maintenance_jobs
-from .grammar import Grammar
 
 _job = maintenance_jobs.c
 _name = bindparam("name", type_=Text, required=True)

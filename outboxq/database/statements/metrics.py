@@ -31,9 +31,8 @@ from sqlalchemy import (
 
 from ...model.histograms import BUCKETS
 from ..column_types import Instant
+from ..grammar import Builder, Columns, Grammar, Relations, Statement, Transition, insert_values, worker_id
 from ..tables import task_metrics
-from .claim import worker_id
-from .grammar import Builder, Columns, Grammar, Relations, Statement, Transition, insert_values
 
 SPAN = 10
 """The seconds that a worker's row is about."""

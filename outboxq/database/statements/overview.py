@@ -27,7 +27,11 @@ from sqlalchemy import (
     union_all,
 )
 
+from ...store.claims.workers import is_registered
+from ...store.producing.schedules_sql import stands_ahead
 from ..column_types import Instant
+from ..grammar import Grammar
+from ..queue_order import every_queue
 from ..tables import (
     dead_letters,
     execution_events,
@@ -41,10 +45,6 @@ from ..tables import (
     workers,
 )
 from . import samples
-from .claim import every_queue
-from .grammar import Grammar
-from .schedules import stands_ahead
-from .workers import is_registered
 
 HELD = 100
 """The number of held keys behind which tasks wait that are selected at most."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Select, Uuid, select
 
+from ..grammar import Columns, Grammar
 from ..tables import task_leases
-from .grammar import Columns, Grammar
 
 ASKED: Columns = {"id": Uuid()}
 """The columns of the batch :asked."""

@@ -27,6 +27,7 @@ from sqlalchemy import (
     select,
 )
 
+from ..grammar import Grammar, Statement
 from ..tables import (
     dead_letters,
     key_rates,
@@ -39,7 +40,6 @@ from ..tables import (
     task_schedules,
     task_subscriptions,
 )
-from .grammar import Grammar, Statement
 
 _setting, _rate = queue_settings.c, key_rates.c
 _queue = bindparam("queue", type_=Text, required=True)

@@ -23,8 +23,8 @@ from sqlalchemy import (
 )
 
 from ..column_types import Instant
+from ..grammar import Columns, Grammar, Relations, Statement, Transition, insert_values
 from ..tables import queue_samples
-from .grammar import Columns, Grammar, Relations, Statement, Transition, insert_values
 
 SAMPLE: Columns = {
     "queue": Text(),

@@ -14,8 +14,8 @@ from sqlalchemy import Boolean, ColumnElement, FromClause, Select, Text, bindpar
 
 from ...model import STATUS_AFTER, EventType, TaskStatus
 from ..column_types import BigId, Instant
+from ..grammar import Builder, Grammar, sql_literal
 from ..tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
-from .grammar import Builder, Grammar, sql_literal
 
 PERCENTILES = (50, 95, 99)
 
@@ -28,33 +28,6 @@ _every_queue = bindparam("every_queue", type_=Boolean, required=True)
 _since = bindparam("since", type_=Instant, required=True)
 _search_from = bindparam("search_from", type_=Instant, required=True)
 _first = bindparam("first", type_=BigId, required=True)
-
-
-def first_of_window(_: Grammar) -> Select[Any]:
-    """Select the number of the first event since :search_from, or the one after the last event; no row for an empty log.
-
-    No index covers the time of events, but their numbers grow with it. So a binary search goes through the primary key: thirty
-    probes for a thousand million events. Gaps that deletions leave cost nothing.
-    """
-    event = execution_events.c
-    low = select(func.min(event.sequence_num)).scalar_subquery()
-    high = select(func.max(event.sequence_num) + 1).scalar_subquery()
-    search = select(low.label("low"), high.label("high")).cte("search", recursive=True)
-    middle = (search.c.low + search.c.high) // 2
-    probe = (
-        select(event.created_at)
-        .where(event.sequence_num >= middle)
-        .order_by(event.sequence_num)
-        .limit(1)
-        .correlate(search)
-        .scalar_subquery()
-    )
-    early = probe < _search_from
-    halved = select(case((early, middle + 1), else_=search.c.low), case((early, search.c.high), else_=middle)).where(
-        search.c.low < search.c.high
-    )
-    found = search.union_all(halved)
-    return select(found.c.low.label("first")).where(found.c.low == found.c.high)
 
 
 def _waiting(g: Grammar, *, by_task: bool) -> Select[Any]:

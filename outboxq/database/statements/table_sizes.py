@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import BigInteger, Select, Text, column, func, literal_column, select, true, union_all
 
 from ..column_types import Instant
+from ..grammar import Grammar
 from ..tables import metadata
-from .grammar import Grammar
 
 
 def sizes(g: Grammar) -> Select[Any]:

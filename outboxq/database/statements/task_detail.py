@@ -6,6 +6,8 @@ from typing import Any
 
 from sqlalchemy import Select, Uuid, bindparam, case, func, select
 
+from ...store.tasks.tasks import with_lease
+from ..grammar import Columns, Grammar
 from ..tables import (
     dead_letters,
     idempotency_keys,
@@ -17,8 +19,6 @@ from ..tables import (
     workers,
 )
 from .explaining import SETTINGS, first_of_key
-from .grammar import Columns, Grammar
-from .tasks import with_lease
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 NAMED: Columns = {"id": Uuid()}

@@ -22,8 +22,8 @@ from sqlalchemy import (
 )
 
 from ..column_types import Instant
+from ..grammar import Builder, Grammar
 from . import metrics, overview, samples
-from .grammar import Builder, Grammar
 
 SAMPLED = "sampled_"
 """Beginning of the names of the columns of a sample."""

@@ -42,7 +42,6 @@ def _partial_index(name: str, *columns: ColumnElement[Any], where: ColumnElement
 task_position = Sequence("task_position", metadata=metadata)
 """The sequence of `position` on PostgreSQL: the order of a key must not depend on the producers' clocks."""
 
-
 VERSION_TABLE = "outboxq_alembic_version"
 """The table of Alembic's revision: our own, beside the host application's."""
 
@@ -319,4 +318,44 @@ sleeping_workers = typed_table(
     SleepingWorkersColumns,
     Index("ix_sleeping_workers_queue", "queue"),
     storage={"fillfactor": 50, **AGGRESSIVE_VACUUM},
+)
+
+
+class TaskStepsColumns(TypedColumns):
+    """A row for each step that a task has completed, and for each sleep that it has begun. It is never updated.
+
+    The primary key finds all steps of a task in one range, and refuses a second result of one.
+    """
+
+    task_execution_id = Column(Uuid, primary_key=True)
+    name = Column(Text, primary_key=True)
+    number = Column(Integer, nullable=False)  # the order in which the task completed them, from 1
+    lease_token = Column(Number, nullable=False)  # of the claim that wrote it
+    result = Column(Text)  # as JSON; NULL: the function returned None, or it is a sleep
+    due_at = Column(BoundedInstant)  # the end of a sleep; NULL: it is no sleep
+    created_at = Column(BoundedInstant, nullable=False)
+
+
+task_steps = typed_table("task_steps", metadata, TaskStepsColumns, *bounds.of("task_steps"))
+
+
+class KeyRatesColumns(TypedColumns):
+    """A row for each key that has lately used some of its rate. It is deleted when the key may start as many as at first."""
+
+    queue = Column(Text, primary_key=True)
+    partition_key = Column(Text, primary_key=True)
+    full_at = Column(BoundedInstant, nullable=False)  # the time at which the bucket of starts is full again
+
+
+key_rates = typed_table(
+    "key_rates",
+    metadata,
+    KeyRatesColumns,
+    Index("ix_key_rates_full_at", "queue", "full_at"),
+    *bounds.of("key_rates"),
+    storage={
+        "autovacuum_vacuum_scale_factor": 0,
+        "autovacuum_vacuum_threshold": 5000,
+        "autovacuum_vacuum_cost_delay": 0,
+    },
 )

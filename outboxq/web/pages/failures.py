@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ...errors import InvalidArgument
 from ...store import DeadLetter, DeadLetterGroup
-from ...store.tasks import attempts_of
+from ...store.tasks.tasks import attempts_of
 from ..request import PageRequest, View
 from .tasks import instant
 from .unfound import unfound

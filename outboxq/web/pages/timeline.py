@@ -12,7 +12,7 @@ from ...model import UNKNOWN_TASK, EventType, ExecutionEvent
 from ...model.history import summed_up
 from ...model.progress import Progress, progress_of
 from ...store import Attempt, TaskDetail
-from ...store.tasks import attempts_of
+from ...store.tasks.tasks import attempts_of
 from ..formats import span
 
 _TONES: Final[Mapping[str, str]] = {

@@ -12,7 +12,7 @@ from werkzeug.exceptions import NotFound
 from ...model import TaskStatus
 from ...model.schedules import is_older
 from ...store import LiveWorker, TakenBack
-from ...store.workers import KEPT, LIVE_WITHIN
+from ...store.claims.workers import KEPT, LIVE_WITHIN
 from ..request import PageRequest, View
 
 _RUNNING = 100

@@ -19,10 +19,9 @@ import tenacity
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from ...database.dialects import Dialect, Row
-from ...database.statements import channel
-from ...database.statements.channel import PROOF
-from ...database.statements.grammar import Builder
+from ...database.dialects import Dialect, Row, channel
+from ...database.dialects.channel import PROOF
+from ...database.grammar import Builder
 from .base import Health
 
 log = logging.getLogger("outboxq.distributor")

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine
 from ...database.engine import detached
 from ...database.engine_events import listen
 from ...store import Store
-from ...store.due import Look
+from ...store.claims.due import Look
 from .base import POLL, Health, Wakeup
 
 _WATCH = ((1.0, 0.002), (10.0, 0.006), (60.0, 0.010), (float("inf"), 0.020))

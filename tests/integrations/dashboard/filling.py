@@ -209,7 +209,7 @@ def _schedules(writer: Writer) -> None:
     schedules.pause("stock: recount", reason="the warehouse moves; Ann resumes it on Monday")
     for hours in range(24, -1, -1):
         writer.at(hours * HOUR)
-        with patch("outboxq.store.planting.uuid7", lambda: id_at(writer.clock.now)):
+        with patch("outboxq.store.producing.planting.uuid7", lambda: id_at(writer.clock.now)):
             schedules.plant()
         while claims := writer.store.claim_ready_task(10, worker_id=writer.filling.workers["old"], queues=["sweeps"]):
             if hours == 7:

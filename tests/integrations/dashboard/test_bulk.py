@@ -204,7 +204,7 @@ def test_the_question_says_that_no_live_worker_takes_the_task(stage, few):
 
 
 def test_a_worker_that_ends_in_the_middle_leaves_the_rest_to_the_next(stage, few, monkeypatch):
-    monkeypatch.setattr("outboxq.store.cancelling.BATCH", 2)
+    monkeypatch.setattr("outboxq.store.tasks.cancelling.BATCH", 2)
     mine = [stage.add(n, queue="mail", delay=HOUR) for n in range(5)]
     stage.visitor.go("/bulk?action=cancel&queue=mail").press("Cancel 5", tick=True)
     (task,) = bulk_tasks(stage)
@@ -228,7 +228,7 @@ def test_a_role_without_the_rights_fails_the_task_at_once_and_says_which(stage, 
     def refused(*_args, **_options):
         raise NotPermitted("the role worker lacks DELETE on dead_letters; run: outboxq grants --role operator worker")
 
-    monkeypatch.setattr("outboxq.store.dead_letters.DeadLetters.redrive_all", refused)
+    monkeypatch.setattr("outboxq.store.tasks.tasks.dead_letters.DeadLetters.redrive_all", refused)
     with caplog.at_level(logging.CRITICAL):
         stage.work(queues=[BULK_QUEUE])
     assert stage.status(task.id) is TaskStatus.FAILED

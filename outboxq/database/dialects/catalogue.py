@@ -1,0 +1,292 @@
+"""Ask a database's catalogue: its version and size, the columns of a table, and which of our indexes and triggers are missing.
+
+The two catalogues have nothing in common, so each dialect has its own queries here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Constraint,
+    FromClause,
+    Index,
+    Integer,
+    Select,
+    Table,
+    Text,
+    UniqueConstraint,
+    and_,
+    case,
+    column,
+    false,
+    func,
+    insert,
+    literal_column,
+    null,
+    or_,
+    select,
+    table,
+    union_all,
+    update,
+)
+
+from ..column_types import Instant
+from ..grammar import Transition, text_literal
+from ..tables import (
+    execution_events,
+    metadata,
+    task_batch_changes,
+    task_batches,
+    task_executions,
+    task_outbox,
+    task_position,
+)
+
+Oid = Callable[[str], ColumnElement[Any]]
+"""A function that returns the oid of the table or sequence of this name; NULL if there is none."""
+NOTIFY = "task_outbox_notify"
+"""The trigger that wakes workers."""
+OF_BATCHES = {
+    task_executions.name: "task_executions_batch",
+    task_batch_changes.name: "task_batch_changes_count",
+    task_batches.name: "task_batches_advance",
+}
+"""The triggers that count the ends of batches, by their tables."""
+FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
+"""The functions that users call."""
+_NAMED = (task_outbox.name, task_batches.name, task_batch_changes.name)
+"""Tables of which each function names one, with its schema."""
+
+_COUNTER = text_literal(task_outbox.name)
+"""The name under which SQLite counts positions."""
+_sequence = table("sqlite_sequence", column("name", Text), column("seq", Integer))
+_schema = table("sqlite_master", *map(column, ("type", "name", "tbl_name")))
+_index = table("pg_index", *map(column, ("indexrelid", "indrelid", "indisvalid", "indisunique")), schema="pg_catalog")
+_class = table("pg_class", *map(column, ("oid", "relname", "relnamespace")), schema="pg_catalog")
+_trigger = table("pg_trigger", *map(column, ("tgrelid", "tgname", "tgenabled", "tgfoid")), schema="pg_catalog")
+_function = table("pg_proc", *map(column, ("oid", "proname", "pronamespace", "prosrc")), schema="pg_catalog")
+_namespace = table("pg_namespace", column("oid"), column("nspname", Text), schema="pg_catalog")
+
+_attribute = table("pg_attribute", column("attrelid"), column("attname", Text), schema="pg_catalog")
+
+_activity = table(
+    "pg_stat_activity",
+    column("pid"),
+    column("datname", Text),
+    column("backend_xmin"),
+    column("backend_type", Text),
+    column("xact_start", Instant),
+    schema="pg_catalog",
+)
+_prepared = table("pg_prepared_xacts", column("database", Text), column("prepared", Instant), schema="pg_catalog")
+
+
+def missing_from_sqlite() -> Select[Any]:
+    """Select the missing indexes and triggers of our tables. Indexes of constraints cannot be dropped."""
+    expected = _expected(_indexes)
+    found = select(_schema.c.name).where(
+        _schema.c.type == text_literal("index"),
+        _schema.c.name == expected.c.name,
+        _schema.c.tbl_name == expected.c.table,
+    )
+    indexes = select(expected.c.name.label("id")).where(~found.exists())
+    triggers = [
+        select(text_literal(name)).where(
+            ~select(_schema.c.name)
+            .where(
+                _schema.c.type == text_literal("trigger"),
+                _schema.c.name == text_literal(name),
+                _schema.c.tbl_name == text_literal(of_table),
+            )
+            .exists(),
+        )
+        for of_table, name in OF_BATCHES.items()
+    ]
+    return select(union_all(indexes, *triggers).subquery("missing"))
+
+
+def missing_from_postgresql(oid: Oid) -> Select[Any]:
+    """Select the indexes that are missing, invalid, or wrongly not unique; and the triggers that do not fire."""
+    expected = _expected(_constraints_and_indexes, oid)
+    found = (
+        select(_index.c.indexrelid)
+        .join_from(_index, _class, _class.c.oid == _index.c.indexrelid)
+        .where(
+            _index.c.indrelid == expected.c.table,
+            _class.c.relname == expected.c.name,
+            _index.c.indisvalid,
+            or_(_index.c.indisunique, ~expected.c.is_unique),
+        )
+    )
+    missing = union_all(
+        select(expected.c.name.label("id")).where(expected.c.table.is_not(None), ~found.exists()),
+        select(text_literal(NOTIFY)).where(~fires(oid(task_outbox.name)).exists()),
+        *(
+            select(text_literal(name)).where(oid(task_batches.name).is_not(None), ~fires(oid(of_table), name).exists())
+            for of_table, name in OF_BATCHES.items()
+        ),
+    )
+    return select(missing.subquery("missing"))
+
+
+def misplaced_in_sqlite() -> Select[Any]:
+    """Select nothing: a trigger of SQLite belongs to the file of its table."""
+    return select(_schema.c.name.label("id")).where(false())
+
+
+def misplaced_in_postgresql(oid: Oid) -> Select[Any]:
+    """Select the functions of our triggers, and those beside our tables, that do not name the schema of the tables.
+
+    `outboxq_notify` is not among them: it looks up where its table is.
+    """
+    ours = (
+        select(
+            _class.c.relnamespace, func.concat(text_literal(" "), func.quote_ident(_namespace.c.nspname)).label("name")
+        )
+        .join_from(_class, _namespace, _namespace.c.oid == _class.c.relnamespace)
+        .where(_class.c.oid == oid(task_executions.name))
+        .subquery("ours")
+    )
+    tables = union_all(
+        *(select(oid(one).label("oid"), text_literal(name).label("name")) for one, name in OF_BATCHES.items())
+    )
+    triggers = tables.subquery("triggers")
+    fired = select(_trigger.c.tgfoid).where(_trigger.c.tgrelid == triggers.c.oid, _trigger.c.tgname == triggers.c.name)
+    beside = and_(
+        _function.c.pronamespace == ours.c.relnamespace,
+        _function.c.proname.in_([text_literal(name) for name in FUNCTIONS]),
+    )
+    names = [func.strpos(_function.c.prosrc, ours.c.name.concat(text_literal(f".{one}"))) for one in _NAMED]
+    return (
+        select(_function.c.proname.label("id"))
+        .join_from(_function, ours, or_(beside, _function.c.oid.in_(fired)))
+        .where(func.greatest(*names) == literal_column("0"))
+        .distinct()
+    )
+
+
+def fires(of_table: ColumnElement[Any], name: str = NOTIFY) -> Select[Any]:
+    """Select one row if the table with this oid, such as the outbox, has this trigger, and it is not switched off."""
+    return select(_trigger.c.tgname).where(
+        _trigger.c.tgrelid == of_table,
+        _trigger.c.tgname == text_literal(name),
+        _trigger.c.tgenabled.in_([text_literal("O"), text_literal("A")]),
+    )
+
+
+def set_back_in_sqlite() -> Select[Any]:
+    """Select the counter if it was set back: the AUTOINCREMENT of the outbox counts positions."""
+    return select(_COUNTER.label("id")).where(_is_set_back())
+
+
+def set_forward_in_sqlite() -> Transition:
+    """Set the counter forward. Its row may be missing."""
+    mine = _sequence.c.name == _COUNTER
+    zero = select(_COUNTER, literal_column("0", Integer)).where(~select(_sequence.c.name).where(mine).exists())
+    added = insert(_sequence).from_select(["name", "seq"], zero)
+    raised = update(_sequence).where(mine, _is_set_back()).values(seq=_largest()).returning(_COUNTER.label("id"))
+    return Transition(steps={"added": lambda _: added, "raised": lambda _: raised}, returns="raised")
+
+
+def set_back_in_postgresql(oid: Oid) -> Select[Any]:
+    """Select the sequence if it was set back; no row for a role that may not read the sequence."""
+    sequence = oid(task_position.name)
+    may_look = func.has_sequence_privilege(sequence, literal_column("'USAGE, SELECT'"), type_=Boolean)
+    last = func.coalesce(func.pg_sequence_last_value(sequence), literal_column("0"), type_=BigInteger)
+    is_set_back = case((may_look, last < _largest()), else_=literal_column("false", Boolean))
+    return select(text_literal(task_position.name).label("id")).where(is_set_back)
+
+
+def set_forward_in_postgresql(oid: Oid) -> Transition:
+    behind = set_back_in_postgresql(oid).subquery("behind")
+    number = func.setval(oid(task_position.name), _largest(), type_=BigInteger)
+    raised = select(behind.c.id, number.label("number"))
+    return Transition(steps={"raised": lambda _: raised}, returns="raised")
+
+
+def columns_in_postgresql(table_oid: ColumnElement[Any]) -> Select[Any]:
+    """Select the columns of the table of this oid, which may be NULL."""
+    return select(_attribute.c.attname.label("name")).where(_attribute.c.attrelid == table_oid)
+
+
+def columns_in_sqlite(table_name: str) -> Select[Any]:
+    """Select the columns of the table; none if there is no such table."""
+    columns = func.pragma_table_info(table_name).table_valued("name").alias("columns")
+    return select(columns.c.name)
+
+
+def server_of_postgresql(now: Any) -> Select[Any]:
+    """Select them on PostgreSQL. A role that may not see other sessions' transactions gets no begin."""
+    here = func.current_database(type_=Text)
+    oldest = select(func.min(_activity.c.xact_start, type_=Instant)).where(
+        _activity.c.backend_xmin.is_not(None),
+        _activity.c.pid != func.pg_backend_pid(),
+        _activity.c.datname == here,
+        _activity.c.backend_type != literal_column("'autovacuum worker'"),  # a vacuum does not wait for another one
+    )
+    prepared = select(func.min(_prepared.c.prepared, type_=Instant)).where(_prepared.c.database == here)
+    return select(
+        literal_column("'PostgreSQL'", Text).label("name"),
+        func.current_setting(literal_column("'server_version'"), type_=Text).label("version"),
+        func.pg_database_size(here, type_=BigInteger).label("size"),
+        func.least(oldest.scalar_subquery(), prepared.scalar_subquery(), type_=Instant).label("oldest_snapshot_at"),
+        now.label("now"),
+    )
+
+
+def server_of_sqlite(now: Any) -> Select[Any]:
+    """Select them on SQLite, which has no snapshots to tell of."""
+    pages = func.pragma_page_count().table_valued("page_count").alias("pages")
+    sizes = func.pragma_page_size().table_valued("page_size").alias("sizes")
+    return select(
+        literal_column("'SQLite'", Text).label("name"),
+        func.sqlite_version(type_=Text).label("version"),
+        (pages.c.page_count * sizes.c.page_size).label("size"),
+        null().label("oldest_snapshot_at"),
+        now.label("now"),
+    ).select_from(pages.join(sizes, literal_column("true")))
+
+
+def _is_set_back() -> ColumnElement[bool]:
+    counted = select(_sequence.c.seq).where(_sequence.c.name == _COUNTER).scalar_subquery()
+    return func.coalesce(counted, literal_column("0"), type_=Integer) < _largest()
+
+
+def _largest() -> ColumnElement[int]:
+    return select(func.max(task_executions.c.position)).scalar_subquery()
+
+
+def _expected(parts_of: Callable[[Table], Iterable[Index | Constraint]], place: Oid = text_literal) -> FromClause:
+    """Return the parts that the database must have, each with its table and true if it is unique."""
+    parts = [
+        select(
+            place(one.name).label("table"),
+            text_literal(part.name).label("name"),
+            literal_column(str(not isinstance(part, Index) or part.unique).lower(), Boolean).label("is_unique"),
+        )
+        for one in metadata.sorted_tables
+        for part in parts_of(one)
+    ]
+    return union_all(*parts).subquery("expected")
+
+
+def _constraints_and_indexes(one: Table) -> Iterable[Index | Constraint]:
+    """Yield the unique constraints, the primary key and the indexes of a table.
+
+    Partitions number their events separately, so the events' primary key is not checked.
+    """
+    unique = (part for part in one.constraints if isinstance(part, UniqueConstraint))
+    yield from sorted(unique, key=attrgetter("name"))
+    if one is not execution_events:
+        yield one.primary_key
+    yield from _indexes(one)
+
+
+def _indexes(one: Table) -> Iterable[Index]:
+    return sorted(one.indexes, key=attrgetter("name"))

@@ -1,0 +1,312 @@
+"""Divide the history into partitions by time (PostgreSQL): list them, move rows between them, and drop old ones safely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Delete,
+    FromClause,
+    Insert,
+    Select,
+    Table,
+    TableClause,
+    Text,
+    Uuid,
+    bindparam,
+    cast,
+    column,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    table,
+    true,
+    union_all,
+)
+from sqlalchemy.dialects.postgresql import REGCLASS
+
+from ...model import TaskStatus
+from .. import history
+from ..grammar import Builder, Grammar, Statement, limit, sql_literal
+from ..tables import (
+    dead_letters,
+    execution_events,
+    idempotency_keys,
+    partition_claims,
+    schedule_ticks,
+    task_executions,
+    task_leases,
+    task_outbox,
+    task_steps,
+)
+
+PARTITIONED: Mapping[Table, str] = {task_executions: "id", execution_events: "task_execution_id"}
+"""The partitioned tables in the order in which they are locked, and the column by which each is divided."""
+
+_lower = bindparam("lower", type_=Uuid, required=True)
+_upper = bindparam("upper", type_=Uuid, required=True)
+_last_event = bindparam("last_event", type_=BigInteger, required=True)
+_kept, _failed = (bindparam(name, type_=ARRAY(Uuid), required=True) for name in ("kept", "failed"))
+
+
+def leaf(parent: Table, name: str, schema: str) -> TableClause:
+    """Return one of outboxq's partitions as a table."""
+    return table(name, *(column(c.name, c.type) for c in parent.columns), schema=schema)
+
+
+def found(g: Grammar) -> Select[Any]:
+    """Select each partition of our tables; no row for an ordinary table. `parents` holds their oids."""
+    parents = [g.oid(table.name) for table in PARTITIONED]
+    inherits, parent, child, namespace = _inherits.alias(), _class.alias("parent"), _class.alias("leaf"), _namespace
+    return (
+        select(
+            parent.c.relname.label("parent"),
+            child.c.relname.label("name"),
+            namespace.c.nspname.label("schema"),
+            func.pg_get_expr(child.c.relpartbound, child.c.oid).label("bound"),
+            func.pg_get_userbyid(parent.c.relowner).label("owner"),
+            func.pg_has_role(parent.c.relowner, literal_column("'USAGE'")).label("owned"),
+        )
+        .select_from(inherits)
+        .join(parent, parent.c.oid == inherits.c.inhparent)
+        .join(child, child.c.oid == inherits.c.inhrelid)
+        .join(namespace, namespace.c.oid == parent.c.relnamespace)
+        .where(or_(*(parent.c.oid == oid for oid in parents)), parent.c.relkind == literal_column("'p'"))
+    )
+
+
+def sizes(g: Grammar) -> Select[Any]:
+    """Select each partition of our tables with its bytes, indexes included; no row for an ordinary table."""
+    parents = [g.oid(table.name) for table in PARTITIONED]
+    child = _class.alias("leaf")
+    return (
+        select(
+            child.c.relname.label("name"),
+            func.pg_total_relation_size(child.c.oid, type_=BigInteger).label("size"),
+            func.pg_stat_get_live_tuples(child.c.oid, type_=BigInteger).label("rows"),
+        )
+        .select_from(_inherits)
+        .join(child, child.c.oid == _inherits.c.inhrelid)
+        .where(or_(*(_inherits.c.inhparent == oid for oid in parents)))
+        .order_by(child.c.relname)
+    )
+
+
+def patience(_: Grammar) -> Select[Any]:
+    """Set the timeouts of a transaction that locks whole tables: it gives up soon, because everything else waits behind it.
+
+    The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that this transaction gives up in a deadlock, and
+    not another. A scan of a table is forced to be sequential.
+    """
+    return _set(lock_timeout="700ms", enable_seqscan="on")
+
+
+def scanning(_: Grammar) -> Select[Any]:
+    """Set the timeouts of a transaction that reads a whole partition, and for which nothing waits.
+
+    :statement_timeout is a text with its unit.
+    """
+    return _set(statement_timeout=bindparam("statement_timeout", type_=Text, required=True), enable_seqscan="on")
+
+
+def keep(g: Grammar, executions: FromClause, events: FromClause) -> Select[Any]:
+    """Count the tasks of a partition that may be dropped and the Failed ones among them, and list those to keep and the last
+    event.
+    """
+    done, task = history.done(g, executions.c), executions.c
+    columns: list[ColumnElement[Any]] = [
+        func.count().filter(done).label("tasks"),
+        _ids(task).filter(done, task.status == sql_literal(TaskStatus.FAILED)).label("failed"),
+        _ids(task).filter(done.is_not(true())).label("kept"),
+        select(func.coalesce(func.max(events.c.sequence_num), literal_column("0"), type_=BigInteger))
+        .scalar_subquery()
+        .label("last_event"),
+    ]
+    return select(*columns).select_from(executions)
+
+
+def kept_since(g: Grammar, executions: FromClause, events: FromClause) -> Select[Any]:
+    """Select the tasks that must be kept although `keep` counted them as droppable, or did not see them.
+
+    A task of the partition can change in two ways only. A dead letter can leave Failed. A task can be new, because its
+    producer's clock is wrong. Such a task has an outbox entry or a lease, or was claimed since, by an event whose number was
+    drawn after `keep` ran. So few rows are read.
+    """
+    new = [
+        select(table.c.task_execution_id).where(table.c.task_execution_id >= _lower, table.c.task_execution_id < _upper)
+        for table in (task_outbox, task_leases)
+    ]
+    new.append(select(events.c.task_execution_id).where(events.c.sequence_num > _last_event))
+    looked_at = union_all(*new, select(func.unnest(_failed))).subquery("looked_at")
+    done = history.done(g, executions.c)
+    ids = select(looked_at.c[0].label("id")).subquery("ids")
+    return select(executions.c.id).where(g.among(executions.c.id, ids.c.id), done.is_not(true()))
+
+
+def _ids(task: Any) -> Any:
+    return func.array_agg(task.id, type_=ARRAY(Uuid))
+
+
+def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
+    """Lock up to :limit idempotency keys of tasks that will be dropped and can no longer change their status.
+
+    A locked key is skipped: the transaction that takes the key over does not need it freed.
+    """
+    key, task = idempotency_keys.alias("key"), executions.c
+    final = task.status.in_([sql_literal(TaskStatus.COMPLETED), sql_literal(TaskStatus.CANCELLED)])
+    ids = (
+        select(key.c.task_execution_id)
+        .select_from(key)
+        .join(executions, task.id == key.c.task_execution_id)
+        .where(
+            key.c.task_execution_id >= _lower,
+            key.c.task_execution_id < _upper,
+            final,
+            history.done(g, task),
+        )
+        .limit(limit)
+        .with_for_update(of=key, skip_locked=True)
+        .subquery("ids")
+    )
+    return (
+        delete(idempotency_keys)
+        .where(g.among(idempotency_keys.c.task_execution_id, ids.c.task_execution_id))
+        .returning(idempotency_keys.c.task_execution_id)
+    )
+
+
+def _forget(helper: Table, _: Grammar) -> Delete:
+    """Delete the rows of every task between two ids that is not kept."""
+    task_id = helper.c.task_execution_id
+    return delete(helper).where(task_id >= _lower, task_id < _upper, task_id != func.all(_kept))
+
+
+FORGET: Mapping[str, Builder] = {
+    helper.name: partial(_forget, helper)
+    for helper in (idempotency_keys, dead_letters, partition_claims, schedule_ticks, task_steps)
+}
+"""Deletes the rows in other tables that belong to the tasks of a dropped partition."""
+
+
+def bring_executions(source: FromClause) -> Insert:
+    """Move the kept tasks through the parent table into the partition to which they belong now."""
+    return _bring(task_executions, select(*source.c).where(source.c.id == func.any(_kept)))
+
+
+def bring_events(source: FromClause) -> Insert:
+    """Move the events of the kept tasks with their numbers: one part for each of the three disjoint indexes."""
+    event = source.c
+    mine = select(*event).where(event.task_execution_id == func.any(_kept))
+    parts = union_all(*(mine.where(kind) for kind in history.kinds(event).values())).subquery("parts")
+    return _bring(execution_events, select(*parts.c))
+
+
+def take_over(parent: Table, source: TableClause, target: TableClause) -> Insert:
+    """Move the rows of another partition between :lower and :upper here."""
+    key = source.c[PARTITIONED[parent]]
+    return _take(source, target, (key >= _lower) & (key < _upper))
+
+
+def give_up(parent: Table, source: TableClause) -> Insert:
+    """Move the rows from :upper on, and those without a task, through the parent table into their partitions."""
+    key = source.c[PARTITIONED[parent]]
+    beyond = key >= _upper
+    return _take(source, parent, beyond | key.is_(None) if parent is execution_events else beyond)
+
+
+def next_number(_: Grammar) -> Select[Any]:
+    """Draw the next sequence_num of a table that has it as an identity."""
+    sequence = func.pg_get_serial_sequence(
+        bindparam("table", type_=Text, required=True), literal_column("'sequence_num'")
+    )
+    return select(func.nextval(cast(sequence, REGCLASS)).label("number"))
+
+
+def set_number(_: Grammar) -> Select[Any]:
+    """Set the next number of a sequence."""
+    sequence = cast(bindparam("sequence", type_=Text, required=True), REGCLASS)
+    number = bindparam("number", type_=BigInteger, required=True)
+    return select(func.setval(sequence, number, literal_column("false")).label("number"))
+
+
+def privileges(relation: ColumnElement[Any]) -> Select[Any]:
+    """Select the privileges that the owner of a table has granted, one row each; `grantee` is None for PUBLIC."""
+    owned = _class.alias("owned")
+    given = func.aclexplode(owned.c.relacl).table_valued("grantee", "privilege_type", "is_grantable", name="given")
+    return (
+        select(
+            func.nullif(func.pg_get_userbyid(given.c.grantee), func.pg_get_userbyid(literal_column("0"))).label(
+                "grantee"
+            ),
+            given.c.privilege_type,
+            given.c.is_grantable,
+        )
+        .select_from(owned)
+        .join(given, true())
+        .where(owned.c.oid == relation)
+    )
+
+
+def triggers(relation: ColumnElement[Any]) -> Select[Any]:
+    """Select the name of each trigger of a table, and the statement that creates it."""
+    return (
+        select(_trigger.c.tgname.label("name"), func.pg_get_triggerdef(_trigger.c.oid).label("statement"))
+        .where(_trigger.c.tgrelid == relation, ~_trigger.c.tgisinternal)
+        .order_by(_trigger.c.tgname)
+    )
+
+
+def owner(relation: ColumnElement[Any]) -> Select[Any]:
+    """Select the owner and the schema of a table."""
+    return (
+        select(func.pg_get_userbyid(_class.c.relowner).label("owner"), _namespace.c.nspname.label("schema"))
+        .select_from(_class)
+        .join(_namespace, _namespace.c.oid == _class.c.relnamespace)
+        .where(_class.c.oid == relation)
+    )
+
+
+_class = table(
+    "pg_class",
+    *(column(name) for name in ("oid", "relname", "relowner", "relkind", "relpartbound", "relnamespace", "relacl")),
+    schema="pg_catalog",
+)
+_inherits = table("pg_inherits", column("inhrelid"), column("inhparent"), schema="pg_catalog")
+_trigger = table(
+    "pg_trigger",
+    column("oid"),
+    column("tgrelid"),
+    column("tgname", Text),
+    column("tgisinternal", Boolean),
+    schema="pg_catalog",
+)
+_namespace = table("pg_namespace", column("oid"), column("nspname"), schema="pg_catalog")
+
+
+def _set(**settings: str | ColumnElement[str]) -> Select[Any]:
+    """Set configuration parameters until the transaction ends."""
+    values = {
+        name: literal_column(f"'{value}'") if isinstance(value, str) else value for name, value in settings.items()
+    }
+    return select(
+        *(func.set_config(literal_column(f"'{name}'"), value, true()).label(name) for name, value in values.items())
+    )
+
+
+def _bring(parent: Table, rows: Select[Any]) -> Insert:
+    return insert(parent).from_select([c.name for c in parent.columns], rows)
+
+
+def _take(source: TableClause, target: TableClause, which: ColumnElement[bool]) -> Insert:
+    names = [c.key for c in source.c]
+    taken = delete(source).where(which).returning(*source.c).cte("taken")
+    return insert(target).from_select(names, select(*(taken.c[name] for name in names)))

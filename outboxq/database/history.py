@@ -1,0 +1,66 @@
+"""Say which finished tasks are old enough to be deleted, and through which indexes the events of a task are found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Integer, and_, bindparam, or_, select
+
+from ..model import EventType, TaskStatus
+from .column_types import Instant
+from .grammar import Grammar, sql_literal
+from .tables import task_batches, task_executions
+
+before = bindparam("before", type_=Instant, required=True)
+"""The moment before which a task must have ended."""
+_statuses = {
+    status: bindparam(f"prune_{status.lower()}", type_=Integer, required=True)
+    for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
+}
+
+
+def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
+    """Return the conditions of the three disjoint indexes of events. The events of a task are looked up through all of them."""
+    claim = event.event_type == sql_literal(EventType.CLAIMED)
+    ended = and_(event.event_type != sql_literal(EventType.CLAIMED), event.lease_token.is_not(None))
+    return {"claim": claim, "end": ended, "other": event.lease_token.is_(None)}
+
+
+def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
+    """Return a condition: the task ended before :before in one of the statuses to delete, and so did its batch if it has one.
+
+    A task of a batch is kept until what follows the batch has completed or was cancelled, since it reads the results of the
+    batch, as does a redrive of it. A dead letter is deleted in any case: the batch then waits for it no longer.
+    """
+    wanted = [(execution.status == sql_literal(status)) & (flag == 1) for status, flag in _statuses.items()]
+    ended = and_(execution.completed_at < before, or_(*wanted))
+    batch = task_batches.c
+    # Not a join, which might read all batches.
+    kept = (
+        select(batch.id)
+        .where(
+            batch.id == execution.pipeline_execution_id,
+            or_(batch.completed_at.is_(None), batch.completed_at >= before, _may_be_read(g)),
+        )
+        .scalar_subquery()
+    )
+    return and_(ended, or_(execution.status == sql_literal(TaskStatus.FAILED), kept.is_(None)))
+
+
+def _may_be_read(g: Grammar) -> ColumnElement[bool]:
+    """Return a condition: the last task that was enqueued behind a batch may still run, and read the results of the batch.
+
+    Of a batch that has completed, those before the last one have completed too. So one task is looked up, by its id.
+    """
+    follower = task_executions.alias("follower")
+    unended = (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED)
+    return (
+        select(follower.c.id)
+        .where(
+            follower.c.id == g.place(task_batches.c.id, task_batches.c.stage),
+            follower.c.status.in_([sql_literal(status) for status in unended]),
+        )
+        .correlate(task_batches)
+        .exists()
+    )

@@ -1,0 +1,383 @@
+"""Locks on whole tables: who holds them, as a sentence, and how an upgrade takes them without stopping everybody else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Self
+
+from sqlalchemy import (
+    ARRAY,
+    Boolean,
+    ColumnElement,
+    Double,
+    FromClause,
+    Integer,
+    Select,
+    Text,
+    bindparam,
+    case,
+    cast,
+    column,
+    exists,
+    func,
+    literal_column,
+    select,
+    table,
+    true,
+)
+from sqlalchemy.dialects.postgresql import array
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import DDLElement
+from sqlalchemy.sql.compiler import DDLCompiler
+
+from ..model.plurals import plural
+from .dialects import Dialect, Execute
+from .dialects.prepared import Row
+from .grammar import Grammar
+from .tables import VERSION_TABLE, metadata
+
+NAMES: Final = (*sorted(metadata.tables), VERSION_TABLE)
+"""The names of our tables, in the order in which they are locked."""
+
+LOCK_TIMEOUT: Final = timedelta(milliseconds=900)
+"""Longest time for which others queue behind an upgrade, in one round.
+
+It is shorter than the usual deadlock_timeout of 1 s, so that the upgrade gives up in a deadlock, and not a producer.
+"""
+
+WAIT: Final = timedelta(minutes=2)
+"""Time for which an upgrade asks again for tables that others keep locked."""
+
+_VACUUM_TIMEOUT: Final = "5s"
+"""Time to wait for a lock that stops no reader and no writer. A running autovacuum ends itself for it, after deadlock_timeout."""
+_CONFLICTS_WITH_READS: Final = frozenset({"AccessExclusiveLock"})
+_CONFLICTS_WITH_WRITES: Final = frozenset(
+    {"ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"}
+)
+_OF_WRITERS: Final = frozenset({"RowShareLock", "RowExclusiveLock"})
+_MOST_NAMED: Final = 3
+_LONGEST: Final = 100
+"""Characters of a statement in a sentence."""
+_LITERAL: Final = re.compile(r"'(?:[^']|'')*(?:'|$)|\b\d+(?:\.\d+)?\b")
+
+
+class Busy(Exception):
+    """The tables could not be locked in this round. Its cause is the database's error."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holder:
+    """A session, or a prepared transaction, that holds or wants locks on our tables."""
+
+    pid: int | None
+    """The server's process; None for a prepared transaction."""
+    prepared: str | None
+    tables: Sequence[str]
+    holds: frozenset[str]
+    """Modes of the locks that it has, such as AccessShareLock."""
+    wants: frozenset[str]
+    """Modes of those for which it waits."""
+    waits_for: Sequence[int]
+    """Processes for which it waits."""
+    application: str | None
+    state: str | None
+    """The state in pg_stat_activity, such as "idle in transaction"; None: the role may not see it."""
+    query: str | None
+    age: timedelta | None
+    """Age of its transaction."""
+    in_state: timedelta | None
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        modes = {name: frozenset(row[name] or ()) for name in ("holds", "wants")}
+        spans = {name: None if row[name] is None else timedelta(seconds=row[name]) for name in ("age", "in_state")}
+        return cls(**{**row, **modes, **spans, "waits_for": row["waits_for"] or ()})
+
+    def __str__(self) -> str:
+        """Return who it is, since when and with which statement, without the statement's values."""
+        if self.prepared is not None:
+            return f"the prepared transaction {self.prepared!r} ({_aged(self.age)}), which ends with ROLLBACK PREPARED or COMMIT PREPARED"
+        about = [one for one in (self.application, _aged(self.age), self._doing()) if one]
+        return f"process {self.pid} ({', '.join(about)})"
+
+    def _doing(self) -> str:
+        if self.state is None or self.query is None:
+            return "the present role may not see its statement"
+        statement = statement_shown(self.query)
+        if self.state == "active":
+            return f"running: {statement}"
+        return f"{self.state} for {_seconds(self.in_state)}, last statement: {statement}"
+
+
+def holders(dialect: Dialect, execute: Execute) -> list[Holder]:
+    """Return the other sessions that hold or want locks on our tables; none where one lock serves the whole file."""
+    if dialect.one_writer:
+        return []
+    dialect.compiled[fresh_look].run(execute, {})
+    return [Holder.of(row) for row in dialect.compiled[select_holders].run(execute, {})]
+
+
+def culprits(found: Iterable[Holder]) -> list[Holder]:
+    """Return the sessions that kept our statement waiting, the first cause first."""
+    known = list(found)
+    for modes in (_CONFLICTS_WITH_READS, _CONFLICTS_WITH_WRITES):
+        if strong := [one for one in known if (one.holds | one.wants) & modes]:
+            behind = {pid for one in strong if not one.holds & modes for pid in one.waits_for}
+            return [*(one for one in known if one.pid in behind and one not in strong), *strong]
+    return [one for one in known if one.holds & _OF_WRITERS and not one.waits_for]
+
+
+def in_the_way(found: Iterable[Holder]) -> list[Holder]:
+    """Return the sessions for which a lock against all other use waits: any lock of theirs is enough. Sessions that wait for no
+    other session come first.
+    """
+    return [one for one in found if one.holds]
+
+
+def are_locked(found: Iterable[Holder]) -> bool:
+    """Return whether a session holds a lock for which every statement on a table waits."""
+    return any(one.holds & _CONFLICTS_WITH_READS for one in found)
+
+
+def sentence(found: Sequence[Holder], *, whole: bool) -> str:
+    """Return who keeps our tables locked; with `whole` False, who may keep a row of them locked."""
+    if not found:
+        return "other sessions lock them in turn"
+    named = "; ".join(f"{one} has {_locks_of(one)}" for one in found[:_MOST_NAMED])
+    more = len(found) - _MOST_NAMED
+    rest = f"; and {more} {plural(more, 'other', 'others')}" if more > 0 else ""
+    return f"{named}{rest}" if whole else f"a row is locked, perhaps by one of these: {named}{rest}"
+
+
+def explained(found: Sequence[Holder]) -> str:
+    """Return why our statement met the lock timeout, by the sessions that `holders` found."""
+    why = culprits(found)
+    strong = any((one.holds | one.wants) & _CONFLICTS_WITH_WRITES for one in why)
+    return sentence(why, whole=strong or not why)
+
+
+def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[str] = NAMES) -> None:
+    """Lock those of these tables that exist against all other use, until the transaction ends.
+
+    No session waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded too. All are
+    locked here, in one order, so no later statement waits while it keeps others waiting. Raises Busy.
+    """
+    places = [
+        (row["schema"], row["name"]) for row in dialect.compiled[select_places].run(execute, {}) if row["name"] in names
+    ]
+    if not places:
+        return
+    try:
+        # It waits for vacuums only, while everybody else goes on.
+        before = limit(dialect, execute, _VACUUM_TIMEOUT, "0")
+        _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")
+        limit(dialect, execute, lock_timeout, lock_timeout)
+        _lock(dialect, execute, places, "ACCESS EXCLUSIVE")
+    except DBAPIError as error:
+        if dialect.gives_up_waiting(error):
+            raise Busy from error
+        raise
+    limit(dialect, execute, lock_timeout, before["statement_timeout"])
+
+
+def limit(dialect: Dialect, execute: Execute, lock_timeout: str, statement_timeout: str | None = None) -> Row:
+    """Set these timeouts of the transaction from now on; None leaves one as it is. Returns the previous ones."""
+    values = {"lock_timeout": lock_timeout, "statement_timeout": statement_timeout}
+    return dialect.compiled[limits].run(execute, values)[0]
+
+
+def statement_shown(query: str) -> str:
+    """Return the beginning of a statement in one line, with … for each value in it, which may be secret."""
+    text = _LITERAL.sub("…", " ".join(query.split()))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
+
+
+def _lock(dialect: Dialect, execute: Execute, places: Sequence[tuple[str, str]], mode: str) -> None:
+    execute(str(LockTables(places, mode).compile(dialect=dialect.compiler)), {})
+
+
+def _locks_of(one: Holder) -> str:
+    tables = ", ".join(one.tables[:_MOST_NAMED]) + (", …" if len(one.tables) > _MOST_NAMED else "")
+    if one.holds:
+        return f"locks on {tables}"
+    return f"asked for a lock on {tables}, and others queue behind it"
+
+
+def _aged(age: timedelta | None) -> str:
+    return "" if age is None else f"its transaction is {_seconds(age)} old"
+
+
+def _seconds(span: timedelta | None) -> str:
+    return "some time" if span is None else f"{max(0.0, span.total_seconds()):.0f} s"
+
+
+_class = table("pg_class", column("oid"), column("relname", Text), column("relnamespace"), schema="pg_catalog")
+_namespace = table("pg_namespace", column("oid"), column("nspname", Text), schema="pg_catalog")
+_inherits = table("pg_inherits", column("inhrelid"), column("inhparent"), schema="pg_catalog")
+_locks = table(
+    "pg_locks",
+    column("locktype", Text),
+    column("database"),
+    column("relation"),
+    column("virtualtransaction", Text),
+    column("transactionid"),
+    column("pid", Integer),
+    column("mode", Text),
+    column("granted", Boolean),
+    schema="pg_catalog",
+)
+_database = table("pg_database", column("oid"), column("datname", Text), schema="pg_catalog")
+_activity = table(
+    "pg_stat_activity",
+    column("pid", Integer),
+    column("application_name", Text),
+    column("state", Text),
+    column("query", Text),
+    column("xact_start"),
+    column("state_change"),
+    schema="pg_catalog",
+)
+_prepared = table(
+    "pg_prepared_xacts", column("transaction"), column("gid", Text), column("prepared"), schema="pg_catalog"
+)
+
+
+def select_places(g: Grammar) -> Select[Any]:
+    """Select the name and the schema of each of our tables that is there, in the order of `NAMES`."""
+    wanted = [g.oid(name) for name in NAMES]
+    return (
+        select(_class.c.relname.label("name"), _namespace.c.nspname.label("schema"))
+        .select_from(_class)
+        .join(_namespace, _namespace.c.oid == _class.c.relnamespace)
+        .where(_class.c.oid.in_(wanted))
+        .order_by(_class.c.relname == literal_column(f"'{VERSION_TABLE}'"), _class.c.relname)
+    )
+
+
+class LockTables(DDLElement):
+    """Lock these tables in this mode, one after the other, until the transaction ends."""
+
+    def __init__(self, tables: Sequence[tuple[str, str]], mode: str) -> None:
+        """`tables`: the schema and the name of each. Partitions of a table are locked with it."""
+        self.tables, self.mode = tables, mode
+
+
+@compiles(LockTables)
+def _lock_tables(element: LockTables, compiler: DDLCompiler, **_: object) -> str:
+    quote = compiler.preparer.quote
+    names = ", ".join(f"{quote(schema)}.{quote(name)}" for schema, name in element.tables)
+    return f"LOCK TABLE {names} IN {element.mode} MODE"
+
+
+def limits(_: Grammar) -> Select[Any]:
+    """Set the transaction's timeouts from now on, and return the previous ones: texts with their units.
+
+    A statement timeout of NULL leaves it as it is.
+    """
+    locking: ColumnElement[str]
+    running: ColumnElement[str]
+    locking, running = (literal_column(f"'{name}'") for name in ("lock_timeout", "statement_timeout"))
+    lock_timeout = bindparam("lock_timeout", type_=Text, required=True)
+    statement_timeout = bindparam("statement_timeout", type_=Text, required=True)
+    before = (
+        select(
+            func.current_setting(locking, type_=Text).label("lock_timeout"),
+            func.current_setting(running, type_=Text).label("statement_timeout"),
+        )
+        .cte("earlier")
+        .prefix_with("MATERIALIZED")
+    )
+    kept = func.coalesce(statement_timeout, before.c.statement_timeout)
+    return select(
+        before,
+        func.set_config(locking, lock_timeout, true()).label("lock_timeout_now"),
+        func.set_config(running, kept, true()).label("statement_timeout_now"),
+    )
+
+
+def fresh_look(_: Grammar) -> Select[Any]:
+    """Have the server read the state of other sessions again. Otherwise it shows a transaction the same state until its end."""
+    return select(cast(func.pg_stat_clear_snapshot(), Text).label("done"))
+
+
+def select_holders(g: Grammar) -> Select[Any]:
+    """Select the other sessions that hold or want locks on our tables: those first that wait for nothing, the oldest first.
+
+    A role that may not see what another role's session does gets its pid and its application's name only. A prepared
+    transaction has no session, and so no pid.
+    """
+    parents = select(func.unnest(array([g.oid(name) for name in NAMES])).label("oid")).cte("parents")
+    leaves = select(_inherits.c.inhrelid).join(parents, parents.c.oid == _inherits.c.inhparent)
+    ours = select(parents.c.oid).union_all(leaves).cte("ours")
+    here = select(_database.c.oid).where(_database.c.datname == func.current_database(type_=Text)).scalar_subquery()
+    each = (
+        select(
+            _locks.c.pid,
+            _locks.c.virtualtransaction,
+            func.array_agg(func.distinct(cast(_class.c.relname, Text)), type_=ARRAY(Text)).label("tables"),
+            _modes().filter(_locks.c.granted).label("holds"),
+            _modes().filter(_locks.c.granted.is_not(true())).label("wants"),
+        )
+        .select_from(_locks)
+        .join(ours, ours.c.oid == _locks.c.relation)
+        .join(_class, _class.c.oid == _locks.c.relation)
+        .where(
+            _locks.c.locktype == literal_column("'relation'"),
+            _locks.c.database == here,
+            _locks.c.pid.is_distinct_from(func.pg_backend_pid()),
+        )
+        .group_by(_locks.c.pid, _locks.c.virtualtransaction)
+        .cte("each")
+    )
+    return _described(each)
+
+
+def _modes() -> Any:
+    return func.array_agg(func.distinct(_locks.c.mode), type_=ARRAY(Text))
+
+
+def _described(each: FromClause) -> Select[Any]:
+    other = _locks.alias("other")
+    waits = (
+        exists(literal_column("1"))
+        .select_from(other)
+        .where(other.c.pid == each.c.pid, other.c.granted.is_not(true()))
+        .correlate(each)
+    )
+    own = _locks.alias("own")
+    numbers = (
+        select(own.c.transactionid)
+        .where(own.c.pid.is_(None), own.c.virtualtransaction == each.c.virtualtransaction)
+        .correlate(each)
+    )
+    is_prepared = each.c.pid.is_(None) & _prepared.c.transaction.in_(numbers)
+    since = func.coalesce(_activity.c.xact_start, _prepared.c.prepared)
+    return (
+        select(
+            each.c.pid,
+            each.c.tables,
+            each.c.holds,
+            each.c.wants,
+            _activity.c.application_name.label("application"),
+            _activity.c.state,
+            _activity.c.query,
+            _prepared.c.gid.label("prepared"),
+            _seconds_since(since).label("age"),
+            _seconds_since(_activity.c.state_change).label("in_state"),
+            # The function stops all lock traffic for a moment, so it is called for waiting sessions alone.
+            case((waits, func.pg_blocking_pids(each.c.pid))).cast(ARRAY(Integer)).label("waits_for"),
+        )
+        .select_from(each)
+        .outerjoin(_activity, _activity.c.pid == each.c.pid)
+        .outerjoin(_prepared, is_prepared)
+        .order_by(waits, since.asc().nulls_last())
+        .limit(literal_column("100"))
+    )
+
+
+def _seconds_since(moment: Any) -> Any:
+    return cast(func.extract("epoch", func.clock_timestamp() - moment), Double)

@@ -1,0 +1,345 @@
+"""Rows that cannot be claimed or used: each ends alone, and its neighbours run.
+
+The tables refuse such rows; what is here is for those that got in all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Double,
+    Select,
+    Text,
+    Uuid,
+    bindparam,
+    delete,
+    literal,
+    literal_column,
+    null,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from ...database import grammar, queue_order, table_locks
+from ...database.column_types import UnreadableInstant
+from ...database.dialects import Begin, Row
+from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, sql_literal
+from ...database.tables import task_executions, task_outbox
+from ...database.target import Target
+from ...model import LONGEST, Claim, EventType, Outcome, TaskStatus
+from ...model.log_fields import OUTCOMES, fields_of
+from ...payload.parameters import sanitize
+from .. import task_rows
+from ..failure_log import say
+from ..transactions import Transactions
+from . import claim_sql
+from .ends import A_MOMENT, finish
+
+log = logging.getLogger("outboxq.store")
+
+_AT_ONCE = 500
+_LONGEST = LONGEST.total_seconds()
+_PAUSE = 10
+"""A search in which all failed alike is followed by a pause that is so many times as long: it takes up to 1,000 transactions."""
+
+
+class Broken(NamedTuple):
+    """An outbox entry that cannot be claimed, and why."""
+
+    entry: int
+    error: Exception
+
+
+class _Tried(Exception):
+    """Rolls back a claim that succeeded."""
+
+
+class Search:
+    """The moment (monotonic) from which entries that no claim can take may be searched for again."""
+
+    def __init__(self) -> None:
+        self.again_at = -math.inf
+
+
+def usable(store: Transactions, claims: list[Claim], using: object) -> list[Claim]:
+    """Fail those of the claims whose values no worker can use, and return the others."""
+    broken = [(claim, why) for claim in claims if (why := _complaint(claim)) is not None]
+    if not broken:
+        return claims
+    outcomes = []
+    for claim, why in broken:
+        error = sanitize(f"UnusableRow: its {why}; outboxq did not write that")
+        log.error("task %s is failed: %s", claim.id, error, extra=fields_of(claim, outcome=OUTCOMES[EventType.FAILED]))
+        outcomes.append(Outcome(claim=claim, event_type=EventType.FAILED, error=error, data={"error": error}))
+    try:
+        finish(store, outcomes, using=using)
+    except Exception as error:
+        if using is not None:
+            raise
+        what = "tasks that no worker can use could not be failed; they come again when their leases have ended"
+        say(log, logging.ERROR, what, error)
+    bad = {claim.id for claim, _ in broken}
+    return [claim for claim in claims if claim.id not in bad]
+
+
+def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
+    """Fail the tasks of those due entries that no claim can take; returns how many.
+
+    Entries are tried in claims that are rolled back, half as many each time. An error that need not be the row's own (a
+    CHECK, a trigger or a listener of another owner) counts only where the claim of another entry succeeds: else every task
+    would be failed for what an administrator has to mend.
+    """
+    if time.monotonic() < search.again_at:
+        return 0
+    after, began = 0, time.monotonic()
+    while entries := _due_entries(store, after):
+        failed, claimable = _broken_among(store, entries, worker_id)
+        broken = failed if claimable else [one for one in failed if store.dialect.is_bad_value(one.error)]
+        for one in broken:
+            _end_entry(store, one)
+        if broken:
+            return len(broken)
+        if len(failed) == len(entries) and len({type(one.error) for one in failed}) == 1:
+            search.again_at = time.monotonic() + _PAUSE * (time.monotonic() - began)
+            return 0  # it is not the rows
+        after = entries[-1]
+    return 0
+
+
+def perhaps_the_row(store: Transactions, error: Exception) -> bool:
+    """Return whether a row may be at fault. Whether one is, only the claim of another can show, or `is_bad_value`."""
+    own = isinstance(error, IntegrityError | ValueError | TypeError | OverflowError | AttributeError)
+    return own or store.dialect.is_bad_value(error)
+
+
+def cancel_expired(store: Transactions, worker_id: UUID) -> int:
+    """Cancel expired tasks of batches, each batch by itself. Where its row is locked, claims pass over them for half a minute.
+
+    Returns the number of tasks that no longer stand in the way of claims.
+    """
+    batches: dict[UUID, list[tuple[int]]] = {}
+    for row in store.read(expired_in_batches, limit=_AT_ONCE):
+        batches.setdefault(row["batch_id"], []).append((row["entry_id"],))
+    return sum(_cancel_or_put_off(store, entries, worker_id) for entries in batches.values())
+
+
+def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worker_id: UUID) -> int:
+    """Cancel the expired tasks of these entries of one batch, or put them off; returns how many it was."""
+
+    def cancel(target: Target) -> int:
+        target.run(table_locks.limits, A_MOMENT)
+        return len(target.run(claim_entries, store.values(target, worker_id=worker_id), entries))
+
+    try:
+        return store.run(cancel, gives_up=store.is_locked_out)
+    except Exception as error:
+        if not store.is_locked_out(error):
+            raise
+    return len(store.run(lambda target: target.run(put_off, store.values(target), entries)))
+
+
+def _due_entries(store: Transactions, after: int) -> list[int]:
+    return [row["entry_id"] for row in store.read(due_entries, after=after, limit=_AT_ONCE)]
+
+
+def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
+    """Return those that cannot be claimed, and whether any other can: one that is passed over proves nothing.
+
+    Raises what says nothing of the entries.
+    """
+    try:
+        return [], _claims_any(store, entries, worker_id)
+    except Exception as error:
+        if not perhaps_the_row(store, error):
+            raise
+        if len(entries) == 1:
+            return [Broken(entries[0], error)], False
+    half = len(entries) // 2
+    first, one = _broken_among(store, entries[:half], worker_id)
+    second, other = _broken_among(store, entries[half:], worker_id)
+    return first + second, one or other
+
+
+def _claims_any(store: Transactions, entries: Sequence[int], worker_id: UUID) -> bool:
+    """Claim the entries and take that back; returns whether there was one to be had."""
+    taken: list[Row] = []
+    with suppress(_Tried), store.transaction(Begin.WRITE) as target:
+        values = store.values(target, worker_id=worker_id)
+        taken = target.run(claim_entries, values, [(entry,) for entry in entries])
+        raise _Tried
+    return any(row["lease_token"] is not None for row in taken)
+
+
+def _end_entry(store: Transactions, broken: Broken) -> None:
+    entry, error = broken
+    cause = str(getattr(error, "orig", None) or error).splitlines()
+    complaint = sanitize(f"UnusableRow: it cannot be claimed: {cause[0] if cause else type(error).__name__}", limit=300)
+
+    def end(target: Target) -> list[object]:
+        values = store.values(target, entry_id=entry, error=complaint)
+        with target.atomic():
+            return [row["id"] for row in target.run(fail_entry, values)]
+
+    def forget(target: Target) -> list[object]:
+        values = {"entry_id": entry}
+        return [row["id"] for row in target.run(forget_entry, values)]
+
+    try:
+        ended = store.run(end)
+    except Exception as refused:
+        if not perhaps_the_row(store, refused):
+            raise  # the database takes no writes now: the entry stays
+        log.exception("outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry)
+        store.run(forget)
+    else:
+        fields = {"task_id": str(ended[0]), "outcome": OUTCOMES[EventType.FAILED]} if ended else {}
+        log.error("outbox entry %d of task %s is set aside: %s", entry, *(ended or ["?"]), complaint, extra=fields)
+
+
+def started(taken: Sequence[Row]) -> list[Row]:
+    """Return the rows of tasks that run now; the others were stale, or expired."""
+    stale = [row for row in taken if row["lease_token"] is None and row["expires_at"] is None]
+    if stale:
+        log.warning("deleted %d outbox entries of tasks that were not Ready", len(stale))
+    return [row for row in taken if row["lease_token"] is not None]
+
+
+def _complaint(claim: Claim) -> str | None:
+    """Return which value no worker can use; None: all are fine."""
+    try:
+        if (
+            type(claim.id) is type(claim.pipeline_execution_id) is UUID
+            and type(claim.attempt) is type(claim.recovery_attempts) is int
+            and not isinstance(claim.created_at, UnreadableInstant)
+            and not isinstance(claim.first_started_at, UnreadableInstant)
+            and 0 < claim.lease_seconds <= _LONGEST
+            and (claim.timeout_seconds is None or 0 < claim.timeout_seconds <= _LONGEST)
+        ):
+            return None
+    except TypeError:
+        pass
+    for name in ("id", "pipeline_execution_id"):
+        if type(getattr(claim, name)) is not UUID:
+            return f"{name} is {getattr(claim, name)!r}"
+    for name in ("attempt", "recovery_attempts"):
+        if type(getattr(claim, name)) is not int:
+            return f"{name} is {getattr(claim, name)!r}"
+    for name in ("created_at", "first_started_at"):
+        if isinstance(getattr(claim, name), UnreadableInstant):
+            return f"{name} is {getattr(claim, name)}"
+    return f"lease or timeout is {claim.lease_seconds!r} or {claim.timeout_seconds!r} seconds"
+
+
+ENTRY: Columns = {"entry_id": BigInteger()}
+_FIRST_BATCH = literal(UUID(int=1 << 127), Uuid)
+"""The ids of batches begin here. Those of tasks are lower."""
+_after = bindparam("after", type_=BigInteger, required=True)
+_entry_id = bindparam("entry_id", type_=BigInteger, required=True)
+_error = bindparam("error", type_=Text, required=True)
+
+
+def due_entries(g: Grammar) -> Select[Any]:
+    """Select up to :limit due entries of all queues after :after; locks nothing."""
+    entry = task_outbox.c
+    due = select(entry.id.label("entry_id")).where(entry.id > _after, entry.available_at <= g.now)
+    return due.order_by(entry.id).limit(grammar.limit)
+
+
+def claim_entries(g: Grammar) -> Transition:
+    """Claim exactly these entries, whatever their keys and limits. The caller rolls it back, or has entries of expired tasks.
+
+    Skips entries that another transaction has locked.
+    """
+
+    def take(r: Relations) -> Statement:
+        entry = task_outbox.alias("entry")
+        free = select(entry.c.id).where(g.among(entry.c.id, r["given"].c.entry_id)).with_for_update(skip_locked=True)
+        picked = free.subquery("picked")
+        read = (
+            task_outbox.c[name].label(f"entry_{name}") for name in ("queue", "partition_key")
+        )  # reads the columns that a claim reads
+        return delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*queue_order.taken(g), *read)
+
+    return claim_sql.claim(g, take, given=ENTRY)
+
+
+def fail_entry(g: Grammar) -> Transition:
+    """Delete the entry :entry_id, and fail its task, which no worker can claim, with :error. Returns the task's id."""
+    return Transition(
+        steps={
+            "gone": lambda _: _gone(),
+            "failed": lambda r: _failed(g, r),
+            "event": lambda r: _event(g, r),
+            "letter": lambda r: task_rows.letter(g, r["failed"].c, r["failed"], exception=null()),
+        },
+        returns="gone",
+    )
+
+
+def expired_in_batches(g: Grammar) -> Select[Any]:
+    """Select up to :limit due entries of expired tasks of batches, with their batches; locks nothing."""
+    entry, execution = task_outbox.c, task_executions.c
+    # A scalar subquery stays a look-up by key. A join could read all tasks.
+    pipeline = select(execution.pipeline_execution_id).where(execution.id == entry.task_execution_id)
+    batch = pipeline.correlate(task_outbox).scalar_subquery()
+    late = (entry.available_at <= g.now, entry.expires_at <= g.now, batch >= _FIRST_BATCH)
+    return (
+        select(entry.id.label("entry_id"), batch.label("batch_id")).where(*late).order_by(entry.id).limit(grammar.limit)
+    )
+
+
+def put_off(g: Grammar) -> Transition:
+    """Have claims pass over these entries, of tasks that expired, for half a minute. Skips locked entries and tasks."""
+
+    def found(r: Relations) -> Statement:
+        entry, execution = task_outbox.alias("entry"), task_executions.alias("execution")
+        both = entry.join(execution, execution.c.id == entry.c.task_execution_id)
+        given = g.among(entry.c.id, r["given"].c.entry_id)
+        return select(entry.c.id).select_from(both).where(given).with_for_update(skip_locked=True)
+
+    due = g.later(g.now, literal_column("30.0", Double))
+    return task_rows.rescheduled(g, found, due=due, reason="the row of its batch is locked", given=ENTRY)
+
+
+def forget_entry(_: Grammar) -> Statement:
+    """Delete the entry :entry_id and nothing else, because its task cannot be failed either."""
+    entry = task_outbox.c
+    return (
+        delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)
+    )  # the task's id may be the unreadable value
+
+
+def _gone() -> Statement:
+    entry = task_outbox.c
+    return delete(task_outbox).where(entry.id == _entry_id).returning(entry.task_execution_id.label("id"))
+
+
+def _failed(g: Grammar, r: Relations) -> Statement:
+    execution = task_executions.c
+    return (
+        update(task_executions)
+        .where(g.among(execution.id, r["gone"].c.id), execution.status == sql_literal(TaskStatus.READY))
+        .values(status=sql_literal(TaskStatus.FAILED), completed_at=g.now, updated_at=g.now, last_error=_error)
+        .returning(*task_rows.CARRIED)
+    )
+
+
+def _event(g: Grammar, r: Relations) -> Statement:
+    return task_rows.event(
+        g,
+        r["failed"].c,
+        r["failed"],
+        event_type=sql_literal(EventType.FAILED),
+        data=g.json(error=_error),
+        worker_id=null(),
+        lease_token=null(),
+    )

@@ -1,0 +1,157 @@
+"""Claim due tasks without a partition key: find the (queue, priority) pairs, take their entries, start the tasks.
+
+Each dialect has its own statement that picks and deletes entries. The steps after that DELETE are shared, and read its
+RETURNING.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, Double, Integer, and_, bindparam, case, cast, false, func, literal_column, null, update
+
+from ...database import queue_order
+from ...database.grammar import (
+    Columns,
+    Grammar,
+    Relations,
+    SqlStatus,
+    Statement,
+    Step,
+    Transition,
+    insert_values,
+    sql_literal,
+    worker_id,
+)
+from ...database.queue_order import every_queue, given_queues, pairs
+from ...database.tables import task_executions, task_leases
+from ...model import SUSPECT, EventType
+from .. import task_rows
+
+lease_seconds = bindparam("lease_seconds", None, type_=Double)
+"""The worker's own lease; None for the task's lease."""
+says_begin = bindparam("says_begin", False, type_=Boolean)
+"""True if the worker records with `begin` that a suspect task's handler begins."""
+
+_CLAIM_COLUMNS = (
+    "id",
+    "pipeline_execution_id",
+    "task_name",
+    "queue",
+    "priority",
+    "topic",
+    "partition_key",
+    "args",
+    "headers",
+    "attempt",
+    "max_attempts",
+    "recovery_attempts",
+    "timeout_seconds",
+    "created_at",
+    "first_started_at",
+    "started_at",
+)
+
+
+def from_one(g: Grammar) -> Transition:
+    """Claim from the queue given, which has no limits."""
+    return claim(g, lambda _: g.take_from_one(pairs(given_queues(g), queue_order.paused_or_limited)))
+
+
+def from_given(g: Grammar) -> Transition:
+    """Claim from those of the queues given that have no limits."""
+    return claim(g, lambda _: g.take_from(pairs(given_queues(g), queue_order.paused_or_limited)))
+
+
+def from_all(g: Grammar) -> Transition:
+    """Claim from every queue that has no limits."""
+    return claim(g, lambda _: g.take_from(pairs(every_queue(), queue_order.paused_or_limited)))
+
+
+def from_limited(g: Grammar) -> Transition:
+    """Claim from the queue given, whatever its limits say."""
+    return claim(g, lambda _: g.take_from_one(pairs(given_queues(g))))
+
+
+def claim(g: Grammar, take: Step, *, given: Columns | None = None) -> Transition:
+    """Claim the entries that `take` deletes, returning `taken()`. Each execution that is Ready starts, or expires if it is late.
+
+    An expired task is Cancelled, and returned without a lease token. A stale entry, whose execution is finished, running or
+    pruned, is returned without a lease token too: `take` has deleted it, and nothing else changes.
+    """
+    return Transition(
+        given=given or {},
+        steps={
+            "taken": take,
+            "claimed": lambda r: _claimed(g, r),
+            "lease": lambda r: _lease(g, r),
+            "event": lambda r: _event(g, r),
+        },
+        returns="taken",
+        joined_steps=("claimed",),
+    )
+
+
+def _claimed(g: Grammar, r: Relations) -> Statement:
+    """Start the tasks, or cancel those that have expired.
+
+    One statement does both: few tasks expire, and a second statement would cost every claim.
+    """
+    execution = task_executions.c
+    lease = func.coalesce(lease_seconds, execution.lease_seconds)
+    late = execution.expires_at <= g.now
+    started_first = func.coalesce(execution.first_started_at, g.now)
+    return (
+        update(task_executions)
+        .where(g.among(execution.id, r["taken"].c.id), execution.status == SqlStatus.READY)
+        .values(
+            status=case((late, SqlStatus.CANCELLED), else_=SqlStatus.RUNNING),
+            worker_id=case((late, null()), else_=worker_id),
+            lease_token=execution.lease_token + case((late, literal_column("0")), else_=literal_column("1")),
+            retry_at=null(),
+            first_started_at=case((late, execution.first_started_at), else_=started_first),
+            started_at=case((late, execution.started_at), else_=g.now),
+            completed_at=case((late, g.now), else_=null()),
+            updated_at=g.now,
+        )
+        .returning(
+            *(execution[name] for name in _CLAIM_COLUMNS),
+            case((execution.status == SqlStatus.RUNNING, execution.lease_token), else_=null()).label("lease_token"),
+            lease.label("lease_seconds"),
+            g.later(g.now, lease).label("lease_expires_at"),
+            execution.expires_at,
+        )
+    )
+
+
+def _lease(g: Grammar, r: Relations) -> Statement:
+    claimed = r["claimed"].c
+    suspect = claimed.recovery_attempts >= literal_column(str(SUSPECT), Integer)
+    values = {
+        "task_execution_id": claimed.id,
+        "queue": claimed.queue,
+        "lease_token": claimed.lease_token,
+        "worker_id": worker_id,
+        "lease_expires_at": claimed.lease_expires_at,
+        "begun": case((and_(says_begin, suspect), false()), else_=null()),
+    }
+    new = insert_values(g.insert(task_leases), values, r["claimed"], claimed.lease_token.is_not(None))
+    # A Ready task has no lease. One that was left behind by mistake must not make its task unclaimable.
+    key, *others = values
+    return new.on_conflict_do_update(index_elements=[key], set_={name: new.excluded[name] for name in others})  # type: ignore[no-any-return]
+
+
+def _event(g: Grammar, r: Relations) -> Statement:
+    claimed = r["claimed"].c
+    late = claimed.lease_token.is_(None)
+    return task_rows.event(
+        g,
+        claimed,
+        r["claimed"],
+        event_type=case((late, sql_literal(EventType.EXPIRED)), else_=sql_literal(EventType.CLAIMED)),
+        data=case(
+            (late, g.json(expires_at=claimed.expires_at)),
+            (lease_seconds.is_not(None), g.json(attempt=claimed.attempt, lease_seconds=cast(lease_seconds, Double))),
+            else_=g.json(attempt=claimed.attempt),
+        ),
+        worker_id=worker_id,
+        lease_token=claimed.lease_token,
+    )

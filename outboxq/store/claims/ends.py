@@ -1,0 +1,550 @@
+"""Heartbeats, and the ways a claim ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Double,
+    Select,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    true,
+    tuple_,
+    union_all,
+    update,
+)
+
+from ...database import queue_order, table_locks
+from ...database.column_types import Instant
+from ...database.dialects import Begin
+from ...database.grammar import (
+    Builder,
+    Columns,
+    Grammar,
+    Relations,
+    SqlStatus,
+    Statement,
+    StepCondition,
+    Transition,
+    joined,
+    sql_literal,
+    worker_id,
+)
+from ...database.tables import execution_events, task_executions, task_leases
+from ...database.target import Target
+from ...errors import InvalidArgument, LeaseLost
+from ...model import ENDS_CLAIM, INTERRUPTED, STATUS_AFTER, Claim, EventType, Outcome, TaskStatus, duration
+from ...model.progress import Progress
+from ...payload.parameters import sanitize
+from .. import task_rows
+from ..task_rows import due_time, event_data
+from ..tasks import tasks
+from ..transactions import Transactions
+
+_BEGIN = {
+    (True, True): Begin.SINGLE,
+    (True, False): Begin.WRITE,
+    (False, True): Begin.SINGLE_ASYNCHRONOUS,
+    (False, False): Begin.ASYNCHRONOUS,
+}
+"""The kind of transaction: the first value says if it is durable, the second if it is one statement."""
+A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
+"""It is long enough to stand in line for the row of a batch whose ends other workers commit one after the other."""
+NO_PROGRESS: Final[Mapping[UUID, Progress]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One lease that is still the worker's when a heartbeat comes by."""
+
+    lease_expires_at: datetime | None
+    """The moment at which it ends now. None: another transaction has it locked, so it was neither extended nor lost."""
+    cancel_requested: bool
+
+
+class Finishes(Protocol):
+    """A store whose `finish` these verbs call: a subclass that overrides it sees the ends that they write."""
+
+    def finish(self, outcomes: Sequence[Outcome], *, using: object = None) -> frozenset[UUID]: ...
+
+
+def compile_ends(store: Transactions) -> None:
+    """Compile what a worker with its first claims in hand will run, while nothing waits for it."""
+    store.dialect.warm(extend_leases, end)
+
+
+def complete(store: Finishes, claim: Claim, result: str | None = None, *, using: object = None) -> None:
+    """End the claim: Completed, with the encoded result. Raises LeaseLost if it is not the worker's any more."""
+    _finish_one(store, Outcome(claim=claim, event_type=EventType.COMPLETED, result=result), using)
+
+
+def fail(store: Finishes, claim: Claim, error: str, *, using: object = None) -> None:
+    """End the claim: Failed, a dead letter; `error` is one line. Raises LeaseLost."""
+    data = {"error": error}
+    _finish_one(store, Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=data), using)
+
+
+def release(
+    store: Finishes, claim: Claim, *, delay: timedelta | float = 0, reason: str = "", using: object = None
+) -> None:
+    """Give the task back unfinished, due after `delay`; no attempt is used. Raises LeaseLost."""
+    data = {"reason": reason} if reason else {}
+    outcome = Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data)
+    _finish_one(store, outcome, using)
+
+
+def finish(
+    store: Transactions, outcomes: Sequence[Outcome], *, durable: bool = True, waits: bool = True, using: object = None
+) -> frozenset[UUID]:
+    """End many claims of one worker, each in its own way, as one statement.
+
+    Returns the ids of those that were lost: for them nothing was changed and no event written. Unless `durable`,
+    PostgreSQL answers before the commit is on disk: a crash of the server, not of this process, may take the ends of its
+    last moments back, and those tasks run again when their leases have run out. SQLite does so on a worker's own connections.
+    `waits` False: a row that another session keeps locked for longer than two seconds ends the call with an error that
+    `is_locked_out` knows. It is not waited for again.
+    """
+    if not outcomes:
+        return frozenset()
+    _check(outcomes)
+
+    def done(target: Target) -> frozenset[UUID] | None:
+        lost = frozenset(outcome.claim.id for outcome in outcomes if not _has_ended(target, outcome))
+        return lost if len(lost) < len(outcomes) else None
+
+    # The end of a task that makes way for another is told in the same transaction.
+    alone = not any(outcome.claim.makes_way for outcome in outcomes)
+    return store.run(
+        lambda target: _end(store, target, end, outcomes),
+        using=using,
+        begin=_BEGIN[durable, alone],
+        done=done,
+        gives_up=None if waits else store.is_locked_out,
+    )
+
+
+def finish_unlocked(
+    store: Transactions, outcomes: Sequence[Outcome], *, durable: bool = True
+) -> tuple[frozenset[UUID], frozenset[UUID]]:
+    """End the claims whose lease and task no other session has locked, as `finish` does.
+
+    Returns the ids of those that were lost, and of those that are locked: they have not ended yet. Any other row, such as that
+    of a batch, is waited for a moment: an error that `is_locked_out` knows ends the call, and nothing has ended.
+    """
+    if not outcomes:
+        return frozenset(), frozenset()
+    _check(outcomes)
+
+    def work(target: Target) -> tuple[frozenset[UUID], frozenset[UUID]]:
+        if not target.dialect.one_writer:
+            target.run(table_locks.limits, A_MOMENT)
+        left = _end(store, target, end_unlocked, outcomes)
+        if not left:
+            return frozenset(), frozenset()
+        values = store.values(target, worker_id=outcomes[0].claim.worker_id)
+        rest = [outcome for outcome in outcomes if outcome.claim.id in left]
+        rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
+        locked = frozenset(row["id"] for row in target.run(held, values, rows))
+        # An earlier try may have ended them, if its COMMIT was not answered.
+        ended = {outcome.claim.id for outcome in rest if _has_ended(target, outcome)}
+        return left - locked - ended, locked
+
+    return store.run(work, begin=_BEGIN[durable, False], gives_up=store.is_locked_out)
+
+
+def begin(store: Transactions, claim: Claim) -> bool:
+    """Write down that the claim's handler begins now; returns whether the claim still holds.
+
+    For claims made with `says_begin`. A crash of the server may take that back.
+    """
+    values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
+    return bool(store.run(lambda target: target.run(mark_begun, values), begin=Begin.SINGLE_ASYNCHRONOUS))
+
+
+def heartbeat(
+    store: Transactions,
+    claims: Sequence[Claim],
+    *,
+    progress: Mapping[UUID, Progress] = NO_PROGRESS,
+    using: object = None,
+) -> dict[UUID, Beat]:
+    """Extend the leases of these claims of one worker by their own length from now; a missing id was lost.
+
+    Never waits for a row that another session has locked: see `Beat.lease_expires_at`. `progress` has that of their tasks, which
+    the same statement writes. A task that is missing there keeps the progress that it has.
+    """
+    if not claims:
+        return {}
+    if len({claim.worker_id for claim in claims}) > 1:
+        raise InvalidArgument("heartbeat() takes the claims of one worker")
+    rows = [(claim.id, claim.lease_token, claim.lease_seconds, *_cells(progress.get(claim.id))) for claim in claims]
+
+    def work(target: Target) -> dict[UUID, Beat]:
+        values = store.values(target, worker_id=claims[0].worker_id)
+        with target.atomic():
+            beaten = target.run(extend_leases, values, rows)
+        return {row["id"]: Beat(row["lease_expires_at"], row["cancel_requested_at"] is not None) for row in beaten}
+
+    # At worst the lease ends as if it had not been extended.
+    return store.run(work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS)
+
+
+def _cells(progress: Progress | None) -> tuple[float | None, str | None]:
+    return (None, None) if progress is None else (progress.fraction, progress.note)
+
+
+def _finish_one(store: Finishes, outcome: Outcome, using: object) -> None:
+    if store.finish([outcome], using=using):
+        raise LeaseLost(
+            f"task {outcome.claim.id} is no longer held under lease token {outcome.claim.lease_token} by worker "
+            f"{outcome.claim.worker_id}; nothing was written"
+        )
+
+
+def _end(store: Transactions, target: Target, end: Builder, outcomes: Sequence[Outcome]) -> frozenset[UUID]:
+    """End the claims by this statement; returns the ids of those that it did not end."""
+    values = store.values(target, worker_id=outcomes[0].claim.worker_id)
+    rows = [_row(outcome) for outcome in outcomes]
+    with target.atomic():
+        ended = target.run(end, values, rows)
+    store.wake(target, {row["queue"] for row in ended if row["limits"] or row["partition_key"] is not None})
+    if len(ended) == len(outcomes):
+        return frozenset()
+    return frozenset(outcome.claim.id for outcome in outcomes) - {row["id"] for row in ended}
+
+
+def _has_ended(target: Target, outcome: Outcome) -> bool:
+    claim = outcome.claim
+    values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
+    return [row["event_type"] for row in target.run(tasks.ended_by, values)] == [outcome.event_type]
+
+
+def _check(outcomes: Sequence[Outcome]) -> None:
+    workers = {outcome.claim.worker_id for outcome in outcomes}
+    if len(workers) > 1 or len({outcome.claim.id for outcome in outcomes}) < len(outcomes):
+        raise InvalidArgument("finish() takes the outcomes of one worker, one for each task")
+    if wrong := {outcome.event_type for outcome in outcomes} - ENDS_CLAIM:
+        raise InvalidArgument(f"{', '.join(sorted(wrong))} ends no claim; a worker's outcome must")
+
+
+def _row(outcome: Outcome) -> tuple[object, ...]:
+    data = outcome.data
+    if outcome.claim.recovery_attempts and outcome.event_type is not EventType.RELEASED:
+        data = {**data, "recovery_attempts": 0}  # forgiven, and said where it changes something
+    if outcome.error is not None and "error" not in data:
+        data = {**data, "error": outcome.error}  # what the row says, its event says too
+    return (
+        outcome.claim.id,
+        outcome.claim.lease_token,
+        *_WRITTEN[outcome.event_type],
+        outcome.available_at,
+        outcome.delay.total_seconds(),
+        None if outcome.error is None else sanitize(outcome.error),
+        outcome.result,
+        event_data(data),
+        outcome.claim.partition_key,
+    )
+
+
+_WRITTEN = {kind: (kind.value, STATUS_AFTER[kind].value) for kind in ENDS_CLAIM}
+"""The event type and the status of each end, as they are stored."""
+
+
+def interruptions(store: Transactions, claim: Claim, *, using: object = None) -> int:
+    """Return how often in a row, before this claim, the task was given back because its transaction was interrupted.
+
+    An end by its handler restarts the count, and so does an operator who runs the task again. A release that cannot be read counts
+    as none.
+    """
+    if claim.lease_token <= 1:  # the first claim
+        return 0
+    values = {"task_id": claim.id}
+    ends = store.run(lambda target: target.run(last_end, values), using=using, begin=Begin.READ)
+    if not ends or ends[0]["event_type"] != EventType.RELEASED:
+        return 0
+    return _times(ends[0]["event_data"])
+
+
+def _times(event_data: str) -> int:
+    try:
+        return int(json.loads(event_data).get("times", 1))
+    except (TypeError, ValueError):
+        return 0
+
+
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+_lease_token = bindparam("lease_token", type_=BigInteger, required=True)
+HELD: Columns = {"id": Uuid(), "lease_token": BigInteger()}
+PROGRESS: Columns = {"progress": Double(), "progress_note": Text()}
+"""The columns of the batch of `heartbeat` that hold what handlers have reported; NULL: nothing new."""
+END: Columns = {
+    **HELD,
+    "event_type": Text(),
+    "status": Text(),
+    "available_at": Instant,
+    "delay_seconds": Double(),
+    "error": Text(),
+    "result": Text(),
+    "data": Text(),
+    "partition_key": Text(),
+}
+CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_key"}
+"""Columns in which most ends of a batch agree: most tasks complete, and differ in their result only."""
+_BY_HANDLER = ENDS_CLAIM - {EventType.RESET, EventType.RELEASED}
+"""The ends of claims that tell something about the handler."""
+_BY_HAND = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
+"""The events that start a task again without a claim."""
+
+
+def end(g: Grammar) -> Transition:
+    """End claims of one worker, each with its own outcome. Returns the ids of the claims that the worker still held.
+
+    Waits for a transaction that has locked a lease or a task.
+    """
+    return _changed(g, {"freed": lambda r: _freed(g, r, r["given"].c.id)})
+
+
+def end_unlocked(g: Grammar) -> Transition:
+    """End the claims whose lease and task no other transaction has locked, as `end` does. Leaves the others unchanged."""
+    return _changed(
+        g,
+        {
+            "held": lambda r: _held(g, r, r["given"].c.id),
+            "unlocked": lambda r: unlocked(g, r["held"].c.id),
+            "freed": lambda r: _freed(g, r, r["unlocked"].c.id),
+        },
+    )
+
+
+def held(g: Grammar) -> Transition:
+    """Return the ids of the claims that the worker still holds. Locks nothing."""
+    return Transition(given=HELD, steps={"there": lambda r: _there(g, r, r["given"].c.id)}, returns="there")
+
+
+def _changed(g: Grammar, freed: Mapping[str, Callable[[Relations], Statement]]) -> Transition:
+    """End the claims whose leases the steps of `freed` delete."""
+    return Transition(
+        given=END,
+        constant_columns=CONSTANT_COLUMNS,
+        steps={
+            **freed,
+            "ended": lambda r: _ended(g, r),
+            "entry": lambda r: _entry(g, r),
+            "event": lambda r: _event(g, r),
+            "letter": lambda r: _letter(g, r),
+            "key_held": lambda r: task_rows.key_held(g, r["ended"].c),
+            "key_freed": lambda r: task_rows.key_freed(g, r["ended"].c),
+        },
+        conditions={
+            "entry": StepCondition(column="status", values=frozenset({TaskStatus.READY})),
+            "letter": StepCondition(column="status", values=frozenset({TaskStatus.FAILED})),
+            "key_held": StepCondition(column="partition_key"),
+            "key_freed": StepCondition(column="partition_key"),
+        },
+        returns="ended",
+        returning=("id", "queue", "partition_key", "limits"),
+    )
+
+
+def mark_begun(_: Grammar) -> Statement:
+    """Record that the handler of a claim begins. Returns the task's id if the worker still holds the claim."""
+    lease = task_leases.c
+    held = (lease.task_execution_id == _task_id, lease.lease_token == _lease_token, lease.worker_id == worker_id)
+    return update(task_leases).where(*held).values(begun=true()).returning(lease.task_execution_id.label("id"))
+
+
+def extend_leases(g: Grammar) -> Transition:
+    """Extend the leases of a worker, and write the progress of their tasks; NULL keeps what was reported before. Returns the
+    claims that it still holds, with their cancel requests.
+
+    A lease that another transaction has locked is not extended, and returned without `lease_expires_at`.
+    """
+    lease = task_leases.c
+
+    def beaten(r: Relations) -> Statement:
+        held, given = r["held"].c, r["given"].c
+        written = {name: func.coalesce(given[name], lease[name]) for name in PROGRESS}
+        return (
+            update(task_leases)
+            .where(g.among(lease.task_execution_id, held.id), lease.task_execution_id == given.id)
+            .values(lease_expires_at=g.later(g.now, given.lease_seconds), **written)
+            .returning(lease.task_execution_id.label("id"), lease.lease_expires_at)
+        )
+
+    def request(r: Relations) -> Statement:
+        execution = task_executions.c
+        return select(execution.id, execution.cancel_requested_at).where(g.among(execution.id, r["there"].c.id))
+
+    return Transition(
+        given={**HELD, "lease_seconds": Double(), **PROGRESS},
+        steps={
+            "there": lambda r: _there(g, r, r["given"].c.id),
+            "held": lambda r: _held(g, r, r["there"].c.id),
+            "beaten": beaten,
+            "request": request,
+        },
+        returns="there",
+        joined_steps=("beaten", "request"),
+    )
+
+
+def last_end(g: Grammar) -> Select[Any]:
+    """Select the newest event of a task that is an interruption, or that ended a row of them: an end by its handler, an operation.
+
+    An interruption is the release of a transactional task whose transaction an error from outside has ended. Recoveries and
+    releases of claims that never began are ignored, and so is a release whose data is no JSON. There is one part for each index.
+    """
+    event = execution_events.c
+    mine = select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)
+    says = event.event_type.in_([sql_literal(kind) for kind in sorted(_BY_HANDLER)])
+    # In this order, so that only what is JSON is parsed.
+    interrupted = (
+        case((g.is_json(event.event_data, an_object=True), g.text_in(event.event_data, "reason"))) == INTERRUPTED
+    )
+    ends = union_all(
+        mine.where(
+            event.event_type != sql_literal(EventType.CLAIMED),
+            event.lease_token.is_not(None),
+            or_(says, (event.event_type == sql_literal(EventType.RELEASED)) & interrupted),
+        ),
+        mine.where(event.lease_token.is_(None), event.event_type.in_([sql_literal(kind) for kind in _BY_HAND])),
+    ).subquery("ends")
+    return select(ends.c.event_type, ends.c.event_data).order_by(ends.c.sequence_num.desc()).limit(1)
+
+
+def unlocked(g: Grammar, ids: ColumnElement[Any]) -> Select[Any]:
+    """Lock the tasks of these ids in the order of the ids. Skips tasks that another transaction has locked."""
+    execution = task_executions.c
+    return (
+        select(execution.id).where(g.among(execution.id, ids)).order_by(execution.id).with_for_update(skip_locked=True)
+    )
+
+
+def fence(g: Grammar, ids: ColumnElement[Any], claim: Any, worker: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return a condition: the task, one of `ids`, is Running under this claim of this worker."""
+    execution = task_executions.c
+    return and_(
+        g.among(execution.id, ids),
+        execution.id == claim.id,
+        execution.lease_token == claim.lease_token,
+        execution.worker_id == worker,
+        execution.status == SqlStatus.RUNNING,
+    )
+
+
+def _there(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
+    """Select the leases of these ids that the worker still holds."""
+    lease, given = task_leases.c, r["given"].c
+    return (
+        select(lease.task_execution_id.label("id"))
+        .join_from(task_leases, r["given"], lease.task_execution_id == given.id)
+        .where(
+            g.among(lease.task_execution_id, ids), lease.lease_token == given.lease_token, lease.worker_id == worker_id
+        )
+    )
+
+
+def _held(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
+    """Lock the leases of these ids that the worker still holds, in the order of the ids. Skips locked ones."""
+    there = _there(g, r, ids).order_by(task_leases.c.task_execution_id)
+    return there.with_for_update(of=task_leases, skip_locked=True)
+
+
+def _freed(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Statement:
+    """Delete the leases of these ids that the worker still holds, through the index, so in the order of the ids.
+
+    They are not locked first: a lock and a deletion are two records in the database's log.
+    """
+    lease, given = task_leases.c, r["given"].c
+    # IS TRUE keeps this a test of each lease found. A join could be planned in another order than that of the ids.
+    held = tuple_(lease.task_execution_id, lease.lease_token).in_(select(given.id, given.lease_token))
+    return (
+        delete(task_leases)
+        .where(g.among(lease.task_execution_id, ids), lease.worker_id == worker_id, held.is_(true()))
+        .returning(lease.task_execution_id.label("id"))
+    )
+
+
+def _ended(g: Grammar, r: Relations) -> Statement:
+    """End the tasks of deleted leases. A task with a cancel request is Cancelled instead of returning to the outbox.
+
+    The count of recoveries starts again at 0, because the worker survived the task. A task that is released unfinished keeps
+    the count: it has not proved anything.
+    """
+    execution, given = task_executions.c, r["given"].c
+    goes_on = execution.cancel_requested_at.is_(None)
+    ready, retry = and_(given.status == SqlStatus.READY, goes_on), and_(_is_retry(given), goes_on)
+    return (
+        update(task_executions)
+        .where(fence(g, r["freed"].c.id, given, worker_id))
+        .values(
+            status=case(
+                (ready, given.status), (given.status == SqlStatus.READY, SqlStatus.CANCELLED), else_=given.status
+            ),
+            worker_id=null(),
+            attempt=execution.attempt + case((retry, 1), else_=0),
+            recovery_attempts=case(
+                (given.event_type == sql_literal(EventType.RELEASED), execution.recovery_attempts),
+                else_=literal_column("0"),
+            ),
+            retry_at=case((retry, due_time(g, given)), else_=null()),
+            started_at=case((ready, null()), else_=execution.started_at),
+            completed_at=case((ready, null()), else_=g.now),
+            updated_at=g.now,
+            last_error=func.coalesce(given.error, execution.last_error),
+            result=given.result,
+        )
+        .returning(*task_rows.CARRIED, execution.attempt, queue_order.any_limited().label("limits"))
+    )
+
+
+def _entry(g: Grammar, r: Relations) -> Statement:
+    return task_rows.entry(g, r["ended"].c, joined(r["ended"], r["given"]), due=due_time(g, r["given"].c))
+
+
+def _event(g: Grammar, r: Relations) -> Statement:
+    ended, given = r["ended"].c, r["given"].c
+    ready, due_at = ended.status == SqlStatus.READY, due_time(g, given)
+    said = g.json(
+        given.data,
+        attempt=ended.attempt,
+        available_at=case((ready, due_at)),
+        retry_at=case((and_(ready, _is_retry(given)), due_at)),
+    )
+    return task_rows.event(
+        g,
+        ended,
+        joined(r["ended"], r["given"]),
+        event_type=case((ended.status != given.status, sql_literal(EventType.CANCELLED)), else_=given.event_type),
+        # Completed is the most frequent end, and its event needs no data.
+        data=case((given.status == SqlStatus.COMPLETED, given.data), else_=said),
+        worker_id=worker_id,
+        lease_token=given.lease_token,
+    )
+
+
+def _letter(g: Grammar, r: Relations) -> Statement:
+    exception = g.text_in(r["given"].c.data, "exception")
+    return task_rows.letter(g, r["ended"].c, joined(r["ended"], r["given"]), exception=exception)
+
+
+def _is_retry(given: Any) -> ColumnElement[bool]:
+    return given.event_type == sql_literal(EventType.RETRY_SCHEDULED)  # type: ignore[no-any-return]

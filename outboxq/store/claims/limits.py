@@ -1,0 +1,312 @@
+"""The claim of a queue that limits its keys, under the lock of its settings (`statements/key_limits.py` has the reasons)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from ...database import queue_order
+from ...database.dialects import Row
+from ...database.target import Target
+from ...model import EARLIEST
+from ..transactions import Transactions
+from . import limits_sql, partition_keys
+from .broken_entries import started
+from .partition_keys import take_heads
+
+_LEAST, _MOST = 64, limits_sql.HORIZON
+"""Entries or keys looked at in one statement, however few or many are to be claimed."""
+_SLACK = 1e-6
+"""Share of a start by which rounding may be wrong."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bucket:
+    """A rate limit: it holds `starts`, and is filled again in `seconds`."""
+
+    starts: int
+    seconds: float
+
+    @property
+    def interval(self) -> float:
+        """The seconds between two starts once the bucket is empty; a float, for it may be below a microsecond."""
+        return self.seconds / self.starts
+
+    def free(self, full_at: datetime | None, now: datetime) -> int:
+        """Return how many may start now, if the bucket is full again at `full_at`."""
+        left = self.seconds - (self._from(full_at, now) - now).total_seconds()
+        return int(left / self.interval + _SLACK)
+
+    def spent(self, full_at: datetime | None, now: datetime, starts: int) -> datetime:
+        """Return when the bucket is full again after so many starts at this time."""
+        return self._from(full_at, now) + timedelta(seconds=starts * self.interval)
+
+    @staticmethod
+    def _from(full_at: datetime | None, now: datetime) -> datetime:
+        return now if full_at is None else max(full_at, now)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyLimits:
+    """The limits of a queue that limits its keys."""
+
+    queue: str
+    key_concurrency: int
+    key_rate: Bucket | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyState:
+    """The state of one key of a queue that limits its keys."""
+
+    limits: KeyLimits
+    running: int
+    """Number of tasks of the concurrency key that run."""
+    full_at: datetime | None
+    """Time at which all of its starts are there again; None: they are there."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Place:
+    """A key that may start tasks."""
+
+    key: str
+    is_concurrency: bool
+    free: int
+    """Number of tasks that it may start."""
+    full_at: datetime | None
+    entries: list[tuple[int, datetime]] = field(default_factory=list)
+    """The ids and due times of the entries that may start, the first ones first. Of a partition key the head is taken."""
+
+
+class KeyLimitClaims:
+    """Claims tasks with a key from queues that limit their keys, and remembers whose turn is next. It belongs to one claimer."""
+
+    def __init__(self) -> None:
+        self._cursors: dict[str, str] = {}
+        """The key that was served last, by queue. The next look begins behind it."""
+
+    def claim(
+        self, target: Target, values: dict[str, Any], key_limits: KeyLimits, now: datetime, limit: int, *, fair: bool
+    ) -> list[Row]:
+        """Claim up to `limit` tasks with a key, of each key no more than its limits allow.
+
+        `fair`: the keys take turns. Otherwise what has been due the longest comes first. `now` is that of the locked settings.
+        """
+        found: list[Row] = []
+        with target.atomic():
+            while len(found) < limit:
+                once = _Claim(
+                    cursors=self._cursors,
+                    target=target,
+                    values=values,
+                    key_limits=key_limits,
+                    now=now,
+                    limit=limit - len(found),
+                    fair=fair,
+                )
+                once.run()
+                found += once.found
+                if not once.expired:
+                    break
+        return found
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _Claim:
+    """One look at the keys of a queue, and the claim of what it finds."""
+
+    cursors: dict[str, str]
+    target: Target
+    values: dict[str, Any]
+    key_limits: KeyLimits
+    now: datetime
+    limit: int
+    fair: bool
+    found: list[Row] = field(default_factory=list)
+    expired: bool = False
+    """Something was due that had expired, so another look may find more."""
+
+    def __post_init__(self) -> None:
+        rate = self.key_limits.key_rate
+        self.values = self.values | {
+            "queue": self.key_limits.queue,
+            "key_concurrency": self.key_limits.key_concurrency,
+            "blocked_after": None if rate is None else self.now + timedelta(seconds=rate.seconds - rate.interval),
+            "blocked_until": None if rate is None else self.now + timedelta(seconds=2 * rate.seconds),
+        }
+
+    def run(self) -> None:
+        places, is_all = self._oldest()
+        if is_all or not self.fair:
+            self._take(places)
+        if is_all or not self._wanted:
+            return
+        # The longest due entries may all be of keys that may start nothing. Behind them, it goes from key to key.
+        for budget in (min(max(2 * self.limit, _LEAST), _MOST), _MOST):
+            if self._rotate(budget) or self.found:
+                break
+        if self._wanted:
+            self._take(self._oldest()[0])
+
+    @property
+    def _wanted(self) -> int:
+        return self.limit - len(self.found)
+
+    @property
+    def _cursor(self) -> str:
+        return self.cursors.get(self.key_limits.queue, "")
+
+    @_cursor.setter
+    def _cursor(self, key: str) -> None:
+        self.cursors[self.key_limits.queue] = key
+
+    def _oldest(self) -> tuple[list[_Place], bool]:
+        """Return the keys of the longest due entries that may start some, and whether those are all due entries."""
+        budget = min(max(4 * self.limit, _LEAST), _MOST)
+        rows = self.target.run(limits_sql.oldest, self.values | {"budget": budget, "after": self._cursor})
+        places: dict[str, _Place] = {}
+        for row in rows:
+            if row["entry_id"] is not None:
+                place = places.get(row["partition_key"]) or places.setdefault(row["partition_key"], self._place(row))
+                place.entries.append((row["entry_id"], row["available_at"]))
+        return list(places.values()), rows[0]["looked_at"] < budget
+
+    def _rotate(self, budget: int) -> bool:
+        """Take from the keys behind the cursor; where the keys end, from the first key up to where it began.
+
+        Returns whether all keys were looked at.
+        """
+        began = self._cursor
+        for after, upto in ((began, None), ("", began)):
+            if upto == "":
+                break
+            places, last = self._hop(after, upto, budget)
+            self._take(places)
+            if not self._wanted:
+                return False
+            if last is not None:
+                self._cursor = last
+                return False
+        return True
+
+    def _hop(self, after: str, upto: str | None, budget: int) -> tuple[list[_Place], str | None]:
+        """Return the keys of a range that may start some, and the last one looked at; None: the range was looked at to its end."""
+        rows = self.target.run(limits_sql.hop, self.values | {"budget": budget, "after": after, "upto": upto})
+        free = [row for row in rows if row["free"]]
+        last = rows[-1]["partition_key"] if rows and rows[-1]["n"] >= budget else None
+        if len(free) > (most := max(2 * self._wanted, _LEAST)):
+            free = free[:most]
+            last = free[-1]["partition_key"]
+        places = {row["partition_key"]: self._place(row) for row in free}
+        queue = self.key_limits.queue
+        if keys := [(queue, place.key) for place in places.values() if place.is_concurrency]:
+            most = min(self._wanted, self.key_limits.key_concurrency)
+            for row in self.target.run(limits_sql.entries, self.values | {"limit": most}, keys):
+                places[row["partition_key"]].entries.append((row["entry_id"], row["available_at"]))
+        return [place for place in places.values() if place.entries or not place.is_concurrency], last
+
+    def _place(self, row: Row) -> _Place:
+        rate, full_at = self.key_limits.key_rate, row["full_at"]
+        free = self.key_limits.key_concurrency - row["running"] if row["is_concurrency"] else 1
+        if rate is not None:
+            if full_at is not None and full_at > self.values["blocked_until"]:
+                full_at = None  # the clock was set back since
+            free = min(free, rate.free(full_at, self.now))
+        return _Place(key=row["partition_key"], is_concurrency=row["is_concurrency"], free=free, full_at=full_at)
+
+    def _take(self, places: Sequence[_Place]) -> None:
+        """Claim from these keys as much as is wanted: one of each, then a second of each, or what is due the longest."""
+        picks = list(_in_turns(places)) if self.fair else _by_age(places)
+        picks = picks[: self._wanted]
+        if not picks:
+            return
+        entries = [(entry,) for place, entry in picks if place.is_concurrency]
+        keys = [(self.key_limits.queue, place.key) for place, _ in picks if not place.is_concurrency]
+        taken: list[Row] = []
+        if entries:
+            taken = self.target.run(limits_sql.take, self.values, entries)
+            self.expired |= len(started(taken)) < len(taken)
+        found = started(taken)
+        if keys:
+            values = self.values | {"limit": len(keys), "budget": len(keys)}
+            seen = self.target.run(partition_keys.acquire_given, values, keys)
+            heads, expired = take_heads(self.target, [row for row in seen if row["won"] is not None], values)
+            found += heads
+            self.expired |= expired
+        self.found += found
+        self._cursor = picks[-1][0].key
+        self._spend(places, found)
+
+    def _spend(self, places: Iterable[_Place], found: Iterable[Row]) -> None:
+        if (rate := self.key_limits.key_rate) is None:
+            return
+        # Counted from the recorded start, which is a little later than the look: so the recorded starts keep the rate.
+        starts: dict[str, list[datetime]] = {}
+        for row in found:
+            starts.setdefault(row["partition_key"], []).append(row["started_at"])
+        spent = [
+            (place.key, rate.spent(place.full_at, max(starts[place.key]), len(starts[place.key])))
+            for place in places
+            if place.key in starts
+        ]
+        if spent:
+            self.target.run(limits_sql.forget_full, self.values)
+            self.target.run(limits_sql.spend_of_keys, self.values, spent)
+
+
+def _in_turns(places: Iterable[_Place]) -> Iterator[tuple[_Place, int | None]]:
+    """Yield what is to start: one of each key, in the order of the keys, then a second of each, and so on."""
+    left = [(place, _startable(place)) for place in places]
+    turn = 0
+    while left := [(place, entries) for place, entries in left if turn < len(entries)]:
+        for place, entries in left:
+            yield place, entries[turn][0]
+        turn += 1
+
+
+def _by_age(places: Iterable[_Place]) -> list[tuple[_Place, int | None]]:
+    """Return what is to start, what has been due the longest first."""
+    found = [(due, place, entry) for place in places for entry, due in _startable(place)]
+    return [(place, entry) for _, place, entry in sorted(found, key=lambda one: one[0])]
+
+
+def _startable(place: _Place) -> list[tuple[int | None, datetime]]:
+    """Return the entries that may start. The head of a partition key is found when the key has been acquired."""
+    if place.is_concurrency:
+        return list(place.entries[: max(place.free, 0)])
+    return [(None, place.entries[0][1] if place.entries else EARLIEST)] if place.free > 0 else []
+
+
+def limits_keys(settings: Mapping[str, Any]) -> bool:
+    """Return whether a queue with these settings limits its keys."""
+    return any(settings.get(name) is not None for name in queue_order.LIMITS_OF_KEYS)
+
+
+def limits_from(row: Row) -> KeyLimits | None:
+    """Return what a queue with this row of settings allows each of its keys; None: it does not limit them."""
+    rate, seconds = row["key_rate_limit"], row["key_rate_seconds"]
+    if not limits_keys(row):
+        return None
+    return KeyLimits(
+        queue=row["queue"],
+        key_concurrency=row["key_concurrency"] or 1,
+        key_rate=None if rate is None or seconds is None else Bucket(starts=rate, seconds=seconds),
+    )
+
+
+def states_of(
+    store: Transactions, target: Target, keys: Iterable[tuple[str, str | None]]
+) -> dict[tuple[str, str | None], KeyState]:
+    """Return the states of these keys, each given by its queue and its name. Those of queues without limits per key are left out."""
+    names = sorted({(queue, key or "") for queue, key in keys})
+    rows = target.run(limits_sql.of_keys, store.values(target), names) if names else []
+    return {
+        (row["queue"], row["partition_key"] or None): KeyState(
+            limits=found, running=row["running"], full_at=row["full_at"]
+        )
+        for row in rows
+        if (found := limits_from(row)) is not None
+    }

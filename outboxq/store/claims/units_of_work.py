@@ -1,0 +1,143 @@
+"""The transaction of a transactional task: the handler's writes, what it enqueued, and its completion."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from sqlalchemy.exc import DBAPIError
+
+from ...database.abandonment import Abandonment
+from ...database.dialects import Begin
+from ...database.engine_events import listen
+from ...database.target import SqlalchemyTarget
+from ...errors import InvalidTarget
+from ..transactions import Transactions
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+
+class Unit:
+    """One open transaction, for a handler to write in."""
+
+    def __init__(self, target: SqlalchemyTarget, *, begun: bool) -> None:
+        """`begun`: the transaction was begun for this unit, which may mark it; else it is a part of another."""
+        self.target = self.connection = target.connection
+        self.database = target.database()
+        self._target = target
+        self._raw = target.connection.connection.driver_connection
+        self._is_marked = begun and target.dialect.mark(self._raw, target.execute)
+        self._sessions: list[Session] = []
+        self._ends = False
+        self._abandonment = Abandonment(target.dialect, self._raw)
+        self._failures: list[BaseException] = []
+        """Errors after which a savepoint of an aborted transaction was rolled back: they are this connection's."""
+        listen(target.connection, "commit", self._refuse)
+        listen(target.connection, "rollback_savepoint", self._remember)
+
+    @cached_property
+    def session(self) -> Session:
+        """A session for the ORM, in a savepoint of its own at a time."""
+        from sqlalchemy.orm import Session
+
+        session = Session(self.connection, join_transaction_mode="create_savepoint")
+        self._sessions.append(session)
+        return session
+
+    def flush(self) -> None:
+        """Write what the session still holds back.
+
+        Raises InvalidTarget where the transaction is not the one that the handler began in: what it wrote before was committed,
+        or lost, by itself.
+        """
+        with self.releasing():
+            for session in self._sessions:
+                session.commit()
+        self._ensure_ours()
+
+    @contextmanager
+    def releasing(self) -> Iterator[None]:
+        """Around the end of a session's savepoint. Raises InvalidTarget where that is gone, with the whole transaction."""
+        if not self._target.dialect.is_open(self._raw):
+            self._give_up()
+        try:
+            yield
+        except DBAPIError:
+            self._ensure_ours()
+            raise
+
+    def _ensure_ours(self) -> None:
+        if self._is_marked and not self._target.dialect.is_marked(self._raw, self._target.execute):
+            self._give_up()
+
+    def _give_up(self) -> NoReturn:
+        if self._is_marked:
+            self.connection.invalidate()  # sessions would release savepoints in it that are gone
+        raise ended()
+
+    def was_interrupted(self, error: BaseException) -> bool:
+        """Return whether an error from outside, of which `error` tells, ended this transaction, so that the task did not fail."""
+        return self._target.dialect.was_interrupted(self._raw, error, self._failures)
+
+    def abandon(self) -> None:
+        """Roll back in another thread, where the claim could not be ended otherwise: SQLite has one writer, which is this."""
+        self._abandonment.abandon()
+
+    def end(self) -> None:
+        """From now on it may be committed."""
+        self._ends = True
+
+    def close(self) -> None:
+        if self._abandonment.end():
+            self.connection.invalidate()
+        for session in self._sessions:
+            session.close()
+
+    def _remember(self, _connection: Any, _name: str, _context: None) -> None:
+        """Called before the savepoint is rolled back, while the transaction still shows what happened to it."""
+        if (error := sys.exception()) is not None and self._target.dialect.is_spoilt(self._raw):
+            self._failures.append(error)
+
+    def _refuse(self, _connection: Any) -> None:
+        if not self._ends:
+            raise InvalidTarget(
+                "a transactional task's transaction is committed with its completion; return instead of committing it"
+            )
+
+
+def ended() -> InvalidTarget:
+    return InvalidTarget(
+        "the transaction of this task ended before its handler returned, by a COMMIT or ROLLBACK (on SQLite also by an OR "
+        "ROLLBACK) that the handler said itself, so not all that it wrote is committed together with its completion; leave the "
+        "end of the transaction to the worker, and take a part back with ctx.connection.begin_nested()"
+    )
+
+
+@contextmanager
+def unit(store: Transactions, *, using: object = None) -> Iterator[Unit]:
+    """READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite; committed after the block, rolled back with any error.
+
+    Beginning is tried again where that may help; the block runs once. `using` a transaction through SQLAlchemy, it is a
+    savepoint of that.
+    """
+    with ExitStack() as stack:
+        target: Any = None
+        if using is not None:
+            target = store.join(using)
+            if not isinstance(target, SqlalchemyTarget):
+                raise InvalidTarget(
+                    "a transactional task writes through SQLAlchemy; give it a Session or Connection to run in"
+                )
+            stack.enter_context(target.connection.begin_nested())
+        else:
+            for attempt in store.tries():
+                with attempt:
+                    target = stack.enter_context(store.transaction(Begin.HANDLER))
+        unit = Unit(target, begun=using is None)
+        stack.callback(unit.close)
+        yield unit
+        unit.end()

@@ -1,0 +1,582 @@
+"""Live workers, as each describes itself for people to read, and the tasks that they gave back because they did not know them.
+
+Recovery does not rely on it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Delete,
+    Double,
+    Insert,
+    Integer,
+    Select,
+    Text,
+    Update,
+    Uuid,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    literal_column,
+    select,
+    update,
+)
+
+from ...database.column_types import BigId, Instant
+from ...database.dialects import Begin, Row
+from ...database.grammar import Builder, Columns, Grammar, limit, sql_literal, worker_id
+from ...database.tables import execution_events, task_executions, task_outbox, workers
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import UNKNOWN_TASK, Claim, EventType, TaskStatus, duration
+from ..arguments import identifier, positive, storable
+from ..tasks import operations, tasks
+from ..tasks.event_log import first_of_window
+from ..tasks.operations import freed
+from ..tasks.tasks import data_of
+from ..transactions import Transactions
+from .sleeping_workers import SleepingWorkers
+
+LOOKED_AT = 100_000
+"""Number of events after a worker's last sign that are looked at for the ends of its claims."""
+LIVE_WITHIN = timedelta(seconds=90)
+"""A worker that was not seen for so long counts as gone: workers report every 30 seconds."""
+KEPT = timedelta(days=1)
+"""The time for which a worker that was killed stays registered."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveWorker:
+    """A live worker, as it registered itself."""
+
+    id: UUID
+    label: str
+    """Host and process, for people."""
+    queues: frozenset[str] | None
+    """Queues that it works on; None: all."""
+    topics: tuple[str, ...] | None
+    """Topics whose tasks it takes, exact or with a trailing `*`; None: all tasks, also those that handle no event."""
+    concurrency: int
+    task_names: frozenset[str]
+    unknown_tasks: frozenset[tuple[str, str]] = frozenset()
+    """Queue and name of tasks that it met lately and does not know."""
+    started_at: datetime
+    last_seen_at: datetime
+    host: str | None = None
+    """Name of the machine; None, as in the other fields of `describe`: the worker has not described itself."""
+    pid: int | None = None
+    """Id of the process on that machine."""
+    version: str | None = None
+    """Version of the application's code, from `Outbox(version=…)`; None also if it names none."""
+    release: str | None = None
+    """Version of outboxq."""
+    busy: int | None = None
+    """Number of its threads that ran a handler when it was last seen."""
+    isolation: str | None = None
+    """Isolation of its handlers: ``thread``, or ``process``, in as many child processes as it has threads."""
+
+    def works_on(self, queue: str) -> bool:
+        return self.queues is None or queue in self.queues
+
+    def takes(self, topic: str | None) -> bool:
+        return takes(self.topics, topic)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Presence:
+    """The workers that were seen lately, and the moment at which that was asked."""
+
+    at: datetime
+    workers: builtins.list[LiveWorker]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TakenTask:
+    """A task that another worker took back, since the lease of the one that ran it had ended."""
+
+    task_id: UUID
+    task_name: str | None
+    """Name of the task; None, as the next: it was pruned."""
+    status: TaskStatus | None
+    """Status that it has now."""
+    event_type: EventType
+    """Event that took it back: RESET, to run again, or ABANDONED, a dead letter after too many such ends."""
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TakenBack:
+    """The tasks that others took back from a worker, in the order in which they did."""
+
+    tasks: builtins.list[TakenTask]
+    is_complete: bool
+    """False: there may be more, where the look was ended."""
+
+
+class Workers:
+    """Live workers, as they describe themselves."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def register(
+        self,
+        worker_id: UUID,
+        *,
+        label: str,
+        queues: Iterable[str] | None = None,
+        topics: Iterable[str] | None = None,
+        concurrency: int,
+        task_names: Iterable[str],
+        unknown_tasks: Iterable[tuple[str, str]] = (),
+        using: object = None,
+    ) -> None:
+        """Write down a worker that begins, or one that `seen` did not find. `queues`, `topics` None: all.
+
+        `unknown_tasks`: queue and name of each task that it met lately and does not know.
+        Without `using`, the notifications that killed workers had asked for are deleted too.
+        """
+        values = {
+            "worker_id": identifier(worker_id),
+            "label": label,
+            "queues_json": _names(queues, "queues"),
+            "topics_json": _names(topics, "topics"),
+            "concurrency": positive(concurrency, "concurrency"),
+            "task_names_json": _names(task_names, "task_names"),
+            "unknown_tasks_json": _written(unknown_tasks),
+        }
+        self._tell(register, values, using)
+        if using is None:
+            SleepingWorkers(self._store).forget_ended()
+
+    def seen(self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None) -> bool:
+        """The worker is alive, and lately met `unknown_tasks`, as in `register`.
+
+        False: it is not registered, or not any more, and should register again.
+        """
+        values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
+        return bool(self._tell(seen, values, using))
+
+    def describe(
+        self,
+        worker_id: UUID,
+        *,
+        host: str | None = None,
+        pid: int | None = None,
+        version: str | None = None,
+        release: str | None = None,
+        busy: int | None = None,
+        isolation: str | None = None,
+        using: object = None,
+    ) -> bool:
+        """Write down the process of a registered worker; the fields are those of LiveWorker.
+
+        False: the worker is not registered; nothing is written.
+        """
+        values = {
+            "worker_id": identifier(worker_id),
+            "host": storable(host, "host"),
+            "pid": pid,
+            "version": storable(version, "version"),
+            "release": storable(release, "release"),
+            "busy": busy,
+            "isolation": storable(isolation, "isolation"),
+        }
+        return bool(self._tell(describe, values, using))
+
+    def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
+        """The worker ends. Those that have not been seen for a day are forgotten with it.
+
+        With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it. All the same
+        it has ended, and is no longer listed.
+        """
+        leave = mark_leaving if met_unknown else unregister
+        self._tell(leave, {"worker_id": identifier(worker_id)}, using)
+
+    def list(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> builtins.list[LiveWorker]:
+        """The workers that were seen within this time, the oldest first."""
+        return self.presence(live_within, using=using).workers
+
+    def presence(self, within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> Presence:
+        """Return the workers that were seen within this time, the oldest first, and the database's time."""
+        span = duration(within, "live_within")
+
+        def work(target: Target) -> Presence:
+            now = target.run(tasks.select_now, self._store.values(target))[0]["now"]
+            return Presence(at=now, workers=live_workers(target, now, span))
+
+        return self._store.run(work, using=using, begin=Begin.READ)
+
+    def taken_back(self, worker_id: UUID, *, limit: int = 100, using: object = None) -> TakenBack:
+        """Return up to `limit` tasks that other workers took back from this one, told by the events of its claims.
+
+        Of the events since it was seen last, 100 000 are looked at, which takes some 20 ms. Returns none for a worker without a row,
+        which is deleted when the worker ends, or a day after its last sign.
+        """
+        asked = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
+
+        def work(target: Target) -> TakenBack:
+            rows = target.run(one, asked)
+            start = target.run(first_of_window, {"search_from": rows[0]["last_seen_at"]}) if rows else []
+            if not start:
+                return TakenBack(tasks=[], is_complete=True)
+            values = {**asked, "first": start[0]["first"]}
+            found = target.run(taken_back, values)
+            tasks = [
+                TakenTask(
+                    **{
+                        **row,
+                        "status": None if row["status"] is None else TaskStatus(row["status"]),
+                        "event_type": EventType(row["event_type"]),
+                    }
+                )
+                for row in found
+            ]
+            return TakenBack(tasks=tasks, is_complete=len(found) < limit and not target.run(beyond, values))
+
+        return self._store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+    def _tell(self, builder: Builder, values: dict[str, Any], using: object) -> Sequence[Row]:
+        return self._store.run(
+            lambda target: target.run(builder, self._store.values(target, **values)),
+            using=using,
+            begin=Begin.ASYNCHRONOUS,
+        )
+
+
+def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN) -> list[LiveWorker]:
+    """Return the workers that were seen within this time, the oldest first."""
+    try:
+        since = now - within
+    except OverflowError:
+        raise InvalidArgument(f"live_within={within!r} reaches back to before the first year") from None
+    rows = target.run(live, {"live_since": since})
+    return [_worker(row) for row in rows]
+
+
+def worker(target: Target, worker_id: UUID) -> LiveWorker | None:
+    """Return the worker as it described itself, however long ago it was seen; None: it is not registered."""
+    rows = target.run(one, {"worker_id": worker_id})
+    return _worker(rows[0]) if rows else None
+
+
+def _worker(row: Row) -> LiveWorker:
+    queues, topics = (None if row[name] is None else json.loads(row[name]) for name in ("queues", "topics"))
+    read = {
+        "queues": None if queues is None else frozenset(queues),
+        "topics": None if topics is None else tuple(topics),
+        "task_names": frozenset(json.loads(row["task_names"])),
+        "unknown_tasks": frozenset(read_names(row["unknown_tasks"])),
+    }
+    return LiveWorker(**{**row, **read})
+
+
+def takes(topics: Iterable[str] | None, topic: str | None) -> bool:
+    """Return whether a worker of these topics, exact or patterns, takes a task of this one. None: it takes all."""
+    if topics is None:
+        return True
+    return topic is not None and any(
+        topic.startswith(one[:-1]) if one.endswith("*") else topic == one for one in topics
+    )
+
+
+def read_names(text: str | None) -> Iterator[tuple[str, str]]:
+    """Queue and name of each unknown task, as they were written."""
+    return ((queue, name) for queue, name in json.loads(text or "[]"))
+
+
+def _written(unknown_tasks: Iterable[tuple[str, str]]) -> str | None:
+    """JSON; None for none, so that workers without any are passed over by the database."""
+    listed = sorted(unknown_tasks)
+    return json.dumps(listed) if listed else None
+
+
+def _names(names: Iterable[str] | None, what: str) -> str | None:
+    """JSON. Raises InvalidArgument for a string, which would be a list of characters."""
+    if names is None:
+        return None
+    listed = [names] if isinstance(names, str) else sorted(names, key=str)
+    if isinstance(names, str) or not all(isinstance(name, str) for name in listed):
+        raise InvalidArgument(f"{what} takes a list of names")
+    return json.dumps(listed)
+
+
+_said = {
+    "label": bindparam("label", type_=Text, required=True),
+    "queues": bindparam("queues_json", type_=Text, required=True),
+    "topics": bindparam("topics_json", type_=Text, required=True),
+    "concurrency": bindparam("concurrency", type_=Integer, required=True),
+    "task_names": bindparam("task_names_json", type_=Text, required=True),
+    "unknown_tasks": bindparam("unknown_tasks_json", type_=Text, required=True),
+}
+_described = {
+    "host": bindparam("host", type_=Text, required=True),
+    "pid": bindparam("pid", type_=Integer, required=True),
+    "version": bindparam("version", type_=Text, required=True),
+    "release": bindparam("release", type_=Text, required=True),
+    "busy": bindparam("busy", type_=Integer, required=True),
+    "isolation": bindparam("isolation", type_=Text, required=True),
+}
+_a_day_ago = bindparam("a_day_ago", -86400.0, type_=Double)
+_event = execution_events.c
+_first, _most = (bindparam(name, type_=BigInteger, required=True) for name in ("first", "most"))
+_live_since = bindparam("live_since", type_=Instant, required=True)
+
+
+def register(g: Grammar) -> Insert:
+    """Register a worker, or replace its registration."""
+    values: dict[str, Any] = {"id": worker_id, **_said, "started_at": g.now, "last_seen_at": g.now}
+    new = g.insert(workers).from_select(list(values), select(*values.values()))
+    renewed = {name: new.excluded[name] for name in (*_said, "last_seen_at")}
+    return new.on_conflict_do_update(index_elements=[workers.c.id], set_=renewed)  # type: ignore[no-any-return]
+
+
+def seen(g: Grammar) -> Update:
+    """Record that the worker is alive and which unknown task names it has met; no row if it is not registered."""
+    said = {"last_seen_at": g.now, "unknown_tasks": _said["unknown_tasks"]}
+    touched = update(workers).where(workers.c.id == worker_id).values(said)
+    return touched.returning(workers.c.id)
+
+
+def unregister(g: Grammar) -> Delete:
+    """Delete the worker, and all workers that have not been seen for a day."""
+    gone = workers.c.last_seen_at < g.later(g.now, _a_day_ago)
+    return delete(workers).where((workers.c.id == worker_id) | gone)
+
+
+def mark_leaving(g: Grammar) -> Update:
+    """Record that the worker has ended, but keep the unknown names that it met: it runs 0 tasks at once from now on."""
+    return update(workers).where(workers.c.id == worker_id).values(last_seen_at=g.now, concurrency=literal_column("0"))
+
+
+def is_registered() -> ColumnElement[bool]:
+    """Return whether the row is of a worker that has not ended. `leave` writes a concurrency of 0, which no worker has."""
+    return workers.c.concurrency > literal_column("0")
+
+
+def taken_back(_: Grammar) -> Select[Any]:
+    """Select up to :limit ends of this worker's claims that others wrote, in the order in which they took the tasks back.
+
+    Of the events from the number :first on, :most are looked at, by the primary key: no index names the worker, and one would cost
+    every event. Others take a dead worker's tasks back once its leases have ended, soon after it was seen last.
+    """
+    columns = (_event[name] for name in ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at"))
+    window = select(*columns).where(_event.sequence_num >= _first).order_by(_event.sequence_num).limit(_most)
+    looked = window.subquery("looked")
+    kinds = [sql_literal(kind) for kind in (EventType.RESET, EventType.ABANDONED)]
+    found = select(looked).where(looked.c.worker_id == worker_id, looked.c.event_type.in_(kinds))
+    mine = found.order_by(looked.c.sequence_num).limit(limit).subquery("mine")
+    # Not a join, which might read all tasks.
+    task_name, status = (
+        select(column).where(task_executions.c.id == mine.c.task_execution_id).scalar_subquery()
+        for column in (task_executions.c.task_name, task_executions.c.status)
+    )
+    return select(
+        mine.c.task_execution_id.label("task_id"),
+        task_name.label("task_name"),
+        status.label("status"),
+        mine.c.event_type,
+        mine.c.created_at.label("at"),
+    ).order_by(mine.c.sequence_num)
+
+
+def beyond(_: Grammar) -> Select[Any]:
+    """Select one row if more than :most events have a number of at least :first."""
+    after = select(_event.sequence_num).where(_event.sequence_num >= _first).order_by(_event.sequence_num)
+    return after.offset(_most).limit(literal_column("1"))
+
+
+def describe(_: Grammar) -> Update:
+    """Record the worker's process, its versions, how many of its threads run a handler, and where it runs them."""
+    return update(workers).where(workers.c.id == worker_id).values(_described).returning(workers.c.id)
+
+
+def live(_: Grammar) -> Select[Any]:
+    """Select the workers seen since :live_since, oldest first."""
+    return (
+        select(workers)
+        .where(workers.c.last_seen_at >= _live_since, is_registered())
+        .order_by(workers.c.started_at, workers.c.id)
+    )
+
+
+def with_unknown_tasks(_: Grammar) -> Select[Any]:
+    """Select the workers that met unknown names, also those that have ended."""
+    return select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None))
+
+
+def one(_: Grammar) -> Select[Any]:
+    """Select one worker, whenever it was last seen."""
+    return select(workers).where(workers.c.id == worker_id)
+
+
+_PAGE = 500
+"""Outbox entries that one transaction looks at, so that no other session waits long for it."""
+_KNOWN = "a worker that knows the task has started"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnknownRun:
+    """An unbroken run of releases of one task by workers that do not know it."""
+
+    times: int = 0
+    since: datetime
+    known_elsewhere: bool = False
+    """A live worker knows the task and would take it."""
+
+
+def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
+    """The run of releases as unknown that each claim's task is in, by the task's id.
+
+    Whichever workers released it; anything but a claim in between ends the run.
+    """
+
+    def work(target: Target) -> Mapping[UUID, UnknownRun]:
+        now = target.run(tasks.select_now, store.values(target))[0]["now"]
+        found = releases_as_unknown(target, [(claim.id, claim.lease_token - 1) for claim in claims])
+        workers = live_workers(target, now)
+        runs = {}
+        for claim in claims:
+            known = any(
+                worker.works_on(claim.queue) and worker.takes(claim.topic) and claim.task_name in worker.task_names
+                for worker in workers
+            )
+            times, since = found.get(claim.id, (0, claim.started_at))
+            runs[claim.id] = UnknownRun(times=times, since=since, known_elsewhere=known)
+        return runs
+
+    return store.run(work, using=using, begin=Begin.READ)
+
+
+def make_known_due(
+    store: Transactions,
+    task_names: Collection[str],
+    *,
+    queues: Collection[str] | None = None,
+    topics: Collection[str] | None = None,
+    after: int = 0,
+    using: object = None,
+) -> int | None:
+    """Have tasks that wait because a worker did not know their names due now, for a worker that knows and takes them.
+
+    One page of the outbox, behind the entry `after`. Returns where the next page begins; None: that was the last one.
+    Where no worker has met a name that this one knows, the outbox is not read at all.
+    """
+    names = frozenset(task_names)
+
+    def look(target: Target) -> tuple[list[int], int | None]:
+        met = target.run(with_unknown_tasks)
+        pairs = {(queue, name) for row in met for queue, name in read_names(row["unknown_tasks"])}
+        wanted = {(queue, name) for queue, name in pairs if name in names and (queues is None or queue in queues)}
+        if not wanted:
+            return [], None
+        page = target.run(delayed, store.values(target, after=after, limit=_PAGE))
+        due = [
+            row["id"]
+            for row in page
+            if row["released"] and (row["queue"], row["task_name"]) in wanted and takes(topics, row["topic"])
+        ]
+        return due, page[-1]["id"] if len(page) == _PAGE else None
+
+    entries, following = store.run(look, using=using, begin=Begin.READ)
+    if entries:
+        store.run(lambda target: _make_due(store, target, entries), using=using)
+    return following
+
+
+def _make_due(store: Transactions, target: Target, entries: Sequence[int]) -> None:
+    values = store.values(target, due_now=True, priority=None, request=None, reason=_KNOWN)
+    with target.atomic():
+        moved = target.run(operations.make_due, values, [(entry,) for entry in entries])
+    store.wake(target, freed(moved))
+
+
+def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:
+    """Return how often in a row, and since when, each task was released as unknown, up to its claim of this token.
+
+    A task whose claim of this token did not end so is left out.
+    """
+    packed = target.dialect.pack("holding", HOLDING, holding)
+    found = {}
+    for row in target.run(releases, packed):
+        data = data_of(row["event_data"])
+        since = data.get("since")
+        found[row["id"]] = (data.get("times", 1), row["created_at"] if since is None else datetime.fromisoformat(since))
+    return found
+
+
+HOLDING: Columns = {"id": Uuid(), "lease_token": BigInteger()}
+_after = bindparam("after", type_=BigId, required=True)
+
+
+def releases(g: Grammar) -> Select[Any]:
+    """Select the events that ended the claims of :holding as releases of unknown tasks, if only claims have happened to them
+    since.
+    """
+    given, event = g.rows("holding", HOLDING), execution_events.c
+    return (
+        select(event.task_execution_id.label("id"), event.event_data, event.created_at)
+        .join_from(
+            given,
+            execution_events,
+            and_(event.task_execution_id == given.c.id, event.lease_token == given.c.lease_token),
+        )
+        .where(*_released_last(g, given.c.id))
+    )
+
+
+def delayed(g: Grammar) -> Select[Any]:
+    """Select a page of the outbox entries that are due later, by id after :after, with those that wait since such a release."""
+    entry = task_outbox.c
+    page = (
+        select(entry.id, entry.task_execution_id, entry.queue, entry.topic)
+        .where(entry.id > _after, entry.available_at > g.now)
+        .order_by(entry.id)
+        .limit(limit)
+        .cte("page")
+        .prefix_with("MATERIALIZED")
+    )
+    execution, event = task_executions.c, execution_events.c
+    released = exists().where(
+        event.task_execution_id == execution.id,
+        event.lease_token == execution.lease_token,
+        *_released_last(g, page.c.task_execution_id),
+    )
+    return (
+        select(page.c.id, page.c.queue, page.c.topic, execution.task_name, released.label("released"))
+        .join_from(page, task_executions, execution.id == page.c.task_execution_id)
+        .where(g.among(execution.id, page.c.task_execution_id))
+        .order_by(page.c.id)
+    )
+
+
+def _released_last(g: Grammar, ids: ColumnElement[Any]) -> tuple[ColumnElement[bool], ...]:
+    """Return a condition: the event released a claim of one of these tasks as unknown, and no event without a lease token
+    followed.
+    """
+    event, other = execution_events.c, execution_events.alias("other").c
+    later = exists().where(
+        g.among(other.task_execution_id, ids),
+        other.task_execution_id == event.task_execution_id,
+        other.lease_token.is_(None),
+        other.sequence_num > event.sequence_num,
+    )
+    return (
+        g.among(event.task_execution_id, ids),
+        event.event_type != sql_literal(EventType.CLAIMED),  # the condition of the index over the ends of claims
+        event.lease_token.is_not(None),
+        event.event_type == sql_literal(EventType.RELEASED),
+        g.text_in(event.event_data, "reason") == UNKNOWN_TASK,
+        ~later,
+    )

@@ -1,0 +1,483 @@
+"""Emitting events, and who subscribes to them."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Double,
+    FromClause,
+    Integer,
+    Select,
+    SmallInteger,
+    Text,
+    Uuid,
+    bindparam,
+    case,
+    delete,
+    exists,
+    false,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+)
+
+from ...database.column_types import Instant
+from ...database.dialects import Row
+from ...database.grammar import (
+    Columns,
+    Grammar,
+    Relations,
+    SqlStatus,
+    Statement,
+    Transition,
+    insert_values,
+    joined,
+    sql_literal,
+)
+from ...database.privileges import Feature
+from ...database.queue_order import matches
+from ...database.tables import execution_events, idempotency_keys, task_executions, task_subscriptions
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import EventType, Handle, NewTask, OnDeadLetter, TaskOptions
+from ...model.keys import stored_key
+from ...model.options import bad_name, check_options, is_name
+from ...model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
+from ...model.uuid7 import FAMILY
+from .. import task_rows
+from ..tasks.idempotency import enqueue_keyed
+from ..transactions import Transactions
+from .enqueue import check
+
+_EMITS = frozenset({Feature.EMIT})
+_EMITS_KEYED = frozenset({Feature.EMIT, Feature.IDEMPOTENCY})
+MOST_SUBSCRIBERS = FAMILY
+"""Their tasks' ids are counted up from the event's."""
+
+
+def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitted:
+    """Write a task for each task that subscribes to the event's topic, all of them or none, as one statement.
+
+    The subscribers are read from `task_subscriptions`. Without any, `event_unrouted` is recorded.
+
+    With an idempotency key, each subscriber has one task for it, as if that had been enqueued with the key. The second of two
+    emits waits for the first to commit or roll back, and writes tasks only for those who subscribed since. `enqueue_many`
+    says when a key is free again, and what happens above READ COMMITTED.
+    `using` as in `enqueue`. Raises InvalidArgument (for more than 65 535 subscribers too), InvalidTarget and SchemaOutOfDate
+    before anything is written.
+    """
+    check_event(event)
+    return store.run(
+        lambda target: _emit(store, target, event),
+        using=using,
+        done=lambda target: _emitted(store, target, event),
+        enqueues=_EMITS if event.idempotency_key is None else _EMITS_KEYED,
+    )
+
+
+class Subscriptions:
+    """The tasks that are enqueued when an event of a topic is emitted."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def replace(
+        self, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
+    ) -> None:
+        """Make these the subscriptions of the tasks they name, and of `tasks`: what stands there besides is deleted.
+
+        Those of other tasks are left alone, and nothing is written where nothing changes; so every worker calls it at its
+        start. Raises InvalidArgument.
+        """
+        wanted = _keyed(subscriptions)
+        for one in wanted.values():
+            check_subscription(one)
+        names = sorted({one.task_name for one in wanted.values()}.union(tasks))
+
+        def work(target: Target) -> None:
+            # In two steps, for the second must see what the first has waited for. Rows are locked, then inserted, each in
+            # their order: two workers that start with different releases of the code wait for each other one way only.
+            values = self._store.values(target)
+            with target.atomic():
+                given = target.dialect.pack("tasks", SUBSCRIBERS, [(name,) for name in names])
+                stored = _keyed(_records(target.run(lock_subscriptions, given)))
+                if gone := stored.keys() - wanted.keys():
+                    target.run(unsubscribe, values, sorted(gone))
+                if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
+                    target.run(subscribe, values, changed)
+
+        # Most workers start with what stands there already: they lock nothing, and on SQLite wait for no writer.
+        if _keyed(one for one in self.list(using=using) if one.task_name in names) != wanted:
+            self._store.run(work, using=using)
+
+    def remove(self, task_name: str, *, using: object = None) -> None:
+        """Delete the subscriptions of a task; of one, say, whose code is gone. What was emitted before stays enqueued."""
+        self.replace([], tasks=[task_name], using=using)
+
+    def list(self, *, using: object = None) -> builtins.list[Subscription]:
+        """Return all of them, by topic and task."""
+        return _records(self._store.read(subscriptions, using=using))
+
+
+def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
+    values = store.values(target, **_values(event))
+    emit = insert_for_subscribers if event.idempotency_key is None else emit_keyed
+    with target.atomic():
+        rows = target.run(emit, values)
+        if len(rows) > MOST_SUBSCRIBERS:
+            raise InvalidArgument(
+                f"{len(rows)} tasks subscribe to {event.topic!r}, and one event can have {MOST_SUBSCRIBERS} of them, so nothing "
+                "was written; give groups of them topics of their own, or remove the subscriptions of tasks that are gone"
+            )
+        rows.sort(key=lambda row: row["id"])
+        handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
+        # Whose key had a task already: it may be free again by now, and else its task is to be named.
+        if refused := [_task(event, row) for row in rows if row["position"] is None]:
+            found = enqueue_keyed(store, target, refused)
+            handles |= {task.task_name: handle for task, handle in zip(refused, found, strict=True)}
+    return Emitted(pipeline_execution_id=event.id, handles=handles)
+
+
+def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | None:
+    """Return what an earlier try wrote, all of it together; None if it wrote nothing."""
+    values = store.values(target, **_values(event))
+    handles = {row["task_name"]: Handle(id=row["id"]) for row in target.run(emitted, values)}
+    if not handles and not target.run(unrouted, values):
+        return None
+    if handles and event.idempotency_key is not None:
+        held = target.run(held_for_event, values)
+        handles = {row["task_name"]: Handle(id=row["id"], created=False) for row in held} | handles
+    return Emitted(pipeline_execution_id=event.id, handles=dict(sorted(handles.items())))
+
+
+def check_subscription(subscription: Subscription) -> None:
+    """Raise InvalidArgument for what could not be stored, or would make an emit fail."""
+    check_pattern(subscription.topic)
+    name = f"the subscription of task {subscription.task_name!r} to {subscription.topic!r}"
+    if not str(subscription.parameter).isidentifier():
+        raise InvalidArgument(f"parameter of {name} must be the name of one of its parameters")
+    for key, value in (("task_name", subscription.task_name), ("topic", subscription.topic)):
+        if not is_name(value):
+            raise bad_name(key, name)
+    check_options(subscription, name)
+
+
+def check_event(event: NewEvent) -> None:
+    """Raise InvalidArgument for what the database would refuse."""
+    check_topic(event.topic)
+    name = f"event {event.topic[:200]!r}"
+    if type(event.id) is not UUID or event.id.int & FAMILY:
+        raise InvalidArgument(
+            f"the id of {name} must be made by uuid7.family(): those of its tasks are counted up from it"
+        )
+    check(NewTask(id=event.id, task_name="event", args=event.payload, **_shared(event)), name)
+
+
+def _values(event: NewEvent) -> dict[str, Any]:
+    return {
+        **_shared(event),
+        "partition_key": stored_key(event.partition_key, event.concurrency_key),
+        "pipeline_execution_id": event.id,
+        "quoted_topic": json.dumps(event.topic, ensure_ascii=False),
+        "payload": event.payload,
+        "delay_seconds": event.delay.total_seconds(),
+        "expires_seconds": None if event.expires_in is None else event.expires_in.total_seconds(),
+        "most_subscribers": MOST_SUBSCRIBERS,
+    }
+
+
+def _shared(event: NewEvent) -> dict[str, Any]:
+    """Return the fields that an event and its tasks have in common."""
+    return {
+        "topic": event.topic,
+        "partition_key": event.partition_key,
+        "concurrency_key": event.concurrency_key,
+        "available_at": event.available_at,
+        "delay": event.delay,
+        "expires_at": event.expires_at,
+        "expires_in": event.expires_in,
+        "idempotency_key": event.idempotency_key,
+        "headers": event.headers,
+    }
+
+
+def _keyed(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], Subscription]:
+    return {(one.topic, one.task_name): one for one in subscriptions}
+
+
+def _task(event: NewEvent, subscriber: Row) -> NewTask:
+    """Return the task that the statement `fanout.emit` would have written for this subscriber."""
+    return NewTask(
+        id=subscriber["id"],
+        pipeline_execution_id=event.id,
+        task_name=subscriber["task_name"],
+        args=f'{{"{subscriber["parameter"]}":{event.payload}}}',
+        **vars(_options(subscriber).with_key(event.partition_key)),
+        **_shared(event),
+    )
+
+
+def _row(subscription: Subscription) -> tuple[object, ...]:
+    return (
+        subscription.topic,
+        subscription.task_name,
+        subscription.parameter,
+        subscription.queue,
+        subscription.priority,
+        subscription.max_attempts,
+        subscription.lease.total_seconds(),
+        None if subscription.timeout is None else subscription.timeout.total_seconds(),
+        subscription.on_dead_letter.value,
+    )
+
+
+def _records(rows: Iterable[Row]) -> list[Subscription]:
+    own = ("topic", "task_name", "parameter")
+    return [Subscription(**{name: row[name] for name in own}, **vars(_options(row))) for row in rows]
+
+
+def _options(row: Row) -> TaskOptions:
+    timeout = row["timeout_seconds"]
+    return TaskOptions(
+        queue=row["queue"],
+        priority=row["priority"],
+        max_attempts=row["max_attempts"],
+        lease=timedelta(seconds=row["lease_seconds"]),
+        timeout=None if timeout is None else timedelta(seconds=timeout),
+        on_dead_letter=OnDeadLetter(row["on_dead_letter"]),
+    )
+
+
+SUBSCRIPTION: Columns = {
+    "topic": Text(),
+    "task_name": Text(),
+    "parameter": Text(),
+    "queue": Text(),
+    "priority": SmallInteger(),
+    "max_attempts": Integer(),
+    "lease_seconds": Double(),
+    "timeout_seconds": Double(),
+    "on_dead_letter": Text(),
+}
+SUBSCRIBERS: Columns = {"task_name": Text()}
+_KEY = ("topic", "task_name")
+_FROM_SUBSCRIPTION = ("task_name", "queue", "priority", "max_attempts", "lease_seconds", "timeout_seconds")
+
+_topic = bindparam("topic", type_=Text, required=True)
+_quoted_topic = bindparam("quoted_topic", type_=Text, required=True)
+_payload = bindparam("payload", type_=Text, required=True)
+_pipeline = bindparam("pipeline_execution_id", type_=Uuid, required=True)
+_partition_key = bindparam("partition_key", type_=Text, required=True)
+_idempotency_key = bindparam("idempotency_key", type_=Text, required=True)
+_available_at = bindparam("available_at", type_=Instant, required=True)
+_delay = bindparam("delay_seconds", type_=Double, required=True)
+_expires_at = bindparam("expires_at", type_=Instant, required=True)
+_expires_in = bindparam("expires_seconds", type_=Double, required=True)
+_headers = bindparam("headers", type_=Text, required=True)
+_most = bindparam("most_subscribers", type_=Integer, required=True)
+
+
+def insert_for_subscribers(g: Grammar) -> Transition:
+    """Write a task for each subscriber of the event, or a record that it has none.
+
+    Returns the subscribers, each with its new task. Writes nothing for more than :most_subscribers.
+    """
+    return _emission(g, {"entry": lambda r: _entry(g, r, r["subscriber"], _has_room(r))})
+
+
+def emit_keyed(g: Grammar) -> Transition:
+    """Write the tasks of `emit` for the subscribers that have no task by this key. The others are returned without a position.
+
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. Keys are inserted in the order of
+    the task names in every transaction, so two emits cannot wait for each other.
+    """
+
+    def key(r: Relations) -> Statement:
+        names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
+        subscriber = r["subscriber"].c
+        keys = select(subscriber.task_name, _idempotency_key, subscriber.id, false(), g.now).where(
+            _has_room(r)  # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join
+        )
+        new = g.insert(idempotency_keys).from_select(names, keys.order_by(subscriber.task_name))
+        return new.on_conflict_do_nothing().returning(idempotency_keys.c.task_execution_id.label("id"))  # type: ignore[no-any-return]
+
+    entry = {"entry": lambda r: _entry(g, r, joined(r["subscriber"], r["key"]))}
+    return _emission(g, {"key": key, **entry}, idempotency_key=_idempotency_key)
+
+
+def held_for_event(g: Grammar) -> Select[Any]:
+    """Select the tasks that subscribers of the event have by this key."""
+    held, subscription = idempotency_keys.c, task_subscriptions.c
+    names = select(subscription.task_name).where(matches(_topic, subscription.topic)).subquery("subscriber")
+    return select(held.scope.label("task_name"), held.task_execution_id.label("id")).where(
+        g.among(held.scope, names.c.task_name), held.key == _idempotency_key
+    )
+
+
+def emitted(_: Grammar) -> Select[Any]:
+    """Select the tasks of an event by the event's id."""
+    task = task_executions.c
+    return select(task.task_name, task.id).where(
+        task.pipeline_execution_id == _pipeline, task.pipeline_execution_id != task.id
+    )
+
+
+def unrouted(_: Grammar) -> Select[Any]:
+    """Select the record of an event without subscribers."""
+    event = execution_events.c
+    return select(event.sequence_num).where(
+        event.task_execution_id.is_(None),
+        event.lease_token.is_(None),
+        event.event_type == sql_literal(EventType.UNROUTED),
+        event.pipeline_execution_id == _pipeline,
+    )
+
+
+def subscriptions(_: Grammar) -> Select[Any]:
+    return select(task_subscriptions).order_by(*(task_subscriptions.c[name] for name in _KEY))
+
+
+def lock_subscriptions(g: Grammar) -> Select[Any]:
+    """Lock and select the subscriptions of the given `tasks` until the transaction ends."""
+    names = g.rows("tasks", SUBSCRIBERS).c.task_name
+    return subscriptions(g).where(g.among(task_subscriptions.c.task_name, names)).with_for_update()
+
+
+def subscribe(g: Grammar) -> Transition:
+    """Write subscriptions in their order. An unchanged subscription is not written."""
+
+    def written(r: Relations) -> Statement:
+        given = r["given"].c
+        # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
+        rows = select(*(given[name] for name in SUBSCRIPTION)).where(given.task_name.is_not(None))
+        query = g.insert(task_subscriptions).from_select(
+            list(SUBSCRIPTION), rows.order_by(*(given[name] for name in _KEY))
+        )
+        changes = {name: query.excluded[name] for name in SUBSCRIPTION if name not in _KEY}
+        differs = or_(*(task_subscriptions.c[name].is_distinct_from(value) for name, value in changes.items()))
+        return query.on_conflict_do_update(index_elements=_KEY, set_=changes, where=differs)  # type: ignore[no-any-return]
+
+    return Transition(given=SUBSCRIPTION, steps={"written": written})
+
+
+def unsubscribe(_: Grammar) -> Transition:
+    """Delete locked subscriptions."""
+
+    def gone(r: Relations) -> Statement:
+        key = tuple_(*(task_subscriptions.c[name] for name in _KEY))
+        return delete(task_subscriptions).where(key.in_(select(*(r["given"].c[name] for name in _KEY))))
+
+    return Transition(given={name: Text() for name in _KEY}, steps={"gone": gone})
+
+
+def _emission(
+    g: Grammar, entry: Mapping[str, Callable[[Relations], Statement]], **asked: ColumnElement[Any]
+) -> Transition:
+    """Write the tasks of the subscribers for which the steps of `entry` insert one."""
+    return Transition(
+        steps={
+            "subscriber": lambda _: _subscribers(g),
+            **entry,
+            "execution": lambda r: _execution(g, r),
+            "event": lambda r: task_rows.new_event(g, r["subscriber"], r["entry"], **asked),
+            "unrouted": lambda r: _unrouted(g, r),
+        },
+        returns="subscriber",
+        joined_steps=("entry",),
+        joined_columns=("position",),  # no times: psycopg cannot read the format of every caller's connection
+    )
+
+
+def _subscribers(g: Grammar) -> Statement:
+    """Select each subscribed task once, however many of its patterns match, numbered in the order of the task names."""
+    subscription = task_subscriptions.c
+    nth = func.row_number().over(partition_by=subscription.task_name, order_by=subscription.topic)
+    found = select(task_subscriptions, nth.label("nth")).where(matches(_topic, subscription.topic)).subquery("found")
+    number = func.row_number().over(order_by=found.c.task_name)
+    return (
+        select(
+            g.numbered(_pipeline, number).label("id"),
+            _pipeline.label("pipeline_execution_id"),
+            *(found.c[name] for name in (*_FROM_SUBSCRIPTION, "parameter", "on_dead_letter")),
+        )
+        .where(found.c.nth == literal_column("1", Integer))
+        .order_by(found.c.task_name)
+    )
+
+
+def _has_room(r: Relations) -> ColumnElement[bool]:
+    """Return a condition: the caller has reserved an id for each subscriber of the event."""
+    subscribers = select(func.count(r["subscriber"].c.id)).scalar_subquery()
+    return subscribers <= _most
+
+
+def _entry(g: Grammar, r: Relations, rows: FromClause, *where: ColumnElement[bool]) -> Statement:
+    subscriber = r["subscriber"].c
+    task = SimpleNamespace(
+        id=subscriber.id,
+        queue=subscriber.queue,
+        priority=subscriber.priority,
+        partition_key=_partition_key,
+        topic=_topic,
+        available_at=_available_at,
+        delay_seconds=_delay,
+        expires_at=_expires_at,
+        expires_seconds=_expires_in,
+    )
+    return task_rows.new_entry(g, task, r["subscriber"], rows, *where)
+
+
+def _execution(g: Grammar, r: Relations) -> Statement:
+    subscriber, entry = r["subscriber"].c, r["entry"].c
+    # A task without a partition key has no key to hold.
+    on_dead_letter = case(
+        (_partition_key.is_not(None), subscriber.on_dead_letter), else_=sql_literal(OnDeadLetter.RELEASE)
+    )
+    values = {
+        "id": subscriber.id,
+        "pipeline_execution_id": subscriber.pipeline_execution_id,
+        **{name: subscriber[name] for name in _FROM_SUBSCRIPTION},
+        "topic": _topic,
+        "partition_key": _partition_key,
+        "position": entry.position,
+        # Built as text, so that the numbers in the payload are not parsed and printed again. A parameter's name needs no
+        # escaping.
+        "args": _text('{"') + subscriber.parameter + _text('":') + _payload + _text("}"),
+        "headers": _headers,
+        "status": SqlStatus.READY,
+        "attempt": literal_column("1", Integer),
+        "recovery_attempts": literal_column("0", Integer),
+        "lease_token": literal_column("0", BigInteger),
+        "on_dead_letter": on_dead_letter,
+        "expires_at": entry.expires_at,
+        "created_at": g.now,
+        "updated_at": g.now,
+    }
+    return insert_values(insert(task_executions), values, joined(r["subscriber"], r["entry"]))
+
+
+def _unrouted(g: Grammar, r: Relations) -> Statement:
+    values = {
+        "pipeline_execution_id": _pipeline,
+        "event_type": sql_literal(EventType.UNROUTED),
+        "event_data": _text('{"topic":') + _quoted_topic + _text(',"payload":') + _payload + _text("}"),
+        "created_at": g.now,
+    }
+    nobody = ~exists(select(r["subscriber"].c.id))
+    return insert(execution_events).from_select(list(values), g.identified(select(*values.values()).where(nobody)))
+
+
+def _text(constant: str) -> ColumnElement[str]:
+    return literal_column(f"'{constant}'", Text())

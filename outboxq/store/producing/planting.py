@@ -1,0 +1,283 @@
+"""Turning ticks into tasks, and cancelling such tasks: in the transaction of a caller that has locked the schedule."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from ...database.column_types import iso
+from ...database.dialects import Row
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import EARLIEST, NewTask, OnDeadLetter
+from ...model.options import MICROSECOND
+from ...model.planning import Plan, jitter_of, plan
+from ...model.rules import parse_rule
+from ...model.schedules import (
+    HORIZON,
+    RULE_HEADER,
+    SCHEDULE_HEADER,
+    TICK_HEADER,
+    TRIGGER_HEADER,
+    ZONE_HEADER,
+    CatchUp,
+    NewSchedule,
+    Overlap,
+    Schedule,
+)
+from ...model.uuid7 import uuid7
+from ..failure_log import FailureLog
+from ..task_rows import event_data, row
+from ..tasks import tasks
+from ..tasks.operations import freed
+from ..transactions import Transactions
+from . import enqueue, schedules_sql
+from .enqueue import check
+
+log = logging.getLogger("outboxq.store")
+
+PAGE = 50
+"""The schedules that are planted in one transaction."""
+MOST_TICKS = 500
+"""The ticks of one schedule that are planted in one transaction, besides those that are caught up."""
+MOST_BACKFILLED = 10_000
+"""The ticks of one backfill."""
+EVERY = "every"
+KEY_PREFIX = "schedule:"
+"""The partition key of ticks that must not overlap is this and the schedule's name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planting:
+    """A schedule whose row is locked, and what is to be done with its next ticks."""
+
+    schedule: Schedule
+    plan: Plan
+    tasks: dict[datetime, NewTask]
+    """The task for each tick."""
+    anew_at: datetime | None
+    """The moment from which on no tick is left out, if ticks before it were missed. None: it stays as it is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlantedPage:
+    """The outcome of one transaction that plants."""
+
+    tasks: int
+    """The number of tasks that it wrote."""
+    last: str | None
+    """The name of the last schedule. None: no page follows."""
+    is_cut: bool
+    """True if a schedule has more ticks than fit one transaction."""
+
+
+def prepare(schedule: Schedule, now: datetime, horizon: timedelta = HORIZON) -> Planting:
+    """Return what is to be planted of a schedule. Raises InvalidArgument for a row that this release cannot plant."""
+    found = plan(schedule, now=now, horizon=horizon, limit=MOST_TICKS)
+    return Planting(
+        schedule=schedule,
+        plan=found,
+        tasks={tick: task_of(schedule, tick, now) for tick in found.ticks},
+        anew_at=now if found.begins_anew else None,
+    )
+
+
+def begun_anew(schedule: Schedule, now: datetime) -> Schedule:
+    """Return a schedule that a clock that was ahead has planted, as one that goes on from now."""
+    is_stored_ahead = schedule.created_at > now
+    # Nobody has said when: it is the moment of the storing, and a start that somebody gives is a whole second.
+    begins = schedule.starts_at == schedule.created_at and schedule.starts_at.microsecond
+    return replace(
+        schedule,
+        starts_at=now if is_stored_ahead and begins else schedule.starts_at,
+        created_at=now if is_stored_ahead else schedule.created_at,
+        planted_until=min(schedule.planted_until, now),
+        updated_at=now,
+    )
+
+
+def begin_anew(store: Transactions, target: Target, schedule: Schedule, now: datetime) -> Schedule:
+    """Have a locked schedule that a clock that was ahead has planted go on from now; returns it.
+
+    Planted ticks that are to come are cancelled: they are planted again, and the next ticks of the same key would wait for those
+    that are far. A tick whose task has started keeps its row, so its moment makes no second task.
+    """
+    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was ahead")
+    changed = begun_anew(schedule, now)
+    target.run(schedules_sql.change, store.values(target), rows_of([changed]))
+    log.warning(
+        "the schedule %r was planted until %s by a clock that was ahead; it is planted from %s on, by the present clock",
+        schedule.name,
+        iso(schedule.planted_until),
+        iso(now),
+    )
+    return changed
+
+
+def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
+    """Return the task of a tick that is planted now."""
+    due = tick + jitter_of(schedule, tick)
+    # What is caught up is late anyway, so the next tick is no reason not to run it.
+    by_default = schedule.overlap is Overlap.SKIP and due >= now
+    grace = _until_next(schedule, tick) if schedule.grace is None and by_default else schedule.grace
+    expires_at = None if grace is None else due + grace
+    headers = {TICK_HEADER: iso(tick), RULE_HEADER: schedule.rule}
+    return _task(schedule, headers, available_at=due, expires_at=expires_at)
+
+
+def extra_task(schedule: Schedule, by: str) -> NewTask:
+    """Return a task besides the ticks. It goes before planted ticks of the same key, which are not due yet."""
+    task = _task(schedule, {TRIGGER_HEADER: by})
+    return task if task.partition_key is None else replace(task, priority=min(100, task.priority + 1))
+
+
+def plant_page(
+    store: Transactions, failing: FailureLog, target: Target, *, after: str, horizon: timedelta
+) -> PlantedPage:
+    """Plant the next schedules by name, those that no other planter has locked."""
+    now = now_of(store, target)
+    values = store.values(target, until=now + horizon, after=after, limit=PAGE)
+    taken = [(row.pop("planted_wrongly"), schedule_of(row)) for row in target.run(schedules_sql.take_due, values)]
+    plantings: list[Planting] = []
+    for is_wrong, schedule in taken:
+        try:
+            plantings.append(prepare(begun_anew(schedule, now) if is_wrong else schedule, now, horizon))
+        except Exception as error:  # noqa: BLE001 - a row of another release, or a zone that is unknown here
+            failing.failed(f"the schedule {schedule.name!r} cannot be planted; others are", error)
+        else:
+            if is_wrong:
+                begin_anew(store, target, schedule, now)
+    return PlantedPage(
+        tasks=plant(store, target, plantings),
+        last=taken[-1][1].name if len(taken) == PAGE else None,
+        is_cut=any(one.plan.planted_until < now + horizon for one in plantings),
+    )
+
+
+def now_of(store: Transactions, target: Target) -> datetime:
+    """Return the present time by the database's clock, inside its transaction."""
+    return target.run(tasks.select_now, store.values(target))[0]["now"]  # type: ignore[no-any-return]
+
+
+def plant(store: Transactions, target: Target, plantings: Sequence[Planting]) -> int:
+    """Write the tasks of the ticks that have none yet, and up to where the schedules are planted; returns the number of tasks."""
+    values = store.values(target)
+    ticks = [(one.schedule.name, tick, task) for one in plantings for tick, task in one.tasks.items()]
+    written = enqueue_ticks(target, values, ticks)
+    if forward := [(one.schedule.name, one.plan.planted_until, one.anew_at) for one in plantings]:
+        target.run(schedules_sql.advance, values, forward)
+    if skipped := [_skipped(one.schedule, one.plan) for one in plantings if one.plan.skipped]:
+        target.run(schedules_sql.record_skipped, values, skipped)
+    return written
+
+
+def enqueue_ticks(target: Target, values: dict[str, Any], ticks: Sequence[tuple[str, datetime, NewTask]]) -> int:
+    """Write the tasks of the ticks that have none yet. The primary key decides, so no planter can make a second one."""
+    if not ticks:
+        return 0
+    recorded = target.run(schedules_sql.record_ticks, values, [(name, tick, task.id) for name, tick, task in ticks])
+    free = {one["id"] for one in recorded}
+    if new := [row(task) for _, _, task in ticks if task.id in free]:
+        target.run(enqueue.insert_tasks, values, new)
+    return len(new)
+
+
+def cancel_planted(
+    store: Transactions, target: Target, schedule: Schedule, now: datetime, *, delayed: bool, reason: str
+) -> datetime | None:
+    """Cancel the tasks of ticks after now that have never started; returns the earliest of these ticks.
+
+    `delayed`: also those of earlier ticks that are not due yet because of their jitter.
+    """
+    earliest = now - schedule.jitter if delayed and schedule.jitter else now
+    why = f"{reason} (schedule {schedule.name!r})"
+    values = store.values(target, name=schedule.name, moment=now, earliest=earliest, reason=why)
+    found = target.run(schedules_sql.undue, values)
+    if not found:
+        return None
+    cancelled = target.run(schedules_sql.cancel_ticks, values, [(one["entry_id"],) for one in found])
+    store.wake(target, freed(cancelled))
+    return min((one["tick"] for one in cancelled if one["tick"] is not None), default=None)
+
+
+def schedule_of(found: Row) -> Schedule:
+    """Return the schedule of a row."""
+    spans = ("lease_seconds", "timeout_seconds", "grace_seconds", "jitter_seconds")
+    read = {name: value for name, value in found.items() if name not in spans}
+    for name in spans:
+        read[name.removesuffix("_seconds")] = None if found[name] is None else timedelta(seconds=found[name])
+    kinds = {"on_dead_letter": OnDeadLetter, "overlap": Overlap, "catch_up": CatchUp}
+    return Schedule(**{**read, **{name: kind(found[name]) for name, kind in kinds.items()}})
+
+
+def rows_of(schedules: Iterable[Schedule]) -> list[tuple[object, ...]]:
+    """Return the columns of `statements.SCHEDULE` for each schedule."""
+    return [tuple(_cell(one, column) for column in schedules_sql.SCHEDULE) for one in schedules]
+
+
+def _cell(schedule: Schedule, column: str) -> object:
+    value = getattr(schedule, column.removesuffix("_seconds"))
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def _until_next(schedule: Schedule, tick: datetime) -> timedelta | None:
+    following = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at).after(tick)
+    return None if following is None else following - tick
+
+
+def _task(schedule: NewSchedule, headers: dict[str, str], **times: datetime | None) -> NewTask:
+    key = None if schedule.overlap is Overlap.ALLOW else f"{KEY_PREFIX}{schedule.name}"
+    zone = {} if schedule.tz == "UTC" else {ZONE_HEADER: schedule.tz}
+    task = NewTask(
+        id=uuid7(),
+        task_name=schedule.task_name,
+        args=schedule.args,
+        headers=json.dumps({SCHEDULE_HEADER: schedule.name, **headers, **zone}),
+        partition_key=key,
+        queue=schedule.queue,
+        priority=schedule.priority,
+        max_attempts=schedule.max_attempts,
+        lease=schedule.lease,
+        timeout=schedule.timeout,
+        on_dead_letter=schedule.on_dead_letter,
+        **times,  # type: ignore[arg-type]
+    )
+    check(task)
+    return task
+
+
+def _skipped(schedule: Schedule, done: Plan) -> tuple[object, ...]:
+    first, last = (None if one is None else iso(one) for one in (done.first_skipped, done.last_skipped))
+    data = {"schedule": schedule.name, "count": done.skipped, "first": first, "last": last}
+    return uuid7(), event_data(data)
+
+
+def ticks_between(schedule: Schedule, first: datetime, last: datetime) -> list[datetime]:
+    """Return the ticks of a rule from `first` to before `last`, also those before the schedule's start.
+
+    Raises InvalidArgument for more than 10 000.
+    """
+    starts_at = first
+    if schedule.rule.startswith(f"{EVERY} "):
+        every = timedelta(seconds=int(schedule.rule.split()[1]))
+        starts_at = schedule.starts_at + min(0, (first - schedule.starts_at) // every) * every
+    rule, found = parse_rule(schedule.rule, schedule.tz, starts_at=starts_at), list[datetime]()
+    tick = rule.after(before(first))
+    while tick is not None and tick < last:
+        if len(found) == MOST_BACKFILLED:
+            raise InvalidArgument(
+                f"the schedule {schedule.name!r} has more than {MOST_BACKFILLED} ticks from {first} to {last}, so none was "
+                "planted; backfill a shorter time"
+            )
+        found.append(tick)
+        tick = rule.after(tick)
+    return found
+
+
+def before(moment: datetime) -> datetime:
+    """Return the moment just before another, so that this one is planted again."""
+    return max(EARLIEST, moment - MICROSECOND)

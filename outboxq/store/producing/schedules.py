@@ -1,0 +1,526 @@
+"""Schedules: stored, changed, paused, and their ticks turned into tasks."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import fields, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from ...database.dialects import Begin
+from ...database.grammar import Builder
+from ...database.target import Target
+from ...errors import InvalidArgument, ScheduleNotFound
+from ...model import EARLIEST, LATEST, Handle, NewTask, OnDeadLetter, TaskStatus
+from ...model.options import MAX_NAME, MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
+from ...model.planning import stands_ahead
+from ...model.rules import check_rule, rule_of
+from ...model.schedules import HORIZON, REMOVED, CatchUp, NewSchedule, Overlap, Schedule, Tick, digest_of, is_older
+from ...model.upcoming import Planted, to_come
+from ..arguments import aware, positive, storable
+from ..failure_log import FailureLog
+from ..task_rows import row
+from ..tasks import tasks
+from ..transactions import Transactions
+from . import enqueue, schedules_sql
+from .planting import (
+    KEY_PREFIX,
+    before,
+    begin_anew,
+    cancel_planted,
+    enqueue_ticks,
+    extra_task,
+    now_of,
+    plant,
+    plant_page,
+    prepare,
+    rows_of,
+    schedule_of,
+    task_of,
+    ticks_between,
+)
+
+T = TypeVar("T")
+log = logging.getLogger("outboxq.store")
+
+_TRIES = 10
+
+
+class Schedules:
+    """The schedules, and the ticks that they have had.
+
+    What changes a schedule locks its row, and plants in the same transaction what is due within a minute.
+    """
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+        self._failing = FailureLog(log)
+        self.horizon = HORIZON
+        """Ticks that a change brings are planted in its transaction, so long ahead. A test has none planted ahead."""
+
+    def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
+        """Store a schedule, or change the one of this name and task; returns it. Nothing is written where nothing changes.
+
+        A new schedule starts at its next tick. When one is changed, its planted ticks that are not due yet are cancelled,
+        and its next ticks are planted. One that is paused stays so. Raises InvalidArgument, before anything is written, for what
+        could not be planted, for a name that belongs to a schedule of another task, and for one that is declared in code.
+        """
+        check_schedule(schedule)
+
+        def work(target: Target) -> Schedule:
+            return self._put(target, schedule, self._now(target))
+
+        return self._run(work, using)
+
+    def declare(
+        self,
+        schedules: Iterable[NewSchedule],
+        *,
+        declared_by: str = "",
+        tasks: Iterable[str] = (),
+        using: object = None,
+    ) -> None:
+        """Make these the schedules that the code of some tasks declares: those that they name, and `tasks`.
+
+        A declared schedule of these tasks that is no longer among them is paused, with the reason. Only what differs is
+        written, so every worker calls it at its start. `declared_by` is the version of the code: what a newer version has
+        declared is left alone. Without versions, what was declared last counts. Raises InvalidArgument for a name that
+        belongs to a schedule stored at run time.
+        """
+        wanted: dict[str, NewSchedule] = {}
+        for one in schedules:
+            check_schedule(one)
+            if one.name in wanted:
+                raise InvalidArgument(f"two schedules that the code declares have the name {one.name!r}; rename one")
+            wanted[one.name] = one
+        storable(declared_by, "declared_by")
+        ours = {one.task_name for one in wanted.values()}.union(tasks)
+
+        def differing(stored: Iterable[Schedule]) -> builtins.list[str]:
+            found = {one.name: one for one in stored}
+            changed = {name for name, one in wanted.items() if is_new(found.get(name), one, declared_by)}
+            gone = {name for name, one in found.items() if name not in wanted and is_left_over(one, ours, declared_by)}
+            return sorted(changed | gone)
+
+        def work(target: Target) -> None:
+            now = self._now(target)
+            names = differing(_schedules(target, schedules_sql.schedules))
+            locked = {one.name: one for one in self._lock(target, names)}
+            for name in wanted.keys() & locked.keys():
+                refuse_another(locked[name], wanted[name], declared_by)
+            with target.atomic():
+                for name in differing(locked.values()):
+                    if name in wanted and name in names:
+                        self._put(target, wanted[name], now, declared_by=declared_by)
+                    elif name in locked:
+                        by = f" of release {declared_by}" if declared_by else ""
+                        self._pause(target, locked[name], now, f"{REMOVED}{by}")
+
+        # Most workers start with what stands there already: they lock nothing, and on SQLite wait for no writer.
+        if differing(self.list(using=using)):
+            self._run(work, using)
+
+    def get(self, name: str, *, using: object = None) -> Schedule:
+        """Return one schedule. Raises ScheduleNotFound."""
+        found = self._run(lambda target: self._lock(target, [name], lock=False), using, Begin.READ)
+        return _found(found, name)
+
+    def list(self, *, using: object = None) -> builtins.list[Schedule]:
+        """Return all schedules, by name."""
+        return self._run(lambda target: _schedules(target, schedules_sql.schedules), using, Begin.READ)
+
+    def pause(self, name: str, *, reason: str = "", using: object = None) -> Schedule:
+        """Plant no more ticks, and cancel those that are planted and not due yet. Returns the schedule.
+
+        Once paused is paused: the first pause's moment and reason stay. Raises ScheduleNotFound.
+        """
+        storable(reason, "reason")
+
+        def work(target: Target) -> Schedule:
+            schedule = _found(self._lock(target, [name]), name)
+            return schedule if schedule.paused_at else self._pause(target, schedule, self._now(target), reason)
+
+        return self._run(work, using)
+
+    def resume(self, name: str, *, using: object = None) -> Schedule:
+        """End the pause. The catch-up policy decides about the ticks since. Returns the schedule. Raises ScheduleNotFound."""
+
+        def work(target: Target) -> Schedule:
+            schedule = _found(self._lock(target, [name]), name)
+            return schedule if schedule.paused_at is None else self._resume(target, schedule, self._now(target))
+
+        return self._run(work, using)
+
+    def remove(self, name: str, *, using: object = None) -> None:
+        """Delete a schedule, and cancel its ticks that are planted and not due yet. Raises ScheduleNotFound.
+
+        Tasks that its ticks have become stay. A schedule that code declares comes back when a worker starts with that code.
+        """
+        was_there = False
+
+        def work(target: Target) -> None:
+            nonlocal was_there
+            if found := self._lock(target, [name]):
+                was_there = True
+                cancel_planted(self._store, target, found[0], self._now(target), delayed=True, reason="removed")
+                target.run(schedules_sql.remove, {"name": name})
+            elif not was_there:  # else an earlier try has removed it, whose COMMIT was not answered
+                raise _not_found(name)
+
+        self._run(work, using)
+
+    def trigger(self, name: str, *, by: str = "", using: object = None) -> Handle:
+        """Enqueue one task of the schedule now, besides its ticks, also where it is paused. `by` says who asks.
+
+        With an overlap other than `allow` it waits for a tick that runs. Raises ScheduleNotFound.
+        """
+        storable(by, "by")
+        made: builtins.list[NewTask] = []
+
+        def work(target: Target) -> Handle:
+            schedule = _found(self._lock(target, [name]), name)
+            now = self._now(target)
+            made[:] = [extra_task(schedule, by)]
+            with target.atomic():
+                target.run(enqueue.insert_tasks, self._store.values(target), [row(made[0])])
+                self._plant_now(target, schedule, now)
+            return Handle(id=made[0].id)
+
+        def done(target: Target) -> Handle | None:
+            written = made and target.run(tasks.select_task, {"task_id": made[0].id})
+            return Handle(id=made[0].id) if written else None
+
+        return self._run(work, using, done=done)
+
+    def backfill(
+        self, name: str, start: datetime, end: datetime, *, dry_run: bool = False, using: object = None
+    ) -> builtins.list[datetime]:
+        """Enqueue a task for each tick from `start` to before `end` that had none, whatever the catch-up policy says.
+
+        Returns these ticks. `dry_run` only returns them. They are due at once, and never expire. A tick whose task was pruned
+        counts as one that had none. Raises ScheduleNotFound, and InvalidArgument for an end that is still to come or for more
+        than 10 000 ticks.
+        """
+        first, last = aware(start, "start"), aware(end, "end")
+        if first >= last:
+            raise InvalidArgument(f"a backfill ends after its start, not at {end}")
+        made: builtins.list[NewTask] = []
+        planted: builtins.list[datetime] = []
+
+        def work(target: Target) -> builtins.list[datetime]:
+            schedule, now = _found(self._lock(target, [name], lock=not dry_run), name), self._now(target)
+            if last > now:
+                raise InvalidArgument(
+                    f"a backfill ends in the past, not at {end}: ticks to come are planted by themselves"
+                )
+            if not dry_run:
+                self._plant_now(target, schedule, now)  # what was missed is for the catch-up policy
+            values = self._store.values(target, name=name, first=first, last=last)
+            there = {one["tick"] for one in target.run(schedules_sql.planted, values)}
+            planted[:] = [tick for tick in ticks_between(schedule, first, last) if tick not in there]
+            if not dry_run:
+                rows = [(name, tick, replace(task_of(schedule, tick, now), expires_at=None)) for tick in planted]
+                made[:] = [task for _, _, task in rows[:1]]
+                with target.atomic():
+                    enqueue_ticks(target, values, rows)
+            return planted
+
+        def done(target: Target) -> builtins.list[datetime] | None:
+            return planted if made and target.run(tasks.select_task, {"task_id": made[0].id}) else None
+
+        return self._run(work, using, Begin.READ if dry_run else Begin.WRITE, done=done)
+
+    def ticks(self, name: str, limit: int = 100, *, using: object = None) -> builtins.list[Tick]:
+        """Return up to `limit` ticks that became tasks, the newest first; also of a schedule that was removed."""
+        values = {"name": storable(name, "name"), "limit": positive(limit)}
+        found = self._run(lambda target: target.run(schedules_sql.ticks, values), using, Begin.READ)
+        return [
+            Tick(
+                schedule=one["schedule"],
+                tick=one["tick"],
+                task_id=one["task_execution_id"],
+                status=None if one["status"] is None else TaskStatus(one["status"]),
+            )
+            for one in found
+        ]
+
+    def upcoming(
+        self, schedules: Iterable[Planted], number: int = 1, *, now: datetime | None = None, using: object = None
+    ) -> dict[str, builtins.list[datetime]]:
+        """Return up to `number` ticks to come of each of these schedules, by name; none of a paused one.
+
+        Ticks that have had their tasks already, under a clock that was ahead, are not among them. A caller that has asked
+        the database for the time gives it as `now`, which spares a statement.
+        """
+        active = [one for one in schedules if one.paused_at is None]
+        count = positive(number)
+
+        def work(target: Target) -> dict[str, builtins.list[datetime]]:
+            present, given = now or self._now(target), _packed(target, [one.name for one in active])
+            anew = {
+                one["name"] for one in target.run(schedules_sql.planted_wrongly, self._store.values(target, **given))
+            }
+            planted: dict[str, dict[datetime, bool]] = {one.name: {} for one in active}
+            for one in target.run(
+                schedules_sql.to_come, self._store.values(target, moment=present, limit=count, **given)
+            ):
+                planted[one["schedule"]][one["tick"]] = bool(one["comes"])
+            return {
+                one.name: to_come(
+                    one,
+                    now=present,
+                    planted_until=present if one.name in anew else one.planted_until,
+                    planted=planted[one.name],
+                    count=count,
+                )
+                for one in active
+            }
+
+        found = self._run(work, using, Begin.READ) if active else {}
+        return {one.name: found.get(one.name, []) for one in schedules}
+
+    def plant(self, *, horizon: timedelta = HORIZON, stop: Callable[[], bool] = lambda: False) -> int:
+        """Turn the ticks of all schedules up to `horizon` from now into tasks; returns how many. Any number of workers may do so.
+
+        Each page of schedules is a transaction of its own. Schedules that another planter has locked are passed over. One that
+        cannot be planted is logged, and keeps no other from it. `stop` is asked before each page.
+        """
+        number, after = 0, ""
+
+        def is_any(target: Target) -> bool:
+            values = self._store.values(target, until=self._now(target) + horizon)
+            return bool(target.run(schedules_sql.some_due, values))
+
+        # Where nothing is to be planted, nothing is locked, and on SQLite nobody waits for the writer.
+        if not self._run(is_any, None, Begin.READ):
+            return 0
+        before_round, is_cut = 0, False
+        while not stop():
+            page = self._run(partial(plant_page, self._store, self._failing, after=after, horizon=horizon), None)
+            number += page.tasks
+            is_cut = is_cut or page.is_cut
+            if page.last is not None:
+                after = page.last
+            elif is_cut and number > before_round:
+                before_round, after, is_cut = number, "", False
+            else:
+                break
+        return number
+
+    def _put(self, target: Target, new: NewSchedule, now: datetime, declared_by: str | None = None) -> Schedule:
+        for _ in range(_TRIES):
+            with target.atomic():
+                if found := self._lock(target, [new.name]):
+                    if declared_by is not None and not is_new(found[0], new, declared_by):
+                        return found[0]  # a newer release has stored it since this one looked
+                    return self._change(target, found[0], new, now, declared_by)
+                schedule = Schedule(
+                    **{**fields_of(new), "starts_at": new.starts_at or now},
+                    **declared(new, declared_by),
+                    planted_until=now,
+                    created_at=now,
+                    updated_at=now,
+                )
+                if target.run(schedules_sql.create, self._store.values(target), rows_of([schedule])):
+                    return self._plant_now(target, schedule, now)
+        raise InvalidArgument(
+            f"the schedule {new.name!r} is stored and removed faster than it can be changed; try again"
+        )
+
+    def _change(
+        self, target: Target, old: Schedule, new: NewSchedule, now: datetime, declared_by: str | None
+    ) -> Schedule:
+        refuse_another(old, new, declared_by)
+        stored, old = old, self._by_present_clock(target, old, now)
+        values = {**fields_of(new), "starts_at": new.starts_at or old.starts_at}
+        changed = replace(old, **values, **declared(new, declared_by))
+        if declared_by is not None and (old.pause_reason or "").startswith(REMOVED):
+            changed = replace(changed, paused_at=None, pause_reason=None)  # the code has it again
+        if changed == old:
+            return old if old is stored else self._plant_now(target, old, now)
+        differs = any(getattr(old, name) != value for name, value in values.items())
+        if differs and old.paused_at is None:
+            # What was missed until now was missed under the old rule, unless that cannot be read here.
+            with suppress(InvalidArgument):
+                self._plant_now(target, old, now, timedelta(0))
+            cancel_planted(self._store, target, old, now, delayed=False, reason="planted anew after a change")
+        if differs and (old.paused_at is None or moments_of(old) != moments_of(changed)):
+            changed = replace(changed, planted_until=now)
+        changed = replace(changed, updated_at=now)
+        target.run(schedules_sql.change, self._store.values(target), rows_of([changed]))
+        return changed if changed.paused_at else self._plant_now(target, changed, now)
+
+    def _pause(self, target: Target, schedule: Schedule, now: datetime, reason: str) -> Schedule:
+        with target.atomic():
+            why = f"paused: {reason}" if reason else "paused"
+            first = cancel_planted(self._store, target, schedule, now, delayed=True, reason=why)
+            until = min(schedule.planted_until, now, *([] if first is None else [before(first)]))
+            paused = replace(schedule, paused_at=now, pause_reason=reason or None, planted_until=until, updated_at=now)
+            target.run(schedules_sql.change, self._store.values(target), rows_of([paused]))
+        return paused
+
+    def _resume(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
+        with target.atomic():
+            schedule = self._by_present_clock(target, schedule, now)
+            resumed = replace(schedule, paused_at=None, pause_reason=None, updated_at=now)
+            target.run(schedules_sql.change, self._store.values(target), rows_of([resumed]))
+            return self._plant_now(target, resumed, now)
+
+    def _plant_now(
+        self, target: Target, schedule: Schedule, now: datetime, horizon: timedelta | None = None
+    ) -> Schedule:
+        """Plant one locked schedule in the same transaction; returns it as it then is."""
+        horizon = self.horizon if horizon is None else horizon
+        if schedule.paused_at is not None:
+            return schedule
+        schedule = self._by_present_clock(target, schedule, now)
+        if schedule.planted_until >= now + horizon:
+            return schedule
+        planting = prepare(schedule, now, horizon)
+        plant(self._store, target, [planting])
+        until = max(schedule.planted_until, planting.plan.planted_until)
+        return replace(schedule, planted_until=until, updated_at=planting.anew_at or schedule.updated_at)
+
+    def _by_present_clock(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
+        """Return a locked schedule, which begins again from now if a clock that was ahead has planted it."""
+        if not stands_ahead(schedule, now):
+            return schedule
+        found = target.run(
+            schedules_sql.planted_wrongly, self._store.values(target, **_packed(target, [schedule.name]))
+        )
+        return begin_anew(self._store, target, schedule, now) if found else schedule
+
+    def _lock(self, target: Target, names: Iterable[str], *, lock: bool = True) -> builtins.list[Schedule]:
+        """Return these schedules, locked until the transaction ends."""
+        wanted = builtins.list(names)
+        for name in wanted:
+            if not is_name(name):
+                raise bad_name("name", "a schedule")
+        return _schedules(target, schedules_sql.lock if lock else schedules_sql.named, _packed(target, wanted))
+
+    def _now(self, target: Target) -> datetime:
+        return now_of(self._store, target)
+
+    def _run(
+        self,
+        work: Callable[[Target], T],
+        using: object,
+        begin: Begin = Begin.WRITE,
+        done: Callable[[Target], T | None] = lambda _: None,
+    ) -> T:
+        def whole(target: Target) -> T:
+            # Each change is several statements, and planting may end in an error: a caller's transaction goes on without them.
+            with target.atomic(savepoint=begin is Begin.WRITE and not target.own):
+                return work(target)
+
+        return self._store.run(whole, using=using, begin=begin, done=done)
+
+
+def _schedules(target: Target, builder: Builder, values: Mapping[str, Any] | None = None) -> list[Schedule]:
+    return [schedule_of(one) for one in target.run(builder, values or {})]
+
+
+def _packed(target: Target, names: Iterable[str]) -> dict[str, Any]:
+    return target.dialect.pack("names", schedules_sql.NAMES, [(name,) for name in sorted(names)])
+
+
+def _found(schedules: list[Schedule], name: str) -> Schedule:
+    if not schedules:
+        raise _not_found(name)
+    return schedules[0]
+
+
+def _not_found(name: str) -> ScheduleNotFound:
+    return ScheduleNotFound(f"there is no schedule {name!r}; `outboxq schedule list` shows those that there are")
+
+
+LONGEST_NAME = MAX_NAME - len(KEY_PREFIX)
+MOST_CAUGHT_UP = 10_000
+
+
+def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case a field
+    """Raise InvalidArgument for what could not be stored, or whose ticks could not become tasks."""
+    if not is_name(schedule.name) or len(schedule.name) > LONGEST_NAME:
+        raise InvalidArgument(
+            f"the name of a schedule must be 1 to {LONGEST_NAME} characters, without NUL or lone surrogates, not "
+            f"{str(schedule.name)[:LONGEST_NAME]!r}"
+        )
+    name = f"the schedule {schedule.name!r}"
+    if not is_name(schedule.task_name):
+        raise bad_name("task_name", name)
+    check_options(schedule, name)
+    if not is_text(schedule.args):
+        raise InvalidArgument(f"args of {name} must be text without NUL or lone surrogates")
+    check_rule(schedule.rule, schedule.tz)
+    if type(schedule.overlap) is not Overlap or type(schedule.catch_up) is not CatchUp:
+        raise InvalidArgument(f"overlap of {name} must be an Overlap, and its catch_up a CatchUp")
+    if schedule.on_dead_letter is OnDeadLetter.HOLD and schedule.overlap is Overlap.ALLOW:
+        raise InvalidArgument(
+            f"{name} cannot hold its ticks back when one fails unless its overlap is 'queue' or 'skip'"
+        )
+    limit = schedule.catch_up_limit
+    if type(limit) is not int or not 1 <= limit <= MOST_CAUGHT_UP:
+        raise InvalidArgument(
+            f"catch_up_limit of {name} must be a whole number from 1 to {MOST_CAUGHT_UP}, not {limit!r}"
+        )
+    for key, span in (("grace", schedule.grace), ("jitter", schedule.jitter)):
+        if span is not None and not is_span(span, MICROSECOND):
+            raise bad_span(key, name)
+    for key, moment in (("starts_at", schedule.starts_at), ("ends_at", schedule.ends_at)):
+        if moment is not None and not EARLIEST <= aware(moment, f"{key} of {name}") <= LATEST:
+            raise InvalidArgument(f"{key} of {name} must be in the years 1970 to 9000 (UTC)")
+    if schedule.starts_at is not None and schedule.ends_at is not None and schedule.ends_at <= schedule.starts_at:
+        raise InvalidArgument(f"ends_at of {name} must come after its starts_at")
+
+
+def fields_of(new: NewSchedule) -> dict[str, Any]:
+    """Return what a schedule is to be, its rule as it is stored."""
+    return {**{one.name: getattr(new, one.name) for one in fields(NewSchedule)}, "rule": rule_of(new.rule, None)}
+
+
+def declared(new: NewSchedule, declared_by: str | None) -> dict[str, Any]:
+    return {"declared_by": declared_by, "declaration": None if declared_by is None else digest_of(new)}
+
+
+def moments_of(schedule: Schedule) -> tuple[object, ...]:
+    """Return what decides about the moments of its ticks."""
+    return schedule.rule, schedule.tz, schedule.starts_at, schedule.ends_at
+
+
+def is_new(stored: Schedule | None, declared: NewSchedule, declared_by: str) -> bool:
+    """Return whether a declaration is to be written."""
+    if stored is None or stored.declared_by is None:
+        return True
+    if is_older(declared_by, stored.declared_by):
+        return False
+    was_removed = (stored.pause_reason or "").startswith(REMOVED)
+    return was_removed or (stored.declared_by, stored.declaration) != (declared_by, digest_of(declared))
+
+
+def is_left_over(stored: Schedule, tasks: Collection[str], declared_by: str) -> bool:
+    """Return whether the code of these tasks has declared a schedule, and it runs though the code has it no more."""
+    is_ours = stored.declared_by is not None and stored.task_name in tasks
+    return is_ours and stored.paused_at is None and not is_older(declared_by, stored.declared_by or "")
+
+
+def refuse_another(stored: Schedule, new: NewSchedule, declared_by: str | None) -> None:
+    """Raise InvalidArgument where the name belongs to another schedule."""
+    name, task = repr(new.name), stored.task_name
+    if declared_by is None and stored.declared_by is not None:
+        raise InvalidArgument(
+            f"the schedule {name} is declared in code, by the task {task}; change it there, or choose another name"
+        )
+    if declared_by is not None and stored.declared_by is None:
+        raise InvalidArgument(
+            f"the code declares a schedule {name} for the task {new.task_name}, but one of that name was stored at run time, "
+            f"for the task {task}; rename one of them, or remove the stored one: outboxq schedule remove {new.name}"
+        )
+    if task != new.task_name and not (stored.pause_reason or "").startswith(REMOVED):
+        raise InvalidArgument(
+            f"the name {name} belongs to a schedule of the task {task}, not of {new.task_name}; choose another name, or remove "
+            f"that schedule first: outboxq schedule remove {new.name}"
+        )

@@ -1,0 +1,314 @@
+"""Write the rows of a task: its execution, the outbox entry, events, the dead letter, the partition key.
+
+They follow from the task's new status. A task that is Ready again gets an outbox entry, and a Failed one a dead letter. A
+task that ended frees its key or holds it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Double,
+    FromClause,
+    Integer,
+    SmallInteger,
+    Text,
+    Uuid,
+    and_,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    literal_column,
+    not_,
+    null,
+    select,
+    true,
+    update,
+)
+
+from ..database.column_types import Instant
+from ..database.grammar import (
+    Columns,
+    Grammar,
+    Relations,
+    SqlStatus,
+    Statement,
+    Step,
+    Transition,
+    insert_values,
+    joined,
+    sql_literal,
+)
+from ..database.tables import dead_letters, execution_events, partition_claims, task_executions, task_outbox
+from ..model import EventType, NewTask, OnDeadLetter
+from ..model.keys import stored_key
+from ..payload.parameters import sanitize
+
+NEW_TASK: Columns = {
+    "id": Uuid(),
+    "pipeline_execution_id": Uuid(),
+    "task_name": Text(),
+    "queue": Text(),
+    "priority": SmallInteger(),
+    "args": Text(),
+    "headers": Text(),
+    "max_attempts": Integer(),
+    "lease_seconds": Double(),
+    "timeout_seconds": Double(),
+    "available_at": Instant,
+    "delay_seconds": Double(),
+    "partition_key": Text(),
+    "on_dead_letter": Text(),
+    "topic": Text(),
+    "expires_at": Instant,
+    "expires_seconds": Double(),
+}
+
+CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
+"""Columns in which most batches agree: tasks written together are mostly calls of one function with the same options."""
+
+KEPT = ("queue", "priority", "partition_key", "position", "topic", "expires_at")
+"""The columns that an outbox entry has in common with its execution."""
+CARRIED = tuple(
+    task_executions.c[name] for name in ("id", "pipeline_execution_id", "task_name", *KEPT, "on_dead_letter", "status")
+)
+"""Columns of a changed execution that the steps after it read."""
+_NOBODY = null()
+
+
+def row(task: NewTask) -> tuple[object, ...]:
+    """The columns of `statements.enqueue.NEW_TASK`."""
+    return (
+        task.id,
+        task.pipeline_execution_id or task.id,
+        task.task_name,
+        task.queue,
+        task.priority,
+        task.args,
+        task.headers,
+        task.max_attempts,
+        task.lease.total_seconds(),
+        None if task.timeout is None else task.timeout.total_seconds(),
+        task.available_at,
+        task.delay.total_seconds(),
+        stored_key(task.partition_key, task.concurrency_key),
+        task.on_dead_letter.value,
+        task.topic,
+        task.expires_at,
+        None if task.expires_in is None else task.expires_in.total_seconds(),
+    )
+
+
+def new_entry(g: Grammar, task: Any, batch: FromClause, rows: FromClause, *where: ColumnElement[bool]) -> Statement:
+    """Insert the outbox entries of these rows of the batch. `task` has the columns of a new task."""
+    values = {
+        "task_execution_id": task.id,
+        "queue": task.queue,
+        "priority": task.priority,
+        "partition_key": task.partition_key,
+        "position": g.position(batch),
+        "topic": task.topic,
+        "available_at": due_time(g, task),
+        "expires_at": expiry(g, task),
+        "created_at": g.now,
+    }
+    written = task_outbox.c
+    # Not IS NOT NULL: in a RETURNING, SQLite 3.40 looks at the wrong column to decide if this one can be NULL.
+    place = case((written.partition_key >= literal_column("''", Text), written.position)).label("place")
+    new = insert_values(insert(task_outbox), values, rows, *where)
+    return new.returning(
+        written.task_execution_id.label("id"), written.position, written.available_at, written.expires_at, place
+    )
+
+
+def new_execution(g: Grammar, r: Relations) -> Statement:
+    """Insert the executions of the tasks whose entries were inserted."""
+    given, entry = r["given"].c, r["entry"].c
+    values = {
+        "id": given.id,
+        "pipeline_execution_id": given.pipeline_execution_id,
+        "task_name": given.task_name,
+        "queue": given.queue,
+        "topic": given.topic,
+        "partition_key": given.partition_key,
+        "position": entry.position,
+        "priority": given.priority,
+        "args": given.args,
+        "headers": given.headers,
+        "status": SqlStatus.READY,
+        "attempt": literal_column("1", Integer),
+        "max_attempts": given.max_attempts,
+        "recovery_attempts": literal_column("0", Integer),
+        "lease_seconds": given.lease_seconds,
+        "timeout_seconds": given.timeout_seconds,
+        "lease_token": literal_column("0", BigInteger),
+        "on_dead_letter": given.on_dead_letter,
+        "expires_at": entry.expires_at,
+        "created_at": g.now,
+        "updated_at": g.now,
+    }
+    return insert_values(insert(task_executions), values, joined(r["given"], r["entry"]))
+
+
+def new_event(g: Grammar, tasks: FromClause, entries: FromClause, **asked: ColumnElement[Any]) -> Statement:
+    """Insert the Created events of the tasks that have an entry: the due time, the position in the partition key, and `asked`.
+
+    `asked` holds the members that name an idempotency key, NULL for a task without one. `verify` reads the position and the key
+    to see that they are not lost. Most tasks have neither, and pay nothing for them.
+    """
+    entry = entries.c
+    plain = and_(entry.place.is_(None), *(value.is_(None) for value in asked.values()))
+    data = case(
+        (plain, g.json_of_one("available_at", entry.available_at)),
+        else_=g.json(available_at=entry.available_at, position=entry.place, **asked),
+    )
+    return event(g, tasks.c, joined(tasks, entries), event_type=sql_literal(EventType.CREATED), data=data)
+
+
+def due_time(g: Grammar, task: Any) -> ColumnElement[Any]:
+    return func.coalesce(task.available_at, g.later(g.now, task.delay_seconds))
+
+
+def expiry(g: Grammar, task: Any) -> ColumnElement[Any]:
+    return func.coalesce(task.expires_at, g.later(g.now, task.expires_seconds))
+
+
+def event(
+    g: Grammar,
+    task: Any,
+    rows: FromClause,
+    *,
+    event_type: ColumnElement[Any],
+    data: ColumnElement[Any],
+    worker_id: ColumnElement[Any] = _NOBODY,
+    lease_token: ColumnElement[Any] = _NOBODY,
+) -> Statement:
+    """Insert one event for each of `rows`. `task` has the columns that name the task; the last two name a claim."""
+    values = {
+        "pipeline_execution_id": task.pipeline_execution_id,
+        "task_execution_id": task.id,
+        "event_type": event_type,
+        "event_data": data,
+        "worker_id": worker_id,
+        "lease_token": lease_token,
+        "created_at": g.now,
+    }
+    return insert_values(insert(execution_events), values, rows)
+
+
+def entry(
+    g: Grammar, execution: Any, rows: FromClause, *, due: ColumnElement[Any], ready: ColumnElement[bool] | None = None
+) -> Statement:
+    """Insert an outbox entry for each of `rows` whose task is Ready again. `ready` replaces that condition. The position stays."""
+    values = {
+        "task_execution_id": execution.id,
+        **{name: execution[name] for name in KEPT},
+        "available_at": cast(due, Instant),
+        "created_at": g.now,
+    }
+    where = execution.status == SqlStatus.READY if ready is None else ready
+    return insert_values(g.insert(task_outbox), values, rows, where)  # type: ignore[no-any-return]
+
+
+def letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnElement[Any]) -> Statement:
+    """Insert a dead letter for each of `rows` that is Failed now.
+
+    A dead letter that was left behind by mistake does not raise an error: it must not keep a task from ending.
+    """
+    values = {
+        "task_execution_id": execution.id,
+        **{name: execution[name] for name in ("queue", "task_name", "topic", "partition_key")},
+        "exception": exception,
+        "failed_at": g.now,
+    }
+    new = insert_values(g.insert(dead_letters), values, rows, execution.status == SqlStatus.FAILED)
+    return new.on_conflict_do_nothing()  # type: ignore[no-any-return]
+
+
+def letter_gone(g: Grammar, execution: Any) -> Statement:
+    """Delete the dead letter of the task."""
+    return delete(dead_letters).where(g.among(dead_letters.c.task_execution_id, execution.id))
+
+
+def key_held(g: Grammar, execution: Any) -> Statement:
+    """Hold the partition key of each task that Failed with `on_dead_letter=hold`."""
+    ids = select(execution.id).where(execution.partition_key.is_not(None), _holds(execution)).subquery("holding").c.id
+    return update(partition_claims).where(g.among(partition_claims.c.task_execution_id, ids)).values(held=true())
+
+
+def key_freed(g: Grammar, execution: Any) -> Statement:
+    """Free the partition keys of the other tasks for the next task of the key."""
+    free = select(execution.id).where(execution.partition_key.is_not(None), not_(_holds(execution))).subquery("freeing")
+    return delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, free.c.id))
+
+
+def _holds(execution: Any) -> ColumnElement[bool]:
+    return and_(execution.status == SqlStatus.FAILED, execution.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
+
+
+def rescheduled(
+    g: Grammar, found: Step, *, due: ColumnElement[Any], reason: str, given: Columns | None = None
+) -> Transition:
+    """Replace the entries that `found` selects and locks by entries that are `due` then, which may depend on the old ones.
+
+    Returns the old ones.
+    """
+    outbox, execution = task_outbox.c, task_executions.c
+
+    def gone(r: Relations) -> Statement:
+        replaced = delete(task_outbox).where(g.among(outbox.id, r["found"].c.id))
+        return replaced.returning(outbox.task_execution_id.label("id"), outbox.id.label("entry_id"), due.label("due"))
+
+    def moved(r: Relations) -> Statement:
+        gone = r["gone"].c
+        return (
+            update(task_executions)
+            .where(execution.id == gone.id, execution.status == SqlStatus.READY)
+            .values(
+                retry_at=case((and_(execution.retry_at.is_not(None), gone.due > g.now), gone.due), else_=null()),
+                updated_at=g.now,
+            )
+            .returning(*CARRIED)
+        )
+
+    def told(r: Relations) -> Statement:
+        data = g.json(available_at=r["gone"].c.due, reason=literal_column(f"'{reason}'"))
+        rescheduled, rows = sql_literal(EventType.RESCHEDULED), joined(r["moved"], r["gone"])
+        return event(g, r["moved"].c, rows, event_type=rescheduled, data=data)
+
+    return Transition(
+        given=given or {},
+        steps={
+            "found": found,
+            "gone": gone,
+            "moved": moved,
+            "entry": lambda r: entry(g, r["moved"].c, joined(r["moved"], r["gone"]), due=r["gone"].c.due),
+            "event": told,
+        },
+        returns="gone",
+    )
+
+
+def event_data(data: Mapping[str, Any]) -> str | None:
+    """Return JSON for an event. What says why a task failed must itself always be storable, or the task could not end."""
+    return json.dumps(_storable(data)) if data else None
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return sanitize(value)
+    if isinstance(value, Mapping):
+        return {sanitize(str(key)): _storable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(item) for item in value]
+    is_number = isinstance(value, float) and math.isfinite(value)  # JSON has neither infinity nor NaN
+    return value if is_number or isinstance(value, bool | int | NoneType) else sanitize(str(value))

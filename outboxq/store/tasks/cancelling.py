@@ -1,0 +1,212 @@
+"""Cancelling all tasks that match, batch by batch, and counting them before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from ...database.dialects import Begin
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import STATUS_AFTER, EventType, TaskStatus
+from ...model.uuid7 import uuid7
+from ..arguments import positive
+from ..task_rows import event_data
+from ..transactions import Transactions
+from . import operations, task_pages
+from .event_log import Count, Snapshot, counted_to
+from .operations import freed, marked, was_done
+from .task_pages import SCAN, ending, next_id, source_of, wanted
+
+BATCH = 500
+"""The number of tasks that one transaction changes."""
+LOOKED_AT = 200_000
+"""The number of outbox entries that a count reads at most, or of those of a queue with and without a key."""
+
+
+def count_tasks(
+    store: Transactions,
+    *,
+    status: TaskStatus | None = None,
+    queue: str | None = None,
+    task: str | None = None,
+    key: str | None = None,
+    topic: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    force: bool = False,
+    snapshot: Snapshot | None = None,
+    most: int = 100_000,
+    using: object = None,
+) -> Count:
+    """Count the tasks that `cancel_all` would cancel now, up to `most`. It reads 200 000 outbox entries at most.
+
+    Pass the `snapshot` of the count on to `cancel_all`, and it changes no task that was not counted. With `snapshot`, it counts
+    the tasks of an earlier count that can still be cancelled. Raises InvalidArgument for a status other than READY and RUNNING.
+    """
+    statuses = _statuses(status)
+    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until)
+    values |= {"scan": LOOKED_AT, "limit": positive(most, "most") + 1, "asked_too": force}
+
+    def work(target: Target) -> Count:
+        found, cut = 0, False
+        # Before the count: what a caller's transaction sees only from the next statement on is counted, and left alone.
+        now = Snapshot.take(target) if snapshot is None else snapshot
+        given = values if snapshot is None else {**values, **_bound(snapshot, status)}
+        if TaskStatus.RUNNING in statuses:
+            found = target.run(task_pages.count_running, given)[0]["tasks"]
+        if TaskStatus.READY in statuses and found <= most:
+            count = task_pages.count_waiting if queue is None else task_pages.count_waiting_of_queue
+            found += target.run(count, given)[0]["tasks"]
+            if found <= most:
+                rest = task_pages.END["entries_up"] if queue is None else task_pages.queue_is_longer
+                cut = len(target.run(rest, values)) > (queue is None)
+        return counted_to(most, found, cut=cut, snapshot=now)
+
+    return store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+
+def cancel_all(
+    store: Transactions,
+    *,
+    status: TaskStatus | None = None,
+    queue: str | None = None,
+    task: str | None = None,
+    key: str | None = None,
+    topic: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    reason: str = "",
+    force: bool = False,
+    snapshot: Snapshot | None = None,
+    limit: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    using: object = None,
+) -> int:
+    """Cancel the waiting and the running tasks that match (see `tasks`), oldest first, `limit` of them at most; returns how many.
+
+    `status` READY or RUNNING: only those. Without any filter all tasks are cancelled. A running task is asked to stop, or with
+    `force` Cancelled at once, as by `cancel`; one that was asked before is not counted again.
+
+    `snapshot` is that of a count: what came since is left alone, such as a task that was enqueued, redriven, or is in the wanted
+    status only now. Without it, the moment at which this began counts. Each batch of 500 is a transaction of its own (with
+    `using`, all are the caller's), and what another session deals with meanwhile is not counted. `on_progress` is called with the
+    number so far after each batch, and `stop` is asked before each: True ends it. Raises InvalidArgument.
+    """
+    statuses = _statuses(status)
+    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until)
+    walk = _Walk(
+        store,
+        values={
+            **values,
+            "scan": SCAN,
+            **_bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status),
+        },
+        left=None if limit is None else positive(limit),
+        statuses=statuses,
+        force=force,
+        data=event_data({"reason": reason} if reason else {}),
+        on_progress=on_progress or (lambda _: None),
+        stop=stop or (lambda: False),
+        using=using,
+    )
+    # A task that ran when the waiting ones were looked at may wait again since, for its retry.
+    ready, running = TaskStatus.READY, TaskStatus.RUNNING
+    for one in (ready, running, ready) if status is None else (status,):
+        if not walk.go(one):
+            break
+    return walk.cancelled
+
+
+@dataclass
+class _Walk:
+    """One call of `cancel_all`."""
+
+    store: Transactions
+    values: dict[str, Any]
+    left: int | None
+    statuses: frozenset[TaskStatus]
+    force: bool
+    data: str | None
+    on_progress: Callable[[int], None]
+    stop: Callable[[], bool]
+    using: object
+    cancelled: int = field(default=0)
+
+    def go(self, status: TaskStatus) -> bool:
+        """Cancel those of this status. Returns False if it was stopped, or has reached the limit."""
+        values = dict(self.values)
+        while True:
+            if self.stop() or self.left == 0:
+                return False
+            values["limit"] = BATCH if self.left is None else min(BATCH, self.left)
+            look = partial(self._look, status=status, values=values)
+            ids, after = self.store.run(look, using=self.using, begin=Begin.READ)
+            if ids:
+                moved = self._change(ids)
+                self.cancelled += moved
+                self.left = None if self.left is None else self.left - moved
+                self.on_progress(self.cancelled)
+            if after is None:
+                return True
+            values["from_id"] = next_id(after)
+
+    def _look(self, target: Target, *, status: TaskStatus, values: dict[str, Any]) -> tuple[list[UUID], UUID | None]:
+        """Return the next ids, and the last id that was looked at; None: there are no more."""
+        source = source_of(target, status, values)
+        given = self.store.values(target, **values)
+        ended = ending(target, source, given, up=True)
+        found = target.run(task_pages.NEXT_IDS[source], given)
+        ids = [row["id"] for row in found]
+        if len(found) == values["limit"]:
+            return ids, ids[-1]
+        return ids, ended
+
+    def _change(self, ids: Sequence[UUID]) -> int:
+        """Change one batch, in the order of the ids, so that two operators wait for each other, and not both."""
+        request, kind = str(uuid7()), EventType.CANCELLED
+        rows = [
+            marked((task_id, kind.value, STATUS_AFTER[kind].value, None, None, self.data), request)
+            for task_id in sorted(ids)
+        ]
+        ready, running = TaskStatus.READY in self.statuses, TaskStatus.RUNNING in self.statuses
+        taken = {"from_ready": ready, "from_running": running and self.force, "from_failed": False}
+
+        def work(target: Target) -> int:
+            values = self.store.values(target, **taken)
+            with target.atomic():
+                moved = target.run(operations.by_hand, values, rows)
+                gone = {row["id"] for row in moved}
+                others = [(row[0], row[-1]) for row in rows if row[0] not in gone]
+                asks = running and not self.force and others
+                asked = target.run(operations.request_cancel, values, others) if asks else []
+            self.store.wake(target, freed(moved))
+            return len(moved) + len(asked)
+
+        def done(target: Target) -> int | None:
+            return sum(was_done(target, row[0], request) for row in rows) or None
+
+        return self.store.run(work, using=self.using, done=done)
+
+
+def _bound(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:
+    """Return the parameters that leave out what came after the snapshot."""
+    return {
+        **snapshot.values,
+        "only_ready": status is TaskStatus.READY,
+        "only_running": status is TaskStatus.RUNNING,
+    }
+
+
+def _statuses(status: object) -> frozenset[TaskStatus]:
+    both = frozenset({TaskStatus.READY, TaskStatus.RUNNING})
+    if status is None:
+        return both
+    if not isinstance(status, TaskStatus) or status not in both:
+        raise InvalidArgument(f"only Ready and Running tasks can be cancelled, not {status!r}")
+    return frozenset({status})

@@ -1,0 +1,539 @@
+"""Dead letters: what has failed for good, until it is redriven or discarded."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypedDict, Unpack
+from uuid import UUID
+
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Select,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+)
+
+from ...database.column_types import Instant
+from ...database.dialects import Begin, Row
+from ...database.grammar import Columns, Grammar, limit
+from ...database.tables import dead_letters, partition_claims, task_executions
+from ...database.target import Target
+from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
+from ...model import EventType, TaskStatus
+from ...model.failure_groups import HEAD, group_of, message_of
+from ...model.uuid7 import uuid7
+from ..arguments import aware, identifier, positive, storable
+from ..task_rows import event_data
+from ..transactions import Transactions
+from . import operations
+from .event_log import Count, Snapshot, counted_to, had_failed
+from .idempotency import regain_keys
+from .operations import freed, futile_redrives, marked, was_done
+
+log = logging.getLogger("outboxq.store")
+
+LOOKED_AT = 10_000
+"""The number of the newest dead letters that are grouped."""
+_BATCH = 500
+_LOOKS = (500, 2_500, LOOKED_AT - 3_000)
+"""The numbers of dead letters among which those of one group are looked for, one after the other."""
+_NAMED = 10
+"""The number of left-out dead letters that the warning names."""
+_FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
+_LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
+_LEFT_OUT = {
+    DuplicateTask: "other tasks have their idempotency keys by now",
+    InvalidTransition: "the tasks before them in their chains were deleted",
+}
+"""The reasons for which a dead letter is not redriven, by the error that `redrive` raises."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadLetter:
+    """A Failed task that was neither redriven nor discarded."""
+
+    id: UUID
+    task_name: str
+    queue: str
+    topic: str | None
+    partition_key: str | None
+    exception: str | None
+    """Module and name of the exception's class; None: its workers died, or it failed without an exception."""
+    failed_at: datetime
+    last_error: str | None
+    attempt: int
+    recovery_attempts: int
+    holds_key: bool
+    """True if the other tasks of its key wait until it is redriven or discarded."""
+
+    @property
+    def place(self) -> tuple[datetime, UUID]:
+        """Position in the list, for `list(after=…)`."""
+        return self.failed_at, self.id
+
+
+class Wanted(TypedDict, total=False):
+    """Filters of dead letters. All that are given must match; without any, all dead letters match."""
+
+    queue: str | None
+    task: str | None
+    """Name of the task."""
+    topic: str | None
+    partition_key: str | None
+    exception: str | None
+    """Class of the exception: its full dotted name, or the last part of it."""
+    since: datetime | None
+    """Earliest time of the failure, aware."""
+    until: datetime | None
+    """Time before which the task failed, aware."""
+    group: str | None
+    """Id of a DeadLetterGroup. It is compared error by error, after the other filters."""
+
+
+class DeadLetters:
+    """The dead letters: a page of them for people, or all that match."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def list(
+        self,
+        *,
+        limit: int = 100,
+        after: tuple[datetime, UUID] | None = None,
+        using: object = None,
+        **wanted: Unpack[Wanted],
+    ) -> builtins.list[DeadLetter]:
+        """Return up to `limit` of the dead letters that match (see Wanted), newest first, behind the `place` of the last one seen.
+
+        Raises InvalidArgument.
+        """
+        failed_at, last = _LAST if after is None else after
+        values = _filters(wanted) | {
+            "limit": positive(limit),
+            "after_failed_at": aware(failed_at, "after"),
+            "after_id": identifier(last),
+        }
+        if (group := group_id(wanted.get("group"))) is not None:
+            return self._of_group(group, values, using)
+        return [DeadLetter(**row) for row in self._store.read(newest, **values, using=using)]
+
+    def _of_group(self, group: str, values: dict[str, Any], using: object) -> builtins.list[DeadLetter]:
+        """Return the dead letters of a group among the next 10 000."""
+
+        def work(target: Target) -> builtins.list[DeadLetter]:
+            wanted, ids, given = values["limit"], builtins.list[UUID](), dict(values)
+            for given["limit"] in _LOOKS:
+                rows = target.run(newest_with_errors, given)
+                ids += [row["id"] for row, mine in with_groups(rows) if mine == group]
+                if len(rows) < given["limit"] or len(ids) >= wanted:
+                    break
+                given["after_failed_at"], given["after_id"] = rows[-1]["failed_at"], rows[-1]["id"]
+            packed = target.dialect.pack("chosen", GIVEN, [(one,) for one in ids[:wanted]])
+            return [DeadLetter(**row) for row in target.run(select_given, packed)]
+
+        return self._store.run(work, using=using, begin=Begin.READ)
+
+    def oldest(self, *, limit: int = 100, using: object = None, **wanted: Unpack[Wanted]) -> builtins.list[DeadLetter]:
+        """Return up to `limit` of the dead letters that match, oldest first: those that `redrive_all` and `discard_all` take first.
+
+        Of a `group`, those among the oldest 10 000 that match besides. Raises InvalidArgument.
+        """
+        group, values = group_id(wanted.get("group")), _filters(wanted)
+        (values["after_failed_at"], values["after_id"]), most = _FIRST, positive(limit)
+
+        def work(target: Target) -> builtins.list[DeadLetter]:
+            if group is None:
+                ids = [row["id"] for row in target.run(oldest, {**values, "limit": most})]
+            else:
+                rows = target.run(oldest_with_errors, {**values, "limit": LOOKED_AT})
+                ids = [row["id"] for row, mine in with_groups(rows) if mine == group][:most]
+            packed = target.dialect.pack("chosen", GIVEN, [(one,) for one in ids])
+            return [DeadLetter(**row) for row in reversed(target.run(select_given, packed))]
+
+        return self._store.run(work, using=using, begin=Begin.READ)
+
+    def groups(
+        self, *, limit: int = 100, most: int = LOOKED_AT, using: object = None, **wanted: Unpack[Wanted]
+    ) -> DeadLetterGroups:
+        """Return up to `limit` groups of the newest `most` dead letters that match, the largest group first.
+
+        2 000 take some 20 ms, 10 000 some 100 ms. Raises InvalidArgument.
+        """
+        group, look = group_id(wanted.get("group")), positive(most, "most")
+        values = _filters(wanted) | _from_the_newest(look + 1)
+        positive(limit)
+        rows = self._store.read(newest_with_errors, **values, using=using)
+        found = [one for one in grouped(rows[:look]) if group in {None, one.id}]
+        is_complete = len(rows) <= look and len(found) <= limit
+        return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), look), is_complete=is_complete)
+
+    def count(
+        self,
+        *,
+        most: int = 100_000,
+        snapshot: Snapshot | None = None,
+        using: object = None,
+        **wanted: Unpack[Wanted],
+    ) -> Count:
+        """Count the dead letters that match, up to `most`; of a `group`, those among the newest `most` ones.
+
+        Pass the `snapshot` of the count on to `redrive_all` or `discard_all`, and no dead letter is changed that was not counted.
+        With `snapshot`, it counts those of an earlier count that are still dead letters. Raises InvalidArgument.
+        """
+        group, values = group_id(wanted.get("group")), _filters(wanted) | {"limit": positive(most, "most") + 1}
+        values |= {} if snapshot is None else snapshot.values
+
+        def work(target: Target) -> Count:
+            # Before the count: what a caller's transaction sees only from the next statement on is counted, and left alone.
+            now = Snapshot.take(target) if snapshot is None else snapshot
+            if group is None:
+                return counted_to(most, target.run(count, values)[0]["tasks"], snapshot=now)
+            rows = target.run(newest_with_errors, {**values, **_from_the_newest(most + 1)})
+            found = sum(mine == group for _, mine in with_groups(rows[:most]))
+            return counted_to(most, found, cut=len(rows) > most, snapshot=now)
+
+        return self._store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+    def redrive_all(
+        self,
+        *,
+        reason: str = "",
+        snapshot: Snapshot | None = None,
+        limit: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        using: object = None,
+        **wanted: Unpack[Wanted],
+    ) -> int:
+        """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
+
+        Dead letters that `redrive` refuses, since another task has their idempotency key by now or the task before them in their
+        chain was deleted, are left out; a warning says how many. `snapshot` is that of a count: what failed since, or failed
+        again, is left for the next time. Without it, the moment at which this began counts. Each batch of 500 is a transaction of
+        its own (with `using`, all are the caller's), and a dead letter that another session deals with meanwhile is not counted.
+        `on_progress` is called with the number so far after each batch, and `stop` is asked before each: True ends it.
+        """
+        data = event_data({"reason": reason} if reason else {})
+        how = _How(snapshot=snapshot, limit=limit, on_progress=on_progress, stop=stop, using=using)
+        return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, data, how=how, wanted=wanted)
+
+    def discard_all(
+        self,
+        *,
+        reason: str = "",
+        snapshot: Snapshot | None = None,
+        limit: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        using: object = None,
+        **wanted: Unpack[Wanted],
+    ) -> int:
+        """Discard the dead letters that match, in the same way; returns how many."""
+        data = event_data({"reason": reason} if reason else {})
+        how = _How(snapshot=snapshot, limit=limit, on_progress=on_progress, stop=stop, using=using)
+        return self._move_all(EventType.DISCARDED, TaskStatus.CANCELLED, None, data, how=how, wanted=wanted)
+
+    def _move_all(
+        self,
+        event_type: EventType,
+        status: TaskStatus,
+        attempt: int | None,
+        data: str | None,
+        *,
+        how: _How,
+        wanted: Wanted,
+    ) -> int:
+        left, using = None if how.limit is None else positive(how.limit), how.using
+        group, values = group_id(wanted.get("group")), _filters(wanted)
+        left_out: dict[UUID, OutboxqError] = {}
+        values |= (how.snapshot or self._store.run(Snapshot.take, using=using, begin=Begin.READ)).values
+        (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
+        read = oldest if group is None else oldest_with_errors
+        while (left is None or moved < left) and not (how.stop is not None and how.stop()):
+            values["limit"] = _BATCH if left is None or group is not None else min(_BATCH, left - moved)
+            found = self._store.read(read, **values, using=using)
+            if not found:
+                break
+            values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
+            if group is not None:
+                mine = [row for row, other in with_groups(found) if other == group]
+                found = mine[: None if left is None else left - moved]
+                if not found:
+                    continue
+            request = str(uuid7())
+            rows = [
+                marked((task_id, event_type, status, attempt, None, data), request)
+                for task_id in sorted(row["id"] for row in found)
+            ]
+            moved += self._store.run(self._moving(rows, left_out), using=using, done=_counting(rows, request))
+            if how.on_progress is not None:
+                how.on_progress(moved)
+        for kind, why in _LEFT_OUT.items():
+            if several := sorted(one for one, error in left_out.items() if isinstance(error, kind)):
+                ids = ", ".join(map(str, several[:_NAMED])) + (", …" if len(several) > _NAMED else "")
+                log.warning("left out %d of the dead letters, since %s: %s", len(several), why, ids)
+        return moved
+
+    def _moving(self, rows: Sequence[tuple[Any, ...]], left_out: dict[UUID, OutboxqError]) -> Callable[[Target], int]:
+        """One batch. In the order of the ids, so that two operators wait for each other, and not both."""
+        runs_again = {task_id for task_id, _, status, *_ in rows if status is TaskStatus.READY}
+        given = [(task_id, event_type.value, status.value, *rest) for task_id, event_type, status, *rest in rows]
+
+        def work(target: Target) -> int:
+            values = self._store.values(target, from_ready=False, from_running=False, from_failed=True)
+            with target.atomic():
+                refused: dict[UUID, OutboxqError] = dict(futile_redrives(target, runs_again))
+                if free := runs_again - refused.keys():
+                    refused |= regain_keys(self._store, target, free)
+                allowed = [row for row in given if row[0] not in refused]
+                moved = target.run(operations.by_hand, values, allowed) if allowed else []
+            self._store.wake(target, freed(moved))
+            left_out.update(refused)
+            return len(moved)
+
+        return work
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _How:
+    """The arguments of a change of many dead letters besides the filters."""
+
+    snapshot: Snapshot | None
+    limit: int | None
+    on_progress: Callable[[int], None] | None
+    stop: Callable[[], bool] | None
+    using: object
+
+
+def _from_the_newest(limit: int) -> dict[str, Any]:
+    return {"limit": limit, "after_failed_at": _LAST[0], "after_id": _LAST[1]}
+
+
+def _counting(rows: Sequence[tuple[Any, ...]], request: str) -> Callable[[Target], int | None]:
+    """Count the moved dead letters of a batch, where a lost connection left that open."""
+    return lambda target: sum(was_done(target, row[0], request) for row in rows) or None
+
+
+def _filters(wanted: Wanted) -> dict[str, Any]:
+    if unknown := wanted.keys() - Wanted.__annotations__.keys():
+        raise InvalidArgument(
+            f"there is no filter {', '.join(sorted(unknown))}; see {', '.join(Wanted.__annotations__)}"
+        )
+    exception = storable(wanted.get("exception"), "exception")
+    since, until = wanted.get("since"), wanted.get("until")
+    return {
+        "queue": storable(wanted.get("queue"), "queue"),
+        "task_name": storable(wanted.get("task"), "task"),
+        "topic": storable(wanted.get("topic"), "topic"),
+        "partition_key": storable(wanted.get("partition_key"), "partition_key"),
+        "exception": exception,
+        "exception_end": None if exception is None else f".{exception}",
+        "since": _FIRST[0] if since is None else aware(since, "since"),
+        "until": _LAST[0] if until is None else aware(until, "until"),
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadLetterGroup:
+    """Dead letters that are alike: of one task, with one exception, and with the same message but for what varies."""
+
+    id: str
+    """16 hexadecimal digits, which stay the same as long as the task, the exception and the message do."""
+    task_name: str
+    exception: str | None
+    message: str
+    """First line of the error; an ellipsis stands for each id, number and quoted text. At most 200 characters."""
+    count: int
+    first_failed_at: datetime
+    last_failed_at: datetime
+    newest: UUID
+    """Id of the task that failed last."""
+    queues: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadLetterGroups:
+    """The groups of the newest dead letters, the largest group first."""
+
+    groups: list[DeadLetterGroup]
+    looked_at: int
+    """Number of dead letters that were looked at: the newest 10 000 that match, or all."""
+    is_complete: bool
+    """False: there are older dead letters that were not looked at, or more groups than wanted."""
+
+
+def grouped(rows: Iterable[Row]) -> list[DeadLetterGroup]:
+    """Return the groups of rows that come newest first; the largest group is the first.
+
+    The texts of 10 000 errors are put into groups in about 25 ms. For the database to fold equal ones first takes as long.
+    """
+    found: dict[str, list[Row]] = {}
+    for row, group in with_groups(rows):
+        found.setdefault(group, []).append(row)
+    groups = [_joined(group, several) for group, several in found.items()]
+    return sorted(groups, key=lambda one: (-one.count, -one.last_failed_at.timestamp(), one.id))
+
+
+def with_groups(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
+    """Return each row with the id of its group. A row has the task's name, the exception and the beginning of the error."""
+    known: dict[tuple[str, str | None, str], str] = {}
+    for row in rows:
+        key = row["task_name"], row["exception"], message_of(row["head"])
+        if (group := known.get(key)) is None:
+            group = known[key] = group_of(*key)
+        yield row, group
+
+
+def group_id(group: object) -> str | None:
+    """Return the id of a group; None for none. Raises InvalidArgument."""
+    if group is None:
+        return None
+    if not isinstance(group, str) or not re.fullmatch("[0-9a-f]{16}", group):
+        raise InvalidArgument(f"a group of dead letters is named by 16 hexadecimal digits, not {group!r}; see groups()")
+    return group
+
+
+def _joined(group: str, rows: Sequence[Row]) -> DeadLetterGroup:
+    first, last = rows[-1], rows[0]
+    return DeadLetterGroup(
+        id=group,
+        task_name=last["task_name"],
+        exception=last["exception"],
+        message=message_of(last["head"]),
+        count=len(rows),
+        first_failed_at=first["failed_at"],
+        last_failed_at=last["failed_at"],
+        newest=last["id"],
+        queues=tuple(sorted({row["queue"] for row in rows})),
+    )
+
+
+_letter = dead_letters.c
+_SAME = {name: bindparam(name, type_=Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")}
+"""Filters: columns and their values; NULL for any value."""
+_exception = bindparam("exception", type_=Text, required=True)
+_exception_end = bindparam("exception_end", type_=Text, required=True)
+_since = bindparam("since", type_=Instant, required=True)
+_until = bindparam("until", type_=Instant, required=True)
+_one, _head_length = (literal_column(str(number), Integer) for number in (1, HEAD))
+_ALIKE = ("queue", "task_name", "exception")
+_after = tuple_(
+    bindparam("after_failed_at", type_=Instant, required=True), bindparam("after_id", type_=Uuid, required=True)
+)
+
+
+def newest(g: Grammar) -> Select[Any]:
+    """Select a page of the matching dead letters, newest first, after (:after_failed_at, :after_id)."""
+    page = (
+        select(dead_letters)
+        .where(_matches(), tuple_(_letter.failed_at, _letter.task_execution_id) < _after)
+        .order_by(_letter.failed_at.desc(), _letter.task_execution_id.desc())
+        .limit(limit)
+        .cte("page")
+        .prefix_with("MATERIALIZED")
+    )
+    return _listed(g, page)
+
+
+def _listed(g: Grammar, page: Any) -> Select[Any]:
+    """Select these dead letters with what their tasks have besides, newest first."""
+    execution, claim = task_executions.c, partition_claims.c
+    held = select(claim.task_execution_id).where(claim.task_execution_id == page.c.task_execution_id, claim.held)
+    return (
+        select(
+            page.c.task_execution_id.label("id"),
+            *(page.c[name] for name in ("task_name", "queue", "topic", "partition_key", "exception", "failed_at")),
+            execution.last_error,
+            execution.attempt,
+            execution.recovery_attempts,
+            held.correlate(page).exists().label("holds_key"),
+        )
+        .join_from(page, task_executions, execution.id == page.c.task_execution_id)
+        .where(g.among(execution.id, page.c.task_execution_id))
+        .order_by(page.c.failed_at.desc(), page.c.task_execution_id.desc())
+    )
+
+
+def oldest(g: Grammar) -> Select[Any]:
+    """Select the next matching dead letters of the snapshot :head, :open, oldest first, after (:after_failed_at, :after_id).
+
+    They are not locked here. The lock that counts is the execution's, which comes before its dead letter's.
+    """
+    return (
+        select(_letter.task_execution_id.label("id"), _letter.failed_at)
+        .where(_matches(), _counted(g), tuple_(_letter.failed_at, _letter.task_execution_id) > _after)
+        .order_by(_letter.failed_at, _letter.task_execution_id)
+        .limit(limit)
+    )
+
+
+def oldest_with_errors(g: Grammar) -> Select[Any]:
+    """Select as `oldest` does, with the queue, the task's name, the exception and the beginning of the error."""
+    after = tuple_(_letter.failed_at, _letter.task_execution_id) > _after
+    return _with_errors(g, after, (_letter.failed_at, _letter.task_execution_id))
+
+
+def newest_with_errors(g: Grammar) -> Select[Any]:
+    """Select the same of the matching dead letters before (:after_failed_at, :after_id), newest first."""
+    before = tuple_(_letter.failed_at, _letter.task_execution_id) < _after
+    return _with_errors(g, before, (_letter.failed_at.desc(), _letter.task_execution_id.desc()))
+
+
+def _with_errors(g: Grammar, where: ColumnElement[bool], order: Sequence[Any]) -> Select[Any]:
+    page = select(dead_letters).where(_matches(), _counted(g), where).order_by(*order).limit(limit).subquery("page")
+    columns = (page.c.task_execution_id.label("id"), page.c.failed_at, *(page.c[name] for name in _ALIKE))
+    found = select(*columns, _head(page).label("head"))
+    down = order[0] is not _letter.failed_at
+    by = (page.c.failed_at, page.c.task_execution_id)
+    return found.order_by(*(column.desc() if down else column for column in by))
+
+
+def select_given(g: Grammar) -> Select[Any]:
+    """Select the dead letters of the batch :chosen, newest first."""
+    ids = g.rows("chosen", GIVEN).c.id
+    page = select(dead_letters).where(g.among(_letter.task_execution_id, ids)).cte("page").prefix_with("MATERIALIZED")
+    return _listed(g, page)
+
+
+GIVEN: Columns = {"id": Uuid()}
+"""The columns of the batch."""
+
+
+def count(g: Grammar) -> Select[Any]:
+    """Count the matching dead letters of the snapshot :head, :open, up to :limit."""
+    some: Select[Any] = select(literal_column("1").label("one")).where(_matches(), _counted(g)).limit(limit)
+    return select(func.count().label("tasks")).select_from(some.subquery("some"))
+
+
+def _head(letter: Any) -> ColumnElement[str]:
+    """Return the beginning of the task's error, which the execution has: it is looked up."""
+    error: ColumnElement[str] = func.substr(task_executions.c.last_error, _one, _head_length, type_=Text)
+    found = select(error).where(task_executions.c.id == letter.c.task_execution_id)
+    return found.correlate(letter).scalar_subquery()
+
+
+def _counted(g: Grammar) -> ColumnElement[bool]:
+    return had_failed(g, dead_letters, _letter.task_execution_id)
+
+
+def _matches() -> ColumnElement[bool]:
+    """Return the filter conditions. Dead letters are few, so all but the times are compared row by row."""
+    same = [or_(wanted.is_(None), _letter[name] == wanted) for name, wanted in _SAME.items()]
+    # The end of the exception's name. A name no longer than :exception never equals :exception_end.
+    ending = func.substr(_letter.exception, func.length(_letter.exception) - func.length(_exception), type_=Text)
+    kind = or_(_exception.is_(None), _letter.exception == _exception, ending == _exception_end)
+    return and_(_letter.failed_at >= _since, _letter.failed_at < _until, *same, kind)

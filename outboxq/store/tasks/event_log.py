@@ -1,0 +1,385 @@
+"""The log, replayed: a task as it was, and everything that happens as it happens.
+
+Follow the whole log in the order of its numbers, and miss no transaction that commits late.
+
+On PostgreSQL a number is drawn before its transaction commits, so a higher number may be seen first. The log up to a reader's
+position is complete for one of two reasons:
+
+* The numbers have no gap: nothing is missing between them.
+* They are at or below a *mark* that has passed. A mark is the highest number seen and, read after it, the id that the next
+  transaction will get. Numbers are drawn one by one, so every number up to the mark was drawn before the mark was made. Every
+  event's number is drawn after its transaction has its id: the transaction has written an entry, lease, task or key before the
+  event, or has asked for its id. So all those transactions have smaller ids than the mark. Once no open transaction has a
+  smaller id, each of them has ended. Its events are seen, or it was rolled back and its gaps stay gaps.
+
+A reader keeps a mark until it has passed, and then makes the next. So it goes on once the transactions that were open at the
+mark have ended, and reads no more than its limit from its position. A gap delays it only while a transaction is open that
+might fill it. A long transaction that writes no event delays it only at gaps of transactions that were rolled back. Numbers
+order the events of one task as they happened. Transaction ids do not: a transaction that began before the task was committed
+may cancel it.
+
+PostgreSQL tells the id of the next transaction only to a transaction that has just begun and has no id, and repeats that
+answer until its end. So the log is followed in transactions of our own.
+
+On SQLite one writer commits after the other, so everything seen is complete.
+
+A *snapshot* is the highest number seen, and the ids of the transactions that were open. An event is in it if its number is not
+higher and its transaction was not open: numbers are drawn one by one, and after their transactions have their ids, so a
+transaction with a smaller number had its id before, and it was either open or had ended. PostgreSQL lists the open ones below the
+highest id that has ended. All ids above that, up to the next one to be given out, are those of open transactions too. An id
+beyond these is that of another server: events of a restored dump are in every snapshot.
+
+A transaction that has an id knows no id above its own. A snapshot that it takes misses the open transactions behind it, whose
+tasks count as seen once they are committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import takewhile
+from re import ASCII, fullmatch
+from typing import Any, Self
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    FromClause,
+    ScalarSelect,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    or_,
+    select,
+)
+
+from ...database.column_types import Instant
+from ...database.dialects import Begin, Row
+from ...database.grammar import Grammar, limit, sql_literal
+from ...database.tables import execution_events
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import EventType, ExecutionEvent
+from ...model.replay import TaskState, replay
+from ..arguments import aware, positive
+from ..transactions import Transactions
+from .tasks import event_of, events_of
+
+LEEWAY = timedelta(minutes=2)
+"""An event is numbered a little after its time is taken, and later numbers may bear earlier times: by less than this."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TailCursor:
+    """The position of a reader in the event log. Store `str(cursor)`; `TailCursor.parse()` reads it.
+
+    Without arguments it is the position before the first event. A cursor is valid in its own database only, and not in one that
+    was restored from a dump: sequence numbers and transaction ids differ there.
+    """
+
+    sequence_num: int = 0
+    """Sequence number of the last event that was returned."""
+    settled: int = 0
+    """Sequence number up to which no transaction is open: a number missing below it will never appear."""
+    mark_xact: int = 0
+    """Transaction id: when all smaller ones have ended, `mark_sequence` is settled too. 0: no mark is needed."""
+    mark_sequence: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a stored cursor. Raises InvalidArgument for any text that is not the `str()` of one."""
+        numbers = str(text).split(".")
+        if len(numbers) != 4 or not all(number.isascii() and number.isdecimal() for number in numbers):
+            raise InvalidArgument(f"{text!r} is no position in the log; store str(cursor), and pass that unchanged")
+        sequence_num, settled, mark_xact, mark_sequence = map(int, numbers)
+        return cls(sequence_num=sequence_num, settled=settled, mark_xact=mark_xact, mark_sequence=mark_sequence)
+
+    def __str__(self) -> str:
+        return f"{self.sequence_num}.{self.settled}.{self.mark_xact}.{self.mark_sequence}"
+
+
+class EventLog:
+    """The events of all tasks, in their order."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def tail(self, cursor: TailCursor | None = None, *, limit: int = 1000) -> tuple[list[ExecutionEvent], TailCursor]:
+        """Return up to `limit` committed events behind the cursor (None: from the first one kept), and where to go on from.
+
+        Every event once, those of one task in their order, and none passed over, however late its transaction commits. An
+        event may be held back while an older one is still open; an empty list says that nothing more is to be had now. Store
+        the new cursor in the transaction in which you use the events, and each is used exactly once. There is no `using`
+        for the reading itself: only a transaction that has just begun and wrote nothing can see what is settled.
+
+        Events that retention deletes before they are read are missed. Should the server itself crash, it may take back the
+        last half second of claims (no other event), although they were read, and give out their numbers again.
+        Raises InvalidArgument for a limit below 1.
+        """
+        positive(limit)
+        if not isinstance(cursor, TailCursor | None):
+            raise InvalidArgument(
+                f"tail() takes a TailCursor, not {type(cursor).__name__}; read a stored one with TailCursor.parse()"
+            )
+        start = cursor or TailCursor()
+
+        def work(target: Target) -> tuple[list[ExecutionEvent], TailCursor]:
+            # In this order: what is settled by then is seen by the second statement.
+            marked = _marked(start, target.run(select_head)[0])
+            rows = target.run(following, {"after": start.sequence_num, "limit": limit})
+            complete, reached = _complete(marked, rows, limit)
+            return [event_of(row) for row in complete], replace(marked, sequence_num=reached)
+
+        return self._store.run(work, begin=Begin.READ)
+
+    def tail_from_now(self) -> TailCursor:
+        """Return a cursor behind the last event committed.
+
+        Of a transaction that is open at this moment, the events it has written already may fall on either side.
+        """
+
+        def work(target: Target) -> TailCursor:
+            head = target.run(select_head)[0]["head"]
+            return TailCursor(sequence_num=head, settled=head)
+
+        return self._store.run(work, begin=Begin.READ)
+
+    def tail_since(self, when: datetime) -> TailCursor:
+        """Return a cursor before the first event of this moment (aware), or a little earlier: the numbers of events follow their
+        times but for two minutes. So look at `created_at` of what `tail` returns first. It takes thirty look-ups of a row.
+        """
+        aware(when, "when")
+        try:
+            early = when - LEEWAY
+        except OverflowError:
+            return TailCursor()
+        rows = self._store.read(first_of_window, search_from=early)
+        before = rows[0]["first"] - 1 if rows else 0
+        return TailCursor(sequence_num=before, settled=before)
+
+    def tail_last(self, count: int) -> TailCursor:
+        """Return a cursor before the newest events, at most so many; 0: behind the newest, as `tail_from_now` does."""
+        end = self.tail_from_now()
+        if count == 0:
+            return end
+        before = max(0, end.sequence_num - positive(count, "count"))
+        return TailCursor(sequence_num=before, settled=before)
+
+    def state_at(self, task_id: UUID, when: datetime, *, using: object = None) -> TaskState | None:
+        """The task as it was at `when` (aware), what happened at that very moment included; None: it was not there yet.
+
+        Told by its events, which are kept as long as the task is. Raises TaskNotFound.
+        """
+        aware(when, "when")
+        events = takewhile(lambda event: event.created_at <= when, events_of(self._store, task_id, using))
+        so_far = [event for event in events if isinstance(event.event_type, EventType)]
+        return replay(so_far) if so_far else None
+
+
+def _marked(cursor: TailCursor, seen: Row) -> TailCursor:
+    """The cursor, its mark passed where that is so, and a new one made where there is none. See `statements/event_log.py`."""
+    head, oldest_open, next_transaction = seen["head"], seen["oldest_open"], seen["next_transaction"]
+    if oldest_open >= next_transaction:  # nobody writes: a new mark would have passed already
+        return replace(cursor, settled=max(cursor.settled, head), mark_xact=0, mark_sequence=0)
+    if cursor.mark_xact and oldest_open < cursor.mark_xact:
+        return cursor
+    return replace(
+        cursor, settled=max(cursor.settled, cursor.mark_sequence), mark_xact=next_transaction, mark_sequence=head
+    )
+
+
+def _complete(cursor: TailCursor, rows: Sequence[Row], limit: int) -> tuple[list[Row], int]:
+    """The rows before which none can be missing, and the number up to which the log is read then."""
+    complete: list[Row] = []
+    reached = cursor.sequence_num
+    for row in rows:
+        number = row["sequence_num"]
+        if number > cursor.settled and number != max(reached, cursor.settled) + 1:
+            break
+        complete.append(row)
+        reached = number
+    return complete, reached if len(complete) == limit else max(reached, cursor.settled)
+
+
+_after = bindparam("after", type_=BigInteger, required=True)
+_head = bindparam("head", None, type_=BigInteger)
+"""The highest number of a snapshot; NULL: nothing is left out."""
+_open = bindparam("open", None, type_=Text)
+_only_ready, _only_running = (bindparam(name, False, type_=Boolean) for name in ("only_ready", "only_running"))
+
+
+def select_head(g: Grammar) -> Select[Any]:
+    """Select the highest number, the oldest transaction that may still write, and the next transaction that will begin."""
+    columns: tuple[ColumnElement[Any], ...] = (
+        _highest().label("head"),
+        g.oldest_open.label("oldest_open"),
+        g.next_transaction.label("next_transaction"),
+    )
+    return select(*columns)
+
+
+def snapshot(g: Grammar) -> Select[Any]:
+    """Select the highest number, the database's own snapshot as text, and the next transaction that will begin."""
+    columns: tuple[ColumnElement[Any], ...] = (
+        _highest().label("head"),
+        g.snapshot.label("snapshot"),
+        g.next_transaction.label("next_transaction"),
+    )
+    return select(*columns)
+
+
+def _highest() -> ScalarSelect[Any]:
+    highest: ColumnElement[Any] = func.coalesce(func.max(_event.sequence_num), literal_column("0"), type_=BigInteger)
+    return select(highest).scalar_subquery()
+
+
+def was_unfinished(g: Grammar, task: FromClause, ids: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition that a waiting or running task was there at the snapshot :head, :open, and had not ended.
+
+    With :only_ready or :only_running, that it also was in that status. The events that were written since tell.
+    """
+    again = (EventType.CREATED, EventType.REQUEUED, EventType.RETRY_SCHEDULED)
+    given_back = (EventType.RETRY_SCHEDULED, EventType.RESET, EventType.RELEASED, EventType.SNOOZED)
+    claim = _later(g, task, ids, _event.event_type == sql_literal(EventType.CLAIMED))
+    return or_(
+        _head.is_(None),
+        and_(
+            _later(g, task, ids, _event.lease_token.is_(None), again).is_(None),
+            or_(~_only_ready, _later(g, task, ids, _is_end, given_back).is_(None)),
+            or_(~_only_running, claim.is_(None)),
+        ),
+    )
+
+
+def had_failed(g: Grammar, letter: FromClause, ids: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition that a dead letter was one at the snapshot :head, :open, and was not redriven since."""
+    ends = (EventType.FAILED, EventType.ABANDONED)
+    parts = (_later(g, letter, ids, part, ends).is_(None) for part in (_event.lease_token.is_(None), _is_end))
+    return or_(_head.is_(None), and_(*parts))
+
+
+def _later(
+    g: Grammar,
+    task: FromClause,
+    ids: ColumnElement[Any],
+    part: ColumnElement[bool],
+    kinds: Sequence[EventType] = (),
+) -> ScalarSelect[int]:
+    """Select the number of an event of the task that is not in the snapshot. `part` is the condition of one of the three indexes.
+
+    With a limit it is looked up task by task, and not read for all tasks at once.
+    """
+    since = or_(_event.sequence_num > _head, g.was_open(_event.xact_id, _open))
+    named = [_event.event_type.in_([sql_literal(kind) for kind in kinds])] if kinds else []
+    found = select(_event.sequence_num).where(_event.task_execution_id == ids, part, *named, since)
+    return found.limit(literal_column("1")).correlate(task).scalar_subquery()
+
+
+_event = execution_events.c
+_is_end = and_(_event.event_type != sql_literal(EventType.CLAIMED), _event.lease_token.is_not(None))
+
+
+def following(_: Grammar) -> Select[Any]:
+    """Select up to :limit events after the number :after, in the order of their numbers."""
+    event = execution_events.c
+    columns = (column for column in event if column.key != "xact_id")
+    return select(*columns).where(event.sequence_num > _after).order_by(event.sequence_num).limit(limit)
+
+
+_search_from = bindparam("search_from", type_=Instant, required=True)
+
+
+def first_of_window(_: Grammar) -> Select[Any]:
+    """Select the number of the first event since :search_from, or the one after the last event; no row for an empty log.
+
+    No index covers the time of events, but their numbers grow with it. So a binary search goes through the primary key: thirty
+    probes for a thousand million events. Gaps that deletions leave cost nothing.
+    """
+    event = execution_events.c
+    low = select(func.min(event.sequence_num)).scalar_subquery()
+    high = select(func.max(event.sequence_num) + 1).scalar_subquery()
+    search = select(low.label("low"), high.label("high")).cte("search", recursive=True)
+    middle = (search.c.low + search.c.high) // 2
+    probe = (
+        select(event.created_at)
+        .where(event.sequence_num >= middle)
+        .order_by(event.sequence_num)
+        .limit(1)
+        .correlate(search)
+        .scalar_subquery()
+    )
+    early = probe < _search_from
+    halved = select(case((early, middle + 1), else_=search.c.low), case((early, search.c.high), else_=middle)).where(
+        search.c.low < search.c.high
+    )
+    found = search.union_all(halved)
+    return select(found.c.low.label("first")).where(found.c.low == found.c.high)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """The events that were committed at one moment. `str(snapshot)` can be stored; `Snapshot.parse()` reads it.
+
+    A change of many that is given the snapshot of a count changes nothing that was not counted, whatever the clocks of the tasks'
+    makers say, and however late a transaction commits. A snapshot is valid in its own database only.
+    """
+
+    head: int
+    """Sequence number of the newest event that was committed."""
+    open: frozenset[int] = frozenset()
+    """Ids of transactions that were open: their events have smaller numbers too. SQLite has none."""
+    begun: range = range(0)
+    """Ids of the newest ones: all above those of the transactions that had ended."""
+
+    @classmethod
+    def take(cls, target: Target) -> Self:
+        """Return the snapshot of this moment, or that of the transaction if it reads everything as of one moment."""
+        row = target.run(snapshot)[0]
+        _, beyond, others = row["snapshot"].split(":")
+        return cls(head=row["head"], open=_numbers(others), begun=range(int(beyond), row["next_transaction"]))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a stored snapshot. Raises InvalidArgument for any text that is not the `str()` of one."""
+        if not fullmatch(r"\d{1,18}:(\d{1,18}(,\d{1,18})*)?:\d{1,18}-\d{1,18}", str(text), ASCII):
+            raise InvalidArgument(f"{text!r} is not a snapshot; store str(snapshot), and pass that unchanged")
+        head, others, begun = str(text).split(":")
+        return cls(head=int(head), open=_numbers(others), begun=range(*map(int, begun.split("-"))))
+
+    def __str__(self) -> str:
+        return f"{self.head}:{','.join(map(str, sorted(self.open)))}:{self.begun.start}-{self.begun.stop}"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The parameters of a statement that leaves out what came later."""
+        spans = [f"[{one},{one}]" for one in sorted(self.open)]
+        if self.begun:
+            spans.append(f"[{self.begun.start},{self.begun.stop})")
+        return {"head": self.head, "open": f"{{{','.join(spans)}}}"}
+
+
+def _numbers(text: str) -> frozenset[int]:
+    return frozenset(int(one) for one in text.split(",") if one)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Count:
+    """A number of rows, counted up to a bound."""
+
+    number: int
+    at_least: bool = False
+    """True: there may be more than `number`, where the count was ended."""
+    snapshot: Snapshot | None = field(default=None, compare=False)
+    """The moment of the count, for `snapshot=` of the change that follows; None: the count has no such change."""
+
+
+def counted_to(most: int, found: int, *, cut: bool = False, snapshot: Snapshot | None = None) -> Count:
+    """Return the count of rows of which at most one more than `most` were counted. `cut`: the look was ended before."""
+    return Count(number=min(found, most), at_least=cut or found > most, snapshot=snapshot)

@@ -1,0 +1,577 @@
+"""Write tasks with idempotency keys, take keys over from the tasks that hold them, and give keys back to redriven tasks.
+
+Locks are taken in one order: keys by scope and key, then outbox entries, then executions. A key's row is locked before it or
+its task is changed, and keys are inserted and locked in their order. So two batches cannot wait for each other, and no key is
+taken over while its task is redriven.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Double,
+    FromClause,
+    Integer,
+    Text,
+    Uuid,
+    and_,
+    case,
+    delete,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    true,
+    union_all,
+    update,
+)
+
+from ...database.dialects import Row
+from ...database.grammar import (
+    Columns,
+    Grammar,
+    Relations,
+    SqlStatus,
+    Statement,
+    Step,
+    StepCondition,
+    Transition,
+    sql_literal,
+)
+from ...database.tables import dead_letters, idempotency_keys, task_executions, task_outbox
+from ...database.target import Target
+from ...errors import DuplicateTask
+from ...model import TERMINAL, EventType, Handle, NewTask, OnConflict, TaskStatus
+from .. import task_rows
+from ..task_rows import row
+from ..transactions import Transactions
+from . import tasks
+
+_NIL = UUID(int=0)
+_SKIPPED = Handle(id=_NIL, created=False)
+
+_LOOKS = 10
+"""The number of times that a task may be Ready when it is looked at, and gone when it is to be replaced. Then it is left as it is."""
+
+Key = tuple[str, str | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyOwner:
+    """The task that has a key."""
+
+    id: UUID
+    status: TaskStatus | None
+    """None: it was pruned."""
+    expired: bool
+    until_finished: bool
+
+    @property
+    def is_free(self) -> bool:
+        """True if the key may be taken from it."""
+        return self.expired or self.status is None or (self.until_finished and self.status in TERMINAL)
+
+    def loses(self, key: Key) -> str | None:
+        """Return the key that its dead letter keeps in mind, to ask for it again, when the key is taken from it."""
+        return key[1] if self.until_finished and self.status is TaskStatus.FAILED else None
+
+
+def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
+    """Write those tasks whose key is free, and treat the others as their `on_conflict` says.
+
+    The caller rolls back what was written when this raises. A key or task that another transaction changes between our look
+    and our write is looked at again, so each further round is owed to another transaction's commit.
+    """
+    handles: dict[UUID, Handle] = {}
+    left = list(tasks)
+    for look in count():
+        left = _round(store, target, left, handles, may_replace=look < _LOOKS)
+        if not left:
+            break
+    return [handles[task.id] for task in tasks]
+
+
+def _round(
+    store: Transactions, target: Target, tasks: Sequence[NewTask], handles: dict[UUID, Handle], *, may_replace: bool
+) -> list[NewTask]:
+    """Add the handles of the tasks that could be settled. Returns the tasks that must be looked at again."""
+    values = store.values(target)
+    created = _ids(target.run(insert_keyed, values, [keyed_row(task) for task in tasks]))
+    handles |= {task_id: Handle(id=task_id) for task_id in created}
+    handles |= {task.id: _SKIPPED for task in tasks if task.id not in created and _asks_nothing(task)}
+    refused = [task for task in tasks if task.id not in handles]
+    if not refused:
+        return []
+    # In a second statement, because its snapshot sees what the first one waited for.
+    owners = _owners(target, values, map(_key, refused))
+    taking: dict[Key, NewTask] = {}
+    replacing: dict[Key, list[NewTask]] = {}
+    for task in refused:
+        owner = owners.get(_key(task))
+        if owner is None:
+            continue  # pruned between the two statements
+        if owner.is_free:
+            taking.setdefault(_key(task), task)
+        elif task.on_conflict is OnConflict.RAISE:
+            raise _duplicate(task, owner.id, handles)
+        elif task.on_conflict is OnConflict.REPLACE and owner.status is TaskStatus.READY and may_replace:
+            replacing.setdefault(_key(task), []).append(task)
+        else:
+            handles[task.id] = _refused(task, owner.id)
+    # A key is locked before it or its task is changed: two who replace the same task do so one after the other.
+    wanted = [(owners[key].id,) for key in (*taking, *replacing)]
+    kept = _ids(target.run(lock_keys, values, wanted)) if wanted else set()
+    if rows := [
+        (*keyed_row(task), owners[key].id, owners[key].loses(key))
+        for key, task in taking.items()
+        if owners[key].id in kept
+    ]:
+        taken = _ids(target.run(take_over_keys, values, rows))
+        handles |= {task_id: Handle(id=task_id) for task_id in taken}
+    if by_owner := {owners[key].id: several for key, several in replacing.items() if owners[key].id in kept}:
+        handles |= _replace(store, target, values, by_owner)
+    return [task for task in refused if task.id not in handles]
+
+
+def _replace(
+    store: Transactions, target: Target, values: Mapping[str, Any], by_owner: Mapping[UUID, Sequence[NewTask]]
+) -> dict[UUID, Handle]:
+    """Replace waiting tasks. Of several that replace one task, the last one given is what would remain of them."""
+    rows = [(*keyed_row(tasks[-1]), owner) for owner, tasks in by_owner.items()]
+    replaced = target.run(replace, values, rows)
+    # A replaced task may have left its partition key, or stand further behind in it, so the key may have another head now.
+    store.wake(target, [row["left_queue"] for row in replaced if row["left_key"] is not None])
+    return {
+        task.id: Handle(id=owner, created=False, replaced=True) for owner in _ids(replaced) for task in by_owner[owner]
+    }
+
+
+def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
+    """Return the handles of tasks that an earlier try wrote, all of them together; None if it wrote none.
+
+    A try that replaced a task left its own id in that task's event.
+    """
+    values = store.values(target)
+    created = _ids(target.run(written, values, [(task.id,) for task in tasks]))
+    others = [task for task in tasks if task.id not in created]
+    # A key without an owner was given up meanwhile, so the owner's id is unknown.
+    owners = {key: owner.id for key, owner in _owners(target, values, map(_key, others)).items()}
+    ours = {str(task.id) for task in tasks}
+    replacing = {_key(task) for task in others if task.on_conflict is OnConflict.REPLACE}
+    replaced = {owners[key] for key in replacing & owners.keys() if ours & _requests(target, owners[key])}
+    if not created and not replaced:
+        return None
+    handles = []
+    for task in tasks:
+        owner = owners.get(_key(task), _NIL)
+        if task.id in created:
+            handles.append(Handle(id=task.id))
+        elif task.on_conflict is OnConflict.REPLACE and owner in replaced:
+            handles.append(Handle(id=owner, created=False, replaced=True))
+        else:
+            handles.append(_refused(task, owner))
+    return handles
+
+
+def regain_keys(
+    store: Transactions, target: Target, task_ids: Collection[UUID], *, force: bool = False
+) -> Mapping[UUID, DuplicateTask]:
+    """Lock the keys of these tasks before they leave Failed, and take back the lost ones that are free; with `force`, all.
+
+    Returns the error of each task that must not run, because another task has its key.
+    """
+    values = store.values(target)
+    given = [(task_id,) for task_id in sorted(task_ids)]
+    if not target.run(lock_for_redrive, values, given):
+        return {}
+    # In a second statement, because its snapshot sees what the first one waited for.
+    lost = {row["id"]: (row["scope"], row["key"]) for row in target.run(lost_keys, values, given)}
+    owners = _owners(target, values, lost.values())
+    refused: dict[UUID, DuplicateTask] = {}
+    taking: dict[Key, UUID] = {}
+    for task_id, key in sorted(lost.items()):
+        owner = owners[key]
+        if owner.id == task_id:
+            continue  # nobody had it, and the lock has acquired it
+        if key not in taking and (force or (owner.is_free and owner.id not in task_ids)):
+            taking[key] = task_id
+        else:
+            refused[task_id] = _refusal(task_id, key, taking.get(key, owner.id))
+    if taking:
+        rows = [(task_id, *key, owners[key].id) for key, task_id in taking.items()]
+        target.run(take_back_keys, values, rows)
+    return refused
+
+
+def _requests(target: Target, task_id: UUID) -> set[str]:
+    """Return the ids of the new tasks by which this one was replaced."""
+    history = target.run(tasks.select_history, {"task_id": task_id})
+    events = [json.loads(event["event_data"]) for event in history if event["event_type"] == EventType.REPLACED]
+    return {str(UUID(data["request"])) for data in events}
+
+
+def _owners(target: Target, values: Mapping[str, Any], keys: Iterable[Key]) -> dict[Key, KeyOwner]:
+    """Return the task that has each of these keys, for those that are taken."""
+    wanted = sorted({key for key in keys if key[1] is not None}, key=str)
+    found = target.run(key_holders, values, wanted) if wanted else []
+    return {
+        (row["scope"], row["key"]): KeyOwner(
+            id=row["id"],
+            status=None if row["status"] is None else TaskStatus(row["status"]),
+            expired=bool(row["expired"]),
+            until_finished=row["until_finished"],
+        )
+        for row in found
+    }
+
+
+def _ids(rows: Iterable[Row]) -> set[UUID]:
+    return {row["id"] for row in rows}
+
+
+def _key(task: NewTask) -> Key:
+    return task.task_name, task.idempotency_key
+
+
+def _asks_nothing(task: NewTask) -> bool:
+    """Return whether the task is skipped without a look at its key's task: a key that never expires cannot be free again."""
+    return task.on_conflict is OnConflict.SKIP and task.unique_for is None and not task.unique_until_finished
+
+
+def _refused(task: NewTask, owner: UUID) -> Handle:
+    return _SKIPPED if task.on_conflict is OnConflict.SKIP else Handle(id=owner, created=False)
+
+
+def _duplicate(task: NewTask, owner: UUID, handles: Mapping[UUID, Handle]) -> DuplicateTask:
+    what = f"the idempotency key {task.idempotency_key!r} of task {task.task_name!r}"
+    if owner in handles:
+        return DuplicateTask(f"{what} is given twice in one call; nothing of it was written", owner)
+    return DuplicateTask(
+        f"{what} has task {owner} already, so nothing was written; look at that task, or enqueue with another on_conflict",
+        owner,
+    )
+
+
+def _refusal(task_id: UUID, key: Key, owner: UUID) -> DuplicateTask:
+    return DuplicateTask(
+        f"task {task_id} cannot run again: its idempotency key {key[1]!r} of task {key[0]!r} has task {owner} by now, and two "
+        "would do the same work; look at that task, then discard this one, or take the key from the other with "
+        "take_key_back=True (--take-key-back)",
+        owner,
+    )
+
+
+def keyed_row(task: NewTask) -> tuple[object, ...]:
+    """The columns of `statements.idempotency.KEYED`."""
+    unique_for = None if task.unique_for is None else task.unique_for.total_seconds()
+    return *row(task), task.idempotency_key, unique_for, task.unique_until_finished
+
+
+KEYED: Columns = {
+    **task_rows.NEW_TASK,
+    "idempotency_key": Text(),
+    "unique_seconds": Double(),
+    "until_finished": Boolean(),
+}
+CONTENDED: Columns = {**KEYED, "holder": Uuid()}
+"""A new task, and the task that holds its key."""
+TAKING: Columns = {**CONTENDED, "lost_key": Text()}
+"""A contended task with the key that a dead letter loses. The dead letter must acquire it again before it is redriven."""
+_FIXED = {"id", "pipeline_execution_id", "task_name", "expires_at"}
+_OVERWRITTEN = [name for name in task_rows.NEW_TASK if name in task_executions.c and name not in _FIXED]
+"""The columns that a task takes over from the one that replaces it, as they are given."""
+_held, _letter = idempotency_keys.c, dead_letters.c
+
+
+def insert_keyed(g: Grammar) -> Transition:
+    """Write new tasks, some with an idempotency key. Returns the ids of the tasks that were written: those whose key was free.
+
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at
+    READ COMMITTED.
+    """
+
+    def key(r: Relations) -> Statement:
+        given = r["given"].c
+        values = {
+            "scope": given.task_name,
+            "key": given.idempotency_key,
+            "task_execution_id": given.id,
+            "expires_at": g.later(g.now, given.unique_seconds),
+            "until_finished": given.until_finished,
+            "created_at": g.now,
+        }
+        rows = (
+            select(*values.values())
+            .where(given.idempotency_key.is_not(None))
+            .order_by(given.task_name, given.idempotency_key, given.ordinal)
+        )
+        new = g.insert(idempotency_keys).from_select(list(values), rows).on_conflict_do_nothing()
+        return new.returning(_held.task_execution_id.label("id"))  # type: ignore[no-any-return]
+
+    def is_free(r: Relations) -> ColumnElement[bool]:
+        return or_(r["given"].c.idempotency_key.is_(None), _has_key(r))
+
+    return Transition(
+        given=KEYED,
+        constant_columns=task_rows.CONSTANT_COLUMNS,
+        steps={"key": key, **_new_task(g, is_free)},
+        returns="entry",
+        returning=("id",),  # no times: psycopg cannot read the format of every caller's connection
+    )
+
+
+def key_holders(g: Grammar) -> Transition:
+    """Return the task that holds each key, if the key has expired, and the task's status (None if it was pruned)."""
+
+    def found(r: Relations) -> Statement:
+        """Look each key up by index, whatever the planner estimates for the table."""
+        given = r["given"].c
+        mine = select(_held.task_execution_id).where(_held.scope == given.scope, _held.key == given.key)
+        return select(mine.scalar_subquery().label("id")).select_from(r["given"])
+
+    def holder(r: Relations) -> Statement:
+        expired = (_held.expires_at <= g.now).label("expired")
+        columns = (_held.task_execution_id.label("id"), _held.scope, _held.key, expired, _held.until_finished)
+        return select(*columns).where(g.among(_held.task_execution_id, r["found"].c.id))
+
+    def task(r: Relations) -> Statement:
+        execution = task_executions.c
+        return select(execution.id, execution.status).where(g.among(execution.id, r["holder"].c.id))
+
+    return Transition(
+        given={"scope": Text(), "key": Text()},
+        steps={"found": found, "holder": holder, "task": task},
+        returns="holder",
+        joined_steps=("task",),
+    )
+
+
+def lock_keys(g: Grammar) -> Transition:
+    """Lock the keys of these tasks in the order of the keys. Returns the tasks that still hold theirs."""
+
+    def locked(r: Relations) -> Statement:
+        held = select(_held.task_execution_id.label("id")).where(g.among(_held.task_execution_id, r["given"].c.id))
+        return held.order_by(_held.scope, _held.key).with_for_update()
+
+    return Transition(given={"id": Uuid()}, steps={"locked": locked}, returns="locked")
+
+
+def take_over_keys(g: Grammar) -> Transition:
+    """Write new tasks for keys that are free again. Returns the ids of the tasks whose key still was as `key_holders` saw it.
+
+    The task that held the key may have been redriven since. A redrive locks the key first, so this is seen.
+    """
+
+    def alive(r: Relations) -> Statement:
+        execution = task_executions.c
+        unfinished = execution.status.in_([SqlStatus.READY, SqlStatus.RUNNING])
+        return select(execution.id).where(g.among(execution.id, r["given"].c.holder), unfinished)
+
+    def key(r: Relations) -> Statement:
+        given = r["given"].c
+        free = or_(_held.expires_at <= g.now, _held.task_execution_id.not_in(select(r["alive"].c.id)))
+        return _pass_key(
+            g,
+            given,
+            (_held.scope == given.task_name, _held.key == given.idempotency_key, free),
+            expires_at=g.later(g.now, given.unique_seconds),
+            until_finished=given.until_finished,
+        )
+
+    def lost(r: Relations) -> Statement:
+        given = r["given"].c
+        return _lose_key(g, given, given.lost_key, given.lost_key.is_not(None), _has_key(r))
+
+    return Transition(
+        given=TAKING,
+        conditions={"lost": StepCondition(column="lost_key")},
+        steps={"alive": alive, "key": key, "lost": lost, **_new_task(g, _has_key)},
+        returns="entry",
+        returning=("id",),
+    )
+
+
+def replace(g: Grammar) -> Transition:
+    """Overwrite waiting tasks with the values of new tasks; a batch names each holder once. Returns the holders it overwrote.
+
+    A task is still waiting if its outbox entry can be deleted. A task that was claimed meanwhile is not changed.
+    """
+    entry = task_outbox.c
+
+    def waiting(r: Relations) -> Statement:
+        held = select(entry.task_execution_id.label("id")).where(g.among(entry.task_execution_id, r["given"].c.holder))
+        return held.order_by(entry.task_execution_id).with_for_update()
+
+    def gone(r: Relations) -> Statement:
+        left = (entry.queue.label("left_queue"), entry.partition_key.label("left_key"))
+        replaced = delete(task_outbox).where(g.among(entry.task_execution_id, r["waiting"].c.id))
+        return replaced.returning(entry.task_execution_id.label("id"), *left)
+
+    def new_entry(r: Relations) -> Statement:
+        return task_rows.entry(g, r["replaced"].c, _both(r), due=task_rows.due_time(g, r["given"].c))
+
+    return Transition(
+        given=CONTENDED,
+        steps={
+            "waiting": waiting,
+            "gone": gone,
+            "replaced": lambda r: _replaced(g, r),
+            "entry": new_entry,
+            "event": lambda r: _event(g, r),
+        },
+        returns="replaced",
+        returning=("id",),
+        joined_steps=("gone",),
+    )
+
+
+def written(g: Grammar) -> Transition:
+    """Return the ids of these tasks that exist."""
+
+    def found(r: Relations) -> Statement:
+        return select(task_executions.c.id).where(g.among(task_executions.c.id, r["given"].c.id))
+
+    return Transition(given={"id": Uuid()}, steps={"found": found}, returns="found")
+
+
+def lock_for_redrive(g: Grammar) -> Transition:
+    """Lock the keys that these tasks hold or have lost, until the transaction ends. A lost key that is free is acquired.
+
+    Each row is updated without a change. So no transaction above READ COMMITTED can take the key over by an older snapshot.
+    """
+
+    def wanted(r: Relations) -> Statement:
+        given = r["given"].c.id
+        own = select(_held.scope, _held.key, _held.task_execution_id.label("id")).where(
+            g.among(_held.task_execution_id, given), _held.until_finished
+        )
+        lost = select(_letter.task_name, _letter.lost_key, _letter.task_execution_id).where(
+            g.among(_letter.task_execution_id, given), _letter.lost_key.is_not(None)
+        )
+        both = union_all(own, lost).subquery("both")
+        nth = func.row_number().over(partition_by=(both.c.scope, both.c.key), order_by=both.c.id)
+        return select(*both.c, nth.label("nth"))
+
+    def locked(r: Relations) -> Statement:
+        wanted = r["wanted"].c
+        first = select(wanted.scope, wanted.key, wanted.id, true(), g.now).where(wanted.nth == literal_column("1"))
+        names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
+        return (  # type: ignore[no-any-return]
+            g.insert(idempotency_keys)
+            .from_select(names, first.order_by(wanted.scope, wanted.key))
+            .on_conflict_do_update(index_elements=["scope", "key"], set_={"key": _held.key})
+            .returning(_held.task_execution_id.label("id"))
+        )
+
+    return Transition(given={"id": Uuid()}, steps={"wanted": wanted, "locked": locked}, returns="locked")
+
+
+def lost_keys(g: Grammar) -> Transition:
+    """Select the keys that these dead letters have lost. They must be locked first."""
+
+    def found(r: Relations) -> Statement:
+        lost = (_letter.task_execution_id.label("id"), _letter.task_name.label("scope"), _letter.lost_key.label("key"))
+        mine = g.among(_letter.task_execution_id, r["given"].c.id)
+        return select(*lost).where(mine, _letter.lost_key.is_not(None))
+
+    return Transition(given={"id": Uuid()}, steps={"found": found}, returns="found")
+
+
+def take_back_keys(g: Grammar) -> Transition:
+    """Give locked keys back to the tasks that had lost them. A Failed task that holds such a key is recorded as having
+    lost it.
+    """
+
+    def key(r: Relations) -> Statement:
+        given = r["given"].c
+        its_key = (_held.scope == given.scope, _held.key == given.key)
+        return _pass_key(g, given, its_key, expires_at=null(), until_finished=true())
+
+    return Transition(
+        given={"id": Uuid(), "scope": Text(), "key": Text(), "holder": Uuid()},
+        steps={"letter": lambda r: _lose_key(g, r["given"].c, r["given"].c.key), "key": key},
+        returns="key",
+    )
+
+
+def _new_task(g: Grammar, is_free: Callable[[Relations], ColumnElement[bool]]) -> Mapping[str, Step]:
+    """Return the steps that write the new tasks whose key is free."""
+    return {
+        "entry": lambda r: task_rows.new_entry(g, r["given"].c, r["given"], r["given"], is_free(r)),
+        "execution": lambda r: task_rows.new_execution(g, r),
+        "event": lambda r: task_rows.new_event(g, r["given"], r["entry"], **_asked(g, r["given"].c)),
+    }
+
+
+def _has_key(r: Relations) -> ColumnElement[bool]:
+    """Return a condition: the step `key` has given the task its key."""
+    return r["given"].c.id.in_(select(r["key"].c.id))  # type: ignore[no-any-return]
+
+
+def _asked(g: Grammar, given: Any) -> Mapping[str, ColumnElement[Any]]:
+    """Return the members of a Created event's data that name the task's idempotency key."""
+    keyed = given.idempotency_key.is_not(None)
+    return {
+        "idempotency_key": given.idempotency_key,
+        "unique_until": case((keyed, g.later(g.now, given.unique_seconds))),
+        "unique_until_finished": case((and_(keyed, given.until_finished), true())),
+    }
+
+
+def _pass_key(g: Grammar, given: Any, its_key: tuple[ColumnElement[bool], ...], **values: Any) -> Statement:
+    """Pass `its_key` from the task that holds it to the given one."""
+    mine = (g.among(_held.task_execution_id, given.holder), _held.task_execution_id == given.holder)
+    return (
+        update(idempotency_keys)
+        .where(*mine, *its_key)
+        .values(task_execution_id=given.id, created_at=g.now, **values)
+        .returning(_held.task_execution_id.label("id"))
+    )
+
+
+def _lose_key(g: Grammar, given: Any, key: ColumnElement[str], *where: ColumnElement[bool]) -> Statement:
+    """Record in the dead letter of the task that holds the key that it loses it."""
+    mine = (g.among(_letter.task_execution_id, given.holder), _letter.task_execution_id == given.holder)
+    return update(dead_letters).where(*mine, *where).values(lost_key=key)
+
+
+def _replaced(g: Grammar, r: Relations) -> Statement:
+    execution, given = task_executions.c, r["given"].c
+    return (
+        update(task_executions)
+        .where(g.among(execution.id, r["gone"].c.id), execution.id == given.holder, execution.status == SqlStatus.READY)
+        .values(
+            **{name: given[name] for name in _OVERWRITTEN},
+            attempt=literal_column("1", Integer),
+            recovery_attempts=literal_column("0", Integer),
+            retry_at=null(),
+            expires_at=task_rows.expiry(g, given),
+            updated_at=g.now,
+        )
+        .returning(*task_rows.CARRIED, execution.attempt, execution.recovery_attempts)
+    )
+
+
+def _event(g: Grammar, r: Relations) -> Statement:
+    replaced, given = r["replaced"].c, r["given"].c
+    data = g.json(
+        available_at=task_rows.due_time(g, given),
+        attempt=replaced.attempt,
+        recovery_attempts=replaced.recovery_attempts,
+        request=given.id,
+        position=case((replaced.partition_key.is_not(None), replaced.position)),
+    )
+    return task_rows.event(g, replaced, _both(r), event_type=sql_literal(EventType.REPLACED), data=data)
+
+
+def _both(r: Relations) -> FromClause:
+    return r["replaced"].join(r["given"], r["replaced"].c.id == r["given"].c.holder)  # type: ignore[no-any-return]

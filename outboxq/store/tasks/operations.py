@@ -1,0 +1,559 @@
+"""Operations on a task by people and programs; none of them carries a lease token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Integer,
+    Select,
+    SmallInteger,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    null,
+    or_,
+    select,
+    update,
+)
+
+from ...database.column_types import BigId, Instant
+from ...database.dialects import Row
+from ...database.grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, joined, sql_literal
+from ...database.tables import task_batches, task_executions, task_leases, task_outbox
+from ...database.target import Target
+from ...errors import InvalidArgument, InvalidTransition
+from ...model import EARLIEST, LATEST, MAX_ATTEMPT, STATUS_AFTER, EventType, TaskStatus
+from ...model.batches import BatchKind, place_of
+from ...model.uuid7 import uuid7
+from ...payload.parameters import sanitize
+from .. import task_rows
+from ..arguments import aware, identifier
+from ..task_rows import event_data
+from ..transactions import Transactions
+from . import tasks
+from .idempotency import regain_keys
+from .tasks import data_of, get, no_task
+
+_LOOKS = 10
+"""Number of times that a task may change its status between a look and the write before the call gives up."""
+_ALLOWED = {
+    EventType.RETRY_SCHEDULED: ("retried", {TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED}),
+    EventType.CANCELLED: ("cancelled", {TaskStatus.READY, TaskStatus.RUNNING}),
+    EventType.REQUEUED: ("redriven", {TaskStatus.FAILED}),
+    EventType.DISCARDED: ("discarded", {TaskStatus.FAILED}),
+    EventType.RESCHEDULED: ("rescheduled", {TaskStatus.READY}),
+}
+"""For each change, its verb and the statuses in which it is allowed."""
+
+
+def schedule_retry(
+    store: Transactions,
+    task_id: UUID,
+    retry_at: datetime,
+    new_attempt: int,
+    *,
+    take_key_back: bool = False,
+    using: object = None,
+) -> None:
+    """Have the task tried at `retry_at` (aware) as attempt number `new_attempt`; writes `task_retry_scheduled` with both.
+
+    Allowed on Ready (its one outbox entry moves), on Running (its worker is fenced: whatever it does then is LeaseLost)
+    and on Failed, which needs its idempotency key, as for `redrive`. Raises TaskNotFound; InvalidTransition on Completed
+    and Cancelled; DuplicateTask; InvalidArgument for a naive time or an attempt below 1.
+    """
+    _check_moment(retry_at, "retry_at")
+    if type(new_attempt) is not int or not 1 <= new_attempt <= MAX_ATTEMPT:
+        raise InvalidArgument(f"new_attempt must be a whole number of at least 1, not {new_attempt!r}")
+    _move(
+        store,
+        task_id,
+        EventType.RETRY_SCHEDULED,
+        using,
+        attempt=new_attempt,
+        retry_at=retry_at,
+        take_key_back=take_key_back,
+    )
+
+
+def reschedule(
+    store: Transactions, task_id: UUID, at: datetime, *, take_key_back: bool = False, using: object = None
+) -> None:
+    """Have a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
+
+    A waiting task keeps its attempt, its priority and its place in its key. `take_key_back` is for a dead letter, as in `redrive`.
+    A running task is left alone: no claim is taken from its worker. Raises TaskNotFound; InvalidTransition unless Ready or
+    Failed; DuplicateTask; InvalidArgument for a naive time.
+    """
+    _check_moment(at, "at")
+    if get(store, task_id, using=using).status is TaskStatus.FAILED:
+        _move(store, task_id, EventType.REQUEUED, using, attempt=1, retry_at=at, take_key_back=take_key_back)
+    else:
+        _move(store, task_id, EventType.RESCHEDULED, using, retry_at=at)
+
+
+def cancel(
+    store: Transactions, task_id: UUID, *, reason: str = "", force: bool = False, using: object = None
+) -> TaskStatus:
+    """Cancel the task; returns its status now.
+
+    A waiting task is Cancelled at once. A running one is asked to stop: its worker reads that with its next heartbeat,
+    and the task stays Running until the worker answers; with `force` it is Cancelled at once and its worker fenced.
+    Raises TaskNotFound; InvalidTransition on a task that has ended.
+    """
+    return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force)
+
+
+def redrive(
+    store: Transactions, task_id: UUID, *, take_key_back: bool = False, reason: str = "", using: object = None
+) -> None:
+    """Redrive a dead letter: run it again, from its first attempt, due now.
+
+    The idempotency key of a task enqueued with `unique_until_finished` was free while it was Failed. It is the task's again.
+    Where another task has taken it over and not ended, nothing is done and DuplicateTask names that task; or, with
+    `take_key_back`, the key is taken from it, and both go on. Raises TaskNotFound; InvalidTransition unless Failed, and for a
+    task of a chain whose previous task was deleted: it could not read that one's result.
+    """
+    _move(store, task_id, EventType.REQUEUED, using, attempt=1, reason=reason, take_key_back=take_key_back)
+
+
+def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> None:
+    """Give a dead letter up for good: Cancelled, with `task_discarded`; a key it holds is free.
+
+    Raises TaskNotFound; InvalidTransition unless Failed.
+    """
+    _move(store, task_id, EventType.DISCARDED, using, reason=reason)
+
+
+def run_now(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> bool:
+    """Have a task that is delayed, or waits for its retry, due now. False: it was due already; nothing is written.
+
+    Its place in its key stays, and so do pauses and limits. Raises TaskNotFound; InvalidTransition unless Ready.
+    """
+    return _reschedule(store, task_id, using, priority=None, reason=reason)
+
+
+def set_priority(store: Transactions, task_id: UUID, priority: int, *, reason: str = "", using: object = None) -> bool:
+    """Give a waiting task another priority, -100 to 100, higher first; when it is due stays. False: it has that one.
+
+    Raises TaskNotFound; InvalidTransition unless Ready.
+    """
+    if type(priority) is not int or not -100 <= priority <= 100:
+        raise InvalidArgument(f"priority must be a whole number from -100 to 100, not {priority!r}")
+    return _reschedule(store, task_id, using, priority=priority, reason=reason)
+
+
+def _move(
+    store: Transactions,
+    task_id: UUID,
+    event_type: EventType,
+    using: object,
+    *,
+    attempt: int | None = None,
+    retry_at: datetime | None = None,
+    reason: str = "",
+    ask: bool = False,
+    take_key_back: bool = False,
+) -> TaskStatus:
+    request = str(uuid7())
+    work = moving(
+        store,
+        task_id,
+        event_type,
+        request,
+        attempt=attempt,
+        retry_at=retry_at,
+        reason=reason,
+        ask=ask,
+        take_key_back=take_key_back,
+    )
+    return store.run(work, using=using, done=lambda target: _status_if_done(target, task_id, request))
+
+
+def moving(
+    store: Transactions,
+    task_id: UUID,
+    event_type: EventType,
+    request: str,
+    *,
+    attempt: int | None = None,
+    retry_at: datetime | None = None,
+    reason: str = "",
+    ask: bool = False,
+    take_key_back: bool = False,
+) -> Callable[[Target], TaskStatus]:
+    """Return what moves a task inside a transaction, and returns its status then. `request` marks the event."""
+    status_after = STATUS_AFTER[event_type]
+    allowed = _ALLOWED[event_type][1] - ({TaskStatus.RUNNING} if ask else set())
+    data = event_data({"reason": reason} if reason else {})
+    row = marked((identifier(task_id), event_type.value, status_after.value, attempt, retry_at, data), request)
+
+    def work(target: Target) -> TaskStatus:
+        values = store.values(
+            target, from_ready=TaskStatus.READY in allowed, from_running=TaskStatus.RUNNING in allowed
+        )
+        from_failed = allowed == {TaskStatus.FAILED}
+        for _ in range(_LOOKS):
+            with target.atomic():
+                if from_failed and status_after is TaskStatus.READY:
+                    # From another status, nobody pays for that.
+                    _ensure_may_run_again(store, target, task_id, take_key_back=take_key_back)
+                moved = target.run(by_hand, {**values, "from_failed": from_failed}, [row])
+            if moved:
+                store.wake(target, freed(moved))
+                return TaskStatus(moved[0]["status"])
+            task = _task(target, task_id)
+            status = TaskStatus(task["status"])
+            if ask and status is TaskStatus.RUNNING:
+                if task["cancel_requested_at"] is not None:
+                    return status
+                with target.atomic():
+                    if target.run(request_cancel, values, [(task_id, row[-1])]):
+                        return status
+                continue  # it ended, was given back, or was asked by another session meanwhile
+            if status not in allowed:
+                raise _refused(task_id, status, event_type)
+            from_failed = status is TaskStatus.FAILED
+        raise _restless(task_id)
+
+    return work
+
+
+def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *, take_key_back: bool) -> None:
+    """Raise where a dead letter must not run again. It gets its idempotency key back, which is locked before all else."""
+    for refusal in futile_redrives(target, {task_id}).values():
+        raise refusal
+    for taken in regain_keys(store, target, {task_id}, force=take_key_back).values():
+        raise taken
+
+
+def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID, InvalidTransition]:
+    """Return an error for each of these tasks whose previous task in its chain was deleted. Without a chain, nothing is read."""
+    places = {task_id: place for task_id in task_ids if (place := place_of(task_id)) is not None and place.number}
+    if not places:
+        return {}
+    rows = [(task_id, place.batch_id, place.before) for task_id, place in places.items()]
+    found = target.run(links_without_previous, target.dialect.pack("links", LINKS, rows))
+    return {
+        row["id"]: InvalidTransition(
+            f"task {row['id']} cannot be redriven: the task before it in its chain, {row['before']}, was deleted, so its result "
+            "is not known any more; discard this one, and enqueue the rest of the chain anew"
+        )
+        for row in found
+    }
+
+
+def _check_moment(moment: datetime, name: str) -> None:
+    if not EARLIEST <= aware(moment, name) <= LATEST:
+        raise InvalidArgument(f"{name} must be in the years 1970 to 9000 (UTC), not {moment}")
+
+
+def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: int | None, reason: str) -> bool:
+    """Give a waiting task this priority; None: have it due now."""
+    identifier(task_id)
+    request, due_now, why = str(uuid7()), priority is None, sanitize(reason) or None
+
+    def work(target: Target) -> bool:
+        for _ in range(_LOOKS):
+            values = store.values(
+                target, task_id=task_id, due_now=due_now, priority=priority, request=request, reason=why
+            )
+            with target.atomic():
+                moved = target.run(move, values)
+            if moved:
+                store.wake(target, freed(moved))  # another task may be the first of its key now
+                return True
+            found = target.run(waiting, values)
+            if found and (found[0]["due"] if due_now else found[0]["priority"] == priority):
+                return False
+            status = TaskStatus(_task(target, task_id)["status"])
+            if status is not TaskStatus.READY:
+                raise _refused(task_id, status, EventType.RESCHEDULED)
+        raise _restless(task_id)
+
+    return store.run(work, using=using, done=lambda target: was_done(target, task_id, request) or None)
+
+
+def freed(moved: Iterable[Row]) -> list[str]:
+    """Return the queues in which others may be claimable now: a key is free, or one fewer is running."""
+    return [row["queue"] for row in moved if row["partition_key"] is not None or row.get("lease_token") is not None]
+
+
+def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
+    """Return the row with the request's id in the event's data.
+
+    By that a call whose COMMIT was not answered finds its own event again, whatever has happened to the task since.
+    """
+    return (*row[:5], json.dumps({**json.loads(row[5] or "{}"), "request": request}))
+
+
+def was_done(target: Target, task_id: UUID, request: str) -> bool:
+    """Return whether this very request has been committed."""
+    history = target.run(tasks.select_history, {"task_id": task_id})
+    return any(data_of(event["event_data"]).get("request") == request for event in history)
+
+
+def _status_if_done(target: Target, task_id: UUID, request: str) -> TaskStatus | None:
+    return TaskStatus(_task(target, task_id)["status"]) if was_done(target, task_id, request) else None
+
+
+def _task(target: Target, task_id: UUID) -> Row:
+    if found := target.run(tasks.select_task, {"task_id": task_id}):
+        return found[0]
+    raise no_task(task_id)
+
+
+def _refused(task_id: UUID, status: TaskStatus, event_type: EventType) -> InvalidTransition:
+    return InvalidTransition(f"task {task_id} is {status} and cannot be {_ALLOWED[event_type][0]}")
+
+
+def _restless(task_id: UUID) -> InvalidTransition:
+    return InvalidTransition(f"task {task_id} changes its status faster than it can be changed by hand; try again")
+
+
+BY_HAND: Columns = {
+    "id": Uuid(),
+    "event_type": Text(),
+    "status": Text(),
+    "attempt": Integer(),
+    "available_at": Instant,
+    "data": Text(),
+}
+_entry, _lease, _execution = task_outbox.c, task_leases.c, task_executions.c
+_from_ready, _from_running, _from_failed, _due_now = (
+    bindparam(name, type_=Boolean, required=True) for name in ("from_ready", "from_running", "from_failed", "due_now")
+)
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+_priority = bindparam("priority", type_=SmallInteger, required=True)
+"""The new priority; NULL keeps the present one."""
+_request = bindparam("request", type_=Text, required=True)
+_reason = bindparam("reason", None, type_=Text)
+
+
+def by_hand(g: Grammar) -> Transition:
+    """Move a task out of the outbox, away from its worker, or out of Failed. Its worker, if it has one, loses the claim.
+
+    :from_ready, :from_running and :from_failed say from which of the three it may be moved. The deleted row proves where the
+    task was, so a task that moves meanwhile is not changed, and the caller looks again. Returns the moved tasks, each with the
+    lease token under which it was running, if it was.
+    """
+    return Transition(
+        given=BY_HAND,
+        steps={
+            "gone": partial(_gone, g),
+            "freed": partial(_freed, g),
+            "moved": partial(_moved, g),
+            "entry": partial(_new_entry, g),
+            "event": partial(_event, g),
+            "letter_gone": lambda r: task_rows.letter_gone(g, r["moved"].c),
+            "key_freed": lambda r: task_rows.key_freed(g, r["moved"].c),
+        },
+        returns="moved",
+        joined_steps=("freed",),
+    )
+
+
+def move(g: Grammar) -> Transition:
+    """Replace the entry of a waiting task: due now (:due_now), or with another :priority. Its position stays.
+
+    A task that is due already, or has that priority, is not changed.
+    """
+    differs = or_(and_(_due_now, _entry.available_at > g.now), _entry.priority != _priority)
+    return _rescheduling(g, lambda _: and_(_entry.task_execution_id == _task_id, differs))
+
+
+def make_due(g: Grammar) -> Transition:
+    """Make the tasks of these outbox entries due now, if :due_now. Their events carry :reason.
+
+    An entry that is due already, or was replaced meanwhile, is not changed.
+    """
+    later = and_(_due_now, _entry.available_at > g.now)
+    return _rescheduling(g, lambda r: and_(g.among(_entry.id, r["given"].c.entry_id), later), given={"entry_id": BigId})
+
+
+def _rescheduling(
+    g: Grammar, entries: Callable[[Relations], ColumnElement[bool]], *, given: Columns | None = None
+) -> Transition:
+    """Replace the entries for which the condition is true."""
+
+    def gone(r: Relations) -> Statement:
+        return (
+            delete(task_outbox).where(entries(r)).returning(_entry.task_execution_id.label("id"), _entry.available_at)
+        )
+
+    def moved(r: Relations) -> Statement:
+        return (
+            update(task_executions)
+            .where(g.among(_execution.id, r["gone"].c.id), _execution.status == SqlStatus.READY)
+            .values(
+                priority=func.coalesce(_priority, _execution.priority),
+                retry_at=case((_due_now, null()), else_=_execution.retry_at),
+                updated_at=g.now,
+            )
+            .returning(*task_rows.CARRIED)
+        )
+
+    def due(r: Relations) -> ColumnElement[Any]:
+        return case((_due_now, g.now), else_=r["gone"].c.available_at)
+
+    def entry(r: Relations) -> Statement:
+        moved = r["moved"].c
+        return task_rows.entry(
+            g, moved, joined(r["moved"], r["gone"]), ready=moved.status == SqlStatus.READY, due=due(r)
+        )
+
+    def event(r: Relations) -> Statement:
+        return task_rows.event(
+            g,
+            r["moved"].c,
+            joined(r["moved"], r["gone"]),
+            event_type=sql_literal(EventType.RESCHEDULED),
+            data=g.json(available_at=due(r), priority=_priority, request=_request, reason=_reason),
+        )
+
+    steps = {"gone": gone, "moved": moved, "entry": entry, "event": event}
+    return Transition(given=given or {}, steps=steps, returns="moved")
+
+
+def waiting(g: Grammar) -> Select[Any]:
+    """Select the priority of a waiting task, and true if it is due; no row unless the task is Ready."""
+    asked: tuple[Any, ...] = ((_entry.available_at <= g.now).label("due"), _entry.priority)
+    return select(*asked).where(_entry.task_execution_id == _task_id)
+
+
+def request_cancel(g: Grammar) -> Transition:
+    """Ask running tasks to stop. Their workers see the request at the next heartbeat. A repeated request changes nothing."""
+
+    def asked(r: Relations) -> Statement:
+        return (
+            update(task_executions)
+            .where(
+                g.among(_execution.id, r["given"].c.id),
+                _execution.status == SqlStatus.RUNNING,
+                _execution.cancel_requested_at.is_(None),
+            )
+            .values(cancel_requested_at=g.now, updated_at=g.now)
+            .returning(_execution.id, _execution.pipeline_execution_id)
+        )
+
+    def event(r: Relations) -> Statement:
+        asked, given = r["asked"].c, r["given"].c
+        return task_rows.event(
+            g,
+            asked,
+            r["asked"].join(r["given"], asked.id == given.id),
+            event_type=sql_literal(EventType.CANCEL_REQUESTED),
+            data=given.data,
+        )
+
+    return Transition(given={"id": Uuid(), "data": Text()}, steps={"asked": asked, "event": event}, returns="asked")
+
+
+def _gone(g: Grammar, r: Relations) -> Statement:
+    gone = delete(task_outbox).where(_from_ready, g.among(_entry.task_execution_id, r["given"].c.id))
+    return gone.returning(_entry.task_execution_id.label("id"))
+
+
+def _freed(g: Grammar, r: Relations) -> Statement:
+    freed = delete(task_leases).where(_from_running, g.among(_lease.task_execution_id, r["given"].c.id))
+    return freed.returning(_lease.task_execution_id.label("id"), _lease.lease_token, _lease.worker_id)
+
+
+def _moved(g: Grammar, r: Relations) -> Statement:
+    given = r["given"].c
+    ready = given.status == SqlStatus.READY
+    return (
+        update(task_executions)
+        .where(
+            g.among(_execution.id, given.id),
+            _execution.id == given.id,
+            or_(
+                and_(_execution.status == SqlStatus.READY, g.among(_execution.id, r["gone"].c.id)),
+                and_(_execution.status == SqlStatus.RUNNING, g.among(_execution.id, r["freed"].c.id)),
+                and_(_execution.status == SqlStatus.FAILED, _from_failed),
+            ),
+        )
+        .values(
+            status=given.status,
+            worker_id=null(),
+            attempt=func.coalesce(given.attempt, _execution.attempt),
+            recovery_attempts=case(
+                (given.event_type == sql_literal(EventType.REQUEUED), 0), else_=_execution.recovery_attempts
+            ),
+            cancel_requested_at=null(),
+            retry_at=case((_is_retry(given), given.available_at), else_=null()),
+            started_at=case((ready, null()), else_=_execution.started_at),
+            completed_at=case((ready, null()), else_=g.now),
+            updated_at=g.now,
+        )
+        .returning(*task_rows.CARRIED, _execution.attempt, _execution.recovery_attempts)
+    )
+
+
+def _new_entry(g: Grammar, r: Relations) -> Statement:
+    moved, given = r["moved"].c, r["given"].c
+    rows = r["moved"].join(r["given"], moved.id == given.id)
+    return task_rows.entry(g, moved, rows, ready=moved.status == SqlStatus.READY, due=_due(g, given))
+
+
+def _event(g: Grammar, r: Relations) -> Statement:
+    moved, given, freed = r["moved"].c, r["given"].c, r["freed"].c
+    due = _due(g, given)
+    return task_rows.event(
+        g,
+        moved,
+        r["moved"].join(r["given"], moved.id == given.id).outerjoin(r["freed"], moved.id == freed.id),
+        event_type=given.event_type,
+        data=g.json(
+            given.data,
+            attempt=moved.attempt,
+            recovery_attempts=moved.recovery_attempts,
+            available_at=case((given.status == SqlStatus.READY, due)),
+            retry_at=case((_is_retry(given), due)),
+        ),
+        worker_id=freed.worker_id,
+        lease_token=freed.lease_token,
+    )
+
+
+def _is_retry(given: Any) -> ColumnElement[bool]:
+    return given.event_type == sql_literal(EventType.RETRY_SCHEDULED)  # type: ignore[no-any-return]
+
+
+def _due(g: Grammar, given: Any) -> ColumnElement[Any]:
+    return func.coalesce(given.available_at, g.now)
+
+
+LINKS: Columns = {"id": Uuid(), "batch_id": Uuid(), "before": Uuid()}
+
+
+def links_without_previous(g: Grammar) -> Select[Any]:
+    """Select those of these dead letters whose previous task in their chain was deleted, and the ids of both."""
+    link, before = g.rows("links", LINKS), task_executions.alias("before")
+    # Not a join, which might read all tasks.
+    known = select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
+    rows = task_batches.join(link, link.c.batch_id == task_batches.c.id).join(
+        task_executions, _execution.id == link.c.id
+    )
+    return (
+        select(link.c.id, link.c.before)
+        .select_from(rows)
+        .where(
+            g.among(task_batches.c.id, link.c.batch_id),
+            task_batches.c.kind == sql_literal(BatchKind.CHAIN),
+            g.among(_execution.id, link.c.id),
+            _execution.status == sql_literal(TaskStatus.FAILED),
+            known.is_(None),
+        )
+    )

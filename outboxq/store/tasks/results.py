@@ -1,0 +1,347 @@
+"""Results of tasks and the standing of batches, for callers that wait for them: one look asks for any number of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Boolean, Integer, Select, Text, Uuid, and_, bindparam, literal_column, not_, or_, select
+
+from ...database.dialects import Begin, Row
+from ...database.engine import close, detached
+from ...database.grammar import Columns, Grammar, sql_literal
+from ...database.privileges import Feature
+from ...database.tables import task_batches, task_executions
+from ...database.target import Target
+from ...errors import ConfigurationError
+from ...model import TERMINAL, EventType, ExecutionEvent, TaskStatus, status_after
+from ...model.batches import BatchCounts, BatchKind, OnFailed, Place
+from ..arguments import identifier
+from ..transactions import Transactions
+from . import tasks
+from .tasks import event_of
+
+_NEWEST = 8
+"""The number of events among which the end of a task is: after it, people may have redriven the task."""
+_READS = frozenset({Feature.RESULTS})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """The status of a task, and how it ended if it has."""
+
+    id: UUID
+    task_name: str
+    status: TaskStatus
+    attempt: int
+    result: str | None = field(repr=False)
+    """The result as JSON; None: there is none."""
+    error: str | None = field(repr=False)
+    """The last error in one line."""
+    end: ExecutionEvent | None = field(default=None, repr=False)
+    """The event with which it ended otherwise than Completed; None: it has not, or the event is gone."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the task has ended. A dead letter has."""
+        return self.status in TERMINAL
+
+
+def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bool = True) -> Mapping[UUID, Standing]:
+    """Return the standing of each of these tasks that has ended. With `everything`, of those too that have not ended.
+
+    A task that is missing there does not exist, or is not committed. The transaction is not run again after an error: the caller
+    decides about another look. Raises NotPermitted if the database role may not read results.
+    """
+    try:
+        with store.transaction(Begin.READ) as target:
+            values = target.dialect.pack("tasks", TASKS, [(task_id,) for task_id in task_ids])
+            rows = target.run(ended, {**values, "everything": everything})
+            return {row["id"]: standing_of(target, row) for row in rows}
+    except Exception as error:
+        store.rights.explain(error, Begin.READ, _READS)
+        raise
+
+
+def standing_of(target: Target, row: Row) -> Standing:
+    """Return the standing of the task of a row of `results.ended`."""
+    status, end = TaskStatus(row["status"]), None
+    if status in {TaskStatus.FAILED, TaskStatus.CANCELLED}:
+        newest = target.run(tasks.select_recent_history, {"task_id": row["id"], "limit": _NEWEST})
+        ends = (one for one in map(event_of, newest) if status_after(one.event_type) is status)
+        end = next(ends, None)
+    return Standing(
+        id=row["id"],
+        task_name=row["task_name"],
+        status=status,
+        attempt=row["attempt"],
+        result=row["result"],
+        error=row["last_error"],
+        end=end,
+    )
+
+
+class ResultReader:
+    """A store's results, read on connections that nothing else uses. It is for one thread.
+
+    Callers that wait may have every connection of the application's engine.
+    """
+
+    def __init__(self, store: Transactions) -> None:
+        """Prepare the reader; it connects at its first look."""
+        self._own: Any = None
+        try:
+            self._store = store.reserved(threading.Event())
+            self._own = self._store.engine
+        except ConfigurationError:  # one connection for all threads: there is no other
+            self._store = store
+        self._watched: Any = None
+        self._version: int | None = None
+
+    def standings(self, task_ids: Collection[UUID], *, everything: bool) -> Mapping[UUID, Standing]:
+        return standings(self._store, task_ids, everything=everything)
+
+    def batch_standings(self, places: Collection[Place], *, everything: bool) -> Mapping[Place, BatchStanding]:
+        return batch_standings(self._store, places, everything=everything)
+
+    def has_changed(self) -> bool:
+        """Return whether anything may have been committed since the last call. A server is not asked: the answer is yes."""
+        if self._own is None or not self._store.dialect.one_writer:
+            return True
+        if self._watched is None:
+            self._watched = detached(self._own)
+        version = self._store.dialect.version(self._watched)
+        before, self._version = self._version, version
+        return version is None or version != before
+
+    def close(self) -> None:
+        """Close the connections."""
+        watched, self._watched = self._watched, None
+        if watched is not None:
+            with suppress(Exception):
+                watched.close()
+        if self._own is not None:
+            close(self._own)
+
+
+_READS_OF_BATCHES = frozenset({Feature.RESULTS, Feature.BATCHES})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchStanding:
+    """The progress of a batch or a chain, as it is seen from one place behind it."""
+
+    place: Place
+    kind: BatchKind
+    on_failed: OnFailed
+    counts: BatchCounts
+    closed: bool
+    stage: int
+    """The number of tasks that follow and are enqueued."""
+    runs_then: bool
+    cancel_requested_at: datetime | None
+    completed_at: datetime | None
+    blocker: Standing | None = field(default=None, repr=False)
+    """The task whose end keeps the batch from going on to this place."""
+
+    @property
+    def has_come(self) -> bool:
+        """Return whether the task at this place is enqueued."""
+        return 0 < self.place.number <= self.stage
+
+    @property
+    def reason(self) -> str:
+        """The reason of the batch's cancel, as the task has it that keeps it from going on; "" if that was cancelled before, or not."""
+        end, since = None if self.blocker is None else self.blocker.end, self.cancel_requested_at
+        if end is None or since is None or end.event_type is not EventType.CANCELLED or end.created_at < since:
+            return ""
+        return str(end.event_data.get("reason") or "")
+
+    @property
+    def is_beyond(self) -> bool:
+        """Return whether all that follows the batch is enqueued, and this place is behind it: no task has it."""
+        goes_on = self.kind is BatchKind.BATCH or self.counts.failed + self.counts.cancelled == 0
+        return self.completed_at is not None and self.runs_then and goes_on and self.place.number > self.stage
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether there is nothing to wait for here: the batch has ended, or a task keeps it from going on.
+
+        One that is being cancelled is not over: the reason comes with the tasks that are cancelled.
+        """
+        return self.blocker is not None or self.completed_at is not None
+
+    @property
+    def pending(self) -> int:
+        """The number of tasks that have not ended."""
+        ended = self.counts.completed + self.counts.cancelled + self.counts.failed
+        return max(0, self.counts.size - ended)
+
+    @property
+    def blocked_by(self) -> TaskStatus | None:
+        """The status of the tasks that may keep it from going on to this place; None: none does."""
+        waits = self.on_failed is OnFailed.WAIT and self.counts.failed > 0
+        if self.place.number == 0:
+            return TaskStatus.FAILED if waits and self.completed_at is None else None
+        if self.has_come:
+            return None
+        has_cancelled = self.counts.cancelled > 0
+        is_broken = self.kind is BatchKind.CHAIN and self.counts.failed > 0
+        if is_broken or (waits and (self.runs_then or not has_cancelled)):
+            return TaskStatus.FAILED
+        goes_on = self.runs_then and self.kind is BatchKind.BATCH
+        return TaskStatus.CANCELLED if has_cancelled and not goes_on else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchTask:
+    """A task of a batch, and its status."""
+
+    id: UUID
+    task_name: str
+    status: TaskStatus
+
+
+def batch_standings(
+    store: Transactions, places: Collection[Place], *, everything: bool = True
+) -> Mapping[Place, BatchStanding]:
+    """Return the standing of the batch of each place whose task is enqueued, or may never be. With `everything`, of all places.
+
+    A place that is missing there is behind no batch, or that is not committed. The transaction is not run again after an error.
+    Raises NotPermitted if the database role may not read both results and batches.
+    """
+    try:
+        with store.transaction(Begin.READ) as target:
+            return _standings(target, places, everything=everything)
+    except Exception as error:
+        store.rights.explain(error, Begin.READ, _READS_OF_BATCHES)
+        raise
+
+
+def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -> BatchTask | None:
+    """Return the first task of a batch that has one of these statuses, one or two. None: there is none."""
+    try:
+        with store.transaction(Begin.READ) as target:
+            return first_task(target, identifier(batch_id), *statuses)
+    except Exception as error:
+        store.rights.explain(error, Begin.READ, _READS_OF_BATCHES)
+        raise
+
+
+def _standings(target: Target, places: Collection[Place], *, everything: bool) -> dict[Place, BatchStanding]:
+    given = target.dialect.pack("places", PLACES, [(place.batch_id, place.number) for place in places])
+    found: dict[Place, BatchStanding] = {}
+    blockers: dict[tuple[UUID, TaskStatus], Standing | None] = {}
+    for row in target.run(select_batch_standings, {**given, "everything": everything}):
+        standing = BatchStanding(
+            place=Place(batch_id=row["id"], number=row["number"]),
+            kind=BatchKind(row["kind"]),
+            on_failed=OnFailed(row["on_failed"]),
+            counts=BatchCounts(**{name: row[name] for name in ("size", "completed", "failed", "cancelled")}),
+            **{name: row[name] for name in ("closed", "stage", "runs_then", "cancel_requested_at", "completed_at")},
+        )
+        if (status := standing.blocked_by) is not None:
+            key = (standing.place.batch_id, status)
+            if key not in blockers:
+                blockers[key] = _blocker(target, *key)
+            standing = replace(standing, blocker=blockers[key])
+        found[standing.place] = standing
+    return found
+
+
+def _blocker(target: Target, batch_id: UUID, status: TaskStatus) -> Standing | None:
+    """Return how the first task of this status ended. None: it was redriven or pruned meanwhile, and may have ended again."""
+    task = first_task(target, batch_id, status)
+    if task is None:
+        return None
+    values = target.dialect.pack("tasks", TASKS, [(task.id,)])
+    rows = target.run(ended, {**values, "everything": False})
+    return next((standing_of(target, row) for row in rows if row["status"] == status), None)
+
+
+def first_task(target: Target, batch_id: UUID, status: TaskStatus, other: TaskStatus | None = None) -> BatchTask | None:
+    """Return the first task of a batch that has one of these statuses, inside a transaction."""
+    asked = {"batch_id": batch_id, "status": status.value, "other_status": (other or status).value}
+    rows = target.run(select_first_of_batch, asked)
+    return next(
+        (BatchTask(id=row["id"], task_name=row["task_name"], status=TaskStatus(row["status"])) for row in rows), None
+    )
+
+
+TASKS: Columns = {"id": Uuid()}
+_everything = bindparam("everything", type_=Boolean, required=True)
+
+
+def ended(g: Grammar) -> Select[Any]:
+    """Select those of the given tasks that have ended. With :everything, select the others too.
+
+    Each is looked up by its id. A task that has not ended is read only to learn that it is there: a thousand of them, looked at
+    again and again, would be most of what is sent.
+    """
+    execution = task_executions.c
+    has_ended = execution.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
+    return select(
+        execution.id, execution.task_name, execution.status, execution.attempt, execution.last_error, execution.result
+    ).where(g.among(execution.id, g.rows("tasks", TASKS).c.id), or_(_everything, has_ended))
+
+
+PLACES: Columns = {"batch_id": Uuid(), "number": Integer()}
+_batch, _execution = task_batches.c, task_executions.c
+_batch_id = bindparam("batch_id", type_=Uuid, required=True)
+_status = bindparam("status", type_=Text, required=True)
+_other_status = bindparam("other_status", type_=Text, required=True)
+_zero, _one = literal_column("0", Integer), literal_column("1", Integer)
+
+
+def select_batch_standings(g: Grammar) -> Select[Any]:
+    """Select the batch of each given place, if the task at that place is enqueued, or may never be. With :everything, of all places.
+
+    Each is looked up by its id. What a batch passes on to its tasks is not read: a producer may not.
+    """
+    place = g.rows("places", PLACES)
+    has_come = and_(place.c.number > _zero, _batch.stage >= place.c.number)
+    waits = and_(_batch.on_failed == sql_literal(OnFailed.WAIT), _batch.failed > _zero)
+    breaks = and_(_batch.kind == sql_literal(BatchKind.CHAIN), _batch.failed + _batch.cancelled > _zero)
+    is_over = or_(_batch.completed_at.is_not(None), not_(_batch.runs_then))
+    return (
+        select(
+            place.c.number,
+            _batch.id,
+            _batch.kind,
+            _batch.on_failed,
+            _batch.size,
+            _batch.completed,
+            _batch.failed,
+            _batch.cancelled,
+            _batch.closed,
+            _batch.stage,
+            _batch.runs_then,
+            _batch.cancel_requested_at,
+            _batch.completed_at,
+        )
+        .select_from(task_batches.join(place, place.c.batch_id == _batch.id))
+        .where(g.among(_batch.id, place.c.batch_id), or_(_everything, has_come, waits, breaks, is_over))
+    )
+
+
+def select_first_of_batch(_: Grammar) -> Select[Any]:
+    """Select the first task of a batch, in the order of the ids, that has one of two statuses.
+
+    All of them are found by the index of batches. With a LIMIT there, a planner may walk through all ids of the table instead.
+    """
+    those = (
+        select(_execution.id, _execution.task_name, _execution.status)
+        .where(
+            _execution.pipeline_execution_id == _batch_id,
+            _execution.pipeline_execution_id != _execution.id,
+            _execution.status.in_([_status, _other_status]),
+        )
+        .cte("those")
+        .prefix_with("MATERIALIZED")
+    )
+    return select(those).order_by(those.c.id).limit(_one)

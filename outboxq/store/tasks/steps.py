@@ -1,0 +1,313 @@
+"""The durable steps of tasks: written under the lease, read back by the next claim, and rewound by people."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Double, Integer, Select, Text, Uuid, bindparam, case, cast, delete, select
+
+from ...database.dialects import Begin, Row
+from ...database.grammar import Grammar, Relations, Statement, Transition, insert_values, sql_literal, worker_id
+from ...database.tables import task_executions, task_leases, task_outbox, task_steps
+from ...database.target import Target
+from ...errors import InvalidArgument, InvalidTransition
+from ...model import Claim, EventType, TaskStatus
+from ...model.steps import Step
+from ...model.uuid7 import uuid7
+from .. import task_rows
+from ..arguments import identifier
+from ..task_rows import event_data
+from ..transactions import Transactions
+from . import operations, tasks
+from .operations import freed, marked, moving
+from .tasks import data_of, no_task
+
+_LOOKS = 10
+"""Number of times that a task may be claimed and given back between a look and the write before the call gives up."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewStep:
+    """A step for `Steps.complete` to write."""
+
+    name: str
+    number: int
+    result: str | None = None
+    """The result as JSON."""
+    milliseconds: int = 0
+    """The time for which its function ran."""
+    delay: timedelta | None = None
+    """The length of a sleep; None: it is no sleep."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """A step that is written."""
+
+    due_at: datetime | None
+    """The end of a sleep."""
+
+
+class Steps:
+    """The steps of tasks."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def of_claim(self, claim: Claim) -> builtins.list[Step]:
+        """Return the steps that the task has completed so far, for its handler."""
+        return self.list(claim.id)
+
+    def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
+        """Write a step of this claim with its event; None: nothing was written, since the claim is lost.
+
+        It is on disk when the call returns. A COMMIT that was not answered is found out by the row.
+        """
+        delay = None if step.delay is None else step.delay.total_seconds()
+        given = {
+            "task_id": claim.id,
+            "pipeline_id": claim.pipeline_execution_id,
+            "lease_token": claim.lease_token,
+            "worker_id": claim.worker_id,
+            "name": step.name,
+            "number": step.number,
+            "result": step.result,
+            "ms": step.milliseconds,
+            "delay_seconds": delay,
+        }
+
+        def work(target: Target) -> builtins.list[Row]:
+            with target.atomic():
+                return target.run(complete, self._store.values(target, **given))
+
+        def done(target: Target) -> builtins.list[Row] | None:
+            return target.run(written, given) or None
+
+        found = self._store.run(work, using=using, begin=Begin.SINGLE, done=done)
+        return Written(due_at=found[0]["due_at"]) if found else None
+
+    def is_written(self, claim: Claim, name: str) -> bool:
+        """Return whether this claim has written the step of this name."""
+        given = {"task_id": claim.id, "lease_token": claim.lease_token, "name": name}
+        return bool(self._store.run(lambda target: target.run(written, given), begin=Begin.READ))
+
+    def rewind(
+        self,
+        task_id: UUID,
+        from_step: str,
+        *,
+        take_key_back: bool = False,
+        reason: str = "",
+        using: object = None,
+    ) -> int:
+        """Delete the results of this step and of all that the task completed after it, and have the task run again, due now.
+
+        The steps before keep their results. A dead letter is redriven: it runs from its first attempt, and `take_key_back` is
+        that of `redrive`. A waiting task keeps its attempt. Returns the number of steps that will run again. Writes
+        `task_rewound`. Raises TaskNotFound; InvalidArgument for a step that the task does not have; InvalidTransition unless
+        Ready or Failed; DuplicateTask.
+        """
+        identifier(task_id)
+        request, count = str(uuid7()), 0
+
+        def work(target: Target) -> int:
+            nonlocal count
+            with target.atomic(savepoint=True):
+                first = _from(target, task_id, from_step)[0]
+                self._make_due(target, task_id, request, reason=reason, take_key_back=take_key_back)
+                data = event_data({"step": from_step, **({"reason": reason} if reason else {})})
+                _, _, _, _, _, stored = marked((task_id, "", "", None, None, data), request)
+                given = {"task_id": task_id, "number": first.number, "data": stored}
+                count = len(target.run(rewind, self._store.values(target, **given)))
+            return count
+
+        def done(target: Target) -> int | None:
+            events = target.run(tasks.select_history, {"task_id": task_id})
+            was_done = any(
+                event["event_type"] == EventType.REWOUND and data_of(event["event_data"]).get("request") == request
+                for event in events
+            )
+            return count if was_done else None
+
+        return self._store.run(work, using=using, done=done)
+
+    def after(self, task_id: UUID, from_step: str, *, using: object = None) -> builtins.list[Step]:
+        """Return the steps that `rewind` from this one would delete now. Raises what `rewind` raises, except DuplicateTask."""
+
+        def work(target: Target) -> builtins.list[Step]:
+            status = _status(target, task_id)
+            if status not in {TaskStatus.READY, TaskStatus.FAILED}:
+                raise _refused(task_id, status)
+            return _from(target, task_id, from_step)
+
+        identifier(task_id)
+        return self._store.run(work, using=using, begin=Begin.READ)
+
+    def _make_due(self, target: Target, task_id: UUID, request: str, *, reason: str, take_key_back: bool) -> None:
+        """Have the task due now, and keep it from being claimed until the transaction ends."""
+        for _ in range(_LOOKS):
+            status = _status(target, task_id)
+            if status is TaskStatus.FAILED:
+                move = moving(
+                    self._store,
+                    task_id,
+                    EventType.REQUEUED,
+                    request,
+                    attempt=1,
+                    reason=reason,
+                    take_key_back=take_key_back,
+                )
+                move(target)
+                return
+            if status is not TaskStatus.READY:
+                raise _refused(task_id, status)
+            given = {
+                "task_id": task_id,
+                "due_now": True,
+                "priority": None,
+                "request": request,
+                "reason": reason or None,
+            }
+            moved = target.run(operations.move, self._store.values(target, **given))
+            if moved or target.run(lock_waiting, given):
+                self._store.wake(target, freed(moved))
+                return
+        raise InvalidTransition(f"task {task_id} is claimed and given back faster than it can be rewound; try again")
+
+    def list(self, task_id: UUID, *, using: object = None) -> builtins.list[Step]:
+        """Return the steps that a task has completed and the sleeps that it has begun, in that order; none for a task without."""
+        rows = self._store.read(of_task, task_id=identifier(task_id), using=using)
+        return [_step_of(row) for row in rows]
+
+
+def _step_of(row: Row) -> Step:
+    return Step(**row)
+
+
+def _from(target: Target, task_id: UUID, name: str) -> list[Step]:
+    """Return the steps from the one of this name on. Raises InvalidArgument where the task has none."""
+    _status(target, task_id)
+    found = [_step_of(row) for row in target.run(of_task, {"task_id": task_id})]
+    for step in found:
+        if step.name == name:
+            return [one for one in found if one.number >= step.number]
+    raise InvalidArgument(f"task {task_id} has no step {name!r}; {_listed(found)}")
+
+
+def _listed(found: Sequence[Step]) -> str:
+    if not found:
+        return "it has not completed any"
+    return f"it has {', '.join(repr(step.name) for step in found[:10])}{' and more' if len(found) > 10 else ''}"
+
+
+def _status(target: Target, task_id: UUID) -> TaskStatus:
+    if rows := target.run(tasks.select_task, {"task_id": task_id}):
+        return TaskStatus(rows[0]["status"])
+    raise no_task(task_id)
+
+
+def _refused(task_id: UUID, status: TaskStatus) -> InvalidTransition:
+    if status is TaskStatus.RUNNING:
+        return InvalidTransition(f"task {task_id} is Running, so its steps cannot be rewound; wait until it has ended")
+    return InvalidTransition(f"task {task_id} is {status} and does not run again, so its steps cannot be rewound")
+
+
+_step, _lease, _execution = task_steps.c, task_leases.c, task_executions.c
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+_pipeline_id = bindparam("pipeline_id", type_=Uuid, required=True)
+_lease_token = bindparam("lease_token", type_=BigInteger, required=True)
+_name = bindparam("name", type_=Text, required=True)
+_number = bindparam("number", type_=Integer, required=True)
+_result = bindparam("result", type_=Text, required=True)
+_milliseconds = bindparam("ms", type_=Integer, required=True)
+_delay_seconds = bindparam("delay_seconds", type_=Double, required=True)
+"""The length of a sleep; NULL: it is no sleep."""
+_data = bindparam("data", type_=Text, required=True)
+
+
+def complete(g: Grammar) -> Transition:
+    """Write a step of a claim that the worker still holds. Returns its number and, of a sleep, its end.
+
+    No row: the claim is lost, or the step is there already. The lease is locked until the transaction ends, so that the claim
+    cannot be lost before the step is committed. The event has no lease token: it ends no claim.
+    """
+
+    def held(_: Relations) -> Statement:
+        mine = (_lease.task_execution_id == _task_id, _lease.lease_token == _lease_token, _lease.worker_id == worker_id)
+        seconds = cast(_delay_seconds, Double)
+        due_at = case((seconds.is_not(None), g.later(g.now, seconds)))
+        lease = select(_lease.task_execution_id.label("id"), _lease.lease_token, due_at.label("due_at")).where(*mine)
+        return lease.with_for_update(read=True, of=task_leases)
+
+    def step(r: Relations) -> Statement:
+        held = r["held"].c
+        values = {
+            "task_execution_id": held.id,
+            "name": _name,
+            "number": _number,
+            "lease_token": held.lease_token,
+            "result": _result,
+            "due_at": held.due_at,
+            "created_at": g.now,
+        }
+        new = insert_values(g.insert(task_steps), values, r["held"], held.id.is_not(None)).on_conflict_do_nothing()
+        return new.returning(_step.task_execution_id.label("id"), _step.number, _step.due_at)  # type: ignore[no-any-return]
+
+    def event(r: Relations) -> Statement:
+        step = r["step"].c
+        return task_rows.event(
+            g,
+            SimpleNamespace(id=step.id, pipeline_execution_id=_pipeline_id),
+            r["step"],
+            event_type=sql_literal(EventType.STEP_COMPLETED),
+            data=g.json(step=_name, number=step.number, ms=_milliseconds, due_at=step.due_at),
+            worker_id=worker_id,
+        )
+
+    return Transition(steps={"held": held, "step": step, "event": event}, returns="step")
+
+
+def of_task(_: Grammar) -> Select[Any]:
+    """Select the steps of a task in the order in which it completed them."""
+    return select(*_step).where(_step.task_execution_id == _task_id).order_by(_step.number, _step.name)
+
+
+def written(_: Grammar) -> Select[Any]:
+    """Select the step of this name that the claim of this token has written: the answer that a lost connection did not deliver."""
+    return select(_step.task_execution_id.label("id"), _step.number, _step.due_at).where(
+        _step.task_execution_id == _task_id, _step.name == _name, _step.lease_token == _lease_token
+    )
+
+
+def lock_waiting(_: Grammar) -> Select[Any]:
+    """Lock the entry of a waiting task: claims pass over it until the transaction ends. No row unless the task is Ready."""
+    entry = task_outbox.c.task_execution_id
+    return select(entry.label("id")).where(entry == _task_id).with_for_update()
+
+
+def rewind(g: Grammar) -> Transition:
+    """Delete the steps of a task from this number on, with one event. Returns those that are gone."""
+
+    def task(_: Relations) -> Statement:
+        return select(_execution.id, _execution.pipeline_execution_id).where(_execution.id == _task_id)
+
+    def gone(r: Relations) -> Statement:
+        later = delete(task_steps).where(g.among(_step.task_execution_id, r["task"].c.id), _step.number >= _number)
+        return later.returning(_step.task_execution_id.label("id"), _step.name, _step.number)
+
+    def event(r: Relations) -> Statement:
+        return task_rows.event(
+            g,
+            r["task"].c,
+            r["task"],
+            event_type=sql_literal(EventType.REWOUND),
+            data=g.json(_data, number=cast(_number, Integer)),
+        )
+
+    return Transition(steps={"task": task, "gone": gone, "event": event}, returns="gone")

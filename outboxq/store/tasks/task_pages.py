@@ -1,0 +1,424 @@
+"""Pages of tasks for people, newest first, from tables of any size.
+
+Select a page of tasks by their ids, which contain their times: from the table that holds those of a status.
+
+Each look begins at one id, goes up or down in the order of the ids by a unique index, and ends after :scan rows: where a filter may
+leave out most of them, the last of these rows is found first, and bounds the look. So a page costs the same whatever the size of the
+tables, and the next page begins where the look ended. Of a batch, all tasks are read for each page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    FromClause,
+    Select,
+    Table,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    true,
+)
+
+from ...database.dialects import Begin
+from ...database.grammar import Builder, Grammar, limit, sql_literal
+from ...database.tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import EventType, TaskExecution, TaskStatus
+from ...model.batches import is_batch
+from ...model.periods import first_id
+from ..arguments import aware, identifier, positive, storable
+from ..transactions import Transactions
+from .event_log import was_unfinished
+from .tasks import execution_of, with_lease
+
+SCAN = 10_000
+"""The number of rows that one look reads at most."""
+FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
+_SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatus.FAILED: "letters"}
+"""The table that holds the tasks of a status; those of all others are in `task_executions` alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskPage:
+    """A page of tasks, and the way to the pages beside it."""
+
+    tasks: list[TaskExecution]
+    """The tasks, newest first."""
+    older: UUID | None
+    """The id to pass as `before` for the following page; None: there are no older tasks."""
+    newer: UUID | None
+    """The id to pass as `after` for the page before; None: this is the newest."""
+    is_cut: bool
+    """True: the look was ended after `looked_at` rows, though fewer tasks than wanted were found. `older`, or with `after` `newer`,
+    goes on behind what was looked at.
+    """
+    looked_at: int = SCAN
+    """The number of rows that one look reads at most."""
+
+
+def tasks(
+    store: Transactions,
+    *,
+    status: TaskStatus | None = None,
+    queue: str | None = None,
+    task: str | None = None,
+    key: str | None = None,
+    topic: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    worker: UUID | None = None,
+    batch: UUID | None = None,
+    before: UUID | None = None,
+    after: UUID | None = None,
+    limit: int = 100,
+    using: object = None,
+) -> list[TaskExecution]:
+    """Up to `limit` tasks of this status, queue, task name, partition key and topic, newest first; None: any.
+
+    `since` and `until`, which are aware, are about the enqueue as the task's id has it, to the millisecond; `until` is the first
+    moment that is too late. `worker` has claimed the task, or with RUNNING runs it. `batch` is the batch or chain of the task, or the
+    one that it follows. With `before` the newest of the tasks with
+    smaller ids are returned, with `after` the oldest of those with larger ids.
+
+    For people: it looks at a bounded number of rows, whatever the size of the tables. Running and Failed tasks are found
+    all; of the finished ones, and without a status, the next 10 000 tasks are looked at; of the Ready ones, the next
+    10 000 entries, or so many of the queue. Of a batch, all tasks are looked at. `task_page` says where the look ended.
+    Raises InvalidArgument.
+    """
+    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until, worker=worker, batch=batch)
+    look = partial(_page, store, status=status, values=values, limit=positive(limit))
+    page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
+    found = page.tasks
+    while page.is_cut and status in {TaskStatus.RUNNING, TaskStatus.FAILED} and len(found) < limit:
+        on = {"before": page.older, "after": None} if after is None else {"before": before, "after": page.newer}
+        page = store.run(partial(look, **on), using=using, begin=Begin.READ)
+        found = found + page.tasks if after is None else page.tasks + found
+    return found[:limit] if after is None else found[-limit:]
+
+
+def task_page(
+    store: Transactions,
+    *,
+    status: TaskStatus | None = None,
+    queue: str | None = None,
+    task: str | None = None,
+    key: str | None = None,
+    topic: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    worker: UUID | None = None,
+    batch: UUID | None = None,
+    before: UUID | None = None,
+    after: UUID | None = None,
+    limit: int = 100,
+    using: object = None,
+) -> TaskPage:
+    """Return a page of the tasks that `tasks` lists. All statuses are looked at in the same bounded way.
+
+    From page to page by `older`, no task is missed and none is listed twice, as long as the tables stay as they are. Raises
+    InvalidArgument.
+    """
+    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until, worker=worker, batch=batch)
+    look = partial(_page, store, status=status, values=values, limit=positive(limit), before=before, after=after)
+    return store.run(look, using=using, begin=Begin.READ)
+
+
+def wanted(
+    *,
+    queue: str | None,
+    task: str | None,
+    key: str | None,
+    topic: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    worker: UUID | None = None,
+    batch: UUID | None = None,
+) -> dict[str, Any]:
+    """Return the values of the filters. Raises InvalidArgument."""
+    return {
+        "queue": storable(queue, "queue"),
+        "task_name": storable(task, "task"),
+        "partition_key": storable(key, "key"),
+        "topic": storable(topic, "topic"),
+        "from_id": FIRST if since is None else first_id(aware(since, "since")),
+        "to_id": LAST if until is None else first_id(aware(until, "until")),
+        "worker": None if worker is None else identifier(worker),
+        "batch": None if batch is None else _batch_id(batch),
+    }
+
+
+def _batch_id(batch_id: UUID) -> UUID:
+    if not is_batch(identifier(batch_id)):
+        raise InvalidArgument(f"{batch_id} is not the id of a batch or a chain")
+    return batch_id
+
+
+def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, Any]) -> str:
+    """Return what is looked through for tasks of this status: the tasks of the batch, or the entries of the queue, if they are few."""
+    if values["batch"] is not None:
+        return "batch"
+    source = "executions" if status is None else _SOURCES.get(status, "executions")
+    if source == "entries" and values["queue"] is not None:
+        few = not target.run(queue_is_longer, {"queue": values["queue"], "scan": values["scan"]})
+        return "queue" if few else source
+    return source
+
+
+def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> UUID | None:
+    """Bound the look, and return the last id that it looks at; None: it comes to the end before.
+
+    What is written or deleted after this makes the look longer or shorter, but it ends at the same id.
+    """
+    if source in {"queue", "batch"}:
+        return None
+    end = target.run(END[f"{source}_{'up' if up else 'down'}"], given)
+    if not end[1:]:
+        return None
+    last: UUID = end[0]["id"]
+    given |= {"to_id": next_id(last)} if up else {"from_id": last}
+    return last
+
+
+def _is_filtered(status: TaskStatus | None, given: Mapping[str, Any]) -> bool:
+    """Return whether a look may leave rows out."""
+    named = ("queue", "task_name", "partition_key", "topic", "worker")
+    return status in {TaskStatus.COMPLETED, TaskStatus.CANCELLED} or any(given[name] is not None for name in named)
+
+
+def _page(
+    store: Transactions,
+    target: Target,
+    *,
+    status: TaskStatus | None,
+    values: Mapping[str, Any],
+    limit: int,
+    before: UUID | None,
+    after: UUID | None,
+) -> TaskPage:
+    if status is not None and not isinstance(status, TaskStatus):
+        raise InvalidArgument(f"status takes a TaskStatus, not {status!r}")
+    given = {**values, "status": status, "scan": max(limit, SCAN), "limit": limit + 1}
+    if before is not None:
+        given["to_id"] = min(given["to_id"], identifier(before))
+    if after is not None:
+        given["from_id"] = max(given["from_id"], next_id(identifier(after)))
+    given = store.values(target, **given)
+    up = after is not None and before is None
+    source = source_of(target, status, given)
+    ended = ending(target, source, given, up=up) if _is_filtered(status, given) else None
+    found = [execution_of(row) for row in target.run(PAGE[f"{source}_{'up' if up else 'down'}"], given)]
+    rest = len(found) > limit
+    if rest:
+        ended = None
+    page = partial(TaskPage, is_cut=ended is not None, looked_at=given["scan"])
+    if after is not None and up:
+        listed = found[-limit:]
+        return page(
+            tasks=listed, newer=listed[0].id if rest else ended, older=listed[-1].id if listed else next_id(after)
+        )
+    listed = found[:limit]
+    newer = listed[0].id if listed else UUID(int=max(0, given["to_id"].int - 1))
+    is_newest = before is None and after is None
+    return page(tasks=listed, older=listed[-1].id if rest else ended, newer=None if is_newest else newer)
+
+
+def next_id(task_id: UUID) -> UUID:
+    """Return the id after this one."""
+    return UUID(int=min(task_id.int + 1, LAST.int))
+
+
+_scan = bindparam("scan", type_=BigInteger, required=True)
+_from_id, _to_id = (bindparam(name, type_=Uuid, required=True) for name in ("from_id", "to_id"))
+"""The least id, and the least one that is too large."""
+_worker = bindparam("worker", type_=Uuid, required=True)
+_batch = bindparam("batch", type_=Uuid, required=True)
+_SAME = {
+    name: bindparam(name, type_=Text, required=True)
+    for name in ("status", "queue", "task_name", "partition_key", "topic")
+}
+"""Filters: columns of a task and their values; NULL for any value."""
+
+_TABLES: Mapping[str, Table] = {
+    "executions": task_executions,
+    "entries": task_outbox,
+    "leases": task_leases,
+    "letters": dead_letters,
+}
+_execution, _entry, _event, _lease = task_executions.c, task_outbox.c, execution_events.c, task_leases.c
+
+
+def queue_is_longer(_: Grammar) -> Select[Any]:
+    """Select one row if :queue has more than :scan entries without a key, or as many with one."""
+    parts = [_entries(keyed=keyed).offset(_scan).limit(literal_column("1")).subquery() for keyed in (False, True)]
+    found = select(parts[0].c.id).union_all(select(parts[1].c.id)).subquery("found")
+    return select(found.c.id)
+
+
+def _entries(*, keyed: bool) -> Select[Any]:
+    """Select the entries of :queue with or without a key: each kind has an index of its own."""
+    has_key = _entry.partition_key.is_not(None) if keyed else _entry.partition_key.is_(None)
+    columns = (_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
+    return select(*columns).where(_entry.queue == _SAME["queue"], has_key)
+
+
+def _members() -> Select[Any]:
+    """Select the tasks of :batch by their index. They are all read: that index has no order of ids, and the primary key would be read
+    through until so many of them are found.
+    """
+    columns = (_execution[name] for name in ("id", *_SAME))
+    return select(*columns).where(
+        _execution.pipeline_execution_id == _batch, _execution.pipeline_execution_id != _execution.id
+    )
+
+
+def _source(name: str) -> tuple[FromClause, Any, ColumnElement[bool]]:
+    """Return what is looked through, its column of ids, and the condition that counts before the bound.
+
+    Leases are few, so of them only those that are wanted count.
+    """
+    if name == "batch":
+        mine = _members().cte("mine").prefix_with("MATERIALIZED")
+        return mine, mine.c.id, true()
+    if name == "queue":
+        mine = _entries(keyed=False).union_all(_entries(keyed=True)).cte("mine").prefix_with("MATERIALIZED")
+        return mine, mine.c.id, true()
+    table = _TABLES[name]
+    ids = table.c.id if name == "executions" else table.c.task_execution_id
+    if name == "leases":
+        return table, ids, and_(_same(_lease.queue, _SAME["queue"]), _same(_lease.worker_id, _worker))
+    return table, ids, true()
+
+
+def _ids(source: str, *, up: bool, besides: Callable[[FromClause], ColumnElement[bool]] | None = None) -> Select[Any]:
+    """Select the ids of up to :limit matching tasks of the source between the two ids. `besides` is a further condition."""
+    rows, ids, counts = _source(source)
+    columns = [rows.c[name].label(name) for name in _SAME if name in rows.c]
+    looked = select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
+    # With a limit it is looked up task by task, and not read for all tasks of the worker at once.
+    worked = (
+        select(_event.sequence_num)
+        .where(
+            _event.task_execution_id == looked.c.id,
+            _event.event_type == sql_literal(EventType.CLAIMED),
+            _event.worker_id == _worker,
+        )
+        .limit(literal_column("1"))
+        .correlate(looked)
+        .scalar_subquery()
+    )
+    same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
+    if source in {"executions", "batch"}:
+        same.append(_same(looked.c.status, _SAME["status"]))
+    if source != "leases":
+        same.append(or_(_worker.is_(None), worked.is_not(None)))
+    if besides is not None:
+        same.append(besides(looked))
+    return select(looked.c.id).where(*same).order_by(looked.c.id if up else looked.c.id.desc()).limit(limit)
+
+
+def _column(looked: FromClause, name: str) -> ColumnElement[Any]:
+    """Return a column of the task: that of the source, or else the execution's, which is looked up."""
+    if name in looked.c:
+        return looked.c[name]
+    execution = task_executions.alias("execution")
+    found = select(execution.c[name]).where(execution.c.id == looked.c.id)
+    return found.correlate(looked).scalar_subquery()
+
+
+def _select_page(g: Grammar, *, source: str, up: bool) -> Select[Any]:
+    """Select the tasks, newest first whichever way was looked."""
+    (found,) = _ids(source, up=up).cte("page").prefix_with("MATERIALIZED").c
+    return with_lease().where(g.among(_execution.id, found)).order_by(_execution.id.desc())
+
+
+def _next_ids(g: Grammar, *, source: str) -> Select[Any]:
+    """Select the ids alone of the tasks that were there at the snapshot :head, :open, oldest first."""
+    return _ids(source, up=True, besides=lambda looked: was_unfinished(g, looked, looked.c.id))
+
+
+def _end(_: Grammar, *, source: str, up: bool) -> Select[Any]:
+    """Select the id of the last row that is looked at, and the first one that is not; one row or none if the look comes to an end
+    before.
+    """
+    _rows, ids, counts = _source(source)
+    return (
+        select(ids.label("id"))
+        .where(ids >= _from_id, ids < _to_id, counts)
+        .order_by(ids if up else ids.desc())
+        .offset(_scan - literal_column("1"))
+        .limit(literal_column("2"))
+    )
+
+
+def count_waiting(g: Grammar) -> Select[Any]:
+    """Count up to :limit matching tasks among :scan entries, or among :scan of the queue; and whether there are more entries."""
+    looked = (
+        select(_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
+        .where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
+        .limit(_scan)
+        .subquery("looked")
+    )
+    return _count(g, looked)
+
+
+def count_waiting_of_queue(g: Grammar) -> Select[Any]:
+    """Count up to :limit matching tasks among :scan entries of :queue without a key, and as many with one."""
+    parts = []
+    for keyed in (False, True):
+        mine = _entries(keyed=keyed).where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
+        parts.append(select(mine.limit(_scan).subquery()))
+    return _count(g, parts[0].union_all(parts[1]).subquery("looked"))
+
+
+def count_running(g: Grammar) -> Select[Any]:
+    """Count up to :limit matching running tasks; unless :asked_too, those that were not asked to stop."""
+    mine = (
+        _lease.task_execution_id >= _from_id,
+        _lease.task_execution_id < _to_id,
+        _same(_lease.queue, _SAME["queue"]),
+    )
+    looked = select(_lease.task_execution_id.label("id"), _lease.queue).where(*mine).subquery("looked")
+    asked = bindparam("asked_too", type_=Boolean, required=True)
+    return _count(g, looked, or_(asked, _column(looked, "cancel_requested_at").is_(None)))
+
+
+def _count(g: Grammar, looked: FromClause, *also: ColumnElement[bool]) -> Select[Any]:
+    same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
+    same += [was_unfinished(g, looked, looked.c.id), *also]
+    some: Select[Any] = select(literal_column("1").label("one")).select_from(looked).where(*same).limit(limit)
+    return select(func.count().label("tasks")).select_from(some.subquery("some"))
+
+
+def _same(column: Any, wanted: Any) -> ColumnElement[bool]:
+    return or_(wanted.is_(None), column == wanted)
+
+
+def _named(builder: Any, sources: Iterator[str] | tuple[str, ...]) -> Mapping[str, Builder]:
+    ways = (("down", False), ("up", True))
+    return {f"{source}_{way}": partial(builder, source=source, up=up) for source in sources for way, up in ways}
+
+
+PAGE: Mapping[str, Builder] = _named(_select_page, (*_TABLES, "queue", "batch"))
+"""The statements that select a page, by what is looked through, and in which direction."""
+END: Mapping[str, Builder] = _named(_end, tuple(_TABLES))
+"""The statements that find where a look ended."""
+NEXT_IDS: Mapping[str, Builder] = {
+    source: partial(_next_ids, source=source) for source in ("entries", "leases", "queue")
+}
+"""The statements that select ids for a change of many tasks."""

@@ -1,0 +1,133 @@
+"""Check the invariants of the tables, and repair what can be repaired without guessing.
+
+Each invariant is a query for the ids that break it, and some have a repair. They hold at any time, so they are read from one
+snapshot.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from uuid import UUID
+
+from ...database.dialects import Begin, Row
+from ...database.target import Target
+from ..transactions import Transactions
+from .batches import batch_checks
+from .check import Check
+from .events import fold_checks, log_checks
+from .keys import idempotency_key_checks, partition_key_checks
+from .repairs import LOCKS, REPAIRS
+from .rows import part_checks, row_checks, step_checks, tick_checks, value_checks
+
+log = logging.getLogger("outboxq.store")
+_EXAMPLES = 5
+
+CHECKS: Mapping[str, Check] = {
+    name: check
+    for checks in (
+        part_checks,
+        fold_checks,
+        value_checks,
+        row_checks,
+        partition_key_checks,
+        idempotency_key_checks,
+        log_checks,
+        tick_checks,
+        step_checks,
+        batch_checks,
+    )
+    for name, check in checks().items()
+}
+"""Every invariant by its name, in the order of repair: a stale row may stand in another's place, and differences from the log are
+repaired before differences from other tables.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Violation:
+    """An invariant that does not hold, with examples."""
+
+    name: str
+    meaning: str
+    count: int
+    examples: Sequence[UUID | str]
+    """Ids of a few of the tasks; or names, if no task is wrong but a queue or an index."""
+    repaired: int = 0
+
+
+def verify(
+    store: Transactions,
+    *,
+    repair: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+    using: object = None,
+) -> list[Violation]:
+    """Check every invariant in one snapshot of a running system; empty if all hold. Reads all tables, so it takes time.
+
+    With `repair`, what can be put right without guessing is: a lost outbox entry comes back, due when the last event
+    says; a stale entry, lease, dead letter or claim of a partition key goes; an entry, lease or dead letter that differs
+    from its task is made as the task says; a Running task without a lease gets one that has run out, for `recover` to
+    find; a Failed task is a dead letter again; a partition key goes back to the task that runs or holds it, unless another
+    has taken it. A due time, retry, end, error, worker, position, idempotency key or cancel request that differs from what
+    the task's events say is made as they say. A lease or a rate that ends too late ends its own length from now, and the
+    counter of positions goes on behind the largest. A tick or a step without its task goes. Each repair is a transaction of its own. With `using` the snapshot is
+    that of the connection's transaction.
+
+    `on_progress` is called after each check, with the number of those that are done and of all.
+    """
+    done = on_progress or (lambda _done, _all: None)
+    broken = store.run(partial(_broken, store, on_progress=done), using=using, begin=Begin.SNAPSHOT)
+    return [_repair(store, violation, using) for violation in broken] if repair else broken
+
+
+def _broken(store: Transactions, target: Target, *, on_progress: Callable[[int, int], None]) -> list[Violation]:
+    """Ask every check, each under a savepoint: where the database cannot read a row, the other checks still answer."""
+    found: list[Violation] = []
+    for done, name in enumerate(CHECKS):
+        if done:
+            on_progress(done, len(CHECKS))
+        try:
+            with target.atomic(savepoint=True):
+                found += _ask(store, target, name)
+        except Exception as error:
+            if not store.dialect.is_bad_value(error):
+                raise
+            cause = str(getattr(error, "orig", None) or error).partition("\n")[0] or type(error).__name__
+            meaning = f"this could not be checked, since the database cannot read a row: {cause}"
+            found.append(Violation(name=name, meaning=meaning, count=1, examples=()))
+    on_progress(len(CHECKS), len(CHECKS))
+    return found
+
+
+def _ask(store: Transactions, target: Target, name: str) -> list[Violation]:
+    """Return the violations that this check finds, of its own invariant and of those that it sees besides."""
+    check, found = CHECKS[name], []
+    rows = target.run(check.broken, store.values(target))
+    if check.is_broken is not None:
+        rows = [row for row in rows if check.is_broken(row)]
+    for each, meaning in {name: check.meaning, **check.also}.items():
+        if ids := [row["id"] for row in rows if row.get(each, True)]:
+            found.append(Violation(name=each, meaning=meaning, count=len(ids), examples=tuple(ids[:_EXAMPLES])))
+    return found
+
+
+def _repair(store: Transactions, violation: Violation, using: object) -> Violation:
+    if (repair := REPAIRS.get(violation.name)) is None:
+        return violation
+
+    def work(target: Target) -> list[Row]:
+        with target.atomic():
+            if lock := LOCKS.get(violation.name):
+                target.run(lock, store.values(target))
+            rows = target.run(repair, store.values(target))
+        store.wake(target, {row["queue"] for row in rows if "queue" in row})
+        return rows
+
+    rows = store.run(work, using=using)
+    for row in rows:
+        fields = {"task_id": str(row["id"])} if isinstance(row["id"], UUID) else None  # else it is a queue
+        log.warning("repaired %s: %s", row["id"], violation.meaning, extra=fields)
+    return replace(violation, repaired=len(rows))

@@ -1,0 +1,112 @@
+"""Define a check, and the expressions that checks and repairs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Integer,
+    Label,
+    Select,
+    false,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
+
+from ...database.grammar import Grammar, sql_literal, text_literal
+from ...database.history import kinds
+from ...database.tables import execution_events, task_executions
+from ...model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One invariant, with the meaning of a violation; or several that one pass over the tables checks."""
+
+    meaning: str
+    broken: Callable[[Grammar], Select[Any]]
+    """Select the ids of the tasks that break it, or the names of what is wrong if that is no task, as the column `id`."""
+    is_broken: Callable[[Mapping[str, Any]], bool] | None = None
+    """Says whether a selected row breaks it, where SQL cannot. None: each does."""
+    also: Mapping[str, str] = field(default_factory=dict)
+    """Further invariants of the same pass, each name with its meaning.
+
+    With them, each name (also the check's own) is a column of `broken`, which is true if that invariant is broken.
+    """
+
+
+def broken_ones(rows: Select[Any], broken: Mapping[str, ColumnElement[bool]]) -> Select[Any]:
+    """Return the rows in which at least one invariant is broken, with a column for each; NULL counts as not broken."""
+    columns = [func.coalesce(is_broken, false()).label(name) for name, is_broken in broken.items()]
+    found = rows.add_columns(*columns).subquery("found")
+    return select(found).where(or_(*(found.c[name] for name in broken)))
+
+
+def task_of(table: FromClause) -> Label[Any]:
+    """Return the task of a row, as the column `id`."""
+    return table.c.task_execution_id.label("id")
+
+
+def is_a(kind: EventType, event: Any = execution_events.c) -> ColumnElement[bool]:
+    return event.event_type == sql_literal(kind)  # type: ignore[no-any-return]
+
+
+def leading_to(*statuses: TaskStatus) -> list[ColumnElement[str]]:
+    """Return the types of the events that lead to one of these statuses."""
+    return [sql_literal(kind) for kind, status in STATUS_AFTER.items() if status in statuses]
+
+
+def speaks_of(member: str, event: Any = execution_events.c) -> ColumnElement[bool]:
+    """Return a condition: the name occurs in the event. It takes a tenth of the work of parsing the JSON."""
+    return event.event_data.like(text_literal(f'%"{member}"%'))  # type: ignore[no-any-return]
+
+
+def of_claim(said: ColumnElement[Any], task: Any, token: Any, event: Any = execution_events.c) -> Select[Any]:
+    """Select what the claim of this task under this lease token says."""
+    return select(said).where(
+        event.task_execution_id == task, event.lease_token == token, is_a(EventType.CLAIMED, event)
+    )
+
+
+def last(said: ColumnElement[Any], *conditions: ColumnElement[bool], among: Iterable[ColumnElement[bool]]) -> Any:
+    """Select what the last such event of EXECUTION's task says, of those that one of the indexes `among` has.
+
+    Each of them has the events of a task together. Ordered by a sum, because otherwise a planner may take the order of the primary
+    key instead, and read the whole log backwards for each task: 20 dead letters took 3.5 s among 752 000 events, and now take 6 ms.
+    """
+    found = union_all(
+        *(
+            select(EVENT.sequence_num, said.label("said"))
+            .where(EVENT_OF_TASK, one, *conditions)
+            .correlate(task_executions)
+            for one in among
+        )
+    ).subquery("found")
+    newest = found.c.sequence_num + literal_column("0", Integer)
+    return select(found.c.said).order_by(newest.desc()).limit(1).scalar_subquery()
+
+
+def has_event(*conditions: ColumnElement[bool], among: Iterable[ColumnElement[bool]]) -> ColumnElement[bool]:
+    """Return a condition: EXECUTION's task has such an event among those that one of these indexes has."""
+    return or_(*(select(EVENT.sequence_num).where(EVENT_OF_TASK, one, *conditions).exists() for one in among))
+
+
+EXECUTION = task_executions.c
+EVENT = execution_events.c
+READY, RUNNING, FAILED = (
+    EXECUTION.status == sql_literal(status) for status in (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED)
+)
+UNFINISHED = EXECUTION.status.in_([sql_literal(TaskStatus.READY), sql_literal(TaskStatus.RUNNING)])
+ENDED = EXECUTION.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
+EVENT_OF_TASK = EVENT.task_execution_id == EXECUTION.id
+CLAIMS, ENDS, OTHERS = kinds(EVENT).values()
+"""Conditions: one of the three indexes by task has the event."""
+TRANSITION = EVENT.event_type.in_([sql_literal(kind) for kind in STATUS_AFTER])
+"""A condition: the event changed its task's status."""

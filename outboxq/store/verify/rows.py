@@ -1,0 +1,492 @@
+"""Check the rows beside a task, the values in all rows, and the indexes and triggers of the tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Double,
+    FromClause,
+    Integer,
+    Select,
+    and_,
+    case,
+    cast,
+    func,
+    literal_column,
+    or_,
+    select,
+)
+
+from ...database.grammar import Grammar, sql_literal, text_literal
+from ...database.tables import (
+    dead_letters,
+    execution_events,
+    queue_settings,
+    schedule_ticks,
+    task_executions,
+    task_leases,
+    task_outbox,
+    task_schedules,
+    task_steps,
+)
+from ...errors import InvalidArgument
+from ...model import LONGEST, MAX_ATTEMPT, MAX_NUMBER, EventType, OnDeadLetter, TaskStatus
+from ...model.rules import parse_rule
+from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
+from .. import task_rows
+from ..producing.schedules_sql import stands_ahead
+from .check import (
+    CLAIMS,
+    ENDED,
+    ENDS,
+    EVENT,
+    EXECUTION,
+    FAILED,
+    OTHERS,
+    READY,
+    RUNNING,
+    Check,
+    broken_ones,
+    is_a,
+    last,
+    leading_to,
+    of_claim,
+    task_of,
+)
+
+
+def part_checks() -> Mapping[str, Check]:
+    return {
+        "positions_set_back": Check(
+            meaning="the next positions are below those in use, so new tasks of a key overtake the older ones",
+            broken=lambda g: g.set_back(),
+        ),
+        "part_missing": Check(
+            meaning="an index or trigger that `outboxq upgrade` makes is missing, invalid or switched off; make it again "
+            "as `outboxq upgrade --sql` prints it",
+            broken=lambda g: g.missing_parts(),
+        ),
+        "function_of_other_schema": Check(
+            meaning="a function that `outboxq upgrade` makes names another schema than that of the tables, which was renamed, so ends "
+            "of tasks in batches or enqueues in SQL fail; docs/upgrading.md, 'A renamed schema', has the statement that mends it",
+            broken=lambda g: g.misplaced_functions(),
+        ),
+    }
+
+
+def row_checks() -> Mapping[str, Check]:
+    return {
+        "ready_without_entry": Check(
+            meaning="a Ready task has no outbox entry, so no worker will ever claim it",
+            broken=lambda _: select(EXECUTION.id).where(READY, ~ENTRY_OF_TASK.exists()),
+        ),
+        "entry_without_ready": Check(
+            meaning="an outbox entry belongs to a task that is not Ready, or to none",
+            broken=lambda _: select(task_of(task_outbox)).where(~READY_OF_ENTRY.exists()),
+        ),
+        "running_without_lease": Check(
+            meaning="a Running task has no lease of its token and worker, so nobody will recover it",
+            broken=lambda _: select(EXECUTION.id).where(RUNNING, ~LEASE_OF_TASK.exists()),
+        ),
+        "lease_without_running": Check(
+            meaning="a lease belongs to a task that is not Running under it, or to none",
+            broken=lambda _: select(task_of(task_leases)).where(~_RUNNING_UNDER_LEASE.exists()),
+        ),
+        "entry_differs_from_task": Check(
+            meaning="an outbox entry differs from its task in queue, priority, key, position, topic or expiry",
+            broken=lambda _: select(task_of(task_outbox)).where(ENTRY_DIFFERS),
+        ),
+        "lease_differs_from_task": Check(
+            meaning="a lease counts in another queue than its task's",
+            broken=lambda _: select(task_of(task_leases)).where(LEASE_DIFFERS),
+        ),
+        "failed_without_letter": Check(
+            meaning="a Failed task is not among the dead letters",
+            broken=lambda _: select(EXECUTION.id).where(FAILED, ~LETTER_OF_TASK.exists()),
+        ),
+        "letter_without_failed": Check(
+            meaning="a dead letter belongs to a task that is not Failed, or to none",
+            broken=lambda _: select(task_of(dead_letters)).where(~FAILED_OF_LETTER.exists()),
+        ),
+        "letter_differs_from_task": Check(
+            meaning="a dead letter differs from its task in queue, name, topic, key, end or exception",
+            broken=lambda g: select(EXECUTION.id).join_from(task_executions, dead_letters, letter_differs(g)),
+        ),
+    }
+
+
+_lease = task_leases.c
+ENTRY_OF_TASK = select(task_outbox.c.id).where(task_outbox.c.task_execution_id == EXECUTION.id)
+LEASE_OF_TASK = select(_lease.task_execution_id).where(
+    _lease.task_execution_id == EXECUTION.id,
+    _lease.lease_token == EXECUTION.lease_token,
+    _lease.worker_id == EXECUTION.worker_id,
+)
+READY_OF_ENTRY = select(EXECUTION.id).where(EXECUTION.id == task_outbox.c.task_execution_id, READY)
+RUNNING_OF_LEASE = select(EXECUTION.id).where(EXECUTION.id == _lease.task_execution_id, RUNNING)
+_RUNNING_UNDER_LEASE = RUNNING_OF_LEASE.where(
+    EXECUTION.lease_token == _lease.lease_token, EXECUTION.worker_id == _lease.worker_id
+)
+LETTER_OF_TASK = select(dead_letters.c.task_execution_id).where(dead_letters.c.task_execution_id == EXECUTION.id)
+FAILED_OF_LETTER = select(EXECUTION.id).where(EXECUTION.id == dead_letters.c.task_execution_id, FAILED)
+_VALUES_DIFFER = or_(*(EXECUTION[name].is_distinct_from(task_outbox.c[name]) for name in task_rows.KEPT))
+ENTRY_DIFFERS = READY_OF_ENTRY.where(_VALUES_DIFFER).correlate(task_outbox).exists()
+"""A condition: an outbox entry differs from its task, which is Ready."""
+_ELSEWHERE = select(EXECUTION.id).where(EXECUTION.id == _lease.task_execution_id, EXECUTION.queue != _lease.queue)
+LEASE_DIFFERS = _ELSEWHERE.correlate(task_leases).exists()
+
+
+def letter_says(g: Grammar) -> Mapping[str, Any]:
+    """Return the columns that the dead letter of EXECUTION's task must have."""
+    same = {name: EXECUTION[name] for name in ("queue", "task_name", "topic", "partition_key")}
+    return {**same, "exception": _last_exception(g), "failed_at": EXECUTION.completed_at}
+
+
+def letter_differs(g: Grammar) -> ColumnElement[bool]:
+    """Return a condition: a dead letter differs from EXECUTION's task, which has Failed."""
+    differs = (dead_letters.c[name].is_distinct_from(value) for name, value in letter_says(g).items())
+    return and_(EXECUTION.id == dead_letters.c.task_execution_id, FAILED, or_(*differs))
+
+
+def _last_exception(g: Grammar) -> Any:
+    """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or had none."""
+    said = g.text_in(EVENT.event_data, "exception")
+    return last(said, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))
+
+
+_setting = queue_settings.c
+GRACE = timedelta(days=1)
+"""The largest error of a clock that is expected after an administrator or a server that took over has set it: a time zone, say."""
+
+HOLDS_NOTHING = and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
+"""A condition: the task has `on_dead_letter=hold` but no key."""
+
+
+def value_checks() -> Mapping[str, Check]:
+    return {
+        "lease_ends_too_late": Check(
+            meaning="a lease ends later than its length from now, so nobody recovers its task if the worker is dead",
+            broken=lambda g: select(task_of(task_leases)).where(lease_too_late(g)),
+        ),
+        "rate_full_too_late": Check(
+            meaning="a queue's rate limit is used up for longer than its time, so none of its tasks starts",
+            broken=lambda g: select(_setting.queue.label("id")).where(rate_too_late(g)),
+        ),
+        "rate_incomplete": Check(
+            meaning="a queue has a number of starts without their time, or a time without a number, so it has no rate limit; set it again",
+            broken=lambda _: _with_half_of(_setting.rate_limit, _setting.rate_seconds),
+        ),
+        "key_rate_incomplete": Check(
+            meaning="a queue has a number of starts per key without their time, or a time without a number, so its keys have no rate "
+            "limit; set it again",
+            broken=lambda _: _with_half_of(_setting.key_rate_limit, _setting.key_rate_seconds),
+        ),
+        "entry_out_of_bounds": Check(
+            meaning="an outbox entry has a value that the tables refuse (a due time, a priority, an empty queue or key), so "
+            "it was written without their CHECKs",
+            broken=_entry_out_of_bounds,
+        ),
+        "args_not_an_object": Check(
+            meaning="a task's arguments are not a JSON object, so no worker can read them",
+            broken=_impossible,
+            also={
+                "headers_not_an_object": "a task's headers are not a JSON object, so its handler runs without them",
+                "result_not_json": "a task's result is not JSON",
+                "lease_too_long": "a task's lease or timeout is longer than the hundred years that can be asked for",
+                "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so it "
+                "was written without their CHECKs; no worker runs it",
+                "hold_without_key": "a task has on_dead_letter=hold but no partition key",
+                "status_contradicts_row": "a task's status contradicts its worker or its end: only a Running task has a worker, "
+                "and only one that has ended has the time of its end; so it was written without the CHECK",
+            },
+        ),
+    }
+
+
+def _with_half_of(number: ColumnElement[Any], time: ColumnElement[Any]) -> Select[Any]:
+    """Select the queues that have one half of a rate."""
+    return select(_setting.queue.label("id")).where(number.is_(None) != time.is_(None))
+
+
+def lease_length(g: Grammar) -> ColumnElement[Any]:
+    """Return the seconds of a claim's lease: its own, which its event has, or the task's; at most the longest."""
+    own = cast(g.text_in(EVENT.event_data, "lease_seconds"), Double)
+    claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(task_leases)
+    task = select(EXECUTION.lease_seconds).where(EXECUTION.id == _lease.task_execution_id).correlate(task_leases)
+    length = func.coalesce(claim.scalar_subquery(), task.scalar_subquery(), type_=Double)
+    return case((length > seconds(LONGEST), seconds(LONGEST)), else_=length)
+
+
+def lease_too_late(g: Grammar) -> ColumnElement[bool]:
+    return _lease.lease_expires_at > g.later(latest(g), lease_length(g) + seconds(GRACE))
+
+
+def rate_too_late(g: Grammar) -> ColumnElement[bool]:
+    return _setting.rate_full_at > g.later(latest(g), _setting.rate_seconds + seconds(GRACE))
+
+
+def latest(g: Grammar) -> ColumnElement[Any]:
+    """Return the present time, or that of the last event if it is later because the clock was set back since."""
+    newest = execution_events.alias("newest")
+    moment = select(newest.c.created_at).order_by(newest.c.sequence_num.desc()).limit(1).scalar_subquery()
+    return case((moment > g.now, moment), else_=g.now)
+
+
+def seconds(span: timedelta) -> ColumnElement[float]:
+    return literal_column(str(span.total_seconds()), Double)
+
+
+def _impossible(g: Grammar) -> Select[Any]:
+    longest = seconds(LONGEST)
+    ids_wrong = (~g.is_id(EXECUTION.id), ~g.is_id(EXECUTION.pipeline_execution_id))
+    return broken_ones(
+        select(EXECUTION.id),
+        {
+            "args_not_an_object": ~g.is_json(EXECUTION.args, an_object=True),
+            "headers_not_an_object": and_(
+                EXECUTION.headers.is_not(None), ~g.is_json(EXECUTION.headers, an_object=True)
+            ),
+            "result_not_json": and_(EXECUTION.result.is_not(None), ~g.is_json(EXECUTION.result)),
+            "lease_too_long": or_(EXECUTION.lease_seconds > longest, EXECUTION.timeout_seconds > longest),
+            "task_out_of_bounds": or_(*_out_of_bounds(g, EXECUTION, _INSTANTS), *_counts_wrong(), *ids_wrong),
+            "hold_without_key": HOLDS_NOTHING,
+            "status_contradicts_row": _STATUS_CONTRADICTS,
+        },
+    )
+
+
+_NOBODY, _NOT_ENDED = EXECUTION.worker_id.is_(None), EXECUTION.completed_at.is_(None)
+_STATUS_CONTRADICTS = case(
+    (~_NOT_ENDED, or_(~_NOBODY, ~ENDED)),
+    (_NOBODY, ~READY),
+    else_=~RUNNING,
+)
+"""A condition: the CHECK `status` of task_executions would refuse the row."""
+
+
+def _entry_out_of_bounds(g: Grammar) -> Select[Any]:
+    entry = task_outbox.c
+    wrong = (*_out_of_bounds(g, entry, ("available_at", "expires_at")), ~entry.priority.between(*_PRIORITIES))
+    return select(task_of(task_outbox)).where(or_(*wrong))
+
+
+def _out_of_bounds(g: Grammar, row: Any, instants: Sequence[str]) -> list[ColumnElement[bool]]:
+    empty = text_literal("")
+    return [~g.is_instant(row[name]) for name in instants] + [row.queue == empty, row.partition_key == empty]
+
+
+def _counts_wrong() -> list[ColumnElement[bool]]:
+    zero, most, most_attempts = _number(0), _number(MAX_NUMBER), _number(MAX_ATTEMPT)
+    return [
+        EXECUTION.lease_seconds <= zero,
+        EXECUTION.timeout_seconds <= zero,
+        *(or_(EXECUTION[name] < zero, EXECUTION[name] > most_attempts) for name in ("attempt", "recovery_attempts")),
+        *(or_(EXECUTION[name] < zero, EXECUTION[name] > most) for name in ("lease_token", "position")),
+    ]
+
+
+def _number(number: int) -> ColumnElement[int]:
+    return literal_column(str(number))
+
+
+_PRIORITIES = _number(-100), _number(100)
+_INSTANTS = ("created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at")
+
+_step = task_steps.c
+TASK_OF_STEP = select(EXECUTION.id).where(EXECUTION.id == _step.task_execution_id)
+
+
+def step_checks() -> Mapping[str, Check]:
+    return {
+        "step_without_task": Check(
+            meaning="a step belongs to a task that does not exist",
+            broken=_rows_differ,
+            also={
+                "step_not_recorded": "the result of a step is stored that no event records",
+                "step_without_claim": "a step has a lease token under which its task was never claimed",
+                "step_not_json": "the result of a step is not JSON, so no later attempt of its task can read it; rewind the task to that step",
+            },
+        ),
+        "step_lost": Check(
+            meaning="an event records a completed step whose result is gone, so its function would be called again",
+            broken=_events_differ,
+            also={
+                "step_completed_twice": "a step was completed again, although its result was stored",
+                "step_outside_claim": "a step was completed while no claim of its task held",
+            },
+        ),
+    }
+
+
+def _rows_differ(g: Grammar) -> Select[Any]:
+    lasting = _completions(g)
+    claim = execution_events.alias("claim").c
+    recorded = select(lasting.c.id, lasting.c.name).where(lasting.c.lasts).distinct().subquery("recorded")
+    claimed = of_claim(claim.sequence_num, _step.task_execution_id, _step.lease_token, claim)
+    is_there = TASK_OF_STEP.exists()
+    return broken_ones(
+        select(task_of(task_steps)).select_from(
+            task_steps.outerjoin(
+                recorded, and_(recorded.c.id == _step.task_execution_id, recorded.c.name == _step.name)
+            )
+        ),
+        {
+            "step_without_task": ~is_there,
+            "step_not_recorded": and_(is_there, recorded.c.id.is_(None)),
+            "step_without_claim": and_(is_there, ~claimed.exists()),
+            "step_not_json": and_(_step.result.is_not(None), ~g.is_json(_step.result)),
+        },
+    )
+
+
+def _events_differ(g: Grammar) -> Select[Any]:
+    event = _completions(g).c
+    stored = select(_step.name).where(_step.task_execution_id == event.id, _step.name == event.name)
+    return broken_ones(
+        select(event.id),
+        {
+            "step_lost": and_(event.lasts, ~stored.exists()),
+            "step_completed_twice": and_(event.lasts, event.sequence_num < event.latest),
+            "step_outside_claim": ~event.was_held,
+        },
+    )
+
+
+def _completions(g: Grammar) -> FromClause:
+    """Select each event of a completed step, in one pass over the events of the tasks that have steps.
+
+    It `lasts` unless it was deleted later, by a rewind from its step or from one before it. It `was_held` if the last event of a claim
+    before it began one. `latest` is the last completion of the same step.
+    """
+    completes, rewinds = (
+        and_(EVENT.lease_token.is_(None), is_a(kind)) for kind in (EventType.STEP_COMPLETED, EventType.REWOUND)
+    )
+    stepped = select(EVENT.task_execution_id).where(completes)
+    rows = (
+        select(
+            task_of(execution_events),
+            EVENT.sequence_num,
+            completes.label("completes"),
+            case((rewinds, _step_number(g))).label("rewound_from"),
+            case((completes, _step_number(g))).label("number"),
+            case((completes, g.text_in(EVENT.event_data, "step"))).label("name"),
+            case((CLAIMS, EVENT.sequence_num)).label("begun"),
+            case((ENDS, EVENT.sequence_num)).label("ended"),
+        )
+        .where(EVENT.task_execution_id.in_(stepped), or_(completes, rewinds, EVENT.lease_token.is_not(None)))
+        .subquery("rows")
+    )
+    row = rows.c
+    rewound = func.min(row.rewound_from).over(partition_by=row.id, order_by=row.sequence_num.desc())
+    begun, ended = (
+        func.max(one).over(partition_by=row.id, order_by=row.sequence_num) for one in (row.begun, row.ended)
+    )
+    latest = func.max(row.sequence_num).over(partition_by=(row.id, row.name))
+    read = select(
+        row.id,
+        row.sequence_num,
+        row.name,
+        row.completes,
+        or_(rewound.is_(None), rewound > row.number).label("lasts"),
+        and_(begun.is_not(None), or_(ended.is_(None), begun > ended)).label("was_held"),
+        latest.label("latest"),
+    ).subquery("read")
+    return select(read).where(read.c.completes).subquery("completed")
+
+
+def _step_number(g: Grammar) -> ColumnElement[int]:
+    return cast(g.text_in(EVENT.event_data, "number"), Integer)
+
+
+_tick, _schedule = schedule_ticks.c, task_schedules.c
+TASK_OF_TICK = select(EXECUTION.id).where(EXECUTION.id == _tick.task_execution_id)
+_TICK_OF_TASK = select(_tick.tick).where(_tick.task_execution_id == EXECUTION.id)
+_NAMES_A_TICK = EXECUTION.headers.like(text_literal(f'%"{TICK_HEADER}"%'))
+
+
+def tick_checks() -> Mapping[str, Check]:
+    return {
+        "tick_without_task": Check(
+            meaning="a tick of a schedule belongs to a task that does not exist",
+            broken=lambda _: select(task_of(schedule_ticks)).where(~TASK_OF_TICK.exists()),
+        ),
+        "tick_differs_from_task": Check(
+            meaning="a tick of a schedule belongs to a task that is for another tick, so one of the two may be missing",
+            broken=_differs,
+        ),
+        "task_without_tick": Check(
+            meaning="a task is for a tick of a schedule that is not recorded as its own, so the tick may run twice",
+            broken=_unrecorded,
+        ),
+        "planted_beyond_planted_until": Check(
+            meaning="a schedule has a planted tick after the moment up to which it says it is planted",
+            broken=_beyond,
+        ),
+        "planted_by_a_clock_ahead": Check(
+            meaning=(
+                "a schedule is planted further ahead than the present clock can have planted it; a worker plants it by the "
+                "present clock within 15 seconds, and if it does not, the present clock is behind"
+            ),
+            broken=_planted_ahead,
+        ),
+        "schedule_unreadable": Check(
+            meaning="the rule, time zone or arguments of a schedule cannot be read here, so none of its ticks is planted, or its tasks "
+            "fail: store it again, or remove it",
+            broken=lambda _: select(_schedule.name.label("id"), *(_schedule[name] for name in _READ)).where(
+                _schedule.paused_at.is_(None)
+            ),
+            is_broken=_is_unreadable,
+        ),
+    }
+
+
+_READ = ("rule", "tz", "args", "starts_at")
+
+
+def _is_unreadable(row: Mapping[str, Any]) -> bool:
+    try:
+        parse_rule(row["rule"], row["tz"], starts_at=row["starts_at"])
+        return not isinstance(json.loads(row["args"]), dict)
+    except (InvalidArgument, ValueError, RecursionError):
+        return True
+
+
+def _differs(g: Grammar) -> Select[Any]:
+    schedule, tick = _headers(g)
+    rows = select(EXECUTION.id).join_from(schedule_ticks, task_executions, EXECUTION.id == _tick.task_execution_id)
+    return rows.where(or_(schedule.is_distinct_from(_tick.schedule), tick.is_distinct_from(_tick.tick)))
+
+
+def _unrecorded(g: Grammar) -> Select[Any]:
+    """Select those that are not Cancelled: the tick of a planted task that was cancelled is free again."""
+    is_cancelled = EXECUTION.status == sql_literal(TaskStatus.CANCELLED)
+    _, tick = _headers(g)
+    return select(EXECUTION.id).where(_NAMES_A_TICK, ~is_cancelled, tick.is_not(None), ~_TICK_OF_TASK.exists())
+
+
+def _beyond(_: Grammar) -> Select[Any]:
+    """Select schedules. What has started was asked for, and a paused schedule begins again from its pause."""
+    is_planted = and_(READY, EXECUTION.first_started_at.is_(None), _tick.tick > _schedule.planted_until)
+    return (
+        select(_schedule.name.label("id"))
+        .join_from(task_schedules, schedule_ticks, _tick.schedule == _schedule.name)
+        .join(task_executions, EXECUTION.id == _tick.task_execution_id)
+        .where(_schedule.paused_at.is_(None), is_planted)
+        .distinct()
+    )
+
+
+def _planted_ahead(g: Grammar) -> Select[Any]:
+    """Select schedules. A paused one is planted by the present clock when it is resumed."""
+    return select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), stands_ahead(g))
+
+
+def _headers(g: Grammar) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+    """Return the schedule and the tick that EXECUTION's task names; NULL if its headers are no JSON object."""
+    headers = case((g.is_json(EXECUTION.headers, an_object=True), EXECUTION.headers))
+    return g.text_in(headers, SCHEDULE_HEADER), g.instant_in(headers, TICK_HEADER)
