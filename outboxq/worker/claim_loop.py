@@ -28,7 +28,7 @@ from .leases import ActiveClaim, Leases
 from .meter import Meter
 from .options import Isolation, WorkerSettings
 from .thread_pool import HandlerPool
-from .unknown_tasks import UnknownTasks
+from .upkeep.unknown_tasks import UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
 

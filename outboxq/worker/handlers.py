@@ -67,9 +67,9 @@ class Handlers:
                 raise ConfigurationError(
                     "isolation='process' needs a system that can fork, such as Linux or macOS; leave it out, or run the worker there"
                 )
-            from .child import ChildProcess
-            from .fork_server import ForkServer
             from .isolation import Children, IsolatedRunner
+            from .isolation.child import ChildProcess
+            from .isolation.fork_server import ForkServer
 
             child = ChildProcess(settings, info, store=store, tasks=tasks, integration=integration, hooks=hooks)
             self._new_server = partial(ForkServer, child.serve, fails)

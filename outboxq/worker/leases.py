@@ -29,7 +29,7 @@ BEATS_PER_LEASE = 3
 _LONGEST_PAUSE = 60.0
 _RETRY_AFTER = 0.5
 """Seconds until a heartbeat is sent again that failed or found a row locked. Recovery waits longer before it takes a worker for
-dead (`recovery.py`), so after an outage the heartbeat comes first."""
+dead (`upkeep/recovery.py`), so after an outage the heartbeat comes first."""
 
 
 class ClaimState(Enum):

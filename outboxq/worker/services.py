@@ -17,14 +17,14 @@ from ..task import TaskRegistry
 from ..task.schedules import declare_schedules
 from .claim_loop import ClaimLoop
 from .leases import Leases
-from .maintenance import BatchCanceller, PartitionMaker, ServiceThread, WorkerRegistration
 from .meter import Meter
 from .options import Isolation, WorkerSettings
-from .planting import Planting
-from .recovery import Recovery
 from .statistics import MetricsWriter, StatisticsUpkeep
 from .thread_pool import HandlerPool
-from .unknown_tasks import KnownTasks, UnknownTasks
+from .upkeep import BatchCanceller, PartitionMaker, ServiceThread, WorkerRegistration
+from .upkeep.planting import Planting
+from .upkeep.recovery import Recovery
+from .upkeep.unknown_tasks import KnownTasks, UnknownTasks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

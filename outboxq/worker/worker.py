@@ -39,7 +39,7 @@ from .metrics_port import MetricsPort
 from .options import WorkerOptions, WorkerSettings, with_options
 from .services import Services
 from .signals import handle_stop_signals
-from .unknown_tasks import UnknownTasks
+from .upkeep.unknown_tasks import UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
 

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from outboxq import Cancel, EventType, Hook, InvalidArgument, Outbox, RetryPolicy, Snooze, TaskContext, TaskStatus
-from outboxq.worker.child import Job, News
+from outboxq.worker.isolation.child import Job, News
 from tests.waiting import until
 
 NEVER = RetryPolicy.never()

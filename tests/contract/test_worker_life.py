@@ -33,7 +33,7 @@ from outboxq.model import SUSPECT
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.failpoints import Failpoint
-from outboxq.worker.maintenance import ServiceThread
+from outboxq.worker.upkeep import ServiceThread
 from tests.contract.helpers import at_once, transaction
 from tests.reuse import OTHERS
 from tests.waiting import until
@@ -1018,7 +1018,7 @@ def test_an_error_in_recovery_is_logged_and_recovery_goes_on(outbox, work, monke
 
 
 def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(outbox, work, database, monkeypatch):
-    monkeypatch.setattr("outboxq.worker.recovery.RECOVERY_BATCH", 100)
+    monkeypatch.setattr("outboxq.worker.upkeep.recovery.RECOVERY_BATCH", 100)
     ran, chunks = [], []
     left = outbox.task(name="left", queue="dead worker's", lease=0.05)(lambda: None)
     left.using(outbox).enqueue_many([()] * 350)

@@ -13,17 +13,17 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ..errors import ProcessDied
-from ..integration.hook_calls import HookCalls
-from ..model import Outcome, TaskTimeout, TimeoutAction
-from ..model.handler_log import HandlerLog
-from ..model.log_fields import fields_of
-from ..task import Task
+from ...errors import ProcessDied
+from ...integration.hook_calls import HookCalls
+from ...model import Outcome, TaskTimeout, TimeoutAction
+from ...model.handler_log import HandlerLog
+from ...model.log_fields import fields_of
+from ...task import Task
+from ..executor import failed, released, with_notes
+from ..leases import ActiveClaim, ClaimState
+from ..task_runner import TaskRunner
 from .child import Answer, Completing, Holding, Job, Known, News, Notes
-from .executor import failed, released, with_notes
 from .fork_server import CannotFork, ForkServer
-from .leases import ActiveClaim, ClaimState
-from .task_runner import TaskRunner
 
 log = logging.getLogger("outboxq.worker")
 

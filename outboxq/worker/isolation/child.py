@@ -18,27 +18,27 @@ from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
-from ..context import TaskContext, process
-from ..integration.base import Integration
-from ..integration.hook_calls import HookCalls, WorkerHooks
-from ..integration.hooks import WorkerInfo
-from ..model import Claim, Outcome
-from ..model.forks import in_children
-from ..model.log_fields import fields_of
-from ..model.progress import Progress
-from ..store import Store
-from ..task import TaskRegistry
-from .completer import Completer
-from .executor import context_of
-from .failpoints import ignore_failpoint
+from ...context import TaskContext, process
+from ...integration.base import Integration
+from ...integration.hook_calls import HookCalls, WorkerHooks
+from ...integration.hooks import WorkerInfo
+from ...model import Claim, Outcome
+from ...model.forks import in_children
+from ...model.log_fields import fields_of
+from ...model.progress import Progress
+from ...store import Store
+from ...task import TaskRegistry
+from ..completer import Completer
+from ..executor import context_of
+from ..failpoints import ignore_failpoint
+from ..handler_log import KeeperPlace
+from ..leases import ActiveClaim, ClaimState, Leases
+from ..log_lines import EndLog
+from ..options import WorkerSettings
+from ..stacks import print_in_child
+from ..task_runner import TaskRunner
+from ..timeouts import Timeouts, raise_in_thread
 from .fork_server import ignore_stop_signals
-from .handler_log import KeeperPlace
-from .leases import ActiveClaim, ClaimState, Leases
-from .log_lines import EndLog
-from .options import WorkerSettings
-from .stacks import print_in_child
-from .task_runner import TaskRunner
-from .timeouts import Timeouts, raise_in_thread
 
 log = logging.getLogger("outboxq.worker")
 

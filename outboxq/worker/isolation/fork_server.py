@@ -22,9 +22,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ..model.forks import end_fork
-from .signals import STOP_SIGNALS
-from .stacks import SIGNAL, survives
+from ...model.forks import end_fork
+from ..signals import STOP_SIGNALS
+from ..stacks import SIGNAL, survives
 
 log = logging.getLogger("outboxq.worker")
 
