@@ -382,7 +382,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task that is given back loses what it logged",
-        "outboxq/worker/handback.py",
+        "outboxq/worker/completer.py",
         (("with_notes(released(one.claim, STOPPED), one.context)", "released(one.claim, STOPPED)"),),
         ("tests/contract/test_handler_log.py",),
     ),
@@ -1061,7 +1061,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task whose completion is committed is said to be given back",
-        "outboxq/worker/handback.py",
+        "outboxq/worker/completer.py",
         ((" if one.state is not ClaimState.COMMITTED]", "]"),),
         ("tests/contract/test_hooks.py",),
     ),
@@ -1894,7 +1894,7 @@ MUTANTS = (
     ),
     Mutant(
         "interruptions are given back without a limit",
-        "outboxq/worker/interruptions.py",
+        "outboxq/worker/task_runner.py",
         (("    if before >= MAX_INTERRUPTIONS:\n", "    if before < 0:\n"),),
         ("tests/contract/test_interruptions.py",),
     ),

@@ -19,11 +19,10 @@ from ..model.plurals import plural
 from ..store import ClaimCursor, Store
 from ..store.failure_log import FailureLog, say
 from ..task import TaskRegistry
-from .completer import Completer
+from .completer import Completer, releasing
 from .distributor import WorkDistributor
 from .executor import STOPPED, context_of, released
 from .failpoints import Failpoint
-from .handback import releasing
 from .leases import ActiveClaim, Leases
 from .meter import Meter
 from .options import Isolation, WorkerSettings

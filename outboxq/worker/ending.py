@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..errors import FileUnusable
 from ..model.forks import EXIT_KILLED
-from .deadline import end_as_killed
+from .timeouts import end_as_killed
 
 _SIGNAL_CHECK = 0.1
 """Seconds between two wakes of the main thread: only then Python handles a signal that another thread got."""

@@ -15,24 +15,23 @@ from ..context import TaskContext
 from ..errors import LeaseLost
 from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls
-from ..model import SUSPECT, EventType, Outcome, TimeoutAction
+from ..model import INTERRUPTED, MAX_INTERRUPTIONS, SUSPECT, Claim, EventType, Outcome, Retry, TimeoutAction
 from ..model.log_fields import LOST, OUTCOMES, fields_of
 from ..model.unit_of_work import UnitOfWork
+from ..payload.parameters import sanitize
 from ..store import Store
-from ..store.failure_log import exception_field, say
+from ..store.failure_log import exception_field, say, sentence
 from ..store.transactions import patience
 from ..task import Task, TaskRegistry
 from .completer import Completer
-from .deadline import run_with_timeout
 from .executor import execute, failed, released, with_notes
 from .failpoints import Failpoint, OnFailpoint
 from .handler_log import KeeperPlace
-from .interruptions import FAILURES, interrupting_error, outcome_of_interruption
 from .leases import ActiveClaim, ClaimState, Leases
 from .log_lines import EndLog
 from .meter import Meter
 from .steps import Steps, hold_until
-from .timeouts import TimeLimit, Timeouts
+from .timeouts import TimeLimit, Timeouts, run_with_timeout
 
 log = logging.getLogger("outboxq.worker")
 
@@ -45,6 +44,11 @@ _BEFORE_START, _AFTER_HANDLER = Failpoint.BEFORE_START, Failpoint.AFTER_HANDLER
 """
 _VERIFYING = 5.0
 """Seconds for which a claim waits for a database that is away before it is given back: a stop must not wait for it."""
+FIRST_INTERRUPTION_DELAY = timedelta(seconds=1)
+"""The delay after the first interruption. It doubles each time: 1, 2, 4, 8 and 16 s, so a server has half a minute to return."""
+_FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
+"""The events of an attempt that has failed."""
+_CAUSE_BYTES = 500
 _HOOK_TIMEOUT = 1.0
 """Seconds for which hooks may delay the end of a process with a handler that does not end."""
 
@@ -218,7 +222,7 @@ class TaskRunner:
         a step.
         """
         error = context.interruption
-        if error is None or context.error is not error or outcome.event_type not in FAILURES:
+        if error is None or context.error is not error or outcome.event_type not in _FAILURES:
             return outcome
         return outcome_of_interruption(self.own, context.claim, error) or outcome
 
@@ -288,7 +292,7 @@ class TaskRunner:
                 ours = False
                 outcome = execute(task, active.context, limit)
                 if outcome.event_type is not EventType.COMPLETED or (limit is not None and limit.was_killed):
-                    rolled_back, interruption = outcome, interrupting_error(active, outcome, unit)
+                    rolled_back, interruption = outcome, _interrupting_error(active, outcome, unit)
                     raise _RolledBack
                 unit.flush()
                 ours = True
@@ -363,3 +367,47 @@ class TaskRunner:
 
 class _RolledBack(Exception):
     """Rolls the transaction back."""
+
+
+def _interrupting_error(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork) -> BaseException | None:
+    """Return the handler's error if one from outside is behind it.
+
+    An end that the handler asked for, such as Retry, is never an interruption.
+    """
+    error = active.context.error
+    if outcome.event_type not in _FAILURES or error is None or isinstance(error, Retry):
+        return None
+    return error if unit.was_interrupted(error) else None
+
+
+def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) -> Outcome | None:
+    """Return the release that ends the claim of a transactional task whose transaction `error` ended from outside.
+
+    No attempt is used, and the delay is longer each time. The sixth time in a row counts as a failed attempt, and None is
+    returned, since the task itself may break its connection, for instance by a pause that the server takes for idleness.
+    Waits up to half a minute for the database.
+    """
+    try:
+        before = store.interruptions(claim)
+    except Exception as refused:  # noqa: BLE001 - sorted out here
+        if not store.may_pass(refused):
+            what = "its earlier interruptions could not be read, so this one counts as a failed attempt"
+            log.warning(
+                "%s: %s: %s", claim, what, sentence(refused), extra=fields_of(claim, exception=exception_field(refused))
+            )
+            return None
+        before = 0  # the release waits for the database as well
+    if before >= MAX_INTERRUPTIONS:
+        return None
+    times, delay, cause = before + 1, FIRST_INTERRUPTION_DELAY * 2**before, sentence(error)
+    log.warning(
+        "%s: its transaction was interrupted; unless it was committed, no attempt is used, and it runs again in %g s "
+        "(%d of %d times in a row): %s",
+        claim,
+        delay.total_seconds(),
+        times,
+        MAX_INTERRUPTIONS,
+        cause,
+        extra=fields_of(claim, outcome=OUTCOMES[EventType.RELEASED], exception=exception_field(error)),
+    )
+    return released(claim, INTERRUPTED, delay=delay, times=times, cause=sanitize(cause, limit=_CAUSE_BYTES))

@@ -1,5 +1,7 @@
 """Timeouts that do not depend on the handler: TaskTimeout raised in its thread, and the end of an attempt that goes on all the same.
 
+The end of the module has time limits for other calls that may never return.
+
 An exception for another thread is put into a slot of that thread, and raised there at some later line. The thread may have ended
 the handler by then, and may run another one. So the end of a handler is a step of its own (`TimeLimit.call`): from its first
 store on, nothing more is sent; what was on its way is awaited; then the slot is emptied. The step takes no lock, since the
@@ -9,6 +11,7 @@ exception may come in the midst of it, and a lock would then stay locked.
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 import time
@@ -19,6 +22,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from ..model import TaskTimeout
+from ..model.forks import EXIT_KILLED
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,6 +33,8 @@ _LINES_UNTIL_RAISED = 1000
 """Lines of Python within which a thread has raised what is in its own slot: it does so at the next one or two."""
 _NOT_YET = 0.01
 """Seconds until a handler is looked at again that is about to begin."""
+_END_TIMEOUT = 5.0
+"""Seconds that Python may take to end a process whose handler does not end."""
 
 RaiseIn = Callable[[int, type[BaseException]], None]
 """A function that has a thread raise an exception of this class at its next line of Python."""
@@ -258,3 +264,33 @@ class Timeouts:
         except BaseException as error:
             self._on_thread_failure(error)
             raise
+
+
+def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
+    """Run the call in a thread. Returns whether it ended in time; if not, it goes on, but does not keep the process alive."""
+    thread = threading.Thread(target=call, name="outboxq-deadline", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def end_process_after(seconds: float, code: int = 1) -> threading.Timer:
+    """End the process with this exit code after this time, whatever its threads are stuck in. Cancel the timer to prevent it."""
+    timer = threading.Timer(seconds, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def end_as_killed() -> int:
+    """Return EXIT_KILLED. The process ends with it within five seconds: the handler that does not end may have a lock that Python's
+    own end waits for.
+    """
+    end_process_after(_END_TIMEOUT, EXIT_KILLED)
+    return EXIT_KILLED
+
+
+def join(thread: threading.Thread, seconds: float) -> None:
+    """Wait for a thread to end, unless it never began because the start failed before."""
+    if thread.ident is not None:
+        thread.join(seconds)

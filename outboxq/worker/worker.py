@@ -24,13 +24,11 @@ from ..model.plurals import plural
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
-from .completer import Completer
+from .completer import Completer, Handback
 from .connections import Connections
-from .deadline import end_process_after, join
 from .distributor import Health, create_work_distributor
 from .ending import Ending
 from .executor import STOPPED
-from .handback import Handback
 from .handlers import Handlers
 from .leases import ActiveClaim, Leases
 from .log_lines import fields_of_worker, introduce
@@ -39,6 +37,7 @@ from .metrics_port import MetricsPort
 from .options import WorkerOptions, WorkerSettings, with_options
 from .services import Services
 from .signals import handle_stop_signals
+from .timeouts import end_process_after, join
 from .upkeep.unknown_tasks import UnknownTasks
 
 log = logging.getLogger("outboxq.worker")

@@ -17,7 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from outboxq import Cancel, EventType, InvalidTarget, Outbox, Retry, RetryPolicy, Snooze, TaskContext, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.store.transactions import Transactions
-from outboxq.worker import interruptions
+from outboxq.worker import task_runner
 from outboxq.worker.failpoints import Failpoint
 from tests.contract import helpers
 from tests.waiting import until
@@ -859,7 +859,7 @@ def test_a_connection_lost_before_the_commit_runs_the_task_again(outbox, run, da
     def again(ctx: TaskContext) -> None:
         write(ctx, f"attempt {ctx.attempt}")
 
-    monkeypatch.setattr(interruptions, "FIRST_DELAY", timedelta(0))
+    monkeypatch.setattr(task_runner, "FIRST_INTERRUPTION_DELAY", timedelta(0))
     handle = again.using(outbox).enqueue()
     run()
     task = outbox.store.get(handle.id)

@@ -35,7 +35,7 @@ from ..handler_log import KeeperPlace
 from ..leases import ActiveClaim, ClaimState, Leases
 from ..log_lines import EndLog
 from ..options import WorkerSettings
-from ..stacks import print_in_child
+from ..signals import print_in_child
 from ..task_runner import TaskRunner
 from ..timeouts import Timeouts, raise_in_thread
 from .fork_server import ignore_stop_signals
