@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from uuid import UUID, uuid4
 
 from sqlalchemy.orm import Session, scoped_session
 
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import Claim, EventType, duration
-from ..model.batches import NewBatch
 from ..model.planning import stands_ahead
 from ..model.plurals import plural
 from ..model.rules import parse_rule
@@ -24,6 +23,7 @@ from ..outbox import Outbox
 from ..store import Store
 from ..store.arguments import aware
 from ..task import Task
+from ..task.batches import StandIn
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed
 from .running import InlineRunner, TaskRun
@@ -34,7 +34,6 @@ _KEPT = 10_000
 """Number of the newest tasks that a harness reads."""
 
 __unittest = True  # tracebacks end at the line of the test
-O = TypeVar("O", bound=Outbox)  # noqa: E741
 
 
 class Harness:
@@ -336,18 +335,18 @@ class Harness:
     @contextmanager
     def _replaced_store(self) -> Iterator[ObservingStore]:
         """Give the outbox the store of the test, until the end of the block."""
-        kind, schema = type(self.app), self.app.schema
+        schema = self.app.schema
         if self._transaction is None:
             store = ObservingStore(self.app.store.bound_engine, schema=schema, clock=self.clock)
         else:
             store = TransactionBoundStore(self._transaction, schema=schema, clock=self.clock)
         store.before_emit, store.written = self._subscribe, self._written
         store.schedules.horizon = timedelta(0)
-        self.app.__class__ = _with_store(kind, store, self._making)
+        before, self.app._stand_in = self.app._stand_in, StandIn(store=store, making=self._making)  # noqa: SLF001 - for this
         try:
             yield store
         finally:
-            self.app.__class__ = kind
+            self.app._stand_in = before  # noqa: SLF001
 
     def _leave(self) -> None:
         self._store = self._transaction = None
@@ -360,18 +359,6 @@ def _tick_after(schedule: Schedule, moment: datetime) -> list[datetime]:
 
 class EndlessDrain(AssertionError):
     """`drain()` ran `Harness.max_runs` tasks, and others were still due."""
-
-
-def _with_store(
-    kind: type[O], store: Store, making: Callable[[AbstractContextManager[object]], AbstractContextManager[object]]
-) -> type[O]:
-    """Return a subclass whose `store` is the test's, whatever the class itself has as `store`; `making` is around its batches."""
-
-    def around(outbox: O, batch: NewBatch, using: object, what: str) -> AbstractContextManager[object]:
-        return making(kind.making(outbox, batch, using, what))
-
-    fields = {"store": property(lambda _: store), "making": around, "__module__": kind.__module__}
-    return type(kind.__name__, (kind,), fields)
 
 
 def _raise(failures: list[BaseException]) -> None:
