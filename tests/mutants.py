@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lost connection is not noted that the pool's own test has replaced",
-        "outboxq/worker/connections.py",
+        "outboxq/worker/assembly.py",
         (('"invalidate", lambda *_broken: on_loss()', '"invalidate", lambda *_broken: None'),),
         ("tests/dialects/test_lost_connections.py",),
     ),
@@ -477,7 +477,12 @@ MUTANTS = (
     Mutant(
         "a transactional step is stored in a transaction of its own",
         "outboxq/worker/steps.py",
-        (("if self._complete(claim, new, unit.target) is None:", "if self._complete(claim, new) is None:"),),
+        (
+            (
+                "if self.rows.complete(claim, new, using=unit.target) is None:",
+                "if self.rows.complete(claim, new) is None:",
+            ),
+        ),
         ("tests/contract/test_steps.py", "tests/faults/test_steps.py"),
     ),
     Mutant(
@@ -1027,7 +1032,7 @@ MUTANTS = (
                     "        if outcome is not None and active.state is not _COMMITTED:\n"
                     "            # Spared for a handler that notes nothing: with it, the calls of a task were 1 % more.\n"
                     "            is_bare = context.handler_log is None and context.reported is None\n"
-                    "            self.completer.put(outcome if is_bare else with_notes(outcome, context), active)\n"
+                    "            self.outcomes.put(outcome if is_bare else with_notes(outcome, context), active)\n"
                 ),
                 "",
             ),
@@ -1035,7 +1040,7 @@ MUTANTS = (
                 "            self.hooks.ended(context, outcome, seconds)\n        self.ends.write(outcome, context, seconds)\n",
                 (
                     "            self.hooks.ended(context, outcome, seconds)\n"
-                    "        if active.state is not _COMMITTED:\n            self.completer.put(outcome, active)\n"
+                    "        if active.state is not _COMMITTED:\n            self.outcomes.put(outcome, active)\n"
                     "        self.ends.write(outcome, context, seconds)\n"
                 ),
             ),
@@ -1048,7 +1053,7 @@ MUTANTS = (
         (
             (
                 "        seconds = time.monotonic() - began\n",
-                "        self.leases.warn_if_late(active)\n        seconds = 1.0\n",
+                "        active.warn_if_late()\n        seconds = 1.0\n",
             ),
         ),
         ("tests/contract/test_worker.py::test_a_log_handler_that_raises_costs_neither_outcome_nor_lease",),
@@ -1819,12 +1824,12 @@ MUTANTS = (
         "outboxq/worker/worker.py",
         (
             (
-                "        self._pool.wake()\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
-                "        self._pool.wake()\n",
+                "        parts.pool.wake()\n        parts.completer.give_back(parts.pool.cancel_queued(), STOPPED)\n",
+                "        parts.pool.wake()\n",
             ),
             (
-                "        join(self._claim_loop, seconds)\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
-                "        join(self._claim_loop, seconds)\n",
+                "        join(parts.claim_loop, seconds)\n        parts.completer.give_back(parts.pool.cancel_queued(), STOPPED)\n",
+                "        join(parts.claim_loop, seconds)\n",
             ),
         ),
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
@@ -2047,7 +2052,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that gave its tasks back at once ends with 0",
-        "outboxq/worker/ending.py",
+        "outboxq/worker/worker.py",
         ((" and not self.is_abandoned else 1", " else 1"),),
         (
             "tests/contract/test_worker_life.py::test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_first",
@@ -2219,7 +2224,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker does not declare the schedules of its code",
-        "outboxq/worker/services.py",
+        "outboxq/worker/assembly.py",
         (("partial(declare_schedules, tasks=tasks)", "lambda store: None"),),
         ("tests/contract/test_periodic.py",),
     ),

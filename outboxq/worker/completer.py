@@ -116,10 +116,15 @@ class Completer(threading.Thread):
         for active in claims:
             self.put(released(active.claim, reason, delay=delay), active)
 
-    def notify_unblocked(self, claims: Iterable[Claim]) -> None:
-        """Wake the claim loop if the end of one of these claims may let other tasks start."""
-        if any(claim.makes_way for claim in claims):
-            self.on_unblocked()
+    def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
+        """Count a completion that the task's own transaction has committed: nothing is left to write."""
+        self.meter.ended([outcome], [active.timing])
+        self._notify_unblocked([outcome.claim])
+
+    def lost(self, active: ActiveClaim) -> None:
+        """Count an attempt that ends without an outcome, because its lease was lost."""
+        self.leases.mark_lost(active.claim)
+        self.meter.lost(active.claim, active.timing)
 
     def begin(self, claim: Claim) -> bool:
         """Write that a suspect begins, after the outcomes before it. Returns whether its claim still holds."""
@@ -234,7 +239,7 @@ class Completer(threading.Thread):
         try:
             lost, locked = self._write_until_answered(outcomes, skip_locked=skip_locked)
             written = [one for one in outcomes if one.claim.id not in locked] if locked else outcomes
-            self.notify_unblocked(outcome.claim for outcome in written)
+            self._notify_unblocked(outcome.claim for outcome in written)
             for outcome in written:
                 if outcome.event_type is _FAILED and is_batch(outcome.claim.pipeline_execution_id):
                     self.on_member_failed()
@@ -251,6 +256,11 @@ class Completer(threading.Thread):
                     later = time.monotonic() + _RETRY_AFTER
                     self._set_aside(outcome, batch, retry_at=later if batch is None else 0.0)
         self.on_failpoint(Failpoint.AFTER_FINISH)
+
+    def _notify_unblocked(self, claims: Iterable[Claim]) -> None:
+        """Wake the claim loop if the end of one of these claims may let other tasks start."""
+        if any(claim.makes_way for claim in claims):
+            self.on_unblocked()
 
     def _drop_lost(self, outcomes: Sequence[Outcome], asked: float) -> frozenset[UUID]:
         """Drop the claims of these outcomes, whose leases the database did not find when it was `asked` (`time.monotonic()`).
@@ -385,18 +395,18 @@ def _needs_batch(outcome: Outcome) -> bool:
 
 @dataclass(eq=False, repr=False)
 class Handback:
-    """Releases the claims that a worker still holds, within a time limit: the database may not answer."""
+    """Releases the claims that a worker still holds when its time is over."""
 
     store: Store
     leases: Leases
-    timeout: float
-    """The seconds that one call may take."""
     on_failpoint: OnFailpoint
     meter: Meter = field(default_factory=Meter)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def give_back(self) -> int:
+    def give_back(self, timeout: float) -> int:
         """Release the claims that are still held, which fences their handlers. Returns how many had not ended by themselves.
+
+        It takes at most `timeout` seconds, for the database may not answer.
 
         Only one call runs at a time: a second one would pass over rows that the first has locked, and its process might end
         before the first has committed.
@@ -413,7 +423,7 @@ class Handback:
             given_back = len(outcomes)
             ended: list[int] = []
             over = threading.Event()
-            run_with_timeout(self.timeout, lambda: ended.append(self._release(outcomes, over)))
+            run_with_timeout(timeout, lambda: ended.append(self._release(outcomes, over)))
             over.set()
             return given_back - sum(ended)
 

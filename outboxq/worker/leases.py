@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
+from typing import Protocol
 from uuid import UUID
 
 from ..context import TaskContext
@@ -81,6 +82,45 @@ class ActiveClaim:
             waited += (claim.started_at - since).total_seconds()
         return waited if waited > 0 else 0.0, None if ended is None else ended - began
 
+    def warn_if_late(self) -> None:
+        """Warn once that the handler runs past its timeout: with a heartbeat, or at the latest when it has ended."""
+        if self.context.timed_out and not self.warned_late:
+            self.warned_late = True
+            does = (
+                "TaskTimeout is raised in its handler" if self.is_limited else "its handler should check ctx.timed_out"
+            )
+            text = f"%s runs past its timeout of %g s; {does}"
+            log.warning(text, self.claim, self.claim.timeout_seconds, extra=fields_of(self.claim))
+
+
+class Outcomes(Protocol):
+    """Takes what becomes of claims, from the code that runs their handlers."""
+
+    def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
+        """Take an outcome that is to be written. `active`: the claim that it ends, as this process holds it."""
+
+    def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
+        """Take note of a completion that the task's own transaction has committed."""
+
+    def lost(self, active: ActiveClaim) -> None:
+        """Take note of an attempt that ends without an outcome, because its lease was lost."""
+
+
+class LeaseView(Protocol):
+    """Answers whether the lease of a claim still holds, and is told how it ends."""
+
+    def is_void(self, context: TaskContext) -> bool:
+        """Return whether an outcome of this attempt must not count, even if the database takes it."""
+
+    def hold_until(self, context: TaskContext, deadline: float) -> None:
+        """Note that the lease holds until `deadline` (`time.monotonic()`); infinity: while a transaction has the only lock there is."""
+
+    def ending(self, active: ActiveClaim) -> None:
+        """Note that the claim is about to end: a lost lease is no news from now on."""
+
+    def mark_lost(self, claim: Claim) -> None:
+        """Tell the handler that the database says that this lease is over."""
+
 
 @dataclass(eq=False, repr=False)
 class Leases:
@@ -144,6 +184,12 @@ class Leases:
         may have stopped half-way, but after a crash of the server this worker may have the same claim again.
         """
         return context.was_lost and self.broke_at > -math.inf
+
+    def hold_until(self, context: TaskContext, deadline: float) -> None:
+        context.deadline = deadline
+
+    def ending(self, active: ActiveClaim) -> None:
+        active.state = ClaimState.ENDING
 
     def running(self) -> list[Claim]:
         """Return the claims whose handlers run now. It takes no lock, so that a signal handler may use it."""
@@ -229,7 +275,7 @@ class Leases:
         if not held:
             return
         for one in held:
-            self.warn_if_late(one)
+            one.warn_if_late()
         sent = time.monotonic()
         try:
             self.on_failpoint(Failpoint.BEFORE_BEAT)
@@ -298,16 +344,6 @@ class Leases:
         held, soon = self.held(), time.monotonic() + _RETRY_AFTER
         due = [one for one in held if one.next_beat <= soon]
         return due if due and all(one.was_locked for one in due) else held
-
-    def warn_if_late(self, one: ActiveClaim) -> None:
-        """Warn once that a handler runs past its timeout: with a heartbeat, or at the latest when it has ended."""
-        if one.context.timed_out and not one.warned_late:
-            one.warned_late = True
-            does = (
-                "TaskTimeout is raised in its handler" if one.is_limited else "its handler should check ctx.timed_out"
-            )
-            text = f"%s runs past its timeout of %g s; {does}"
-            log.warning(text, one.claim, one.claim.timeout_seconds, extra=fields_of(one.claim))
 
     def _beat_interval(self, claim: Claim) -> float:
         return min(claim.lease_seconds / BEATS_PER_LEASE, self._longest_interval)

@@ -22,7 +22,6 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from ..model import TaskTimeout
-from ..model.forks import EXIT_KILLED
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,8 +32,6 @@ _LINES_UNTIL_RAISED = 1000
 """Lines of Python within which a thread has raised what is in its own slot: it does so at the next one or two."""
 _NOT_YET = 0.01
 """Seconds until a handler is looked at again that is about to begin."""
-_END_TIMEOUT = 5.0
-"""Seconds that Python may take to end a process whose handler does not end."""
 
 RaiseIn = Callable[[int, type[BaseException]], None]
 """A function that has a thread raise an exception of this class at its next line of Python."""
@@ -280,14 +277,6 @@ def end_process_after(seconds: float, code: int = 1) -> threading.Timer:
     timer.daemon = True
     timer.start()
     return timer
-
-
-def end_as_killed() -> int:
-    """Return EXIT_KILLED. The process ends with it within five seconds: the handler that does not end may have a lock that Python's
-    own end waits for.
-    """
-    end_process_after(_END_TIMEOUT, EXIT_KILLED)
-    return EXIT_KILLED
 
 
 def join(thread: threading.Thread, seconds: float) -> None:

@@ -69,7 +69,7 @@ def run(outbox):
     def burst(**options):
         worker = outbox.worker(**{"notifications": False, "recover_every": 60, **options})
         worker.start(burst=True)
-        until(lambda: not worker._claim_loop.is_alive())
+        until(lambda: not worker._parts.claim_loop.is_alive())
         assert worker.stop()
         assert outbox.store.verify() == []
 

@@ -7,13 +7,14 @@ it, the hooks, and the log line of its end.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import queue
 import signal
 import socket
 import threading
-from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
@@ -28,15 +29,14 @@ from ...model.log_fields import fields_of
 from ...model.progress import Progress
 from ...store import Store
 from ...task import TaskRegistry
-from ..completer import Completer
 from ..executor import context_of
-from ..failpoints import ignore_failpoint
 from ..handler_log import KeeperPlace
-from ..leases import ActiveClaim, ClaimState, Leases
+from ..leases import ActiveClaim, ClaimState
 from ..log_lines import EndLog
 from ..options import WorkerSettings
 from ..signals import print_in_child
-from ..task_runner import TaskRunner
+from ..steps import Steps, StoredSteps
+from ..task_runner import HandlerRunner
 from ..timeouts import Timeouts, raise_in_thread
 from .fork_server import ignore_stop_signals
 
@@ -160,6 +160,7 @@ class ChildProcess:
         self._is_known = threading.Event()
         self._is_over = threading.Event()
         """Set when this process is about to end."""
+        self._outcomes = _ChildOutcomes()
 
     def serve(self, channel: socket.socket) -> None:
         """Run the jobs that come by the socket, until that ends."""
@@ -172,13 +173,13 @@ class ChildProcess:
         self._connection = Connection(channel.detach())
         # What a handler forks answers for no task, and does not hide the end of this process.
         in_children(self._connection.close)
-        runner = self._runner()
+        attempt = self._runner().attempt
         for work in (self._receive, self._send_notes):
             threading.Thread(target=work, name=f"outboxq-child-{work.__name__.strip('_')}", daemon=True).start()
         self._worker_hooks.started()
         try:
             while (job := self._jobs.get()) is not None:
-                answer = self._run(runner, job)
+                answer = self._run(attempt, job)
                 with self._sending:
                     self._has_job.clear()
                     self._context = None
@@ -190,23 +191,30 @@ class ChildProcess:
             if engine is not None:
                 engine.dispose()
 
-    def _runner(self) -> _ChildRunner:
+    def _runner(self) -> HandlerRunner:
         settings, store, own = self._settings, self._store, self._store.reserved(threading.Event())
-        leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
-        return _ChildRunner(
+        integration, leases = self._integration, _ChildLeases(self)
+        return HandlerRunner(
             store=store,
             own=own,
             tasks=self._tasks,
             leases=leases,
-            completer=_ChildCompleter(store, leases),
-            integration=self._integration,
+            outcomes=self._outcomes,
+            steps=Steps(
+                store=store,
+                own=own,
+                rows=StoredSteps(store=store, own=own),
+                integration=integration,
+                leases=leases,
+                on_failpoint=settings.on_failpoint,
+            ),
+            integration=integration,
             on_failpoint=settings.on_failpoint,
             hooks=self._hooks,
-            ends=EndLog(tracebacks=settings.log_tracebacks, front_end=self._integration.front_end),
+            ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
             timeouts=Timeouts(lambda _: os._exit(1), raise_in=_interrupt),
             keeper=KeeperPlace() if settings.handler_log else None,
             grace=None,  # the worker kills this process
-            child=self,
         )
 
     def _receive(self) -> None:
@@ -256,16 +264,25 @@ class ChildProcess:
         context.cancel_requested = news.cancel_requested
         context.was_lost = context.was_lost or news.was_lost
 
-    def _run(self, runner: _ChildRunner, job: Job) -> Answer:
-        task, keeps_log = self._tasks.get(job.claim.task_name), self._settings.handler_log
-        context = context_of(job.claim, task, self._stopping, keeps_log=keeps_log)
-        [active] = runner.leases.hold([context], sent=job.sent)
-        active.warned_late = True  # the worker does
+    def _run(self, attempt: Callable[[ActiveClaim], object], job: Job) -> Answer:
+        claim, keeps_log = job.claim, self._settings.handler_log
+        context = context_of(claim, self._tasks.get(claim.task_name), self._stopping, keeps_log=keeps_log)
+        context.deadline = job.news.deadline
+        # The worker sends its heartbeats, and warns that it runs past its timeout.
+        active = ActiveClaim(claim=claim, context=context, sent=job.sent, next_beat=math.inf, warned_late=True)
+        self._outcomes.taken = None
         with self._telling:
             self._tell(context, self._news or job.news)
             self._context = context
         self._has_job.set()
-        outcome = runner.outcome_of(active)
+        try:
+            attempt(active)
+        except Exception:
+            text = "a claim could not be handled; its lease runs out and it is recovered"
+            log.exception(text, extra=fields_of(claim))
+        finally:
+            context.error = None
+        outcome = self._outcomes.taken
         return Answer(
             outcome=None if outcome is None else packed(outcome),
             is_committed=active.state is ClaimState.COMMITTED,
@@ -273,6 +290,11 @@ class ChildProcess:
             began=context.began,
             ended=context.ended,
         )
+
+    def mark_lost(self) -> None:
+        """Tell the handler that its lease is over."""
+        if (context := self._context) is not None:
+            context.was_lost = True
 
     def ending(self) -> None:
         """Tell the worker that a completion is about to be committed, and wait until it knows."""
@@ -287,60 +309,43 @@ class ChildProcess:
             self._connection.send(Holding(deadline=deadline))
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class _ChildRunner(TaskRunner):
-    """Runs claims that the worker holds."""
+class _ChildOutcomes:
+    """Keeps the outcome of the job for its answer: the worker writes it."""
 
-    child: ChildProcess
-
-    def outcome_of(self, active: ActiveClaim) -> Outcome | None:
-        """Run one claim. Returns its outcome; None if there is none to write."""
-        self._outcome: Outcome | None = None
-        try:
-            with nullcontext() if self.hooks is None else self.hooks.handling(active.context):
-                self._attempt(active)
-        except Exception:
-            log.exception(
-                "a claim could not be handled; its lease runs out and it is recovered", extra=fields_of(active.claim)
-            )
-        finally:
-            active.context.error = None
-            self.leases.drop(active.claim)
-        completer = self.completer
-        assert isinstance(completer, _ChildCompleter)
-        kept, completer.kept = completer.kept, None
-        return kept or self._outcome
-
-    def _run_in_transaction(self, active: ActiveClaim, *args: Any) -> Outcome | None:
-        self._outcome = super()._run_in_transaction(active, *args)
-        return self._outcome
-
-    def _ending(self, active: ActiveClaim) -> None:
-        super()._ending(active)
-        self.child.ending()
-
-    def _is_void(self, context: TaskContext) -> bool:
-        return context.was_lost  # only the worker knows of its connections
-
-    def _hold_until(self, context: TaskContext, deadline: float) -> None:
-        super()._hold_until(context, deadline)
-        self.child.holding(deadline)
-
-
-class _ChildCompleter(Completer):
-    """Keeps the outcome for the worker to write; its own thread is never started."""
-
-    def __init__(self, store: Store, leases: Leases) -> None:
-        super().__init__(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=lambda _: None)
-        self.kept: Outcome | None = None
+    def __init__(self) -> None:
+        self.taken: Outcome | None = None
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         if active is not None:
             active.state = ClaimState.HANDED_OVER
-        self.kept = outcome
+        self.taken = outcome
 
-    def notify_unblocked(self, claims: Iterable[Claim]) -> None:
-        """Leave it to the worker."""
+    def committed(self, outcome: Outcome, active: ActiveClaim) -> None:  # noqa: ARG002 - the worker counts it
+        self.taken = outcome
+
+    def lost(self, active: ActiveClaim) -> None:
+        active.context.was_lost = True
+
+
+class _ChildLeases:
+    """What a child knows of the lease that its worker has."""
+
+    def __init__(self, child: ChildProcess) -> None:
+        self._child = child
+
+    def is_void(self, context: TaskContext) -> bool:
+        return context.was_lost  # only the worker knows of its connections
+
+    def hold_until(self, context: TaskContext, deadline: float) -> None:
+        context.deadline = deadline
+        self._child.holding(deadline)
+
+    def ending(self, active: ActiveClaim) -> None:
+        active.state = ClaimState.ENDING
+        self._child.ending()
+
+    def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is that of the job
+        self._child.mark_lost()
 
 
 def _interrupt(thread: int, kind: type[BaseException]) -> None:
