@@ -36,7 +36,7 @@ MUTANTS = (
     Mutant(
         "a worker starts a task again that it still runs, since a crash took its claim back",
         "outboxq/worker/claim_loop.py",
-        (("            claims = self._not_held(claims, sent)\n", "            pass\n"),),
+        (("            claims = self.leases.not_held(claims, sent=sent)\n", "            pass\n"),),
         ("tests/faults/test_claims_after_crash.py",),
     ),
     Mutant(
@@ -1605,7 +1605,7 @@ MUTANTS = (
     Mutant(
         "suspects run beside each other",
         "outboxq/worker/claim_loop.py",
-        (("        if self._suspect is None or not self.leases.holds(self._suspect):\n", "        if True:\n"),),
+        (("        if self._last is None or not self._leases.holds(self._last):\n", "        if True:\n"),),
         ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
     ),
     Mutant(

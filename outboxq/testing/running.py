@@ -30,7 +30,7 @@ from ..worker.failpoints import ignore_failpoint
 from ..worker.handler_log import keeping
 from ..worker.leases import ActiveClaim, ClaimState, Leases
 from ..worker.steps import Call, Steps, StepStore, StoredSteps
-from ..worker.task_runner import HandlerRunner, TaskRunner
+from ..worker.task_runner import Application, HandlerRunner, TaskRunner
 from .enqueued import arguments_of
 from .transaction import TestTransaction
 
@@ -93,44 +93,20 @@ class InlineRunner:
         steps: Mapping[str, Any] | None = None,
     ) -> None:
         """Prepare the runner; `context` is entered around each handler and its hooks. `steps` are results given beforehand."""
-        self._tasks = outbox.tasks
+        self._tasks, self._hooks = outbox.tasks, outbox.hooks
         self._store = store
         self._transaction = transaction
         self._integration = _RecordingIntegration(outbox.integration, transaction, context)
         self._leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
         self._outcomes = _CollectedOutcomes(self._leases)
-        self._hooks = outbox.hooks
-        self._rows = _GivenSteps(StoredSteps(store=store, own=store), steps or {}, store.now)
-        self._steps = _RecordedSteps(
-            Steps(
-                store=store,
-                own=store,
-                rows=self._rows,
-                integration=self._integration,
-                leases=self._leases,
-                on_failpoint=ignore_failpoint,
-            ),
-            self._rows.given,
-        )
+        self._rows = _GivenSteps(StoredSteps(store, store), steps or {}, store.now)
+        running = Steps(store, store, self._rows, self._integration, self._leases, ignore_failpoint)
+        self._steps = _RecordedSteps(running, self._rows.given)
+        application = Application(store=store, tasks=self._tasks, integration=self._integration, hooks=self._hooks)
         handlers = HandlerRunner(
-            store=store,
-            own=store,
-            tasks=self._tasks,
-            leases=self._leases,
-            outcomes=self._outcomes,
-            steps=self._steps,
-            integration=self._integration,
-            on_failpoint=ignore_failpoint,
-            hooks=self._hooks,
+            application, store, self._steps, self._leases, self._outcomes, on_failpoint=ignore_failpoint
         )
-        self._runner = TaskRunner(
-            own=store,
-            leases=self._leases,
-            outcomes=self._outcomes,
-            begin=store.begin,
-            attempt=handlers.attempt,
-            on_failpoint=ignore_failpoint,
-        )
+        self._runner = TaskRunner(store, self._leases, self._outcomes, store.begin, handlers.attempt, ignore_failpoint)
 
     def run(self, claim: Claim) -> TaskRun:
         """Run a claim, and write its outcome. Raises KeyboardInterrupt if the handler did."""

@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -15,17 +14,15 @@ from sqlalchemy import event
 
 from ..database.engine import close
 from ..errors import ConfigurationError
-from ..integration.base import Integration
-from ..integration.hook_calls import HookCalls, WorkerHooks
+from ..integration.hook_calls import WorkerHooks
 from ..integration.hooks import WorkerInfo
 from ..model.forks import CAN_FORK
 from ..model.log_fields import fields_of
 from ..store import Store
-from ..task import TaskRegistry
 from ..task.schedules import declare_schedules
 from .claim_loop import ClaimLoop
 from .completer import Completer, Handback
-from .distributor import WorkDistributor, create_work_distributor
+from .distributor import create_work_distributor
 from .handler_log import KeeperPlace
 from .leases import ActiveClaim, Leases
 from .log_lines import EndLog
@@ -33,7 +30,7 @@ from .meter import Meter
 from .options import Isolation, WorkerSettings
 from .statistics import MetricsWriter, StatisticsUpkeep
 from .steps import Steps, StoredSteps
-from .task_runner import HandlerRunner, TaskRunner
+from .task_runner import Application, HandlerRunner, TaskRunner
 from .thread_pool import HandlerPool
 from .timeouts import Timeouts
 from .upkeep import BatchCanceller, PartitionMaker, ServiceThread, WorkerRegistration
@@ -45,219 +42,154 @@ if TYPE_CHECKING:
     from .isolation import Children
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Parts:
-    """The parts of one worker that it starts, asks and stops."""
+    """The parts of one worker. It starts them, asks them, and stops them."""
 
-    connections: Connections
-    meter: Meter
-    leases: Leases
-    distributor: WorkDistributor
-    completer: Completer
-    handback: Handback
-    timeouts: Timeouts
-    keeper: KeeperPlace | None
-    """Keeps what handlers log. None: the worker was told to keep nothing."""
-    children: Children | None
-    """The child processes. None: handlers run in threads."""
-    pool: HandlerPool[ActiveClaim]
-    claim_loop: ClaimLoop
-    planting: Planting
-    registration: ServiceThread
-    known_tasks: ServiceThread
-    services: tuple[ServiceThread, ...]
-    """The threads beside those that claim tasks, run them and write their outcomes."""
-    hooks: WorkerHooks
-
-
-def assemble(
-    store: Store,
-    tasks: TaskRegistry,
-    settings: WorkerSettings,
-    *,
-    info: WorkerInfo,
-    integration: Integration,
-    hooks: HookCalls | None,
-    stopping: threading.Event,
-    stopped: threading.Event,
-    on_finished: Callable[[], None],
-    on_kill: Callable[[ActiveClaim, int], object],
-    on_thread_failure: Callable[[BaseException], None],
-) -> Parts:
-    """Make the parts of a worker; no thread and no process starts.
-
-    `stopping` is set when the worker begins to stop, `stopped` when it has written what it had to. Raises ConfigurationError for an
-    isolation that this system does not have.
-    """
-    failpoint, thread = settings.on_failpoint, partial(ServiceThread, on_thread_failure=on_thread_failure)
-    own = Connections(store, stopping=stopping, stopped=stopped)
-    meter = Meter()
-    leases = Leases(own.urgent, heartbeat=settings.heartbeat, on_failpoint=failpoint, meter=meter)
-    own.watch(leases.note_break)
-    distributor = create_work_distributor(
-        own.claims,
-        queues=settings.queues,
-        topics=settings.topics,
-        worker_id=info.id,
-        poll=settings.poll,
-        notifications=settings.notifications,
-        listen_url=settings.listen_url,
-        commits_of=store.engine,
-        on_break=leases.note_break,
-    )
-
-    # A claim's way: the claim loop takes it, a thread of the pool runs it, the completer writes its outcome.
-    batches = BatchCanceller(own.claims)
-    completer = Completer(
-        own.outcomes,
-        leases,
-        on_failpoint=failpoint,
-        on_thread_failure=on_thread_failure,
-        on_unblocked=distributor.wake,
-        on_member_failed=batches.expect,
-        durable=not settings.relaxed_durability,
-        meter=meter,
-    )
-    timeouts = Timeouts(on_thread_failure)
-    keeper = KeeperPlace() if settings.handler_log else None
-    ends = EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end)
-    steps = Steps(
-        store=store,
-        own=own.outcomes,
-        rows=StoredSteps(store=store, own=own.outcomes),
-        integration=integration,
-        leases=leases,
-        on_failpoint=failpoint,
-    )
     children: Children | None = None
-    if settings.isolation is Isolation.THREAD:
-        attempt = HandlerRunner(
-            store=store,
-            own=own.outcomes,
-            tasks=tasks,
-            leases=leases,
-            outcomes=completer,
-            steps=steps,
-            integration=integration,
-            on_failpoint=failpoint,
-            hooks=hooks,
-            ends=ends,
-            keeper=keeper,
-            timeouts=timeouts,
-            grace=settings.timeout_grace,
-            on_kill=on_kill,
-        ).attempt
-    else:
-        if not CAN_FORK:
-            raise ConfigurationError(
-                "isolation='process' needs a system that can fork, such as Linux or macOS; leave it out, or run the worker there"
-            )
-        from .isolation import ChildProcess, Children, ForkServer, IsolatedRunner
+    """The child processes. None: handlers run in threads."""
 
-        child = ChildProcess(settings, info, store=store, tasks=tasks, integration=integration, hooks=hooks)
-        children = Children(
-            partial(ForkServer, child.serve, on_thread_failure), tasks_per_child=settings.tasks_per_child
+    def __init__(
+        self,
+        application: Application,
+        settings: WorkerSettings,
+        info: WorkerInfo,
+        *,
+        stopping: threading.Event,
+        stopped: threading.Event,
+        on_finished: Callable[[], None],
+        on_kill: Callable[[ActiveClaim, int], object],
+        on_thread_failure: Callable[[BaseException], None],
+    ) -> None:
+        """Make the parts; no thread and no process starts.
+
+        `stopping` is set when the worker begins to stop, `stopped` when it has written what it had to. Raises ConfigurationError for
+        an isolation that this system does not have.
+        """
+        store, tasks, integration = application.store, application.tasks, application.integration
+        failpoint = settings.on_failpoint
+        thread = partial(ServiceThread, on_thread_failure=on_thread_failure)
+        self.connections = own = Connections(store, stopping=stopping, stopped=stopped)
+        self.meter = meter = Meter()
+        self.leases = Leases(own.urgent, heartbeat=settings.heartbeat, on_failpoint=failpoint, meter=meter)
+        own.watch(self.leases.note_break)
+        self.distributor = create_work_distributor(
+            own.claims,
+            queues=settings.queues,
+            topics=settings.topics,
+            worker_id=info.id,
+            poll=settings.poll,
+            notifications=settings.notifications,
+            listen_url=settings.listen_url,
+            commits_of=store.engine,
+            on_break=self.leases.note_break,
         )
-        attempt = IsolatedRunner(
-            children=children,
-            tasks=tasks,
-            outcomes=completer,
-            steps=steps,
-            grace=settings.timeout_grace,
-            hooks=hooks,
-            ends=ends,
-        ).attempt
-    runner = TaskRunner(
-        own=own.outcomes,
-        leases=leases,
-        outcomes=completer,
-        begin=completer.begin,
-        attempt=attempt,
-        on_failpoint=failpoint,
-    )
-    pool: HandlerPool[ActiveClaim] = HandlerPool(
-        settings.concurrency,
-        runner.run,
-        prefetch=settings.prefetch,
-        on_thread_failure=on_thread_failure,
-        on_thread_exit=integration.on_thread_exit,
-        log_fields=lambda active: fields_of(active.claim),
-    )
-    unknown = UnknownTasks(
-        own.claims,
-        first_delay=settings.unknown_task_delay,
-        longest_delay=settings.unknown_task_longest_delay,
-        limit=settings.unknown_task_limit,
-    )
-    claim_loop = ClaimLoop(
-        own.claims,
-        tasks,
-        settings,
-        leases=leases,
-        pool=pool,
-        completer=completer,
-        distributor=distributor,
-        unknown=unknown,
-        worker_id=info.id,
-        stopping=stopping,
-        on_finished=on_finished,
-        on_thread_failure=on_thread_failure,
-        meter=meter,
-    )
 
-    # The services, each in a thread of its own.
-    task_names = [*info.task_names, *tasks.built_in]
-    registered = WorkerRegistration(
-        own.claims,
-        info.id,
-        unknown.recent,
-        {"label": info.label, "task_names": task_names, **settings.scope},
-        meter,
-        partial(_described, tasks.version or None, pool, settings.isolation),
-    )
-    recovery = Recovery(
-        own.urgent,
-        leases,
-        every=settings.recover_every,
-        prove_writable=registered.run_once,
-        on_recovery=claim_loop.expect_recovered,
-        on_failpoint=failpoint,
-        meter=meter,
-    )
-    planting = Planting(own.claims, partial(declare_schedules, tasks=tasks))
-    metrics = MetricsWriter(own.claims, meter, info.id)
-    registration = thread("registration", registered, wake=unknown.found_new, on_stop=registered.end)
-    known_tasks = thread(
-        "known-tasks", KnownTasks(own.claims, task_names, queues=settings.queues, topics=settings.topics)
-    )
-    return Parts(
-        connections=own,
-        meter=meter,
-        leases=leases,
-        distributor=distributor,
-        completer=completer,
-        handback=Handback(own.outcomes, leases, on_failpoint=failpoint, meter=meter),
-        timeouts=timeouts,
-        keeper=keeper,
-        children=children,
-        pool=pool,
-        claim_loop=claim_loop,
-        planting=planting,
-        registration=registration,
-        known_tasks=known_tasks,
-        services=(
-            thread("heartbeat", leases, wake=leases.beat_moved),
+        # A claim's way: the claim loop takes it, a thread of the pool runs it, the completer writes its outcome.
+        batches = BatchCanceller(own.claims)
+        self.completer = Completer(
+            own.outcomes,
+            self.leases,
+            on_failpoint=failpoint,
+            on_thread_failure=on_thread_failure,
+            on_unblocked=self.distributor.wake,
+            on_member_failed=batches.expect,
+            durable=not settings.relaxed_durability,
+            meter=meter,
+        )
+        self.handback = Handback(own.outcomes, self.leases, on_failpoint=failpoint, meter=meter)
+        self.timeouts = Timeouts(on_thread_failure)
+        self.keeper = KeeperPlace() if settings.handler_log else None
+        ends = EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end)
+        steps = Steps(store, own.outcomes, StoredSteps(store, own.outcomes), integration, self.leases, failpoint)
+        if settings.isolation is Isolation.THREAD:
+            attempt = HandlerRunner(
+                application,
+                own.outcomes,
+                steps,
+                self.leases,
+                self.completer,
+                on_failpoint=failpoint,
+                ends=ends,
+                keeper=self.keeper,
+                timeouts=self.timeouts,
+                grace=settings.timeout_grace,
+                on_kill=on_kill,
+            ).attempt
+        else:
+            if not CAN_FORK:
+                raise ConfigurationError(
+                    "isolation='process' needs a system that can fork, such as Linux or macOS; leave it out, or run the worker there"
+                )
+            from .isolation import ChildProcess, Children, ForkServer, IsolatedRunner
+
+            child = ChildProcess(application, settings, info)
+            new_server = partial(ForkServer, child.serve, on_thread_failure)
+            self.children = Children(new_server, tasks_per_child=settings.tasks_per_child)
+            attempt = IsolatedRunner(
+                application, self.children, steps, self.completer, ends=ends, grace=settings.timeout_grace
+            ).attempt
+        runner = TaskRunner(own.outcomes, self.leases, self.completer, self.completer.begin, attempt, failpoint)
+        self.pool: HandlerPool[ActiveClaim] = HandlerPool(
+            settings.concurrency,
+            runner.run,
+            prefetch=settings.prefetch,
+            on_thread_failure=on_thread_failure,
+            on_thread_exit=integration.on_thread_exit,
+            log_fields=lambda active: fields_of(active.claim),
+        )
+        unknown = UnknownTasks(
+            own.claims,
+            first_delay=settings.unknown_task_delay,
+            longest_delay=settings.unknown_task_longest_delay,
+            limit=settings.unknown_task_limit,
+        )
+        self.claim_loop = ClaimLoop(
+            own.claims,
+            tasks,
+            settings,
+            leases=self.leases,
+            pool=self.pool,
+            completer=self.completer,
+            distributor=self.distributor,
+            unknown=unknown,
+            worker_id=info.id,
+            stopping=stopping,
+            on_finished=on_finished,
+            on_thread_failure=on_thread_failure,
+            meter=meter,
+        )
+
+        # The services, each in a thread of its own.
+        names = [*info.task_names, *tasks.built_in]
+        description = {"label": info.label, "task_names": names, **settings.scope}
+        process = partial(_process, tasks.version or None, self.pool, settings.isolation)
+        registration = WorkerRegistration(own.claims, info.id, unknown.recent, description, meter, process)
+        recovery = Recovery(
+            own.urgent,
+            self.leases,
+            every=settings.recover_every,
+            prove_writable=registration.run_once,
+            on_recovery=self.claim_loop.expect_recovered,
+            on_failpoint=failpoint,
+            meter=meter,
+        )
+        known_tasks = KnownTasks(own.claims, names, queues=settings.queues, topics=settings.topics)
+        metrics = MetricsWriter(own.claims, meter, info.id)
+        self.planting = Planting(own.claims, partial(declare_schedules, tasks=tasks))
+        self.registration = thread("registration", registration, wake=unknown.found_new, on_stop=registration.end)
+        self.known_tasks = thread("known-tasks", known_tasks)
+        self.services = (
+            thread("heartbeat", self.leases, wake=self.leases.beat_moved),
             thread("recovery", recovery),
-            registration,
-            thread("planting", planting),
+            self.registration,
+            thread("planting", self.planting),
             thread("batches", batches, wake=batches.wake),
             thread("partitions", PartitionMaker(own.claims)),
-            known_tasks,
+            self.known_tasks,
             thread("metrics", metrics, on_stop=metrics.end),
             thread("statistics", StatisticsUpkeep(own.claims, stopping)),
-        ),
-        hooks=WorkerHooks(hooks, info),
-    )
+        )
+        self.hooks = WorkerHooks(application.hooks, info)
 
 
 class Connections:
@@ -289,7 +221,7 @@ class Connections:
             close(one.bound_engine)
 
 
-def _described(code: str | None, pool: HandlerPool[Any], isolation: Isolation) -> Mapping[str, Any]:
+def _process(code: str | None, pool: HandlerPool[Any], isolation: Isolation) -> Mapping[str, Any]:
     """Return the arguments of `Store.workers.describe`. `code`: the version of the application's code."""
     try:
         release = version("outboxq")

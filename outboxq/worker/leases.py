@@ -179,6 +179,14 @@ class Leases:
             one.context.deadline = sent + claim.lease_seconds
         return True
 
+    def not_held(self, claims: Sequence[Claim], *, sent: float) -> list[Claim]:
+        """Hold on to those of these claims that a handler of this process has already, and return the others."""
+        held = [claim for claim in claims if self.hold_on(claim, sent=sent)]
+        for claim in held:
+            text = "%s: the server had lost its claim, and this worker, which still has the task, has claimed it again"
+            log.warning(text, claim, extra=fields_of(claim))
+        return [claim for claim in claims if claim not in held]
+
     def is_void(self, context: TaskContext) -> bool:
         """Return whether an outcome must not count even if the database takes it: its handler knows that its lease was lost, and
         may have stopped half-way, but after a crash of the server this worker may have the same claim again.

@@ -61,7 +61,7 @@ class StepStore(Protocol):
         """Return whether this claim has stored a step of this name."""
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
+@dataclass(eq=False, repr=False)
 class StoredSteps:
     """The steps of tasks in the database."""
 
@@ -98,7 +98,7 @@ class HandlerSteps:
     """The step whose function runs now."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Steps:
     """Runs the steps of all handlers of a worker. What it knows of one handler is in that handler's context."""
 

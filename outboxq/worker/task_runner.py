@@ -53,7 +53,7 @@ _HOOK_TIMEOUT = 1.0
 """Seconds for which hooks may delay the end of a process with a handler that does not end."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class TaskRunner:
     """Runs claims: makes sure that each still holds, has its handler run, and drops it unless its outcome is on its way."""
 
@@ -142,21 +142,28 @@ class TaskRunner:
         self.outcomes.lost(active)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Application:
+    """The application whose tasks are run."""
+
+    store: Store
+    """Transactional tasks write on its connections."""
+    tasks: TaskRegistry
+    integration: Integration
+    hooks: HookCalls | None
+
+
+@dataclass(eq=False, repr=False)
 class HandlerRunner:
     """Runs the handlers of claims in this process, and passes the outcomes on: in a thread of the worker, a child, or a test."""
 
-    store: Store
-    """The application's: transactional tasks write on its connections."""
+    application: Application
     own: Store
-    """The worker's, for what must not wait until a handler gives one of those back."""
-    tasks: TaskRegistry
+    """The worker's store, for what must not wait until a handler gives a connection of the application's back."""
+    steps: StepRunner
     leases: LeaseView
     outcomes: Outcomes
-    steps: StepRunner
-    integration: Integration
     on_failpoint: OnFailpoint
-    hooks: HookCalls | None = None
     ends: EndLog = field(default_factory=EndLog)
     keeper: KeeperPlace | None = None
     """Keeps what handlers log. None: it is not kept."""
@@ -168,6 +175,8 @@ class HandlerRunner:
     """Called with an attempt that was ended although its handler still runs, and with the ident of that thread."""
 
     def __post_init__(self) -> None:
+        given = self.application
+        self.store, self.tasks, self.integration, self.hooks = given.store, given.tasks, given.integration, given.hooks
         self.attempt = self._attempt if self.hooks is None else self._attempt_within_hooks
         """Runs the handler of a claim that may begin."""
 

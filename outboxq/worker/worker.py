@@ -26,7 +26,7 @@ from ..model.log_fields import fields_of
 from ..model.plurals import plural
 from ..store import Store
 from ..task import TaskRegistry
-from .assembly import assemble
+from .assembly import Parts
 from .distributor import Health
 from .executor import STOPPED
 from .leases import ActiveClaim
@@ -34,6 +34,7 @@ from .log_lines import fields_of_worker, introduce
 from .metrics_port import MetricsPort
 from .options import WorkerOptions, WorkerSettings, with_options
 from .signals import handle_stop_signals
+from .task_runner import Application
 from .timeouts import end_process_after, join
 
 log = logging.getLogger("outboxq.worker")
@@ -83,13 +84,10 @@ class Worker:
         self._ending = Ending()
         self._has_begun = False
         self._metrics = MetricsPort(worker=self, settings=settings, store=store, stopped=self._stopped)
-        self._parts = assemble(
-            store,
-            tasks,
+        self._parts = Parts(
+            Application(store=store, tasks=tasks, integration=integration or Integration(), hooks=hooks),
             settings,
-            info=WorkerInfo(id=self.id, label=self.label, task_names=names, **settings.scope),
-            integration=integration or Integration(),
-            hooks=hooks,
+            WorkerInfo(id=self.id, label=self.label, task_names=names, **settings.scope),
             stopping=self._stopping,
             stopped=self._stopped,
             on_finished=self.request_stop,

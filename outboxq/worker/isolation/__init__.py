@@ -16,15 +16,14 @@ from typing import Any
 
 from ...context import StepRunner
 from ...errors import ProcessDied
-from ...integration.hook_calls import HookCalls
 from ...model import Outcome, TaskTimeout, TimeoutAction
 from ...model.handler_log import HandlerLog
 from ...model.log_fields import fields_of
-from ...task import Task, TaskRegistry
+from ...task import Task
 from ..executor import failed, released, with_notes
 from ..leases import ActiveClaim, ClaimState, Outcomes
 from ..log_lines import EndLog
-from ..task_runner import report_kill
+from ..task_runner import Application, report_kill
 from .child import Answer, ChildProcess, Completing, Holding, Job, Known, News, Notes
 from .fork_server import CannotFork, ForkServer
 
@@ -120,25 +119,24 @@ class Children:
         self.server.close()
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class IsolatedRunner:
     """Runs the handlers of claims in child processes, and passes the outcomes on."""
 
+    application: Application
+    """Its hooks learn of attempts whose child has died. Of the others they learn in the child."""
     children: Children
-    tasks: TaskRegistry
-    outcomes: Outcomes
     steps: StepRunner
     """Knows for how long a task has slept whose child has died."""
+    outcomes: Outcomes
+    ends: EndLog
     grace: timedelta
     """The time between a timeout and the end of a child that goes on all the same."""
-    hooks: HookCalls | None
-    """The hooks that learn of attempts whose child has died. Of the others they learn in the child."""
-    ends: EndLog
 
     def attempt(self, active: ActiveClaim) -> None:
         """Run the handler of a claim that may begin."""
         claim, context = active.claim, active.context
-        task = self.tasks.get(claim.task_name)
+        task = self.application.tasks.get(claim.task_name)
         known = News.of(context)
         context.step_runner = self.steps
         try:
@@ -251,7 +249,7 @@ class IsolatedRunner:
         seconds = (context.ended or 0.0) - (context.began or 0.0)
         self.outcomes.put(outcome, active)
         active.warn_if_late()
-        report_kill(self.hooks, self.ends, outcome, context, seconds)
+        report_kill(self.application.hooks, self.ends, outcome, context, seconds)
 
 
 def _end(code: int | None) -> str:

@@ -20,15 +20,12 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
 from ...context import TaskContext, process
-from ...integration.base import Integration
-from ...integration.hook_calls import HookCalls, WorkerHooks
+from ...integration.hook_calls import WorkerHooks
 from ...integration.hooks import WorkerInfo
 from ...model import Claim, Outcome
 from ...model.forks import in_children
 from ...model.log_fields import fields_of
 from ...model.progress import Progress
-from ...store import Store
-from ...task import TaskRegistry
 from ..executor import context_of
 from ..handler_log import KeeperPlace
 from ..leases import ActiveClaim, ClaimState
@@ -36,7 +33,7 @@ from ..log_lines import EndLog
 from ..options import WorkerSettings
 from ..signals import print_in_child
 from ..steps import Steps, StoredSteps
-from ..task_runner import HandlerRunner
+from ..task_runner import Application, HandlerRunner
 from ..timeouts import Timeouts, raise_in_thread
 from .fork_server import ignore_stop_signals
 
@@ -134,20 +131,9 @@ def packed(outcome: Outcome) -> dict[str, Any]:
 class ChildProcess:
     """The work of one child. The handlers run in its main thread, where signals interrupt what they wait for."""
 
-    def __init__(
-        self,
-        settings: WorkerSettings,
-        info: WorkerInfo,
-        *,
-        store: Store,
-        tasks: TaskRegistry,
-        integration: Integration,
-        hooks: HookCalls | None,
-    ) -> None:
-        self._tasks, self._integration, self._hooks = tasks, integration, hooks
-        self._worker_hooks = WorkerHooks(hooks, info)
-        self._store = store
-        self._settings = settings
+    def __init__(self, application: Application, settings: WorkerSettings, info: WorkerInfo) -> None:
+        self._application, self._settings = application, settings
+        self._worker_hooks = WorkerHooks(application.hooks, info)
         self._stopping = threading.Event()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._context: TaskContext | None = None
@@ -168,7 +154,7 @@ class ChildProcess:
         print_in_child()
         process.is_worker = True
         signal.signal(signal.SIGURG, lambda *_: None)  # ends the waiting of a system call; see `_interrupt`
-        if (engine := self._store.engine) is not None:
+        if (engine := self._application.store.engine) is not None:
             engine.dispose(close=False)  # its connections are the parent's
         self._connection = Connection(channel.detach())
         # What a handler forks answers for no task, and does not hide the end of this process.
@@ -186,34 +172,25 @@ class ChildProcess:
                     self._connection.send(answer)
         finally:
             self._is_over.set()
-            self._integration.on_thread_exit()
+            self._application.integration.on_thread_exit()
             self._worker_hooks.stopped()
             if engine is not None:
                 engine.dispose()
 
     def _runner(self) -> HandlerRunner:
-        settings, store, own = self._settings, self._store, self._store.reserved(threading.Event())
-        integration, leases = self._integration, _ChildLeases(self)
+        application, settings = self._application, self._settings
+        store, integration, leases = application.store, application.integration, _ChildLeases(self)
+        own = store.reserved(threading.Event())
         return HandlerRunner(
-            store=store,
-            own=own,
-            tasks=self._tasks,
-            leases=leases,
-            outcomes=self._outcomes,
-            steps=Steps(
-                store=store,
-                own=own,
-                rows=StoredSteps(store=store, own=own),
-                integration=integration,
-                leases=leases,
-                on_failpoint=settings.on_failpoint,
-            ),
-            integration=integration,
+            application,
+            own,
+            Steps(store, own, StoredSteps(store, own), integration, leases, settings.on_failpoint),
+            leases,
+            self._outcomes,
             on_failpoint=settings.on_failpoint,
-            hooks=self._hooks,
             ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
-            timeouts=Timeouts(lambda _: os._exit(1), raise_in=_interrupt),
             keeper=KeeperPlace() if settings.handler_log else None,
+            timeouts=Timeouts(lambda _: os._exit(1), raise_in=_interrupt),
             grace=None,  # the worker kills this process
         )
 
@@ -266,7 +243,7 @@ class ChildProcess:
 
     def _run(self, attempt: Callable[[ActiveClaim], object], job: Job) -> Answer:
         claim, keeps_log = job.claim, self._settings.handler_log
-        context = context_of(claim, self._tasks.get(claim.task_name), self._stopping, keeps_log=keeps_log)
+        context = context_of(claim, self._application.tasks.get(claim.task_name), self._stopping, keeps_log=keeps_log)
         context.deadline = job.news.deadline
         # The worker sends its heartbeats, and warns that it runs past its timeout.
         active = ActiveClaim(claim=claim, context=context, sent=job.sent, next_beat=math.inf, warned_late=True)
