@@ -1,13 +1,14 @@
-"""The Harness: an application's outbox inside a test's own transaction."""
+"""The Harness: an application's outbox inside a test's own transaction; and a mixin for TestCases that enters one."""
 
 from __future__ import annotations
 
+import unittest
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID, uuid4
 
 from sqlalchemy.orm import Session, scoped_session
@@ -27,11 +28,15 @@ from ..task.batches import StandIn
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed
 from .running import InlineRunner, TaskRun
-from .store import ObservingStore, TransactionBoundStore
-from .transaction import DjangoTransaction, TestTransaction, transaction_of
+from .transaction import DjangoTransaction, ObservingStore, TestTransaction, TransactionBoundStore, transaction_of
 
 _KEPT = 10_000
 """Number of the newest tasks that a harness reads."""
+
+if TYPE_CHECKING:
+    _Case = unittest.TestCase
+else:
+    _Case = object
 
 __unittest = True  # tracebacks end at the line of the test
 
@@ -359,6 +364,46 @@ def _tick_after(schedule: Schedule, moment: datetime) -> list[datetime]:
 
 class EndlessDrain(AssertionError):
     """`drain()` ran `Harness.max_runs` tasks, and others were still due."""
+
+
+class OutboxTests(_Case):
+    """A mixin for a TestCase, to be named before it: `self.outbox` is a Harness.
+
+    In Django's TestCase everything is part of the test's transaction; in a TransactionTestCase it commits as the application
+    would.
+    """
+
+    outboxq_app: Outbox | None = None
+    """The application's Outbox. None: the one of Django's database `default`."""
+    outbox: Harness
+    outboxq_flask: Any = None
+    """The Flask application, if there is one."""
+
+    def outboxq_using(self) -> object:
+        """Return the test's own open transaction, as `Task.using()` takes it.
+
+        None: Django's; without Django, the outbox commits to its own database.
+        """
+        return None
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.outbox = Harness(self.outboxq_app or _of_django(), using=self.outboxq_using(), flask=self.outboxq_flask)
+        self.enterContext(self.outbox)
+
+
+def _of_django() -> Outbox:
+    try:
+        from django.conf import settings
+    except ImportError:
+        settings = None
+    if settings is None or not settings.configured:
+        raise ConfigurationError(
+            "OutboxTests does not know which outbox to test; set outboxq_app = outbox in the class of the test"
+        )
+    from ..contrib.django import outbox
+
+    return outbox
 
 
 def _raise(failures: list[BaseException]) -> None:
