@@ -129,7 +129,10 @@ def packed(outcome: Outcome) -> dict[str, Any]:
 
 
 class ChildProcess:
-    """The work of one child. The handlers run in its main thread, where signals interrupt what they wait for."""
+    """The work of one child. The handlers run in its main thread, where signals interrupt what they wait for.
+
+    It is the `LeaseView` of the code that runs them.
+    """
 
     def __init__(self, application: Application, settings: WorkerSettings, info: WorkerInfo) -> None:
         self._application, self._settings = application, settings
@@ -179,13 +182,13 @@ class ChildProcess:
 
     def _runner(self) -> HandlerRunner:
         application, settings = self._application, self._settings
-        store, integration, leases = application.store, application.integration, _ChildLeases(self)
+        store, integration = application.store, application.integration
         own = store.reserved(threading.Event())
         return HandlerRunner(
             application,
             own,
-            Steps(store, own, StoredSteps(store, own), integration, leases, settings.on_failpoint),
-            leases,
+            Steps(store, own, StoredSteps(store, own), integration, self, settings.on_failpoint),
+            self,
             self._outcomes,
             on_failpoint=settings.on_failpoint,
             ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
@@ -268,22 +271,25 @@ class ChildProcess:
             ended=context.ended,
         )
 
-    def mark_lost(self) -> None:
-        """Tell the handler that its lease is over."""
-        if (context := self._context) is not None:
-            context.was_lost = True
+    def is_void(self, context: TaskContext) -> bool:
+        return context.was_lost  # only the worker knows of its connections
 
-    def ending(self) -> None:
+    def hold_until(self, context: TaskContext, deadline: float) -> None:
+        context.deadline = deadline
+        with self._sending:
+            self._connection.send(Holding(deadline=deadline))
+
+    def ending(self, active: ActiveClaim) -> None:
         """Tell the worker that a completion is about to be committed, and wait until it knows."""
+        active.state = ClaimState.ENDING
         self._is_known.clear()
         with self._sending:
             self._connection.send(Completing())
         self._is_known.wait(_ANSWER_TIMEOUT)
 
-    def holding(self, deadline: float) -> None:
-        """Tell the worker until when the lease holds, as its heartbeats cannot."""
-        with self._sending:
-            self._connection.send(Holding(deadline=deadline))
+    def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is that of the job
+        if (context := self._context) is not None:
+            context.was_lost = True
 
 
 class _ChildOutcomes:
@@ -302,27 +308,6 @@ class _ChildOutcomes:
 
     def lost(self, active: ActiveClaim) -> None:
         active.context.was_lost = True
-
-
-class _ChildLeases:
-    """What a child knows of the lease that its worker has."""
-
-    def __init__(self, child: ChildProcess) -> None:
-        self._child = child
-
-    def is_void(self, context: TaskContext) -> bool:
-        return context.was_lost  # only the worker knows of its connections
-
-    def hold_until(self, context: TaskContext, deadline: float) -> None:
-        context.deadline = deadline
-        self._child.holding(deadline)
-
-    def ending(self, active: ActiveClaim) -> None:
-        active.state = ClaimState.ENDING
-        self._child.ending()
-
-    def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is that of the job
-        self._child.mark_lost()
 
 
 def _interrupt(thread: int, kind: type[BaseException]) -> None:
