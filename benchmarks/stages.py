@@ -72,9 +72,9 @@ def measure(outbox: Outbox, rounds: int) -> dict[str, list[float]]:
         ]
     )
     worker = outbox.worker(queues=["bench"])  # never started: this thread does the work of all of its own
-    loop, completer, handle = worker._claim_loop, worker._completer, worker._pool.handle
+    loop, completer, handle = worker._parts.claim_loop, worker._parts.completer, worker._parts.pool.handle
     jobs: list[ActiveClaim] = []
-    worker._pool.submit = jobs.append  # type: ignore[assignment, method-assign]
+    worker._parts.pool.submit = jobs.append  # type: ignore[assignment, method-assign]
     finish = completer.store.finish
     spent: dict[str, list[float]] = defaultdict(list)
 

@@ -132,6 +132,8 @@ class Outbox(BatchedTasks, PeriodicTasks):
     @property
     def store(self) -> Store:
         """The Store, the layer below. While the outbox is unbound, only its methods with ``using=`` work."""
+        if self._stand_in is not None:
+            return self._stand_in.store
         if (store := self._bound.get("store")) is not None:
             return store
         engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database

@@ -36,7 +36,7 @@ MUTANTS = (
     Mutant(
         "a worker starts a task again that it still runs, since a crash took its claim back",
         "outboxq/worker/claim_loop.py",
-        (("            claims = self._not_held(claims, sent)\n", "            pass\n"),),
+        (("            claims = self.leases.not_held(claims, sent=sent)\n", "            pass\n"),),
         ("tests/faults/test_claims_after_crash.py",),
     ),
     Mutant(
@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lost connection is not noted that the pool's own test has replaced",
-        "outboxq/worker/connections.py",
+        "outboxq/worker/assembly.py",
         (('"invalidate", lambda *_broken: on_loss()', '"invalidate", lambda *_broken: None'),),
         ("tests/dialects/test_lost_connections.py",),
     ),
@@ -76,13 +76,13 @@ MUTANTS = (
     ),
     Mutant(
         "a child process is sent the signal for its stacks though it would die of that",
-        "outboxq/worker/fork_server.py",
+        "outboxq/worker/isolation/fork_server.py",
         ((" and pid in self._children and survives(pid)", " and pid in self._children"),),
         ("tests/contract/test_worker_stacks.py",),
     ),
     Mutant(
         "the stacks of a child process wait until its C code ends",
-        "outboxq/worker/child.py",
+        "outboxq/worker/isolation/child.py",
         (("        print_in_child()\n", ""),),
         ("tests/contract/test_worker_stacks.py",),
     ),
@@ -94,7 +94,7 @@ MUTANTS = (
     ),
     Mutant(
         "the end of a child that died is in no trace",
-        "outboxq/worker/isolation.py",
+        "outboxq/worker/isolation/__init__.py",
         (("        context.has_died = True\n", ""),),
         ("tests/integrations/tracing/test_killed_attempts.py",),
     ),
@@ -388,13 +388,13 @@ MUTANTS = (
     ),
     Mutant(
         "a worker does not hear what a handler in its child reports",
-        "outboxq/worker/child.py",
+        "outboxq/worker/isolation/child.py",
         (("                    self._connection.send(notes)\n", "                    pass\n"),),
         ("tests/contract/test_handler_log.py",),
     ),
     Mutant(
         "a task that is given back loses what it logged",
-        "outboxq/worker/handback.py",
+        "outboxq/worker/completer.py",
         (("with_notes(released(one.claim, STOPPED), one.context)", "released(one.claim, STOPPED)"),),
         ("tests/contract/test_handler_log.py",),
     ),
@@ -464,7 +464,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a handler has started outlives it",
-        "outboxq/worker/fork_server.py",
+        "outboxq/worker/isolation/fork_server.py",
         (("                os.killpg(pid, signal.SIGKILL)\n", "                os.kill(pid, signal.SIGKILL)\n"),),
         ("tests/contract/test_isolation.py::test_only_the_child_of_a_handler_that_does_not_end_is_killed",),
     ),
@@ -489,7 +489,12 @@ MUTANTS = (
     Mutant(
         "a transactional step is stored in a transaction of its own",
         "outboxq/worker/steps.py",
-        (("if self._complete(claim, new, unit.target) is None:", "if self._complete(claim, new) is None:"),),
+        (
+            (
+                "if self.rows.complete(claim, new, using=unit.target) is None:",
+                "if self.rows.complete(claim, new) is None:",
+            ),
+        ),
         ("tests/contract/test_steps.py", "tests/faults/test_steps.py"),
     ),
     Mutant(
@@ -1039,7 +1044,7 @@ MUTANTS = (
                     "        if outcome is not None and active.state is not _COMMITTED:\n"
                     "            # Spared for a handler that notes nothing: with it, the calls of a task were 1 % more.\n"
                     "            is_bare = context.handler_log is None and context.reported is None\n"
-                    "            self.completer.put(outcome if is_bare else with_notes(outcome, context), active)\n"
+                    "            self.outcomes.put(outcome if is_bare else with_notes(outcome, context), active)\n"
                 ),
                 "",
             ),
@@ -1047,7 +1052,7 @@ MUTANTS = (
                 "            self.hooks.ended(context, outcome, seconds)\n        self.ends.write(outcome, context, seconds)\n",
                 (
                     "            self.hooks.ended(context, outcome, seconds)\n"
-                    "        if active.state is not _COMMITTED:\n            self.completer.put(outcome, active)\n"
+                    "        if active.state is not _COMMITTED:\n            self.outcomes.put(outcome, active)\n"
                     "        self.ends.write(outcome, context, seconds)\n"
                 ),
             ),
@@ -1060,7 +1065,7 @@ MUTANTS = (
         (
             (
                 "        seconds = time.monotonic() - began\n",
-                "        self.leases.warn_if_late(active)\n        seconds = 1.0\n",
+                "        active.warn_if_late()\n        seconds = 1.0\n",
             ),
         ),
         ("tests/contract/test_worker.py::test_a_log_handler_that_raises_costs_neither_outcome_nor_lease",),
@@ -1073,7 +1078,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task whose completion is committed is said to be given back",
-        "outboxq/worker/handback.py",
+        "outboxq/worker/completer.py",
         ((" if one.state is not ClaimState.COMMITTED]", "]"),),
         ("tests/contract/test_hooks.py",),
     ),
@@ -1529,13 +1534,13 @@ MUTANTS = (
     ),
     Mutant(
         "a task that no worker knows is claimed every 15 seconds for a day",
-        "outboxq/worker/unknown_tasks.py",
+        "outboxq/worker/upkeep/unknown_tasks.py",
         (("2.0 ** min(times - 1, _MAX_DOUBLINGS)", "1.0 ** min(times - 1, _MAX_DOUBLINGS)"),),
         ("tests/unit/test_unknown.py",),
     ),
     Mutant(
         "tasks of a live application are pushed away by workers that do not know them",
-        "outboxq/worker/unknown_tasks.py",
+        "outboxq/worker/upkeep/unknown_tasks.py",
         (("times = 1 if run.known_elsewhere else run.times + 1", "times = run.times + 1"),),
         ("tests/contract/test_unknown_tasks.py",),
     ),
@@ -1612,7 +1617,7 @@ MUTANTS = (
     Mutant(
         "suspects run beside each other",
         "outboxq/worker/claim_loop.py",
-        (("        if self._suspect is None or not self.leases.holds(self._suspect):\n", "        if True:\n"),),
+        (("        if self._last is None or not self._leases.holds(self._last):\n", "        if True:\n"),),
         ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
     ),
     Mutant(
@@ -1651,37 +1656,37 @@ MUTANTS = (
     ),
     Mutant(
         "a worker takes back what it holds itself",
-        "outboxq/worker/recovery.py",
+        "outboxq/worker/upkeep/recovery.py",
         ((" if not self.leases.holds(lease)]", "]"),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
         "a lease is taken back at first sight",
-        "outboxq/worker/recovery.py",
+        "outboxq/worker/upkeep/recovery.py",
         (("if since + self._watch <= now]", "if since <= now]"),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
         "nobody makes sure that heartbeats can be written before leases are taken back",
-        "outboxq/worker/recovery.py",
+        "outboxq/worker/upkeep/recovery.py",
         (("        if new:\n            self.prove_writable()\n", ""),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
         "what was watched before an outage is taken back right after it",
-        "outboxq/worker/recovery.py",
+        "outboxq/worker/upkeep/recovery.py",
         (("        self._watched.clear()\n", ""),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
         "a set clock extends no lease",
-        "outboxq/worker/recovery.py",
+        "outboxq/worker/upkeep/recovery.py",
         (("            self.leases.beat_at_once()\n", ""),),
         ("tests/unit/test_recovery.py", "tests/contract/test_recovery.py"),
     ),
     Mutant(
         "a worker that begins after the clock was set back leaves what the clock wrote that was ahead",
-        "outboxq/worker/recovery.py",
+        "outboxq/worker/upkeep/recovery.py",
         (("        if not self._has_corrected:\n            self._correct_for_clock()\n", ""),),
         ("tests/unit/test_recovery.py", "tests/contract/test_recovery.py"),
     ),
@@ -1788,7 +1793,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker goes on with an SQLite file that another has replaced",
-        "outboxq/worker/recovery.py",
+        "outboxq/worker/upkeep/recovery.py",
         (("        self.store.check_file()\n", ""),),
         ("tests/dialects/test_sqlite_file.py",),
     ),
@@ -1831,12 +1836,12 @@ MUTANTS = (
         "outboxq/worker/worker.py",
         (
             (
-                "        self._pool.wake()\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
-                "        self._pool.wake()\n",
+                "        parts.pool.wake()\n        parts.completer.give_back(parts.pool.cancel_queued(), STOPPED)\n",
+                "        parts.pool.wake()\n",
             ),
             (
-                "        join(self._claim_loop, seconds)\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
-                "        join(self._claim_loop, seconds)\n",
+                "        join(parts.claim_loop, seconds)\n        parts.completer.give_back(parts.pool.cancel_queued(), STOPPED)\n",
+                "        join(parts.claim_loop, seconds)\n",
             ),
         ),
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
@@ -1906,7 +1911,7 @@ MUTANTS = (
     ),
     Mutant(
         "interruptions are given back without a limit",
-        "outboxq/worker/interruptions.py",
+        "outboxq/worker/task_runner.py",
         (("    if before >= MAX_INTERRUPTIONS:\n", "    if before < 0:\n"),),
         ("tests/contract/test_interruptions.py",),
     ),
@@ -2059,7 +2064,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that gave its tasks back at once ends with 0",
-        "outboxq/worker/ending.py",
+        "outboxq/worker/worker.py",
         ((" and not self.is_abandoned else 1", " else 1"),),
         (
             "tests/contract/test_worker_life.py::test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_first",
@@ -2231,7 +2236,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker does not declare the schedules of its code",
-        "outboxq/worker/services.py",
+        "outboxq/worker/assembly.py",
         (("partial(declare_schedules, tasks=tasks)", "lambda store: None"),),
         ("tests/contract/test_periodic.py",),
     ),

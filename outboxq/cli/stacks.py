@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..context import current
-from ..worker.stacks import SIGNAL, StackPrinter
+from ..worker.signals import STACKS_SIGNAL, StackPrinter
 from .console import plain
 
 if TYPE_CHECKING:
@@ -36,20 +36,20 @@ def stacks_on_signal(worker: Callable[[], Worker | None]) -> Iterator[None]:
     In a child process there is none to lose, and they are printed so. A handler of the host application for this signal is left in
     place, whether it is set before or inside the block. The signal interrupts no task.
     """
-    if SIGNAL is None or threading.current_thread() is not threading.main_thread():
+    if STACKS_SIGNAL is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    if signal.getsignal(SIGNAL) is not signal.SIG_DFL:
+    if signal.getsignal(STACKS_SIGNAL) is not signal.SIG_DFL:
         log.info("SIGUSR1 prints no stacks: the application has a handler of its own for it")
         yield
         return
     printer = StackPrinter(lambda: _print_stacks(worker()))
-    signal.signal(SIGNAL, printer)
+    signal.signal(STACKS_SIGNAL, printer)
     try:
         yield
     finally:
-        if signal.getsignal(SIGNAL) is printer:
-            signal.signal(SIGNAL, signal.SIG_DFL)
+        if signal.getsignal(STACKS_SIGNAL) is printer:
+            signal.signal(STACKS_SIGNAL, signal.SIG_DFL)
 
 
 def _print_stacks(worker: Worker | None) -> None:

@@ -103,6 +103,8 @@ class Outboxq(Outbox):
     @property
     def store(self) -> Store:
         """The Store of the current application."""
+        if self._stand_in is not None:
+            return self._stand_in.store
         application = self.application
         if application is not None and application.store is not None:
             return application.store

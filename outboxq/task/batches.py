@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -26,6 +26,7 @@ from ..model.batches import (
 )
 from ..model.options import choice
 from ..model.unknown_options import OF_A_BATCH, naming_options
+from ..store import Store
 from ..store.failure_log import sentence
 from .calls import TaskCall, batch_in
 from .origin import Origin
@@ -220,8 +221,19 @@ class Chain(Generic[R_co]):
         return handle.asking(source)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StandIn:
+    """What stands in for parts of an Outbox during a test."""
+
+    store: Store
+    making: Callable[[AbstractContextManager[object]], AbstractContextManager[object]]
+    """Surrounds the making of a batch or a chain."""
+
+
 class BatchedTasks(AwaitedResults):
     """The batches and chains of an Outbox."""
+
+    _stand_in: StandIn | None = None
 
     @overload
     def batch(
@@ -284,9 +296,13 @@ class BatchedTasks(AwaitedResults):
         if using is self:
             made.settle()
 
-    @contextmanager
-    def making(self, batch: NewBatch, using: object, what: str) -> Iterator[object]:
+    def making(self, batch: NewBatch, using: object, what: str) -> AbstractContextManager[object]:
         """Write the batch, run the block, and close the batch, in one transaction. Yields its owner."""
+        made = self._made(batch, using, what)
+        return made if self._stand_in is None else self._stand_in.making(made)
+
+    @contextmanager
+    def _made(self, batch: NewBatch, using: object, what: str) -> Iterator[object]:
         if (outer := batch_in(using)) is not None:
             raise InvalidTarget(
                 f"{what} cannot be part of {outer!r}, which takes single tasks; make it beside that one, using=session, or let a "

@@ -5,10 +5,9 @@ pytest: the fixture `outbox`, see `outboxq_app` and `outboxq_using`. unittest an
 
 from __future__ import annotations
 
-from .case import OutboxTests
 from .clock import Clock
 from .enqueued import Enqueued
-from .harness import EndlessDrain, Harness
+from .harness import EndlessDrain, Harness, OutboxTests
 from .running import OutcomeDiscarded, TaskRun
 from .transaction import TransactionEnded
 

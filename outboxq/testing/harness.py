@@ -1,20 +1,20 @@
-"""The Harness: an application's outbox inside a test's own transaction."""
+"""The Harness: an application's outbox inside a test's own transaction; and a mixin for TestCases that enters one."""
 
 from __future__ import annotations
 
+import unittest
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID, uuid4
 
 from sqlalchemy.orm import Session, scoped_session
 
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import Claim, EventType, duration
-from ..model.batches import NewBatch
 from ..model.planning import stands_ahead
 from ..model.plurals import plural
 from ..model.rules import parse_rule
@@ -24,17 +24,21 @@ from ..outbox import Outbox
 from ..store import Store
 from ..store.arguments import aware
 from ..task import Task
+from ..task.batches import StandIn
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed
 from .running import InlineRunner, TaskRun
-from .store import ObservingStore, TransactionBoundStore
-from .transaction import DjangoTransaction, TestTransaction, transaction_of
+from .transaction import DjangoTransaction, ObservingStore, TestTransaction, TransactionBoundStore, transaction_of
 
 _KEPT = 10_000
 """Number of the newest tasks that a harness reads."""
 
+if TYPE_CHECKING:
+    _Case = unittest.TestCase
+else:
+    _Case = object
+
 __unittest = True  # tracebacks end at the line of the test
-O = TypeVar("O", bound=Outbox)  # noqa: E741
 
 
 class Harness:
@@ -336,18 +340,18 @@ class Harness:
     @contextmanager
     def _replaced_store(self) -> Iterator[ObservingStore]:
         """Give the outbox the store of the test, until the end of the block."""
-        kind, schema = type(self.app), self.app.schema
+        schema = self.app.schema
         if self._transaction is None:
             store = ObservingStore(self.app.store.bound_engine, schema=schema, clock=self.clock)
         else:
             store = TransactionBoundStore(self._transaction, schema=schema, clock=self.clock)
         store.before_emit, store.written = self._subscribe, self._written
         store.schedules.horizon = timedelta(0)
-        self.app.__class__ = _with_store(kind, store, self._making)
+        before, self.app._stand_in = self.app._stand_in, StandIn(store=store, making=self._making)  # noqa: SLF001 - for this
         try:
             yield store
         finally:
-            self.app.__class__ = kind
+            self.app._stand_in = before  # noqa: SLF001
 
     def _leave(self) -> None:
         self._store = self._transaction = None
@@ -362,16 +366,44 @@ class EndlessDrain(AssertionError):
     """`drain()` ran `Harness.max_runs` tasks, and others were still due."""
 
 
-def _with_store(
-    kind: type[O], store: Store, making: Callable[[AbstractContextManager[object]], AbstractContextManager[object]]
-) -> type[O]:
-    """Return a subclass whose `store` is the test's, whatever the class itself has as `store`; `making` is around its batches."""
+class OutboxTests(_Case):
+    """A mixin for a TestCase, to be named before it: `self.outbox` is a Harness.
 
-    def around(outbox: O, batch: NewBatch, using: object, what: str) -> AbstractContextManager[object]:
-        return making(kind.making(outbox, batch, using, what))
+    In Django's TestCase everything is part of the test's transaction; in a TransactionTestCase it commits as the application
+    would.
+    """
 
-    fields = {"store": property(lambda _: store), "making": around, "__module__": kind.__module__}
-    return type(kind.__name__, (kind,), fields)
+    outboxq_app: Outbox | None = None
+    """The application's Outbox. None: the one of Django's database `default`."""
+    outbox: Harness
+    outboxq_flask: Any = None
+    """The Flask application, if there is one."""
+
+    def outboxq_using(self) -> object:
+        """Return the test's own open transaction, as `Task.using()` takes it.
+
+        None: Django's; without Django, the outbox commits to its own database.
+        """
+        return None
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.outbox = Harness(self.outboxq_app or _of_django(), using=self.outboxq_using(), flask=self.outboxq_flask)
+        self.enterContext(self.outbox)
+
+
+def _of_django() -> Outbox:
+    try:
+        from django.conf import settings
+    except ImportError:
+        settings = None
+    if settings is None or not settings.configured:
+        raise ConfigurationError(
+            "OutboxTests does not know which outbox to test; set outboxq_app = outbox in the class of the test"
+        )
+    from ..contrib.django import outbox
+
+    return outbox
 
 
 def _raise(failures: list[BaseException]) -> None:

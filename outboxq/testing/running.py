@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..context import TaskContext
+from ..context import StepRunner, TaskContext
 from ..errors import UnknownTask
 from ..integration.base import Integration
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
@@ -25,13 +25,12 @@ from ..outbox import Outbox
 from ..payload.parameters import dump_result
 from ..store import NewStep, Store, Written
 from ..task import Task
-from ..worker.completer import Completer
 from ..worker.executor import context_of, execute, released
 from ..worker.failpoints import ignore_failpoint
 from ..worker.handler_log import keeping
 from ..worker.leases import ActiveClaim, ClaimState, Leases
-from ..worker.steps import HandlerSteps, Steps
-from ..worker.task_runner import TaskRunner
+from ..worker.steps import Call, Steps, StepStore, StoredSteps
+from ..worker.task_runner import Application, HandlerRunner, TaskRunner
 from .enqueued import arguments_of
 from .transaction import TestTransaction
 
@@ -94,31 +93,20 @@ class InlineRunner:
         steps: Mapping[str, Any] | None = None,
     ) -> None:
         """Prepare the runner; `context` is entered around each handler and its hooks. `steps` are results given beforehand."""
-        self._tasks = outbox.tasks
+        self._tasks, self._hooks = outbox.tasks, outbox.hooks
         self._store = store
         self._transaction = transaction
         self._integration = _RecordingIntegration(outbox.integration, transaction, context)
         self._leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
-        self._completer = _CollectingCompleter(store, self._leases)
-        self._hooks = outbox.hooks
-        self._runner = TaskRunner(
-            store=store,
-            own=store,
-            tasks=self._tasks,
-            leases=self._leases,
-            completer=self._completer,
-            integration=self._integration,
-            on_failpoint=ignore_failpoint,
-            hooks=self._hooks,
+        self._outcomes = _CollectedOutcomes(self._leases)
+        self._rows = _GivenSteps(StoredSteps(store, store), steps or {}, store.now)
+        running = Steps(store, store, self._rows, self._integration, self._leases, ignore_failpoint)
+        self._steps = _RecordedSteps(running, self._rows.given)
+        application = Application(store=store, tasks=self._tasks, integration=self._integration, hooks=self._hooks)
+        handlers = HandlerRunner(
+            application, store, self._steps, self._leases, self._outcomes, on_failpoint=ignore_failpoint
         )
-        self._steps = self._runner.steps = HarnessSteps(
-            store=store,
-            own=store,
-            integration=self._integration,
-            leases=self._leases,
-            on_failpoint=ignore_failpoint,
-            given=steps or {},
-        )
+        self._runner = TaskRunner(store, self._leases, self._outcomes, store.begin, handlers.attempt, ignore_failpoint)
 
     def run(self, claim: Claim) -> TaskRun:
         """Run a claim, and write its outcome. Raises KeyboardInterrupt if the handler did."""
@@ -128,17 +116,17 @@ class InlineRunner:
         [held] = self._leases.hold([context], sent=time.monotonic())
         with self._guard(), keeping():
             self._runner.run(held)
-        kept = self._completer.kept
-        lost = self._store.finish(kept)
+        put = self._outcomes.put_so_far
+        lost = self._store.finish(put)
         self._leases.drop(claim)
-        outcome = kept[0] if kept else self._integration.outcome  # a transactional task's outcome is written already
+        outcome = put[0] if put else self._outcomes.written
         return self._ran(claim, None if lost else outcome, self._integration.error)
 
     def try_out(self, task: Task[..., Any], args: str, *, now: datetime) -> TaskRun:
         """Run a task without a row. The writes of a transactional task stay if it completes."""
         claim = _claim(task, args, now)
         context = context_of(claim, task, threading.Event(), keeps_log=True)
-        context.step_runner, self._steps.in_memory = self._steps, True
+        context.step_runner, self._rows.in_memory = self._steps, True
         began = time.monotonic()
         with self._guard(), keeping(), nullcontext() if self._hooks is None else self._hooks.handling(context):
             with self._integration.around_handler(context):
@@ -189,12 +177,11 @@ class InlineRunner:
 
 @dataclass(eq=False)
 class _RecordingIntegration(Integration):
-    """The application's integration in the test's transaction; it records the outcome and the error of the handler."""
+    """The application's integration in the test's transaction; it records the error of the handler."""
 
     integration: Integration
     ours: TestTransaction | None
     context: Callable[[], AbstractContextManager[Any]]
-    outcome: Outcome | None = None
     error: BaseException | None = None
 
     @contextmanager
@@ -216,7 +203,7 @@ class _RecordingIntegration(Integration):
         return self.integration.unit_of_work(store, within=within)
 
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
-        self.outcome, self.error = outcome, context.error
+        self.error = context.error
         try:
             self.integration.after_handler(context, outcome)
         except Exception as error:
@@ -224,20 +211,25 @@ class _RecordingIntegration(Integration):
             raise
 
 
-class _CollectingCompleter(Completer):
-    """A Completer that collects outcomes for the test's thread to write; its own thread is never started."""
+class _CollectedOutcomes:
+    """Collects outcomes for the test's thread to write."""
 
-    def __init__(self, store: Store, leases: Leases) -> None:
-        super().__init__(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=lambda _: None)
-        self.kept: list[Outcome] = []
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        self.put_so_far: list[Outcome] = []
+        self.written: Outcome | None = None
+        """The outcome that a transactional task has written."""
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         if active is not None:
             active.state = ClaimState.HANDED_OVER
-        self.kept.append(outcome)
+        self.put_so_far.append(outcome)
 
-    def flush(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - each is written before the next begins
-        return True
+    def committed(self, outcome: Outcome, active: ActiveClaim) -> None:  # noqa: ARG002 - nothing counts it
+        self.written = outcome
+
+    def lost(self, active: ActiveClaim) -> None:
+        self._leases.mark_lost(active.claim)
 
 
 def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
@@ -268,54 +260,64 @@ class _NotCompleted(Exception):
     """A transactional task did not complete, so its transaction is rolled back."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class HarnessSteps(Steps):
-    """The steps of the runs of a harness. What a test gave stands for a stored result; of a sleep, it says that it is over."""
+@dataclass(eq=False, repr=False)
+class _GivenSteps:
+    """The stored steps of a task, and those that the test has given."""
 
-    given: Mapping[str, Any] = field(default_factory=dict)
+    stored: StepStore
+    given: Mapping[str, Any]
+    now: Callable[[], datetime]
     in_memory: bool = False
     """True: the task has no row, so neither have its steps."""
+
+    def earlier(self, claim: Claim) -> list[Step]:
+        return self._with_given(claim, [] if self.in_memory else self.stored.earlier(claim))
+
+    def load(self, claim: Claim) -> list[Step]:
+        return self._with_given(claim, [] if self.in_memory else self.stored.load(claim))
+
+    def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
+        if not self.in_memory:
+            return self.stored.complete(claim, step, using=using)
+        return Written(due_at=None if step.delay is None else self.now() + step.delay)
+
+    def is_written(self, claim: Claim, name: str) -> bool:
+        return self.in_memory or self.stored.is_written(claim, name)
+
+    def _with_given(self, claim: Claim, steps: list[Step]) -> list[Step]:
+        known = {step.name for step in steps}
+        return steps + [_given(claim, name, value) for name, value in self.given.items() if name not in known]
+
+
+@dataclass(eq=False, repr=False)
+class _RecordedSteps:
+    """Runs the steps of a handler, and keeps their results for the test. A sleep that the test has given is over."""
+
+    steps: StepRunner
+    given: Mapping[str, Any]
     results: dict[str, Any] = field(default_factory=dict)
     """The results of the present run, as the handler got them."""
 
-    def run(
-        self,
-        context: TaskContext,
-        name: str,
-        call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]],
-        *,
-        transactional: bool,
-    ) -> Any:
-        result = super().run(context, name, call, transactional=transactional)
+    def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
+        result = self.steps.run(context, name, call, transactional=transactional)
         self.results[name] = result
         return result
 
     def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
-        if name in self.given:
-            self._begin(context, name).used.add(name)
-            return
-        super().sleep(context, name, delay)
+        if name in self.given:  # as a step whose result is stored, so that its name is checked and used up
+            self.steps.run(context, name, (lambda: None, (), {}), transactional=False)
+        else:
+            self.steps.sleep(context, name, delay)
 
-    def _known(self, context: TaskContext) -> HandlerSteps:
-        known = HandlerSteps(stored={}, count=0) if self.in_memory else super()._known(context)
-        for name, value in self.given.items():
-            known.stored.setdefault(name, _given(context.claim, name, value))
-        return known
-
-    def _complete(self, claim: Claim, step: NewStep, using: object = None) -> Written | None:
-        if not self.in_memory:
-            return super()._complete(claim, step, using)
-        return Written(due_at=None if step.delay is None else self.store.now() + step.delay)
-
-    def _is_written(self, claim: Claim, name: str) -> bool:
-        return self.in_memory or super()._is_written(claim, name)
+    def time_asleep(self, context: TaskContext) -> timedelta:
+        return self.steps.time_asleep(context)
 
 
 def _given(claim: Claim, name: str, value: object) -> Step:
     return Step(
         task_execution_id=claim.id,
         name=name,
-        number=1,
+        number=0,
         lease_token=claim.lease_token,
         result=dump_result(value, name=f"{claim.task_name}: the given result of step {name!r}"),
         due_at=None,

@@ -14,21 +14,19 @@ from uuid import UUID
 
 from ..errors import NotPermitted
 from ..model import SUSPECT, Claim
-from ..model.log_fields import fields_of
 from ..model.plurals import plural
 from ..store import ClaimCursor, Store
 from ..store.failure_log import FailureLog, say
 from ..task import TaskRegistry
-from .completer import Completer
+from .completer import Completer, releasing
 from .distributor import WorkDistributor
 from .executor import STOPPED, context_of, released
 from .failpoints import Failpoint
-from .handback import releasing
 from .leases import ActiveClaim, Leases
 from .meter import Meter
 from .options import Isolation, WorkerSettings
 from .thread_pool import HandlerPool
-from .unknown_tasks import UnknownTasks
+from .upkeep.unknown_tasks import UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
 
@@ -72,17 +70,10 @@ class ClaimLoop(threading.Thread):
         self._on_failpoint = self.settings.on_failpoint
         self._cursor = ClaimCursor()
         self._tasks_left = self.settings.max_tasks
-        self._handled_seen, self._handled_seen_at = -1, 0.0
-        """The pool's count of ended handlers when it last changed, and when that was."""
+        self._stall = _Stall(self.pool)
+        self._suspects = _Suspects(self.leases)
         self.denied: str | None = None
         """The sentence that names the right for whose lack claims fail. None: they do not."""
-        self._suspect: Claim | None = None
-        """The suspect that was last started here, and when (`time.monotonic()`)."""
-        self._suspect_at = 0.0
-        self._suspects_to_come: set[UUID] = set()
-        """Suspects that a burst gave back and still expects, unless another worker has them."""
-        self._last_suspect_due = 0.0
-        """When the last of them is due, about (`time.monotonic()`)."""
         self._found_recovered = False
         """The last claim that found anything held a recovered task. Few tasks may wait then: at the next death, each of them
         would become a suspect for nothing.
@@ -137,15 +128,15 @@ class ClaimLoop(threading.Thread):
         sent = time.monotonic()
         claims = self._claim(limit, sent)
         self._on_failpoint(Failpoint.AFTER_CLAIM)
-        if self.leases.broke_at > -math.inf:
-            claims = self._not_held(claims, sent)
+        if self.leases.broke_at > -math.inf:  # the server may have crashed, and have taken claims back
+            claims = self.leases.not_held(claims, sent=sent)
         if self.stopping.is_set():  # the threads may be gone already
             self._release(claims)
             return False
         if claims:
             self._dispatch(claims, sent)
             self.distributor.at_work()
-        elif idle and not self._expects_suspects():
+        elif idle and not self._suspects.are_to_come():
             return True
         if len(claims) < limit:
             self._wait_for_work()
@@ -192,10 +183,7 @@ class ClaimLoop(threading.Thread):
 
     def _release_stalled_prefetch(self) -> None:
         """Give back what was claimed ahead for quick handlers that turned out slow: other workers may be idle."""
-        now = time.monotonic()
-        if not self.pool.queued or self.pool.handled != self._handled_seen or self.pool.prefetch is not None:
-            self._handled_seen, self._handled_seen_at = self.pool.handled, now
-        elif now - self._handled_seen_at >= _STUCK_AFTER:
+        if self._stall.is_there():
             self.pool.reset_pace(_STUCK_AFTER)
             self._give_back(self.pool.cancel_queued(), "the handlers before it are slow")
 
@@ -214,8 +202,7 @@ class ClaimLoop(threading.Thread):
         ]
         if self._tasks_left is not None:
             self._tasks_left -= len(known)
-        if self._suspects_to_come:
-            self._suspects_to_come.difference_update(claim.id for claim in claims)
+        self._suspects.have_come(claims)
         most_with_recovered = (1 + _RECOVERED_PER_HANDLER) * self.pool.size
         suspects, too_many = [], []
         for active in self.leases.hold(known, sent=sent):
@@ -236,37 +223,15 @@ class ClaimLoop(threading.Thread):
         if suspects:
             self._start_suspect(suspects)
 
-    def _not_held(self, claims: Sequence[Claim], sent: float) -> list[Claim]:
-        """Return the claims without those that a handler of this process has already: the server crashed, and took them back."""
-        held = [claim for claim in claims if self.leases.hold_on(claim, sent=sent)]
-        for claim in held:
-            text = "%s: the server had lost its claim, and this worker, which still has the task, has claimed it again"
-            log.warning(text, claim, extra=fields_of(claim))
-        return [claim for claim in claims if claim not in held]
-
     def _start_suspect(self, suspects: Sequence[ActiveClaim]) -> None:
-        """Start one suspect, unless one runs in this process already, and give the others back.
-
-        A suspect was running each of the last times its worker died, and may be why. If one process ran two of them, the guilty
-        one would bring the innocent one to the limit of recoveries. Other tasks run beside it, for only suspects have to wait.
-        """
-        now, first = time.monotonic(), None
-        if self._suspect is None or not self.leases.holds(self._suspect):
-            first, *suspects = suspects
-            self._suspect, self._suspect_at = first.claim, now
-        apart = min(max(timedelta(seconds=now - self._suspect_at), _SUSPECT_MIN_DELAY), _SUSPECT_MAX_DELAY)
-        delay = timedelta(0)
-        for active in suspects:
-            delay = min(delay + apart, _SUSPECT_MAX_DELAY)
+        """Start one suspect, unless one runs in this process already, and give the others back."""
+        first, others = self._suspects.in_turn(suspects)
+        for active, delay in others:
             self._give_back([active], "another task like it runs in this process", delay=delay)
-        if self.burst and suspects:
-            self._suspects_to_come.update(active.claim.id for active in suspects)
-            self._last_suspect_due = now + delay.total_seconds()
+        if self.burst and others:
+            self._suspects.expect(others)
         if first is not None:
             self.pool.submit(first)  # last, for it begins when what was put before is written (`task_runner.py`)
-
-    def _expects_suspects(self) -> bool:
-        return bool(self._suspects_to_come) and time.monotonic() < self._last_suspect_due + _LONGEST_PAUSE
 
     def _wait_for_work(self) -> None:
         """Wait until there may be more to claim. In a burst, only the worker's own tasks and what they enqueue can be more."""
@@ -274,7 +239,7 @@ class ClaimLoop(threading.Thread):
             while not self.pool.wait_until_at_most(0, _STUCK_AFTER) and not self.stopping.is_set():
                 pass  # of a handler thread that died, no job ends; the last wake may have come before this wait
             self.completer.flush()
-            if self._expects_suspects():
+            if self._suspects.are_to_come():
                 self.stopping.wait(_SUSPECT_MIN_DELAY.total_seconds())
             return
         self._on_failpoint(Failpoint.BEFORE_SLEEP)
@@ -307,3 +272,63 @@ class ClaimLoop(threading.Thread):
         except Exception as error:  # noqa: BLE001
             what = f"could not give back {len(claims)} unknown {plural(len(claims), 'task; its lease', 'tasks; their leases')} will run out"
             say(log, logging.ERROR, what, error)
+
+
+class _Stall:
+    """Watches whether handlers end while claims wait for one."""
+
+    def __init__(self, pool: HandlerPool[ActiveClaim]) -> None:
+        self._pool = pool
+        self._handled, self._changed_at = -1, 0.0
+        """The pool's count of ended handlers when it last changed, and when that was (`time.monotonic()`)."""
+
+    def is_there(self) -> bool:
+        """Return whether no handler has ended for a second, while claims wait that were taken at the handlers' recent pace."""
+        now, pool = time.monotonic(), self._pool
+        if not pool.queued or pool.handled != self._handled or pool.prefetch is not None:
+            self._handled, self._changed_at = pool.handled, now
+            return False
+        return now - self._changed_at >= _STUCK_AFTER
+
+
+class _Suspects:
+    """Lets suspects start one at a time in this process, and tells when the others may come back.
+
+    A suspect was running each of the last times its worker died, and may be why. If one process ran two of them, the guilty
+    one would bring the innocent one to the limit of recoveries. Other tasks run beside it, for only suspects have to wait.
+    """
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        self._last: Claim | None = None
+        """The suspect that was last started here, and when (`time.monotonic()`)."""
+        self._started_at = 0.0
+        self._to_come: set[UUID] = set()
+        """Suspects that a burst gave back and still expects, unless another worker has them."""
+        self._last_due = 0.0
+        """When the last of them is due, about (`time.monotonic()`)."""
+
+    def in_turn(
+        self, suspects: Sequence[ActiveClaim]
+    ) -> tuple[ActiveClaim | None, list[tuple[ActiveClaim, timedelta]]]:
+        """Return the suspect that starts now, None if one runs already, and the others with their delays."""
+        now, first = time.monotonic(), None
+        if self._last is None or not self._leases.holds(self._last):
+            first, *suspects = suspects
+            self._last, self._started_at = first.claim, now
+        apart = min(max(timedelta(seconds=now - self._started_at), _SUSPECT_MIN_DELAY), _SUSPECT_MAX_DELAY)
+        return first, [(one, min(place * apart, _SUSPECT_MAX_DELAY)) for place, one in enumerate(suspects, start=1)]
+
+    def expect(self, suspects: Sequence[tuple[ActiveClaim, timedelta]]) -> None:
+        """Expect these back, which were given back with their delays."""
+        self._to_come.update(active.claim.id for active, _ in suspects)
+        self._last_due = time.monotonic() + suspects[-1][1].total_seconds()
+
+    def have_come(self, claims: Sequence[Claim]) -> None:
+        """Expect none of these claims any more."""
+        if self._to_come:
+            self._to_come.difference_update(claim.id for claim in claims)
+
+    def are_to_come(self) -> bool:
+        """Return whether a suspect is expected back."""
+        return bool(self._to_come) and time.monotonic() < self._last_due + _LONGEST_PAUSE

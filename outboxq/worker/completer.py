@@ -1,4 +1,7 @@
-"""Writes the outcomes of claims: all that came since the last write in one statement, and a single one at once."""
+"""Writes the outcomes of claims: all that came since the last write in one statement, and a single one at once.
+
+A worker whose time is over gives back what it still holds (`Handback`).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
@@ -17,14 +20,15 @@ from uuid import UUID
 from ..errors import FileUnusable, OutcomesRefused
 from ..model import STATUS_AFTER, Claim, EventType, Outcome, TaskStatus
 from ..model.batches import is_batch
-from ..model.log_fields import LOST, fields_of
+from ..model.log_fields import LOST, OUTCOMES, fields_of
 from ..model.plurals import plural
 from ..store import Store
 from ..store.failure_log import FailureLog, say
-from .executor import released, unwritable
+from .executor import STOPPED, released, unwritable, with_notes
 from .failpoints import Failpoint, OnFailpoint
 from .leases import ActiveClaim, ClaimState, Leases
 from .meter import Meter
+from .timeouts import run_with_timeout
 
 log = logging.getLogger("outboxq.worker")
 
@@ -33,6 +37,8 @@ _RETRY_AFTER = 0.5
 _LONGEST_PAUSE = 5.0
 """Seconds between two tries at most, while the database has no room."""
 _CHECK_EVERY = 0.1
+_RELEASE_AGAIN_AFTER = 0.02
+"""Seconds between two tries to give a task back that is locked: a heartbeat under way takes a few milliseconds."""
 _SUSPECT_FLUSH_TIMEOUT = 2.0
 """Seconds for which a suspect waits until earlier outcomes are written: if it kills the process, they must not be lost."""
 _MOST_LOCKED = 10_000
@@ -110,10 +116,15 @@ class Completer(threading.Thread):
         for active in claims:
             self.put(released(active.claim, reason, delay=delay), active)
 
-    def notify_unblocked(self, claims: Iterable[Claim]) -> None:
-        """Wake the claim loop if the end of one of these claims may let other tasks start."""
-        if any(claim.makes_way for claim in claims):
-            self.on_unblocked()
+    def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
+        """Count a completion that the task's own transaction has committed: nothing is left to write."""
+        self.meter.ended([outcome], [active.timing])
+        self._notify_unblocked([outcome.claim])
+
+    def lost(self, active: ActiveClaim) -> None:
+        """Count an attempt that ends without an outcome, because its lease was lost."""
+        self.leases.mark_lost(active.claim)
+        self.meter.lost(active.claim, active.timing)
 
     def begin(self, claim: Claim) -> bool:
         """Write that a suspect begins, after the outcomes before it. Returns whether its claim still holds."""
@@ -228,7 +239,7 @@ class Completer(threading.Thread):
         try:
             lost, locked = self._write_until_answered(outcomes, skip_locked=skip_locked)
             written = [one for one in outcomes if one.claim.id not in locked] if locked else outcomes
-            self.notify_unblocked(outcome.claim for outcome in written)
+            self._notify_unblocked(outcome.claim for outcome in written)
             for outcome in written:
                 if outcome.event_type is _FAILED and is_batch(outcome.claim.pipeline_execution_id):
                     self.on_member_failed()
@@ -245,6 +256,11 @@ class Completer(threading.Thread):
                     later = time.monotonic() + _RETRY_AFTER
                     self._set_aside(outcome, batch, retry_at=later if batch is None else 0.0)
         self.on_failpoint(Failpoint.AFTER_FINISH)
+
+    def _notify_unblocked(self, claims: Iterable[Claim]) -> None:
+        """Wake the claim loop if the end of one of these claims may let other tasks start."""
+        if any(claim.makes_way for claim in claims):
+            self.on_unblocked()
 
     def _drop_lost(self, outcomes: Sequence[Outcome], asked: float) -> frozenset[UUID]:
         """Drop the claims of these outcomes, whose leases the database did not find when it was `asked` (`time.monotonic()`).
@@ -375,3 +391,89 @@ def _batch_of(outcome: Outcome) -> UUID | None:
 def _needs_batch(outcome: Outcome) -> bool:
     """Return whether the outcome changes the row of its batch. One that makes the task Ready does so only after a cancel request."""
     return STATUS_AFTER[outcome.event_type] is not TaskStatus.READY and is_batch(outcome.claim.pipeline_execution_id)
+
+
+@dataclass(eq=False, repr=False)
+class Handback:
+    """Releases the claims that a worker still holds when its time is over."""
+
+    store: Store
+    leases: Leases
+    on_failpoint: OnFailpoint
+    meter: Meter = field(default_factory=Meter)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def give_back(self, timeout: float) -> int:
+        """Release the claims that are still held, which fences their handlers. Returns how many had not ended by themselves.
+
+        It takes at most `timeout` seconds, for the database may not answer.
+
+        Only one call runs at a time: a second one would pass over rows that the first has locked, and its process might end
+        before the first has committed.
+        """
+        with self._lock:
+            held = [one for one in self.leases.held() if one.state is not ClaimState.COMMITTED]
+            for one in held:
+                one.context.was_lost = True
+                fields = fields_of(one.claim, outcome=OUTCOMES[EventType.RELEASED])
+                log.warning("%s did not finish in time and is given back", one.claim, extra=fields)
+            outcomes = [with_notes(released(one.claim, STOPPED), one.context) for one in held]
+            if not outcomes:
+                return 0
+            given_back = len(outcomes)
+            ended: list[int] = []
+            over = threading.Event()
+            run_with_timeout(timeout, lambda: ended.append(self._release(outcomes, over)))
+            over.set()
+            return given_back - sum(ended)
+
+    def _release(self, outcomes: list[Outcome], over: threading.Event) -> int:
+        """Write the releases; try locked ones again until `over` is set. Returns how many had ended meanwhile."""
+        ended = 0
+        with releasing(outcomes, self.on_failpoint):
+            while True:
+                lost, locked = self._finish(outcomes)
+                ended += len(lost)
+                given_back = [outcome for outcome in outcomes if outcome.claim.id not in lost | locked]
+                self.meter.ended(given_back, self.leases.timings(given_back))
+                if not locked or over.wait(_RELEASE_AGAIN_AFTER):
+                    break
+                outcomes[:] = [outcome for outcome in outcomes if outcome.claim.id in locked]
+            if locked:
+                log.warning(
+                    "could not give back %d tasks, which another transaction has locked; their leases will run out",
+                    len(locked),
+                )
+        return ended
+
+    def _finish(self, outcomes: Sequence[Outcome]) -> tuple[frozenset[UUID], frozenset[UUID]]:
+        """Write the releases. Returns the ids of those that had ended, and of those that a lock keeps from being released.
+
+        A release ends a task that is to be cancelled, and so waits for the row of its batch. The others are released.
+        """
+        try:
+            return self.store.finish_unlocked(outcomes)
+        except Exception as error:
+            if not self.store.is_locked_out(error):
+                raise
+        if len(outcomes) == 1:
+            return frozenset(), frozenset({outcomes[0].claim.id})
+        half = len(outcomes) // 2
+        parts = [self._finish(part) for part in (outcomes[:half], outcomes[half:])]
+        return parts[0][0] | parts[1][0], parts[0][1] | parts[1][1]
+
+
+@contextmanager
+def releasing(outcomes: Sized, on_failpoint: OnFailpoint) -> Iterator[None]:
+    """Log an error of the block, which writes these releases. The leases of the tasks then run out."""
+    try:
+        on_failpoint(Failpoint.BEFORE_RELEASE)
+        yield
+        on_failpoint(Failpoint.AFTER_RELEASE)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the worker is about to end
+        say(
+            log,
+            logging.ERROR,
+            f"could not give back {len(outcomes)} {plural(len(outcomes), 'task; its lease', 'tasks; their leases')} will run out",
+            error,
+        )

@@ -22,7 +22,6 @@ _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
 SHORTEST_SNOOZE = timedelta(seconds=1)
 """The shortest delay of a Snooze. A handler that asked to run again at once, each time, would make hundreds of events a second."""
-"""The delay of a task whose steps the database cannot store yet."""
 _COMPLETED = EventType.COMPLETED
 """Named once, as in `task_runner.py`."""
 _LONGEST = timedelta(days=3650)  # what is added to a clock must stay a date

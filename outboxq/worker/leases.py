@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
+from typing import Protocol
 from uuid import UUID
 
 from ..context import TaskContext
@@ -29,7 +30,7 @@ BEATS_PER_LEASE = 3
 _LONGEST_PAUSE = 60.0
 _RETRY_AFTER = 0.5
 """Seconds until a heartbeat is sent again that failed or found a row locked. Recovery waits longer before it takes a worker for
-dead (`recovery.py`), so after an outage the heartbeat comes first."""
+dead (`upkeep/recovery.py`), so after an outage the heartbeat comes first."""
 
 
 class ClaimState(Enum):
@@ -80,6 +81,45 @@ class ActiveClaim:
         if since is not None:
             waited += (claim.started_at - since).total_seconds()
         return waited if waited > 0 else 0.0, None if ended is None else ended - began
+
+    def warn_if_late(self) -> None:
+        """Warn once that the handler runs past its timeout: with a heartbeat, or at the latest when it has ended."""
+        if self.context.timed_out and not self.warned_late:
+            self.warned_late = True
+            does = (
+                "TaskTimeout is raised in its handler" if self.is_limited else "its handler should check ctx.timed_out"
+            )
+            text = f"%s runs past its timeout of %g s; {does}"
+            log.warning(text, self.claim, self.claim.timeout_seconds, extra=fields_of(self.claim))
+
+
+class Outcomes(Protocol):
+    """Takes what becomes of claims, from the code that runs their handlers."""
+
+    def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
+        """Take an outcome that is to be written. `active`: the claim that it ends, as this process holds it."""
+
+    def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
+        """Take note of a completion that the task's own transaction has committed."""
+
+    def lost(self, active: ActiveClaim) -> None:
+        """Take note of an attempt that ends without an outcome, because its lease was lost."""
+
+
+class LeaseView(Protocol):
+    """Answers whether the lease of a claim still holds, and is told how it ends."""
+
+    def is_void(self, context: TaskContext) -> bool:
+        """Return whether an outcome of this attempt must not count, even if the database takes it."""
+
+    def hold_until(self, context: TaskContext, deadline: float) -> None:
+        """Note that the lease holds until `deadline` (`time.monotonic()`); infinity: while a transaction has the only lock there is."""
+
+    def ending(self, active: ActiveClaim) -> None:
+        """Note that the claim is about to end: a lost lease is no news from now on."""
+
+    def mark_lost(self, claim: Claim) -> None:
+        """Tell the handler that the database says that this lease is over."""
 
 
 @dataclass(eq=False, repr=False)
@@ -139,11 +179,25 @@ class Leases:
             one.context.deadline = sent + claim.lease_seconds
         return True
 
+    def not_held(self, claims: Sequence[Claim], *, sent: float) -> list[Claim]:
+        """Hold on to those of these claims that a handler of this process has already, and return the others."""
+        held = [claim for claim in claims if self.hold_on(claim, sent=sent)]
+        for claim in held:
+            text = "%s: the server had lost its claim, and this worker, which still has the task, has claimed it again"
+            log.warning(text, claim, extra=fields_of(claim))
+        return [claim for claim in claims if claim not in held]
+
     def is_void(self, context: TaskContext) -> bool:
         """Return whether an outcome must not count even if the database takes it: its handler knows that its lease was lost, and
         may have stopped half-way, but after a crash of the server this worker may have the same claim again.
         """
         return context.was_lost and self.broke_at > -math.inf
+
+    def hold_until(self, context: TaskContext, deadline: float) -> None:
+        context.deadline = deadline
+
+    def ending(self, active: ActiveClaim) -> None:
+        active.state = ClaimState.ENDING
 
     def running(self) -> list[Claim]:
         """Return the claims whose handlers run now. It takes no lock, so that a signal handler may use it."""
@@ -229,7 +283,7 @@ class Leases:
         if not held:
             return
         for one in held:
-            self.warn_if_late(one)
+            one.warn_if_late()
         sent = time.monotonic()
         try:
             self.on_failpoint(Failpoint.BEFORE_BEAT)
@@ -298,16 +352,6 @@ class Leases:
         held, soon = self.held(), time.monotonic() + _RETRY_AFTER
         due = [one for one in held if one.next_beat <= soon]
         return due if due and all(one.was_locked for one in due) else held
-
-    def warn_if_late(self, one: ActiveClaim) -> None:
-        """Warn once that a handler runs past its timeout: with a heartbeat, or at the latest when it has ended."""
-        if one.context.timed_out and not one.warned_late:
-            one.warned_late = True
-            does = (
-                "TaskTimeout is raised in its handler" if one.is_limited else "its handler should check ctx.timed_out"
-            )
-            text = f"%s runs past its timeout of %g s; {does}"
-            log.warning(text, one.claim, one.claim.timeout_seconds, extra=fields_of(one.claim))
 
     def _beat_interval(self, claim: Claim) -> float:
         return min(claim.lease_seconds / BEATS_PER_LEASE, self._longest_interval)

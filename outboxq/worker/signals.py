@@ -1,4 +1,4 @@
-"""Signals that tell a process to stop: politely by the first one, at once by the next.
+"""Signals. Most tell a process to stop: politely by the first one, at once by the next.
 
 The rule. Each process counts only the signals that it receives itself, and never those that another process of outboxq has
 counted. The first signal asks for a polite stop. A further one asks for a stop at once if it comes more than a tenth of a
@@ -13,16 +13,22 @@ So a worker need not distinguish a person's second signal from an echo of its su
   counts two and writes "at once".
 * A person signals the supervisor or one of the workers twice. That process counts two.
 * The supervisor is killed by SIGKILL. The lifelines end, which means "stop".
+
+A further signal, SIGUSR1, asks a process to print the stacks of its threads on stderr.
 """
 
 from __future__ import annotations
 
 import _thread
+import faulthandler
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
+from typing import Final
 
 from ..model.forks import in_children
 
@@ -31,6 +37,8 @@ _ECHO = 0.1
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGBREAK")
 STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 """The signals that ask for a stop. Windows has the first two and the last (Ctrl-Break), which alone reaches a process group."""
+STACKS_SIGNAL: Final[int | None] = getattr(signal, "SIGUSR1", None)
+"""The signal that asks a process for the stacks of its threads. None: this system has no such signal."""
 
 
 class SignalCounter:
@@ -92,3 +100,37 @@ def _die_of_stop_signals() -> None:
 
 
 in_children(_die_of_stop_signals)
+
+
+class StackPrinter:
+    """The handler of `STACKS_SIGNAL`. Its class tells it from one of the application's, which is left in place."""
+
+    def __init__(self, show: Callable[[], object]) -> None:
+        self._show = show
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        self._show()
+
+
+def print_in_child() -> None:
+    """Have this child process print its stacks on stderr at `STACKS_SIGNAL`, if its worker does.
+
+    C code prints them, so they come also while a handler in C code keeps Python to itself. It has the system restart what the
+    signal has interrupted, since the handler runs in the thread that gets it.
+    """
+    if STACKS_SIGNAL is not None and isinstance(signal.getsignal(STACKS_SIGNAL), StackPrinter):
+        faulthandler.register(STACKS_SIGNAL, file=2, all_threads=True)
+
+
+def survives(pid: int) -> bool:
+    """Return whether a process has a handler for `STACKS_SIGNAL`, which would end it otherwise. Only Linux knows; else it is believed."""
+    if STACKS_SIGNAL is None:
+        return False
+    if sys.platform != "linux":
+        return True
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return False
+    caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
+    return bool(caught >> (STACKS_SIGNAL - 1) & 1)

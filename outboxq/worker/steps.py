@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ..context import Asleep, TaskContext
 from ..errors import ConfigurationError, LeaseLost, PayloadError, StepRefused
@@ -27,7 +27,7 @@ from ..store.failure_log import exception_field, sentence
 from ..store.transactions import patience
 from .executor import call_step
 from .failpoints import Failpoint, OnFailpoint
-from .leases import Leases
+from .leases import LeaseView
 
 log = logging.getLogger("outboxq.worker")
 T = TypeVar("T")
@@ -45,9 +45,43 @@ _RETRY_AFTER = 0.5
 """Seconds between two tries to store a result while the database does not answer."""
 
 
-def hold_until(context: TaskContext, deadline: float) -> None:
-    """Note that the lease holds until then (`time.monotonic()`). Infinity: while a transaction has the only lock there is."""
-    context.deadline = deadline
+class StepStore(Protocol):
+    """Loads and stores the steps of tasks."""
+
+    def earlier(self, claim: Claim) -> list[Step]:
+        """Return the steps that earlier claims of the task have completed."""
+
+    def load(self, claim: Claim) -> list[Step]:
+        """Return all steps of the task, also those that this claim has completed."""
+
+    def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
+        """Store a step of a claim that still holds; None: it does not, or the step is stored already."""
+
+    def is_written(self, claim: Claim, name: str) -> bool:
+        """Return whether this claim has stored a step of this name."""
+
+
+@dataclass(eq=False, repr=False)
+class StoredSteps:
+    """The steps of tasks in the database."""
+
+    store: Store
+    """The application's: transactional steps write on its connections."""
+    own: Store
+    """The worker's: all else is written there."""
+
+    def earlier(self, claim: Claim) -> list[Step]:
+        """Return the steps of earlier claims. The first claim of a task finds none, so it does not ask."""
+        return self.load(claim) if claim.lease_token > 1 else []
+
+    def load(self, claim: Claim) -> list[Step]:
+        return self.own.steps.of_claim(claim)
+
+    def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
+        return (self.own if using is None else self.store).steps.complete(claim, step, using=using)
+
+    def is_written(self, claim: Claim, name: str) -> bool:
+        return self.own.steps.is_written(claim, name)
 
 
 @dataclass(eq=False, repr=False)
@@ -64,7 +98,7 @@ class HandlerSteps:
     """The step whose function runs now."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Steps:
     """Runs the steps of all handlers of a worker. What it knows of one handler is in that handler's context."""
 
@@ -72,11 +106,10 @@ class Steps:
     """The application's: transactional steps write on its connections."""
     own: Store
     """The worker's: all else is written there, since the handler may have every connection of the application's."""
+    rows: StepStore
     integration: Integration
-    leases: Leases
+    leases: LeaseView
     on_failpoint: OnFailpoint
-    hold_until: Callable[[TaskContext, float], object] = hold_until
-    """Called when a step gets the only lock there is, and when it has it no longer."""
 
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
         """Return the result of a step: the stored one, or else what its function returns now, once that is stored.
@@ -101,7 +134,7 @@ class Steps:
                 steps = context.steps.stored.values()
             elif context.was_killed:  # the timeouts of other tasks wait for this thread, which ends its process
                 with patience(_LAST_PATIENCE):
-                    steps = self._load(claim)
+                    steps = self.rows.load(claim)
             else:
                 steps = self._known(context).stored.values()
         except Exception as error:  # noqa: BLE001 - the attempt has failed already, and must end so
@@ -192,22 +225,11 @@ class Steps:
         return known
 
     def _known(self, context: TaskContext) -> HandlerSteps:
-        """Read the steps that the task has completed. The first claim of a task finds none, so it does not ask."""
-        claim = context.claim
-        steps = self._until_answered(context, lambda: self._load(claim)) if claim.lease_token > 1 else []
+        """Read the steps that earlier claims of the task have completed."""
+        steps = self._until_answered(context, lambda: self.rows.earlier(context.claim))
         return HandlerSteps(
             stored={step.name: step for step in steps}, count=max((step.number for step in steps), default=0)
         )
-
-    def _load(self, claim: Claim) -> list[Step]:
-        return self.own.steps.of_claim(claim)
-
-    def _complete(self, claim: Claim, step: NewStep, using: object = None) -> Written | None:
-        store = self.own if using is None else self.store
-        return store.steps.complete(claim, step, using=using)
-
-    def _unit_of_work(self) -> AbstractContextManager[UnitOfWork]:
-        return self.integration.unit_of_work(self.store)
 
     def _ensure_may_write(self, context: TaskContext, known: HandlerSteps) -> None:
         """Raise StepRefused or LeaseLost where the result of a further step could not be stored."""
@@ -245,7 +267,7 @@ class Steps:
         unit: UnitOfWork | None = None
         is_ours, is_committing = True, False
         try:
-            with self._unit_of_work() as unit:
+            with self.integration.unit_of_work(self.store) as unit:
                 if holds:
                     self._hold_lease(context, unit)
                 self.on_failpoint(Failpoint.TRANSACTION_BEGUN)
@@ -264,7 +286,7 @@ class Steps:
                     sent = time.monotonic()
                     if self._extend(claim, unit):
                         before = sent + claim.lease_seconds
-                if self._complete(claim, new, unit.target) is None:
+                if self.rows.complete(claim, new, using=unit.target) is None:
                     raise _NotWritten
                 is_committing = True
                 self.on_failpoint(Failpoint.BEFORE_COMMIT)
@@ -273,13 +295,13 @@ class Steps:
             return self._after_all(context, known, name).result
         except Exception as error:
             # An answer to the COMMIT that did not come: the row says whether it happened.
-            if not is_committing or not self._until_answered(context, lambda: self._is_written(claim, name)):
+            if not is_committing or not self._until_answered(context, lambda: self.rows.is_written(claim, name)):
                 if self._was_interrupted(error, unit, is_ours=is_ours):
                     context.interruption = error
                 raise
         finally:
             if holds:
-                self.hold_until(context, before)
+                self.leases.hold_until(context, before)
         known.count += 1
         return text
 
@@ -291,9 +313,6 @@ class Steps:
         passes = self.store.may_pass(error) or self.store.cannot_write_now(error)
         return (is_ours and passes) or (unit is not None and unit.was_interrupted(error))
 
-    def _is_written(self, claim: Claim, name: str) -> bool:
-        return self.own.steps.is_written(claim, name)
-
     def _extend(self, claim: Claim, unit: UnitOfWork) -> bool:
         """Extend the lease in the step's own transaction, during which no heartbeat can be written."""
         return bool(self.store.heartbeat([claim], using=unit.target))
@@ -302,11 +321,11 @@ class Steps:
         """Keep the lease until the transaction ends: it has the only lock there is. Raises LeaseLost if another worker has it."""
         if context.lost and not self._extend(context.claim, unit):
             raise self._lost(context)
-        self.hold_until(context, math.inf)
+        self.leases.hold_until(context, math.inf)
 
     def _write(self, context: TaskContext, known: HandlerSteps, new: NewStep) -> Written | Step:
         """Store a step of a claim that still holds; returns the stored one if it is there already. Raises LeaseLost."""
-        written = self._until_answered(context, lambda: self._complete(context.claim, new))
+        written = self._until_answered(context, lambda: self.rows.complete(context.claim, new))
         if written is None:
             return self._after_all(context, known, new.name)
         known.count += 1
@@ -319,7 +338,7 @@ class Steps:
         """
         claim = context.claim
         if self._until_answered(context, lambda: self.own.heartbeat([claim])):
-            steps = self._until_answered(context, lambda: self._load(claim))
+            steps = self._until_answered(context, lambda: self.rows.load(claim))
             known.count = max((step.number for step in steps), default=0)
             for step in steps:
                 if step.name == name:

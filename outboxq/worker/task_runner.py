@@ -1,4 +1,7 @@
-"""Runs one claim in a handler thread, from its start to its outcome."""
+"""Runs claims, from the start of each to its outcome.
+
+`TaskRunner` has what the worker does with every claim, and `HandlerRunner` what is done where the handler runs.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,24 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from ..context import TaskContext
+from ..context import StepRunner, TaskContext
 from ..errors import LeaseLost
 from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls
-from ..model import SUSPECT, EventType, Outcome, TimeoutAction
+from ..model import INTERRUPTED, MAX_INTERRUPTIONS, SUSPECT, Claim, EventType, Outcome, Retry, TimeoutAction
 from ..model.log_fields import LOST, OUTCOMES, fields_of
 from ..model.unit_of_work import UnitOfWork
+from ..payload.parameters import sanitize
 from ..store import Store
-from ..store.failure_log import exception_field, say
+from ..store.failure_log import exception_field, say, sentence
 from ..store.transactions import patience
 from ..task import Task, TaskRegistry
-from .completer import Completer
-from .deadline import run_with_timeout
 from .executor import execute, failed, released, with_notes
 from .failpoints import Failpoint, OnFailpoint
 from .handler_log import KeeperPlace
-from .interruptions import FAILURES, interrupting_error, outcome_of_interruption
-from .leases import ActiveClaim, ClaimState, Leases
+from .leases import ActiveClaim, ClaimState, Leases, LeaseView, Outcomes
 from .log_lines import EndLog
-from .meter import Meter
-from .steps import Steps, hold_until
-from .timeouts import TimeLimit, Timeouts
+from .timeouts import TimeLimit, Timeouts, run_with_timeout
 
 log = logging.getLogger("outboxq.worker")
 
@@ -45,59 +44,38 @@ _BEFORE_START, _AFTER_HANDLER = Failpoint.BEFORE_START, Failpoint.AFTER_HANDLER
 """
 _VERIFYING = 5.0
 """Seconds for which a claim waits for a database that is away before it is given back: a stop must not wait for it."""
+FIRST_INTERRUPTION_DELAY = timedelta(seconds=1)
+"""The delay after the first interruption. It doubles each time: 1, 2, 4, 8 and 16 s, so a server has half a minute to return."""
+_FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
+"""The events of an attempt that has failed."""
+_CAUSE_BYTES = 500
 _HOOK_TIMEOUT = 1.0
 """Seconds for which hooks may delay the end of a process with a handler that does not end."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class TaskRunner:
-    """Runs claims, and passes their outcomes on to the completer."""
+    """Runs claims: makes sure that each still holds, has its handler run, and drops it unless its outcome is on its way."""
 
-    store: Store
-    """The application's: transactional tasks write on its connections."""
     own: Store
-    """The worker's, for what must not wait until a handler gives one of those back."""
-    tasks: TaskRegistry
+    """The worker's store: to ask whether a claim holds must not wait until a handler gives a connection back."""
     leases: Leases
-    completer: Completer
-    integration: Integration
+    outcomes: Outcomes
+    begin: Callable[[Claim], bool]
+    """Records that a suspect begins. Returns whether its claim still holds."""
+    attempt: Callable[[ActiveClaim], object]
+    """Runs the handler of a claim, and passes its outcome on."""
     on_failpoint: OnFailpoint
-    hooks: HookCalls | None = None
-    ends: EndLog = field(default_factory=EndLog)
-    keeper: KeeperPlace | None = None
-    """Keeps what handlers log. None: it is not kept."""
-    meter: Meter = field(default_factory=Meter)
-    """Counts the ends that the completer does not write."""
-    timeouts: Timeouts | None = None
-    """Enforces the timeouts of tasks that ask for it. None: nothing does."""
-    grace: timedelta | None = timedelta(seconds=30)
-    """The time between a timeout and the end of an attempt that goes on all the same. None: this process ends no such attempt."""
-    on_kill: Callable[[ActiveClaim, int], object] = lambda _active, _thread: None
-    """Called with an attempt that was ended although its handler still runs, and with the ident of that thread."""
-
-    def __post_init__(self) -> None:
-        self.steps = Steps(
-            store=self.store,
-            own=self.own,
-            integration=self.integration,
-            leases=self.leases,
-            on_failpoint=self.on_failpoint,
-            hold_until=self._hold_until,
-        )
 
     def run(self, active: ActiveClaim) -> None:
-        """Run one claim. Unless the completer gets its outcome, the claim is dropped here: else heartbeats would keep it for ever.
+        """Run one claim. Unless `outcomes` gets its outcome, the claim is dropped here: else heartbeats would keep it for ever.
 
         A thread that dies drops nothing: the worker then gives back what it had.
         """
         try:
             self.on_failpoint(_BEFORE_START)
             if self._may_begin(active):
-                if self.hooks is None:
-                    self._attempt(active)
-                else:
-                    with self.hooks.handling(active.context):
-                        self._attempt(active)
+                self.attempt(active)
         except Exception:
             self._drop_unless_handed_over(active)
             raise
@@ -113,17 +91,16 @@ class TaskRunner:
             return
         self.leases.drop(active.claim)
         if active.claimed_again_at > -math.inf and active.state is not _COMMITTED:
-            self.completer.put(released(active.claim, "its lease was lost, and claimed again"))
+            self.outcomes.put(released(active.claim, "its lease was lost, and claimed again"))
 
     def _may_begin(self, active: ActiveClaim) -> bool:
         """Return whether the handler may be called. A claim that may not is given back, unless its lease is lost."""
         claim, context = active.claim, active.context
         if context.was_lost:
-            log.warning(_LOST_BEFORE, claim, extra=fields_of(claim, outcome=LOST))
-            self.meter.lost(claim)
+            self._note_lost(active)
             return False
         if context.lost:  # the database has not answered for so long; it decides whether this counts
-            self.completer.put(released(claim, "its lease ended before it began"), active)
+            self.outcomes.put(released(claim, "its lease ended before it began"), active)
             return False
         if self.leases.broke_at > active.sent and not self._still_holds(active):
             return False
@@ -142,9 +119,7 @@ class TaskRunner:
     def _record_start(self, active: ActiveClaim) -> bool:
         """Record that a suspect begins, so that it counts if this process dies now. Returns whether it may begin."""
         unrecorded = "its start could not be recorded"
-        return self._asked_if_it_holds(
-            active, lambda: self.completer.begin(active.claim), trouble=unrecorded, reason=unrecorded
-        )
+        return self._asked_if_it_holds(active, lambda: self.begin(active.claim), trouble=unrecorded, reason=unrecorded)
 
     def _asked_if_it_holds(self, active: ActiveClaim, ask: Callable[[], object], *, trouble: str, reason: str) -> bool:
         """Return whether the database says that the claim holds. If it does not answer, the claim is given back.
@@ -155,13 +130,60 @@ class TaskRunner:
         try:
             if ask():
                 return True
-            log.warning(_LOST_BEFORE, claim, extra=fields_of(claim, outcome=LOST))
-            self._count_lost(active)
+            self._note_lost(active)
         except Exception as error:  # noqa: BLE001 - whatever it was, another try may come through
             fields = fields_of(claim, outcome=OUTCOMES[EventType.RELEASED])
             say(log, logging.ERROR, f"{claim}: {trouble}; it is given back", error, fields=fields)
-            self.completer.put(released(claim, reason, delay=_RETRY_AFTER), active)
+            self.outcomes.put(released(claim, reason, delay=_RETRY_AFTER), active)
         return False
+
+    def _note_lost(self, active: ActiveClaim) -> None:
+        log.warning(_LOST_BEFORE, active.claim, extra=fields_of(active.claim, outcome=LOST))
+        self.outcomes.lost(active)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Application:
+    """The application whose tasks are run."""
+
+    store: Store
+    """Transactional tasks write on its connections."""
+    tasks: TaskRegistry
+    integration: Integration
+    hooks: HookCalls | None
+
+
+@dataclass(eq=False, repr=False)
+class HandlerRunner:
+    """Runs the handlers of claims in this process, and passes the outcomes on: in a thread of the worker, a child, or a test."""
+
+    application: Application
+    own: Store
+    """The worker's store, for what must not wait until a handler gives a connection of the application's back."""
+    steps: StepRunner
+    leases: LeaseView
+    outcomes: Outcomes
+    on_failpoint: OnFailpoint
+    ends: EndLog = field(default_factory=EndLog)
+    keeper: KeeperPlace | None = None
+    """Keeps what handlers log. None: it is not kept."""
+    timeouts: Timeouts | None = None
+    """Enforces the timeouts of tasks that ask for it. None: nothing does."""
+    grace: timedelta | None = timedelta(seconds=30)
+    """The time between a timeout and the end of an attempt that goes on all the same. None: this process ends no such attempt."""
+    on_kill: Callable[[ActiveClaim, int], object] = lambda _active, _thread: None
+    """Called with an attempt that was ended although its handler still runs, and with the ident of that thread."""
+
+    def __post_init__(self) -> None:
+        given = self.application
+        self.store, self.tasks, self.integration, self.hooks = given.store, given.tasks, given.integration, given.hooks
+        self.attempt = self._attempt if self.hooks is None else self._attempt_within_hooks
+        """Runs the handler of a claim that may begin."""
+
+    def _attempt_within_hooks(self, active: ActiveClaim) -> None:
+        assert self.hooks is not None
+        with self.hooks.handling(active.context):
+            self._attempt(active)
 
     def _attempt(self, active: ActiveClaim) -> None:
         """Run the task inside the work of the application's framework, and pass its outcome on.
@@ -199,9 +221,9 @@ class TaskRunner:
         if outcome is not None and active.state is not _COMMITTED:
             # Spared for a handler that notes nothing: with it, the calls of a task were 1 % more.
             is_bare = context.handler_log is None and context.reported is None
-            self.completer.put(outcome if is_bare else with_notes(outcome, context), active)
+            self.outcomes.put(outcome if is_bare else with_notes(outcome, context), active)
         # From here on: what a log handler raises must not cost the outcome.
-        self.leases.warn_if_late(active)
+        active.warn_if_late()
         if late_error is not None:
             fields = fields_of(claim, exception=exception_field(late_error))
             log.error(
@@ -218,7 +240,7 @@ class TaskRunner:
         a step.
         """
         error = context.interruption
-        if error is None or context.error is not error or outcome.event_type not in FAILURES:
+        if error is None or context.error is not error or outcome.event_type not in _FAILURES:
             return outcome
         return outcome_of_interruption(self.own, context.claim, error) or outcome
 
@@ -248,28 +270,9 @@ class TaskRunner:
         if (unit := context.unit) is not None:
             unit.abandon()
         outcome = with_notes(failed(task, context, limit.overrun()), context)
-        self.completer.put(outcome, active)
-        self._report_kill(self.hooks, outcome, context, seconds)
+        self.outcomes.put(outcome, active)
+        report_kill(self.hooks, self.ends, outcome, context, seconds)
         self.on_kill(active, limit.thread)
-
-    def _report_kill(self, hooks: HookCalls | None, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-        """Report the end of an attempt without its handler: to the hooks, then in the log, both in one thread as after any other end.
-
-        So an error tracker that both reach has one event. Where a hook does not return in time, this thread writes the log line.
-        """
-        unwritten = threading.Semaphore()
-
-        def write() -> None:
-            if unwritten.acquire(blocking=False):
-                self.ends.write(outcome, context, seconds)
-
-        def report(hooks: HookCalls) -> None:
-            hooks.ended(context, outcome, seconds)
-            write()
-
-        if hooks is not None:
-            run_with_timeout(_HOOK_TIMEOUT, lambda: report(hooks))
-        write()
 
     def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit | None) -> Outcome | None:
         """Run the handler inside one transaction, which its completion joins. Any other outcome rolls it back.
@@ -288,22 +291,21 @@ class TaskRunner:
                 ours = False
                 outcome = execute(task, active.context, limit)
                 if outcome.event_type is not EventType.COMPLETED or (limit is not None and limit.was_killed):
-                    rolled_back, interruption = outcome, interrupting_error(active, outcome, unit)
+                    rolled_back, interruption = outcome, _interrupting_error(active, outcome, unit)
                     raise _RolledBack
                 unit.flush()
                 ours = True
-                self._ending(active)
-                if self._is_void(active.context) or self.store.finish([outcome], using=unit.target):
+                self.leases.ending(active)
+                if self.leases.is_void(active.context) or self.store.finish([outcome], using=unit.target):
                     raise LeaseLost(f"{claim}: its lease was lost, so what it wrote is rolled back")
                 self.on_failpoint(Failpoint.BEFORE_COMMIT)
             active.state = _COMMITTED
             self.on_failpoint(Failpoint.AFTER_COMMIT)
-            self.meter.ended([outcome], [active.timing])
-            self.completer.notify_unblocked([claim])
+            self.outcomes.committed(outcome, active)
             return outcome
         except LeaseLost as lost:
             log.warning("%s, and its outcome is discarded", lost, extra=fields_of(claim, outcome=LOST))
-            self._count_lost(active)
+            self.outcomes.lost(active)
         except Exception as error:  # noqa: BLE001 - `_outcome_of_failed_transaction` decides
             if rolled_back is None:
                 return self._outcome_of_failed_transaction(active, task, error, unit, ours=ours)
@@ -332,23 +334,8 @@ class TaskRunner:
 
     def _outcome_of_interruption(self, active: ActiveClaim, error: BaseException) -> Outcome | None:
         """Return how a claim ends whose transaction an error from outside ended. None: it counts as a failed attempt."""
-        self._ending(active)  # the database may have to come back first
+        self.leases.ending(active)  # the database may have to come back first
         return outcome_of_interruption(self.own, active.claim, error)
-
-    def _ending(self, active: ActiveClaim) -> None:
-        """Note that the claim is about to end: a lost lease is no news from now on."""
-        active.state = ClaimState.ENDING
-
-    def _is_void(self, context: TaskContext) -> bool:
-        return self.leases.is_void(context)
-
-    def _hold_until(self, context: TaskContext, deadline: float) -> None:
-        hold_until(context, deadline)
-
-    def _count_lost(self, active: ActiveClaim) -> None:
-        """Count an attempt that ends here because its lease was lost."""
-        self.leases.mark_lost(active.claim)
-        self.meter.lost(active.claim, active.timing)
 
     def _hold_lease(self, active: ActiveClaim, unit: UnitOfWork) -> None:
         """Keep the lease until the transaction ends: it has the only lock there is, so a lease that is ours now stays ours.
@@ -358,8 +345,72 @@ class TaskRunner:
         claim, context = active.claim, active.context
         if context.lost and not self.store.heartbeat([claim], using=unit.target):
             raise LeaseLost(_LOST_BEFORE % claim)
-        self._hold_until(context, math.inf)
+        self.leases.hold_until(context, math.inf)
+
+
+def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context: TaskContext, seconds: float) -> None:
+    """Report the end of an attempt without its handler: to the hooks, then in the log, both in one thread as after any other end.
+
+    So an error tracker that both reach has one event. Where a hook does not return in time, this thread writes the log line.
+    """
+    unwritten = threading.Semaphore()
+
+    def write() -> None:
+        if unwritten.acquire(blocking=False):
+            ends.write(outcome, context, seconds)
+
+    def report(hooks: HookCalls) -> None:
+        hooks.ended(context, outcome, seconds)
+        write()
+
+    if hooks is not None:
+        run_with_timeout(_HOOK_TIMEOUT, lambda: report(hooks))
+    write()
 
 
 class _RolledBack(Exception):
     """Rolls the transaction back."""
+
+
+def _interrupting_error(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork) -> BaseException | None:
+    """Return the handler's error if one from outside is behind it.
+
+    An end that the handler asked for, such as Retry, is never an interruption.
+    """
+    error = active.context.error
+    if outcome.event_type not in _FAILURES or error is None or isinstance(error, Retry):
+        return None
+    return error if unit.was_interrupted(error) else None
+
+
+def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) -> Outcome | None:
+    """Return the release that ends the claim of a transactional task whose transaction `error` ended from outside.
+
+    No attempt is used, and the delay is longer each time. The sixth time in a row counts as a failed attempt, and None is
+    returned, since the task itself may break its connection, for instance by a pause that the server takes for idleness.
+    Waits up to half a minute for the database.
+    """
+    try:
+        before = store.interruptions(claim)
+    except Exception as refused:  # noqa: BLE001 - sorted out here
+        if not store.may_pass(refused):
+            what = "its earlier interruptions could not be read, so this one counts as a failed attempt"
+            log.warning(
+                "%s: %s: %s", claim, what, sentence(refused), extra=fields_of(claim, exception=exception_field(refused))
+            )
+            return None
+        before = 0  # the release waits for the database as well
+    if before >= MAX_INTERRUPTIONS:
+        return None
+    times, delay, cause = before + 1, FIRST_INTERRUPTION_DELAY * 2**before, sentence(error)
+    log.warning(
+        "%s: its transaction was interrupted; unless it was committed, no attempt is used, and it runs again in %g s "
+        "(%d of %d times in a row): %s",
+        claim,
+        delay.total_seconds(),
+        times,
+        MAX_INTERRUPTIONS,
+        cause,
+        extra=fields_of(claim, outcome=OUTCOMES[EventType.RELEASED], exception=exception_field(error)),
+    )
+    return released(claim, INTERRUPTED, delay=delay, times=times, cause=sanitize(cause, limit=_CAUSE_BYTES))

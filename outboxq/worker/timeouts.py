@@ -1,5 +1,7 @@
 """Timeouts that do not depend on the handler: TaskTimeout raised in its thread, and the end of an attempt that goes on all the same.
 
+The end of the module has time limits for other calls that may never return.
+
 An exception for another thread is put into a slot of that thread, and raised there at some later line. The thread may have ended
 the handler by then, and may run another one. So the end of a handler is a step of its own (`TimeLimit.call`): from its first
 store on, nothing more is sent; what was on its way is awaited; then the slot is emptied. The step takes no lock, since the
@@ -9,6 +11,7 @@ exception may come in the midst of it, and a lock would then stay locked.
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 import time
@@ -258,3 +261,25 @@ class Timeouts:
         except BaseException as error:
             self._on_thread_failure(error)
             raise
+
+
+def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
+    """Run the call in a thread. Returns whether it ended in time; if not, it goes on, but does not keep the process alive."""
+    thread = threading.Thread(target=call, name="outboxq-deadline", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def end_process_after(seconds: float, code: int = 1) -> threading.Timer:
+    """End the process with this exit code after this time, whatever its threads are stuck in. Cancel the timer to prevent it."""
+    timer = threading.Timer(seconds, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def join(thread: threading.Thread, seconds: float) -> None:
+    """Wait for a thread to end, unless it never began because the start failed before."""
+    if thread.ident is not None:
+        thread.join(seconds)

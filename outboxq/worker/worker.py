@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import queue
 import socket
 import threading
 import time
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Unpack
 from uuid import UUID, uuid4
@@ -16,35 +18,33 @@ from uuid import UUID, uuid4
 from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
 from ..integration.base import Integration
-from ..integration.hook_calls import HookCalls, WorkerHooks
+from ..integration.hook_calls import HookCalls
 from ..integration.hooks import WorkerInfo
 from ..model import Claim, duration
+from ..model.forks import EXIT_KILLED
 from ..model.log_fields import fields_of
 from ..model.plurals import plural
 from ..store import Store
 from ..task import TaskRegistry
-from .claim_loop import ClaimLoop
-from .completer import Completer
-from .connections import Connections
-from .deadline import end_process_after, join
-from .distributor import Health, create_work_distributor
-from .ending import Ending
+from .assembly import Parts
+from .distributor import Health
 from .executor import STOPPED
-from .handback import Handback
-from .handlers import Handlers
-from .leases import ActiveClaim, Leases
+from .leases import ActiveClaim
 from .log_lines import fields_of_worker, introduce
-from .meter import Meter
 from .metrics_port import MetricsPort
 from .options import WorkerOptions, WorkerSettings, with_options
-from .services import Services
 from .signals import handle_stop_signals
-from .unknown_tasks import UnknownTasks
+from .task_runner import Application
+from .timeouts import end_process_after, join
 
 log = logging.getLogger("outboxq.worker")
 
 _GIVE_BACK_TIMEOUT = 0.8
-"""Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
+"""Seconds that a worker whose time is over may take to give back what runs: the database may not answer."""
+_SIGNAL_CHECK = 0.1
+"""Seconds between two wakes of the main thread: only then Python handles a signal that another thread got."""
+_END_TIMEOUT = 5.0
+"""Seconds that Python may take to end a process whose handler does not end."""
 
 
 class Worker:
@@ -72,107 +72,30 @@ class Worker:
         """
         self.settings = settings = WorkerSettings.of(**options)
         settings.check_leases(tasks)
-        self._tasks, integration = tasks, integration or Integration()
-        self._task_names = names = sorted(task.name for task in tasks)
-        on_failpoint, fails = settings.on_failpoint, self._on_thread_failure
-
         self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
         self.label = settings.label or f"{socket.gethostname()}:{os.getpid()}"
         self.introduces_itself = True
         """The first log line says where the worker works, on what, and how it notices tasks. False: only that it has started."""
+        self._tasks, self._application = tasks, store
+        self._task_names = names = sorted(task.name for task in tasks)
         self._pid = os.getpid()
         self._starting = threading.Lock()
         self._stopping, self._stopped = threading.Event(), threading.Event()
         self._ending = Ending()
         self._has_begun = False
-
-        self._application = store
-        self._connections = own = Connections(store, stopping=self._stopping, stopped=self._stopped)
-        self._store, self._urgent, self._claiming = own.outcomes, own.urgent, own.claims
-
-        # A claim's way: the claim loop (made at the start) waits for it, the pool runs it, the completer writes its outcome.
-        self.meter = meter = Meter()
-        """Counts in memory what this worker does."""
         self._metrics = MetricsPort(worker=self, settings=settings, store=store, stopped=self._stopped)
-        self._leases = Leases(self._urgent, heartbeat=settings.heartbeat, on_failpoint=on_failpoint, meter=meter)
-        self._connections.watch(self._leases.note_break)
-        self._handback = Handback(
-            self._store, self._leases, timeout=_GIVE_BACK_TIMEOUT, on_failpoint=on_failpoint, meter=meter
-        )
-        self._distributor = create_work_distributor(
-            self._claiming,
-            queues=settings.queues,
-            topics=settings.topics,
-            worker_id=self.id,
-            poll=settings.poll,
-            notifications=settings.notifications,
-            listen_url=settings.listen_url,
-            commits_of=store.engine,
-            on_break=self._leases.note_break,
-        )
-        self._completer = Completer(
-            self._store,
-            self._leases,
-            on_failpoint=on_failpoint,
-            on_thread_failure=fails,
-            on_unblocked=self._distributor.wake,
-            durable=not settings.relaxed_durability,
-            meter=meter,
-        )
-        info = WorkerInfo(id=self.id, label=self.label, task_names=names, **settings.scope)
-        self._handlers = Handlers(
-            self._completer,
+        self._parts = Parts(
+            Application(store=store, tasks=tasks, integration=integration or Integration(), hooks=hooks),
             settings,
-            info,
-            store=store,
-            own=self._store,
-            tasks=tasks,
-            integration=integration,
-            hooks=hooks,
-            on_kill=self._on_kill,
-        )
-        self._pool = self._handlers.pool
-        unknown = UnknownTasks(
-            self._claiming,
-            first_delay=settings.unknown_task_delay,
-            longest_delay=settings.unknown_task_longest_delay,
-            limit=settings.unknown_task_limit,
-        )
-        self._claim_loop = ClaimLoop(
-            self._claiming,
-            tasks,
-            settings,
-            leases=self._leases,
-            pool=self._pool,
-            completer=self._completer,
-            distributor=self._distributor,
-            unknown=unknown,
-            worker_id=self.id,
+            WorkerInfo(id=self.id, label=self.label, task_names=names, **settings.scope),
             stopping=self._stopping,
+            stopped=self._stopped,
             on_finished=self.request_stop,
-            on_thread_failure=fails,
-            meter=meter,
+            on_kill=self._on_kill,
+            on_thread_failure=self._on_thread_failure,
         )
-
-        description = {"label": self.label, "task_names": [*names, *tasks.built_in], **settings.scope}
-        self._hooks = WorkerHooks(hooks, info)
-        self._services = Services(
-            self._claiming,
-            self._urgent,
-            worker_id=self.id,
-            tasks=tasks,
-            settings=settings,
-            description=description,
-            pool=self._pool,
-            leases=self._leases,
-            claim_loop=self._claim_loop,
-            unknown=unknown,
-            meter=meter,
-            stopping=self._stopping,
-            on_thread_failure=fails,
-        )
-        self._registration = self._services.registration
-        self._completer.on_member_failed = self._services.batches.expect
+        self.meter = self._parts.meter
+        """Counts in memory what this worker does."""
 
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. A second signal, SIGQUIT, or the drain timeout gives
@@ -203,12 +126,12 @@ class Worker:
         self._ending.is_abandoned = True  # before a handler can notice, for `run` may then end first
         self._stopping.set()
         log.warning("told to stop at once; giving back the running tasks")
-        self._handback.give_back()
+        self._parts.handback.give_back(_GIVE_BACK_TIMEOUT)
         # A start that is under way registers the worker: wait for it, or the worker would stay registered.
         starting = self._starting.acquire(timeout=_GIVE_BACK_TIMEOUT / 2)
-        self._registration.stop()
-        if self._registration.is_alive():
-            self._registration.join(_GIVE_BACK_TIMEOUT / 2)
+        self._parts.registration.stop()
+        if self._parts.registration.is_alive():
+            self._parts.registration.join(_GIVE_BACK_TIMEOUT / 2)
         if starting:
             self._starting.release()
         os._exit(1)
@@ -218,7 +141,7 @@ class Worker:
         """False once a thread of the worker itself has died, or the database refuses to record outcomes: it then claims nothing
         more, and should be stopped. Also False while its role lacks a right to claim. `health.error` says why.
         """
-        return self._ending.error is None and self._claim_loop.denied is None
+        return self._ending.error is None and self._parts.claim_loop.denied is None
 
     @property
     def may_start_again(self) -> bool:
@@ -234,33 +157,34 @@ class Worker:
     def health(self) -> Health:
         """The way in which it notices new tasks, or the reason why it no longer works."""
         if (error := self._ending.error) is not None:
-            return replace(self._distributor.health, listening=False, error=str(error))
-        health, denied = self._distributor.health, self._claim_loop.denied
+            return replace(self._parts.distributor.health, listening=False, error=str(error))
+        health, denied = self._parts.distributor.health, self._parts.claim_loop.denied
         return health if denied is None else replace(health, error=denied)
 
     @property
     def handled(self) -> int:
         """The number of tasks whose handlers have ended."""
-        return self._pool.handled
+        return self._parts.pool.handled
 
     @property
     def running(self) -> int:
         """The number of handlers that run now."""
-        return max(0, self._pool.in_flight - self._pool.queued)
+        return max(0, self._parts.pool.in_flight - self._parts.pool.queued)
 
     @property
     def running_tasks(self) -> list[Claim]:
         """The claims of the tasks whose handlers run now. It takes no lock, so that a signal handler may use it."""
-        return self._leases.running()
+        return self._parts.leases.running()
 
     @property
     def children(self) -> list[tuple[Claim, int]]:
         """The claims of the tasks that run in child processes now, with the ids of those. It takes no lock."""
-        return self._leases.in_children()
+        return self._parts.leases.in_children()
 
     def print_stacks_of(self, child: int) -> None:
         """Have the child process of this id print the stacks of its threads on stderr, where the worker does so at a signal."""
-        self._handlers.print_stacks_of(child)
+        if (children := self._parts.children) is not None:
+            children.server.print_stacks(child)
 
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
@@ -269,9 +193,13 @@ class Worker:
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
-        self._claim_loop.keep_tasks()
-        with self._handlers.forking(lambda: self._has_begun), self._metrics.opening(lambda: self._has_begun):
+        self._parts.claim_loop.keep_tasks()
+        with self._forking(), self._metrics.opening(lambda: self._has_begun):
             self._start(burst=burst)
+
+    def _forking(self) -> AbstractContextManager[None]:
+        children = self._parts.children
+        return nullcontext() if children is None else children.forking(lambda: self._has_begun)
 
     def _start(self, *, burst: bool) -> None:
         self._application.ensure_file()
@@ -290,24 +218,28 @@ class Worker:
             try:
                 self._begin(burst=burst)
             except BaseException:
-                self._hooks.stopped()
+                self._parts.hooks.stopped()
                 self._disconnect()
                 raise
 
     def _begin(self, *, burst: bool) -> None:
-        self._urgent.check_file()
-        self._services.run_early(burst=burst)
+        parts = self._parts
+        parts.connections.urgent.check_file()
+        # A worker with `burst` may end before a thread had its turn.
+        parts.registration.run_early()
+        parts.known_tasks.run_early()
+        parts.planting.begin(burst=burst)
         self._has_begun = True
-        self._claim_loop.burst = burst
+        parts.claim_loop.burst = burst
         if self.introduces_itself:
-            hears = self._distributor.means
+            hears = parts.distributor.means
             introduce(self.label, self.id, self._application, self.settings, hears=hears, task_names=self._task_names)
         else:
             log.info("worker %s (%s) started", self.label, self.id, extra=fields_of_worker(self.id, self.label))
-        self._hooks.started()
-        self._distributor.start()
-        self._pool.start()
-        for thread in (self._completer, *self._services, self._claim_loop):
+        parts.hooks.started()
+        parts.distributor.start()
+        parts.pool.start()
+        for thread in (parts.completer, *parts.services, parts.claim_loop):
             thread.start()
 
     def stop(self, timeout: timedelta | float | None = None) -> bool:
@@ -320,10 +252,11 @@ class Worker:
         release fences its handler. Heartbeats go on until then, since a task may drain for longer than its lease. Connections
         close last, since all of this needs them.
         """
+        parts = self._parts
         self._stopping.set()
         if self._pid != os.getpid():  # forked: the threads are the parent's
             return True
-        self._distributor.close()
+        parts.distributor.close()
         with self._starting:  # another thread may be about to start it
             has_begun = self._has_begun
         if not has_begun:
@@ -331,40 +264,54 @@ class Worker:
         limit = self.settings.drain_timeout if timeout is None else duration(timeout, "timeout")
         deadline = time.monotonic() + limit.total_seconds()
         self._stop_claiming(limit.total_seconds())
-        self._pool.shutdown(deadline)
+        parts.pool.shutdown(deadline)
         self._write_outcomes(deadline)
-        unfinished = self._handback.give_back()
+        unfinished = parts.handback.give_back(_GIVE_BACK_TIMEOUT)
         self._stop_services()
-        self._handlers.close()
-        self._hooks.stopped()
+        self._end_handlers()
+        parts.hooks.stopped()
         self._disconnect()
         gave = f"; gave back {unfinished} unfinished {plural(unfinished, 'task')}" if unfinished else ""
         log.info("worker %s stopped%s", self.label, gave, extra=fields_of_worker(self.id, self.label))
-        return unfinished == 0 and not self._claim_loop.is_alive()
+        return unfinished == 0 and not parts.claim_loop.is_alive()
 
     def _stop_claiming(self, seconds: float) -> None:
         """Give back what was not begun, and again once the claim loop has ended: a claim may have been under way."""
-        self._pool.wake()
-        self._completer.give_back(self._pool.cancel_queued(), STOPPED)
-        join(self._claim_loop, seconds)
-        self._completer.give_back(self._pool.cancel_queued(), STOPPED)
+        parts = self._parts
+        parts.pool.wake()
+        parts.completer.give_back(parts.pool.cancel_queued(), STOPPED)
+        join(parts.claim_loop, seconds)
+        parts.completer.give_back(parts.pool.cancel_queued(), STOPPED)
 
     def _write_outcomes(self, deadline: float) -> None:
         """Wait until the completer has written all outcomes: until the deadline, but only for a moment if a handler still runs."""
-        self._completer.finish()
-        is_done = self._pool.in_flight == 0
-        join(self._completer, max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic()) if is_done else _GIVE_BACK_TIMEOUT)
+        parts = self._parts
+        parts.completer.finish()
+        longest = 0.0 if parts.pool.in_flight else deadline - time.monotonic()
+        join(parts.completer, max(_GIVE_BACK_TIMEOUT, longest))
         self._stopped.set()
 
     def _stop_services(self) -> None:
-        self._services.stop()
-        for service in self._services:
+        parts = self._parts
+        parts.planting.stop()
+        for service in parts.services:
+            service.stop()
+        for service in parts.services:
             join(service, _GIVE_BACK_TIMEOUT / 4)
+
+    def _end_handlers(self) -> None:
+        """End the child processes, whose handlers are killed, and what surrounds the handlers of threads."""
+        parts = self._parts
+        parts.timeouts.stop()
+        if parts.keeper is not None:
+            parts.keeper.leave()
+        if parts.children is not None:
+            parts.children.close()
 
     def _disconnect(self) -> None:
         """Close the worker's own connections, and the port of its metrics."""
         self._metrics.close()
-        self._connections.close()
+        self._parts.connections.close()
 
     def _on_kill(self, active: ActiveClaim, thread: int) -> None:
         """Stop: the handler in this thread does not end, and only the end of the process ends it."""
@@ -373,7 +320,7 @@ class Worker:
         )
         log.error(text, active.claim, extra=fields_of(active.claim))
         self._ending.has_killed = True
-        self._pool.give_up(thread)
+        self._parts.pool.give_up(thread)
         self._fail(active.context.error)
 
     def _on_thread_failure(self, error: BaseException) -> None:
@@ -389,9 +336,55 @@ class Worker:
     def _fail(self, error: BaseException | None) -> None:
         self._ending.fail(error)
         self._stopping.set()
-        self._distributor.wake()
-        self._pool.wake()
+        self._parts.distributor.wake()
+        self._parts.pool.wake()
         self._ending.request()
+
+
+@dataclass(eq=False, repr=False)
+class Ending:
+    """The end of one worker. Any thread may bring it about."""
+
+    error: BaseException | None = None
+    """The reason why it no longer works; None: it works, or was told to stop."""
+    has_killed: bool = False
+    """A handler did not end, so the process has to."""
+    is_abandoned: bool = False
+    """It was told to stop at once, and gave back what ran."""
+    _requests: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
+
+    def request(self) -> None:
+        """Make `wait` return. May be called in a signal handler."""
+        self._requests.put(None)
+
+    def wait(self) -> None:
+        """Wait until the end is due. Signals are handled meanwhile."""
+        while True:
+            with suppress(queue.Empty):
+                self._requests.get(timeout=_SIGNAL_CHECK)
+                return
+
+    def fail(self, error: BaseException | None) -> None:
+        """Note why it no longer works. The first reason stays."""
+        self.error = self.error or error
+
+    @property
+    def may_start_again(self) -> bool:
+        """False if another process in this one's place would destroy the SQLite file by opening it."""
+        return not isinstance(self.error, FileUnusable) or self.error.may_start_again
+
+    @property
+    def forced_code(self) -> int:
+        """The exit code of a process that is ended whatever its threads do."""
+        return EXIT_KILLED if self.has_killed else 1
+
+    def code(self, *, clean: bool) -> int:
+        """Return the exit code of a worker that has stopped. `clean`: every task that ran has ended."""
+        if self.has_killed and not self.is_abandoned:
+            # The handler that does not end may have a lock that Python's own end waits for.
+            end_process_after(_END_TIMEOUT, EXIT_KILLED)
+            return EXIT_KILLED
+        return 0 if clean and self.error is None and not self.is_abandoned else 1
 
 
 Worker.__init__.__signature__ = with_options(inspect.signature(Worker.__init__))  # type: ignore[attr-defined]

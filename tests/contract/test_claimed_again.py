@@ -20,7 +20,7 @@ def test_its_outcome_does_not_count_and_the_task_runs_again(database, transactio
     @outbox.task(name="work", transactional=transactional)
     def work(ctx: TaskContext) -> int:
         if not told:
-            leases = worker._leases
+            leases = worker._parts.leases
             leases.note_break()
             leases.mark_lost(ctx.claim)
             assert leases.hold_on(ctx.claim, sent=time.monotonic())

@@ -510,17 +510,17 @@ def test_a_burst_stops_whose_handler_died_before_the_claim_loop_waited_for_it(ma
     outbox = make(Broken("ended", KeyboardInterrupt()))
     outbox.task(name="t")(lambda: None).using(outbox).enqueue()
     worker = outbox.worker(notifications=False, drain_timeout=10)
-    wait, wake, wakes = worker._pool.wait_until_at_most, worker._pool.wake, []
+    wait, wake, wakes = worker._parts.pool.wait_until_at_most, worker._parts.pool.wake, []
 
     def wait_late(jobs, timeout=None):
         if jobs == 0:
             until(lambda: len(wakes) == 2)
         return wait(jobs, timeout)
 
-    worker._pool.wait_until_at_most = wait_late
-    worker._pool.wake = lambda: wakes.append(wake())
+    worker._parts.pool.wait_until_at_most = wait_late
+    worker._parts.pool.wake = lambda: wakes.append(wake())
     assert worker.run(burst=True) == 1
-    assert not worker._claim_loop.is_alive()
+    assert not worker._parts.claim_loop.is_alive()
 
 
 @pytest.mark.parametrize("hooks", [[Hook], Hook, [object], "timing", None, [None], 7], ids=repr)
@@ -563,7 +563,7 @@ def test_they_are_told_of_the_worker(make, database):
 def test_a_worker_whose_start_fails_halfway_has_stopped(make, notes, monkeypatch):
     outbox = make(Noting("a", notes))
     worker = outbox.worker(notifications=False)
-    monkeypatch.setattr(worker._distributor, "start", lambda: 1 / 0)
+    monkeypatch.setattr(worker._parts.distributor, "start", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         worker.start()
     assert notes == ["a starts", "a stops"]
@@ -573,7 +573,7 @@ def test_a_worker_whose_start_fails_halfway_has_stopped(make, notes, monkeypatch
 def test_a_worker_that_never_started_has_not_stopped(make, notes, monkeypatch):
     outbox = make(Noting("a", notes))
     worker = outbox.worker(notifications=False)
-    monkeypatch.setattr(worker._registration, "run_early", lambda: 1 / 0)
+    monkeypatch.setattr(worker._parts.registration, "run_early", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         worker.start()
     worker.stop()
@@ -595,10 +595,10 @@ def test_what_is_given_back_unbegun_is_not_handled(make, notes):
     worker = outbox.worker(notifications=False, concurrency=1, prefetch=2)
     worker.start()
     assert begun.wait(60)
-    until(lambda: worker._pool.queued == 2)
+    until(lambda: worker._parts.pool.queued == 2)
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
-    until(lambda: worker._pool.queued == 0)
+    until(lambda: worker._parts.pool.queued == 0)
     may_end.set()
     stopping.join()
     assert notes == ["a starts", "a handles", "a ends completed NoneType", "a has handled", "a stops"]

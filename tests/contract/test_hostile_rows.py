@@ -15,7 +15,7 @@ from outboxq.cli import main
 from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.store import Reason, Store
 from outboxq.worker.leases import Leases
-from outboxq.worker.recovery import Recovery
+from outboxq.worker.upkeep.recovery import Recovery
 from tests.contract.planting import plant
 
 HEALTHY = 30

@@ -16,7 +16,7 @@ from outboxq.model import INTERRUPTED, Claim, Outcome
 from outboxq.model.progress import Progress
 from outboxq.store import Store
 from outboxq.store.transactions import Transactions
-from outboxq.worker import interruptions
+from outboxq.worker import task_runner
 from tests.contract import helpers
 from tests.waiting import until
 
@@ -59,7 +59,7 @@ def outbox(engine):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(interruptions, "FIRST_DELAY", timedelta(0))
+    monkeypatch.setattr(task_runner, "FIRST_INTERRUPTION_DELAY", timedelta(0))
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def run(outbox):
     def burst(**options):
         worker = outbox.worker(**{"notifications": False, "recover_every": 60, **options})
         worker.start(burst=True)
-        until(lambda: not worker._claim_loop.is_alive())
+        until(lambda: not worker._parts.claim_loop.is_alive())
         assert worker.stop()
         assert outbox.store.verify() == []
 
@@ -250,11 +250,11 @@ def test_the_sixth_interruption_in_a_row_is_an_attempt_that_failed(outbox, run, 
 
 
 def test_each_interruption_doubles_the_delay(database, monkeypatch):
-    monkeypatch.setattr(interruptions, "FIRST_DELAY", timedelta(seconds=1))
+    monkeypatch.setattr(task_runner, "FIRST_INTERRUPTION_DELAY", timedelta(seconds=1))
     database.add()
     for seconds in (1, 2, 4, 8, 16, None):
         (claim,) = database.claim(1)
-        outcome = interruptions.outcome_of_interruption(database.frozen, claim, helpers.lost_connection(database))
+        outcome = task_runner.outcome_of_interruption(database.frozen, claim, helpers.lost_connection(database))
         assert (outcome and outcome.delay) == (seconds and timedelta(seconds=seconds))
         if outcome:
             database.frozen.finish([outcome])
@@ -406,7 +406,7 @@ def interrupted_times(database, times) -> Claim:
     for _ in range(times):
         (claim,) = database.claim(1)
         database.frozen.finish(
-            [interruptions.outcome_of_interruption(database.frozen, claim, helpers.lost_connection(database))]
+            [task_runner.outcome_of_interruption(database.frozen, claim, helpers.lost_connection(database))]
         )
     (claim,) = database.claim(1)
     return claim

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from outboxq import Cancel, EventType, Hook, InvalidArgument, Outbox, RetryPolicy, Snooze, TaskContext, TaskStatus
-from outboxq.worker.child import Job, News
+from outboxq.worker.isolation.child import Job, News
 from tests.waiting import until
 
 NEVER = RetryPolicy.never()
@@ -164,13 +164,12 @@ def test_news_that_come_before_the_handler_begins_reach_it(outbox):
     heed.using(outbox).enqueue()
     worker, known = outbox.worker(isolation="process"), []
     [claim] = outbox.store.claim_ready_task(1, worker_id=worker.id)
-    child = worker._handlers._children.server._serve.__self__
-    runner = child._runner()
-    runner.outcome_of = lambda active: known.append(active.context.cancel_requested)
+    child = worker._parts.children.server._serve.__self__
     news = News(deadline=time.monotonic() + 60, was_lost=False, cancel_requested=False, is_stopping=False)
     child._apply(news)
     child._apply(replace(news, cancel_requested=True))
-    child._run(runner, Job(claim=claim, sent=time.monotonic(), news=news))
+    job = Job(claim=claim, sent=time.monotonic(), news=news)
+    child._run(lambda active: known.append(active.context.cancel_requested), job)
     assert known == [True]
     outbox.store.release(claim)
 
@@ -331,12 +330,12 @@ def test_no_process_is_left_when_the_worker_has_stopped_or_could_not_start(outbo
 
     with working(outbox) as worker:
         child = int(ended(outbox, pid.using(outbox).enqueue()).result)
-        server = worker._handlers._children.server._pid
+        server = worker._parts.children.server._pid
         assert is_alive(server)
     until(lambda: not is_alive(child) and not is_alive(server))
 
     refused = outbox.worker(isolation="process")
-    server = refused._handlers._children.server
+    server = refused._parts.children.server
     monkeypatch.setattr(type(refused._application), "ensure_current", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         refused.start()

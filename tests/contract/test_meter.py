@@ -28,7 +28,7 @@ def work(outbox):
     def run(**options):
         worker = outbox.worker(**{"poll": 0.01, "recover_every": 0.05, "drain_timeout": 10, **options})
         worker.start(burst=True)
-        until(lambda: not worker._claim_loop.is_alive())
+        until(lambda: not worker._parts.claim_loop.is_alive())
         worker.stop()
         return worker.meter
 

@@ -81,7 +81,7 @@ def test_a_worker_writes_what_it_has_counted_when_it_stops(database):
     bad.using(outbox).enqueue()
     worker = outbox.worker(poll=0.01)
     worker.start(burst=True)
-    until(lambda: not worker._claim_loop.is_alive())
+    until(lambda: not worker._parts.claim_loop.is_alive())
     assert database.rows("SELECT id FROM task_metrics") == []
     worker.stop()
     written = until(lambda: sums(database))

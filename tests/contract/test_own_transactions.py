@@ -46,7 +46,7 @@ def run(outbox, function, **options):
     handle = task.using(outbox).enqueue()
     worker = outbox.worker(notifications=False, recover_every=60, queues=["parents"])
     worker.start(burst=True)
-    until(lambda: not worker._claim_loop.is_alive())
+    until(lambda: not worker._parts.claim_loop.is_alive())
     assert worker.stop()
     return outbox.store.get(handle.id)
 

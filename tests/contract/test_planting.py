@@ -13,8 +13,8 @@ from outboxq import Outbox, TaskContext
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.uuid7 import uuid7
-from outboxq.worker import planting
-from outboxq.worker.planting import Planting
+from outboxq.worker.upkeep import planting
+from outboxq.worker.upkeep.planting import Planting
 from tests.waiting import until
 
 SECOND = timedelta(seconds=1)

@@ -173,7 +173,7 @@ def test_a_worker_describes_its_own_process(database):
         assert (found.host, found.pid, found.version) == (socket.gethostname(), os.getpid(), "2.1")
         assert found.release is not None
         assert found.isolation == "thread"
-        worker._services.registration.run_early()
+        worker._parts.registration.run_early()
         (found,) = outbox.store.workers.list()
         assert found.busy == 1
     finally:

@@ -57,7 +57,7 @@ def run(outbox):
     def burst(**options):
         worker = outbox.worker(**{"notifications": False, "recover_every": 60, "concurrency": 1, **options})
         worker.start(burst=True)
-        until(lambda: not worker._claim_loop.is_alive())
+        until(lambda: not worker._parts.claim_loop.is_alive())
         assert worker.stop()
         assert worker.is_healthy
 

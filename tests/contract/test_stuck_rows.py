@@ -263,7 +263,7 @@ def test_outcomes_wait_for_room_on_the_disk_and_no_handler_runs_again(outbox, wo
     no_room.set()
     go.set()
     until(lambda: worker.handled == 4)
-    until(lambda: not worker._completer.can_write.is_set())
+    until(lambda: not worker._parts.completer.can_write.is_set())
     more = [run.using(outbox).enqueue(n) for n in range(4, 8)]
     over = threading.Event()
     over.wait(2 * LEASE)

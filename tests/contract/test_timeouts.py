@@ -254,7 +254,7 @@ def test_what_a_killed_handler_writes_later_in_a_step_is_rolled_back(outbox, dat
     finally:
         gate.set()
         worker.stop()
-    until(lambda: seen and worker._pool.busy == 0)
+    until(lambda: seen and worker._parts.pool.busy == 0)
     assert database.rows("SELECT number FROM ledger") == []
     assert outbox.store.steps.list(handle.id) == []
     database.run("DROP TABLE ledger")
@@ -267,7 +267,7 @@ def test_an_exception_waits_until_a_result_of_a_step_is_stored(outbox, work):
     def while_it_is_stored(point):
         if point is Failpoint.AFTER_STEP:
             end = time.monotonic() + 20
-            [active] = worker._leases.held()
+            [active] = worker._parts.leases.held()
             while not active.context.limit._is_owed and time.monotonic() < end:
                 time.sleep(0.005)
 
@@ -289,7 +289,7 @@ def test_an_exception_that_is_due_before_a_function_is_called_keeps_it_from_bein
     def before_it(point):
         if point is Failpoint.BEFORE_STEP:
             end = time.monotonic() + 20
-            [active] = worker._leases.held()
+            [active] = worker._parts.leases.held()
             while not active.context.limit._is_owed and time.monotonic() < end:
                 time.sleep(0.005)
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from outboxq import Cancel, EventType, InvalidTarget, Outbox, Retry, RetryPolicy, Snooze, TaskContext, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.store.transactions import Transactions
-from outboxq.worker import interruptions
+from outboxq.worker import task_runner
 from outboxq.worker.failpoints import Failpoint
 from tests.contract import helpers
 from tests.waiting import until
@@ -90,7 +90,7 @@ def run(outbox):
     def burst(**options):
         worker = outbox.worker(**{"notifications": False, "recover_every": 60, **options})
         worker.start(burst=True)
-        until(lambda: not worker._claim_loop.is_alive())
+        until(lambda: not worker._parts.claim_loop.is_alive())
         assert worker.stop()
         assert worker.is_healthy
 
@@ -638,7 +638,7 @@ def test_an_engine_that_nobody_prepared_will_do(database, engine, option):
     good, bad = task.using(outbox).enqueue(fails=False), task.using(outbox).enqueue(fails=True)
     worker = outbox.worker(notifications=False, queues=["default"])
     worker.start(burst=True)
-    until(lambda: not worker._claim_loop.is_alive())
+    until(lambda: not worker._parts.claim_loop.is_alive())
     worker.stop()
     assert outbox.store.get(bad.id).last_error == "ValueError: no"
     assert outbox.store.get(good.id).last_error is None
@@ -745,7 +745,7 @@ def test_the_handler_sees_none_of_our_settings_and_read_committed(database):
     handle = look.using(outbox).enqueue()
     worker = outbox.worker(notifications=False, queues=["default"])
     worker.start(burst=True)
-    until(lambda: not worker._claim_loop.is_alive())
+    until(lambda: not worker._parts.claim_loop.is_alive())
     worker.stop()
     assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
     assert outside["transaction_isolation"] == "serializable"
@@ -859,7 +859,7 @@ def test_a_connection_lost_before_the_commit_runs_the_task_again(outbox, run, da
     def again(ctx: TaskContext) -> None:
         write(ctx, f"attempt {ctx.attempt}")
 
-    monkeypatch.setattr(interruptions, "FIRST_DELAY", timedelta(0))
+    monkeypatch.setattr(task_runner, "FIRST_INTERRUPTION_DELAY", timedelta(0))
     handle = again.using(outbox).enqueue()
     run()
     task = outbox.store.get(handle.id)

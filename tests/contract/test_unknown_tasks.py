@@ -51,7 +51,7 @@ def stranger(database, store=None, **fields):
 
 def unknown_tasks(store, **options):
     """What a worker asks, going by the store's clock."""
-    from outboxq.worker.unknown_tasks import UnknownTasks
+    from outboxq.worker.upkeep.unknown_tasks import UnknownTasks
 
     spans = {"first_delay": 15 * SECOND, "longest_delay": 900 * SECOND, "limit": timedelta(days=1), **options}
     return UnknownTasks(store, **spans)

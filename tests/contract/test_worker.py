@@ -320,7 +320,7 @@ def test_a_worker_stops_whose_failure_cannot_be_logged(outbox, work, monkeypatch
     with pytest.raises(ValueError, match="closed file"):
         worker._on_thread_failure(RuntimeError("a thread died"))
     assert not worker.is_healthy
-    until(lambda: not worker._claim_loop.is_alive())
+    until(lambda: not worker._parts.claim_loop.is_alive())
 
 
 def test_a_dead_heartbeat_stops_the_claiming(outbox, work, monkeypatch):
@@ -340,7 +340,7 @@ def test_a_dead_heartbeat_stops_the_claiming(outbox, work, monkeypatch):
     until(lambda: not worker.is_healthy)
     after = beating.using(outbox).enqueue()
     gate.set()
-    until(lambda: not worker._claim_loop.is_alive())
+    until(lambda: not worker._parts.claim_loop.is_alive())
     assert outbox.store.get(after.id).status is TaskStatus.READY
 
 
@@ -608,7 +608,7 @@ def test_a_log_handler_that_raises_costs_neither_outcome_nor_lease(database, cap
         worker = outbox.worker(poll=0.01)
         worker.start()
         until(lambda: raised)
-        until(lambda: worker._leases.held() == [])
+        until(lambda: worker._parts.leases.held() == [])
         worker.stop()
     finally:
         log.removeFilter(broken)
@@ -646,7 +646,7 @@ def test_claims_are_in_hand_before_anything_else_is_said_of_them(outbox, work, m
     def broken(*, saturated=False):
         raise OperationalError("withdraw", {}, Exception("the server closed the connection"))
 
-    monkeypatch.setattr(worker._distributor, "at_work", broken)
+    monkeypatch.setattr(worker._parts.distributor, "at_work", broken)
     worker.start()
     try:
         assert ended(outbox, handle).lease_token == 1
@@ -702,7 +702,7 @@ def test_running_counts_handlers_while_they_drain(outbox, work):
     until(lambda: worker.running == 3)
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
-    until(lambda: worker._pool._is_shut_down)
+    until(lambda: worker._parts.pool._is_shut_down)
     assert worker.running == 3
     gate.set()
     stopping.join()

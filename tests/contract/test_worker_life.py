@@ -33,7 +33,7 @@ from outboxq.model import SUSPECT
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.failpoints import Failpoint
-from outboxq.worker.maintenance import ServiceThread
+from outboxq.worker.upkeep import ServiceThread
 from tests.contract.helpers import at_once, transaction
 from tests.reuse import OTHERS
 from tests.waiting import until
@@ -177,13 +177,13 @@ def test_told_to_stop_at_once_while_it_starts_it_is_taken_out_of_the_list(outbox
     worker.stop()
 
 
-@pytest.mark.parametrize("part", ["_distributor", "_pool", "_completer", "_registration", "_claim_loop"])
+@pytest.mark.parametrize("part", ["distributor", "pool", "completer", "registration", "claim_loop"])
 def test_a_worker_of_which_a_part_cannot_start_can_be_stopped(outbox, monkeypatch, part):
     def fails() -> None:
         raise OSError("no threads")
 
     worker = outbox.worker()
-    monkeypatch.setattr(getattr(worker, part), "start", fails)
+    monkeypatch.setattr(getattr(worker._parts, part), "start", fails)
     with pytest.raises(OSError, match="no threads"):
         worker.start()
     assert worker.stop() is True
@@ -196,9 +196,10 @@ def test_a_worker_whose_start_fails_can_be_stopped(outbox, monkeypatch):
 
     monkeypatch.setattr(ServiceThread, "run_early", fails)
     worker = outbox.worker(notifications=False)
-    own = [store.bound_engine for store in (worker._store, worker._claiming, worker._urgent)]
+    own = worker._parts.connections
+    engines = [store.bound_engine for store in (own.outcomes, own.claims, own.urgent)]
     opened = []
-    for engine in own:
+    for engine in engines:
         event.listen(engine, "connect", lambda raw, _: opened.append(raw))
         event.listen(engine, "close", lambda raw, _: opened.remove(raw))
     with pytest.raises(OSError, match="no room"):
@@ -240,7 +241,7 @@ def test_stop_right_after_start_ends_it_however_soon(outbox):
         worker.start()
         assert worker.stop() is True
         took.append(time.monotonic() - began)
-        assert not worker._claim_loop.is_alive()
+        assert not worker._parts.claim_loop.is_alive()
     assert max(took) < 20  # the poll would take 30 s
     until(lambda: not threads())
     assert outbox.store.verify() == []
@@ -260,7 +261,7 @@ def test_stop_while_another_thread_starts_it_ends_it(outbox, monkeypatch):
         except Exception as error:  # noqa: BLE001 - handed to the test
             errors.append(error)
 
-    monkeypatch.setattr(worker._distributor, "start", slow_start)
+    monkeypatch.setattr(worker._parts.distributor, "start", slow_start)
     starter = threading.Thread(target=attempt, args=[worker.start])
     starter.start()
     assert starting.wait(60)
@@ -720,7 +721,7 @@ def test_one_connection_of_the_applications_is_enough_for_eight_threads(database
     parent.using(outbox).enqueue_many([()] * 16)
     worker = outbox.worker(concurrency=8, notifications=False)
     worker.start(burst=True)
-    until(lambda: not worker._claim_loop.is_alive())
+    until(lambda: not worker._parts.claim_loop.is_alive())
     assert worker.stop() is True
     assert worker.handled == 32
 
@@ -1018,7 +1019,7 @@ def test_an_error_in_recovery_is_logged_and_recovery_goes_on(outbox, work, monke
 
 
 def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(outbox, work, database, monkeypatch):
-    monkeypatch.setattr("outboxq.worker.recovery.RECOVERY_BATCH", 100)
+    monkeypatch.setattr("outboxq.worker.upkeep.recovery.RECOVERY_BATCH", 100)
     ran, chunks = [], []
     left = outbox.task(name="left", queue="dead worker's", lease=0.05)(lambda: None)
     left.using(outbox).enqueue_many([()] * 350)

@@ -69,7 +69,7 @@ def finished(monkeypatch):
 
 
 def over(worker):
-    until(lambda: not worker._claim_loop.is_alive())
+    until(lambda: not worker._parts.claim_loop.is_alive())
     assert worker.stop() is True
 
 
@@ -265,7 +265,7 @@ def test_just_so_many_are_claimed_as_may_run_and_lie_ahead(outbox, work, concurr
 
     @outbox.task(name="wait")
     def wait() -> None:
-        most.append(worker._pool.in_flight)
+        most.append(worker._parts.pool.in_flight)
         gate.wait(60)
 
     handles = wait.using(outbox).enqueue_many([()] * 20)
@@ -273,7 +273,7 @@ def test_just_so_many_are_claimed_as_may_run_and_lie_ahead(outbox, work, concurr
     worker.start()
     until(lambda: counted(outbox)[1] == concurrency + prefetch)
     until(lambda: worker.running == concurrency)
-    assert worker._pool.in_flight == concurrency + prefetch
+    assert worker._parts.pool.in_flight == concurrency + prefetch
     gate.set()
     for handle in handles:
         ended(outbox, handle)
@@ -286,7 +286,7 @@ def test_nothing_lies_ahead_of_slow_handlers(outbox, work):
 
     @outbox.task(name="slow")
     def slow() -> None:
-        seen.append(worker._pool.in_flight)
+        seen.append(worker._parts.pool.in_flight)
         pause.wait(0.06)
 
     handles = slow.using(outbox).enqueue_many([()] * 8)
@@ -300,7 +300,9 @@ def test_nothing_lies_ahead_of_slow_handlers(outbox, work):
 
 def test_much_lies_ahead_of_fast_handlers(outbox, work):
     limits = []
-    outbox.task(name="fast")(lambda: limits.append(worker._pool.prefetch_limit)).using(outbox).enqueue_many([()] * 1000)
+    outbox.task(name="fast")(lambda: limits.append(worker._parts.pool.prefetch_limit)).using(outbox).enqueue_many(
+        [()] * 1000
+    )
     worker = outbox.worker(poll=0.01, notifications=False, concurrency=4)
     worker.start(burst=True)
     over(worker)
@@ -375,13 +377,13 @@ def test_what_is_let_go_is_not_fetched_again_at_once(outbox, work, database, mon
     worker = work(on_failpoint=lambda point: point is Failpoint.AFTER_CLAIM and turns.append(1), **options)
     until(lambda: worker.running == options["concurrency"] and worker.handled == 200)
     already = releases(database)
-    real, waits = worker._pool.wait_until_at_most, []
+    real, waits = worker._parts.pool.wait_until_at_most, []
 
     def waiting(jobs, timeout=None):
         waits.append(timeout)
         return real(jobs, timeout)
 
-    monkeypatch.setattr(worker._pool, "wait_until_at_most", waiting)
+    monkeypatch.setattr(worker._parts.pool, "wait_until_at_most", waiting)
     until(lambda: waits.count(0.05) >= 8)
     assert releases(database) - already <= 2 * 60
     before = len(turns)
@@ -427,7 +429,7 @@ def test_it_claims_first_and_waits_only_after_less_than_it_asked_for(outbox, mon
         return claims
 
     monkeypatch.setattr(Store, "claim_ready_task", claim)
-    monkeypatch.setattr("outboxq.worker.worker.create_work_distributor", lambda *_, **__: Quiet(happened))
+    monkeypatch.setattr("outboxq.worker.assembly.create_work_distributor", lambda *_, **__: Quiet(happened))
     outbox.task(name="nothing")(lambda: ran.append(1)).using(outbox).enqueue_many([()] * 41)
     worker = outbox.worker(concurrency=4, prefetch=0)
     worker.start()

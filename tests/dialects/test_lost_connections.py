@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from outboxq.store import Store
-from outboxq.worker.connections import Connections
+from outboxq.worker.assembly import Connections
 
 KILL = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'lost' AND pid <> pg_backend_pid()"
 

@@ -29,7 +29,7 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.failpoints import Failpoint, OnFailpoint, ignore_failpoint
 from outboxq.worker.leases import Leases
-from outboxq.worker.recovery import Recovery
+from outboxq.worker.upkeep.recovery import Recovery
 from tests.faults import app
 from tests.faults.runs import Pen
 

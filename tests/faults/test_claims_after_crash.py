@@ -66,13 +66,13 @@ def test_a_task_that_was_claimed_ahead_does_not_begin_if_another_worker_has_it(c
     try:
         until(lambda: worker.health.listening)
         handles = runs.task.using(outbox).enqueue_many([(0,), (1,), (2,)])
-        until(lambda: runs.numbers == [0] and len(worker._leases.held()) == 3)
+        until(lambda: runs.numbers == [0] and len(worker._parts.leases.held()) == 3)
         crash(server, outbox, handles)
         other = {one.id for one in outbox.store.claim_ready_task(10, worker_id=uuid4())}
         assert other == {one.id for one in handles}
-        until(lambda: worker._leases.broke_at > 0)
+        until(lambda: worker._parts.leases.broke_at > 0)
         runs.gate.set()
-        until(lambda: worker._leases.held() == [])
+        until(lambda: worker._parts.leases.held() == [])
     finally:
         runs.gate.set()
         worker.stop()

@@ -317,7 +317,7 @@ def works(stage: Stage) -> None:
     stage.owner.enqueue(new(task_name="stranger"))
     worker = outbox.worker(concurrency=2)
     worker.start(burst=True)
-    until(lambda: not worker._claim_loop.is_alive())
+    until(lambda: not worker._parts.claim_loop.is_alive())
     assert worker.stop()
     assert worker.is_healthy
     assert {task.status.value for task in stage.owner.tasks()} >= {"Completed", "Failed"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from outboxq.worker.maintenance import BatchCanceller
+from outboxq.worker.upkeep import BatchCanceller
 
 
 def test_a_failure_is_followed_by_a_look_at_once_and_many_by_one_a_second():

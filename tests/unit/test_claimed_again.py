@@ -137,37 +137,34 @@ def test_an_outcome_is_written_again_also_by_a_worker_that_stops(active, store, 
 
 
 class Puts(list):
-    """A completer that keeps what it gets."""
+    """Keeps the outcomes that it gets."""
 
     def put(self, outcome, active=None):
         self.append(outcome)
         if active is not None:
             active.state = ClaimState.HANDED_OVER
 
+    def lost(self, active):
+        active.context.was_lost = True
+
 
 @pytest.fixture
 def runner(store, leases):
     return TaskRunner(
-        store=store,
-        own=store,
-        tasks=None,
-        leases=leases,
-        completer=Puts(),
-        integration=None,
-        on_failpoint=ignore_failpoint,
+        own=store, leases=leases, outcomes=Puts(), begin=None, attempt=None, on_failpoint=ignore_failpoint
     )
 
 
 def test_a_claim_that_is_found_lost_before_it_begins_is_given_back_if_it_was_claimed_again(active, leases, runner):
     runner.run(active)
-    assert [one.event_type for one in runner.completer] == [EventType.RELEASED]
+    assert [one.event_type for one in runner.outcomes] == [EventType.RELEASED]
     assert leases.held() == []
 
 
 def test_a_claim_that_is_found_lost_before_it_begins_is_left_alone_else(active, store, leases, runner):
     store.claim_again = lambda: None
     runner.run(active)
-    assert runner.completer == []
+    assert runner.outcomes == []
     assert leases.held() == []
 
 
@@ -178,7 +175,7 @@ def unanswered(_asked):
 def test_a_claim_that_the_database_does_not_answer_for_is_given_back(active, store, leases, runner, caplog):
     store.heartbeat = unanswered
     runner.run(active)
-    [outcome] = runner.completer
+    [outcome] = runner.outcomes
     assert (outcome.event_type, outcome.data) == (EventType.RELEASED, {"reason": "its claim could not be verified"})
     assert outcome.delay >= timedelta(seconds=1)  # else it would be claimed, and given back, as fast as it goes
     assert "is not known; it is given back" in caplog.text
@@ -187,11 +184,11 @@ def test_a_claim_that_the_database_does_not_answer_for_is_given_back(active, sto
 
 
 def test_a_suspect_whose_start_the_database_does_not_record_is_given_back(leases, runner, caplog):
-    runner.completer.begin = unanswered
+    runner.begin = unanswered
     claim = replace(claim_of(), recovery_attempts=SUSPECT)
     [suspect] = leases.hold([TaskContext(claim, max_attempts=None, stopping=threading.Event())], sent=time.monotonic())
     runner.run(suspect)
-    [outcome] = runner.completer
+    [outcome] = runner.outcomes
     assert (outcome.event_type, outcome.data) == (EventType.RELEASED, {"reason": "its start could not be recorded"})
     assert "its start could not be recorded; it is given back" in caplog.text
     assert suspect.context.began is None

@@ -149,6 +149,11 @@ def sleeps(name: str) -> list[str]:
     return [f"{name}:{line}: {what}" for line, what in used if what == "time.sleep"]
 
 
+def takes_a_users_function(name: str) -> list[str]:
+    """Uses of the function of a task: only the executor calls one, so what its exception does is decided in one place."""
+    return [f"{name}:{node.lineno}: {dotted(node)}" for node in found(name, ast.Attribute) if node.attr == "function"]
+
+
 RULES = {
     # A rule, and where it does not hold.
     asks_for_the_dialect: ("outboxq/database/dialects/",),
@@ -156,6 +161,8 @@ RULES = {
     runs_stored_code: (),
     formats_sql: (),
     sleeps: ("outboxq/cli/",),
+    # The task itself has the function, and the harness reads its signature.
+    takes_a_users_function: ("outboxq/worker/executor.py", "outboxq/task/", "outboxq/testing/enqueued.py"),
 }
 
 
@@ -176,6 +183,7 @@ BAD = {
     runs_stored_code: ("import pickle", "from yaml import load", "import marshal", "eval('1')", "exec('1')"),
     formats_sql: ("c.execute(f'SELECT {x}')", "text(f'{x}')", "c.execute('a' + b)", "c.exec_driver_sql('%s' % a)"),
     sleeps: ("import time\ntime.sleep(1)", "from time import sleep"),
+    takes_a_users_function: ("task.function(1)", "partial(limit.call, active.task.function)"),
 }
 
 

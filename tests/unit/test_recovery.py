@@ -10,9 +10,9 @@ import pytest
 
 from outboxq.model import TaskStatus
 from outboxq.store import Lease, LeaseLook, OutlastingLook, Recovered
-from outboxq.worker import recovery
 from outboxq.worker.failpoints import ignore_failpoint
-from outboxq.worker.recovery import RECOVERY_BATCH, Recovery
+from outboxq.worker.upkeep import recovery
+from outboxq.worker.upkeep.recovery import RECOVERY_BATCH, Recovery
 
 EVERY = 5.0
 PIPELINE = UUID(int=9)

@@ -10,8 +10,8 @@ import pytest
 from outboxq import Outbox
 from outboxq.model import EventType
 from outboxq.store import UnknownRun
-from outboxq.worker.maintenance import ServiceThread
-from outboxq.worker.unknown_tasks import KnownTasks, UnknownTasks
+from outboxq.worker.upkeep import ServiceThread
+from outboxq.worker.upkeep.unknown_tasks import KnownTasks, UnknownTasks
 from tests.unit.test_executor import claim_of
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -127,7 +127,7 @@ def test_unknown_tasks_are_remembered_by_queue_and_reported_when_they_are_new(un
 
 
 def test_made_up_names_do_not_fill_the_memory(unknown, monkeypatch):
-    monkeypatch.setattr("outboxq.worker.unknown_tasks._MAX_NAMES", 3)
+    monkeypatch.setattr("outboxq.worker.upkeep.unknown_tasks._MAX_NAMES", 3)
     rules = unknown()
     for number in range(10):
         rules.outcomes([claim(f"n{number}")])

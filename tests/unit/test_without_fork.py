@@ -90,7 +90,7 @@ for name in {sorted(OF_OS)}:
 for name in {sorted(OF_SIGNAL)}:
     delattr(signal, name)
 """
-CHILDREN = "only isolation imports it, which looks at CAN_FORK"
+CHILDREN = "a worker imports it only after it has looked at CAN_FORK"
 GUARDED = {
     ("cli/demo_run.py", "SIGKILL"): "the command looks at CAN_FORK",
     ("cli/supervisor.py", "set_blocking"): "the command looks at CAN_FORK",
@@ -99,15 +99,15 @@ GUARDED = {
     ("cli/stop_requests.py", "pthread_kill"): "only a supervisor gives the order that calls it",
     ("database/dialects/sqlite_file.py", "mknod"): "AttributeError is caught there",
     ("model/forks.py", "register_at_fork"): "hasattr is asked there",
-    ("worker/child.py", "SIGURG"): CHILDREN,
-    ("worker/child.py", "pthread_kill"): CHILDREN,
-    ("worker/fork_server.py", "SIGCHLD"): CHILDREN,
-    ("worker/fork_server.py", "SIGKILL"): CHILDREN,
-    ("worker/fork_server.py", "WNOHANG"): CHILDREN,
-    ("worker/fork_server.py", "fork"): CHILDREN,
-    ("worker/fork_server.py", "killpg"): CHILDREN,
-    ("worker/fork_server.py", "set_blocking"): CHILDREN,
-    ("worker/fork_server.py", "setpgid"): CHILDREN,
+    ("worker/isolation/child.py", "SIGURG"): CHILDREN,
+    ("worker/isolation/child.py", "pthread_kill"): CHILDREN,
+    ("worker/isolation/fork_server.py", "SIGCHLD"): CHILDREN,
+    ("worker/isolation/fork_server.py", "SIGKILL"): CHILDREN,
+    ("worker/isolation/fork_server.py", "WNOHANG"): CHILDREN,
+    ("worker/isolation/fork_server.py", "fork"): CHILDREN,
+    ("worker/isolation/fork_server.py", "killpg"): CHILDREN,
+    ("worker/isolation/fork_server.py", "set_blocking"): CHILDREN,
+    ("worker/isolation/fork_server.py", "setpgid"): CHILDREN,
 }
 """Each name of ours that Windows lacks, with the reason why nothing there comes to it."""
 APP = """

@@ -83,6 +83,8 @@ class DjangoOutbox(Outbox):
 
         It follows the settings: when a test gives the database another name, this is another Store.
         """
+        if self._stand_in is not None:
+            return self._stand_in.store  # type: ignore[return-value]  # it is in the transaction of Django's connection
         database = repr(
             [connections[self.alias].settings_dict[key] for key in ("ENGINE", "NAME", "HOST", "PORT", "USER")]
         )

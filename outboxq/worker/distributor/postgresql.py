@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 
 from ...database.engine import detached, make_engine
 from ...store import Store
-from ..deadline import run_with_timeout
+from ..timeouts import run_with_timeout
 from .base import POLL, Health, Wakeup
 
 _FALLBACK = timedelta(seconds=30)

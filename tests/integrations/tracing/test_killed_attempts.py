@@ -79,7 +79,7 @@ def test_the_span_of_an_attempt_ends_though_its_handler_does_not(outbox, telemet
     finally:
         gate.set()
         worker.stop()
-    until(lambda: errors and worker._pool.busy == 0)
+    until(lambda: errors and worker._parts.pool.busy == 0)
     assert telemetry.spans("process images") == [processed]
     assert processed.attributes["error.type"] == "outboxq.model.records.TaskTimeout"
     assert (processed.end_time - processed.start_time) / 1e9 > 0.3

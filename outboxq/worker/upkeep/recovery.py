@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from ..model import TaskStatus
-from ..model.log_fields import LOST
-from ..store import Lease, LeaseLook, Recovered, Store
-from ..store.failure_log import say
-from .failpoints import Failpoint, OnFailpoint
-from .leases import Leases
-from .meter import Meter
+from ...model import TaskStatus
+from ...model.log_fields import LOST
+from ...store import Lease, LeaseLook, Recovered, Store
+from ...store.failure_log import say
+from ..failpoints import Failpoint, OnFailpoint
+from ..leases import Leases
+from ..meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 

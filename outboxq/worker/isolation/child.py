@@ -7,38 +7,35 @@ it, the hooks, and the log line of its end.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import queue
 import signal
 import socket
 import threading
-from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
-from ..context import TaskContext, process
-from ..integration.base import Integration
-from ..integration.hook_calls import HookCalls, WorkerHooks
-from ..integration.hooks import WorkerInfo
-from ..model import Claim, Outcome
-from ..model.forks import in_children
-from ..model.log_fields import fields_of
-from ..model.progress import Progress
-from ..store import Store
-from ..task import TaskRegistry
-from .completer import Completer
-from .executor import context_of
-from .failpoints import ignore_failpoint
+from ...context import TaskContext, process
+from ...integration.hook_calls import WorkerHooks
+from ...integration.hooks import WorkerInfo
+from ...model import Claim, Outcome
+from ...model.forks import in_children
+from ...model.log_fields import fields_of
+from ...model.progress import Progress
+from ..executor import context_of
+from ..handler_log import KeeperPlace
+from ..leases import ActiveClaim, ClaimState
+from ..log_lines import EndLog
+from ..options import WorkerSettings
+from ..signals import print_in_child
+from ..steps import Steps, StoredSteps
+from ..task_runner import Application, HandlerRunner
+from ..timeouts import Timeouts, raise_in_thread
 from .fork_server import ignore_stop_signals
-from .handler_log import KeeperPlace
-from .leases import ActiveClaim, ClaimState, Leases
-from .log_lines import EndLog
-from .options import WorkerSettings
-from .stacks import print_in_child
-from .task_runner import TaskRunner
-from .timeouts import Timeouts, raise_in_thread
 
 log = logging.getLogger("outboxq.worker")
 
@@ -132,22 +129,14 @@ def packed(outcome: Outcome) -> dict[str, Any]:
 
 
 class ChildProcess:
-    """The work of one child. The handlers run in its main thread, where signals interrupt what they wait for."""
+    """The work of one child. The handlers run in its main thread, where signals interrupt what they wait for.
 
-    def __init__(
-        self,
-        settings: WorkerSettings,
-        info: WorkerInfo,
-        *,
-        store: Store,
-        tasks: TaskRegistry,
-        integration: Integration,
-        hooks: HookCalls | None,
-    ) -> None:
-        self._tasks, self._integration, self._hooks = tasks, integration, hooks
-        self._worker_hooks = WorkerHooks(hooks, info)
-        self._store = store
-        self._settings = settings
+    It is the `LeaseView` of the code that runs them.
+    """
+
+    def __init__(self, application: Application, settings: WorkerSettings, info: WorkerInfo) -> None:
+        self._application, self._settings = application, settings
+        self._worker_hooks = WorkerHooks(application.hooks, info)
         self._stopping = threading.Event()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._context: TaskContext | None = None
@@ -160,6 +149,7 @@ class ChildProcess:
         self._is_known = threading.Event()
         self._is_over = threading.Event()
         """Set when this process is about to end."""
+        self._outcomes = _ChildOutcomes()
 
     def serve(self, channel: socket.socket) -> None:
         """Run the jobs that come by the socket, until that ends."""
@@ -167,46 +157,44 @@ class ChildProcess:
         print_in_child()
         process.is_worker = True
         signal.signal(signal.SIGURG, lambda *_: None)  # ends the waiting of a system call; see `_interrupt`
-        if (engine := self._store.engine) is not None:
+        if (engine := self._application.store.engine) is not None:
             engine.dispose(close=False)  # its connections are the parent's
         self._connection = Connection(channel.detach())
         # What a handler forks answers for no task, and does not hide the end of this process.
         in_children(self._connection.close)
-        runner = self._runner()
+        attempt = self._runner().attempt
         for work in (self._receive, self._send_notes):
             threading.Thread(target=work, name=f"outboxq-child-{work.__name__.strip('_')}", daemon=True).start()
         self._worker_hooks.started()
         try:
             while (job := self._jobs.get()) is not None:
-                answer = self._run(runner, job)
+                answer = self._run(attempt, job)
                 with self._sending:
                     self._has_job.clear()
                     self._context = None
                     self._connection.send(answer)
         finally:
             self._is_over.set()
-            self._integration.on_thread_exit()
+            self._application.integration.on_thread_exit()
             self._worker_hooks.stopped()
             if engine is not None:
                 engine.dispose()
 
-    def _runner(self) -> _ChildRunner:
-        settings, store, own = self._settings, self._store, self._store.reserved(threading.Event())
-        leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
-        return _ChildRunner(
-            store=store,
-            own=own,
-            tasks=self._tasks,
-            leases=leases,
-            completer=_ChildCompleter(store, leases),
-            integration=self._integration,
+    def _runner(self) -> HandlerRunner:
+        application, settings = self._application, self._settings
+        store, integration = application.store, application.integration
+        own = store.reserved(threading.Event())
+        return HandlerRunner(
+            application,
+            own,
+            Steps(store, own, StoredSteps(store, own), integration, self, settings.on_failpoint),
+            self,
+            self._outcomes,
             on_failpoint=settings.on_failpoint,
-            hooks=self._hooks,
-            ends=EndLog(tracebacks=settings.log_tracebacks, front_end=self._integration.front_end),
-            timeouts=Timeouts(lambda _: os._exit(1), raise_in=_interrupt),
+            ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
             keeper=KeeperPlace() if settings.handler_log else None,
+            timeouts=Timeouts(lambda _: os._exit(1), raise_in=_interrupt),
             grace=None,  # the worker kills this process
-            child=self,
         )
 
     def _receive(self) -> None:
@@ -256,16 +244,25 @@ class ChildProcess:
         context.cancel_requested = news.cancel_requested
         context.was_lost = context.was_lost or news.was_lost
 
-    def _run(self, runner: _ChildRunner, job: Job) -> Answer:
-        task, keeps_log = self._tasks.get(job.claim.task_name), self._settings.handler_log
-        context = context_of(job.claim, task, self._stopping, keeps_log=keeps_log)
-        [active] = runner.leases.hold([context], sent=job.sent)
-        active.warned_late = True  # the worker does
+    def _run(self, attempt: Callable[[ActiveClaim], object], job: Job) -> Answer:
+        claim, keeps_log = job.claim, self._settings.handler_log
+        context = context_of(claim, self._application.tasks.get(claim.task_name), self._stopping, keeps_log=keeps_log)
+        context.deadline = job.news.deadline
+        # The worker sends its heartbeats, and warns that it runs past its timeout.
+        active = ActiveClaim(claim=claim, context=context, sent=job.sent, next_beat=math.inf, warned_late=True)
+        self._outcomes.taken = None
         with self._telling:
             self._tell(context, self._news or job.news)
             self._context = context
         self._has_job.set()
-        outcome = runner.outcome_of(active)
+        try:
+            attempt(active)
+        except Exception:
+            text = "a claim could not be handled; its lease runs out and it is recovered"
+            log.exception(text, extra=fields_of(claim))
+        finally:
+            context.error = None
+        outcome = self._outcomes.taken
         return Answer(
             outcome=None if outcome is None else packed(outcome),
             is_committed=active.state is ClaimState.COMMITTED,
@@ -274,73 +271,43 @@ class ChildProcess:
             ended=context.ended,
         )
 
-    def ending(self) -> None:
+    def is_void(self, context: TaskContext) -> bool:
+        return context.was_lost  # only the worker knows of its connections
+
+    def hold_until(self, context: TaskContext, deadline: float) -> None:
+        context.deadline = deadline
+        with self._sending:
+            self._connection.send(Holding(deadline=deadline))
+
+    def ending(self, active: ActiveClaim) -> None:
         """Tell the worker that a completion is about to be committed, and wait until it knows."""
+        active.state = ClaimState.ENDING
         self._is_known.clear()
         with self._sending:
             self._connection.send(Completing())
         self._is_known.wait(_ANSWER_TIMEOUT)
 
-    def holding(self, deadline: float) -> None:
-        """Tell the worker until when the lease holds, as its heartbeats cannot."""
-        with self._sending:
-            self._connection.send(Holding(deadline=deadline))
+    def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is that of the job
+        if (context := self._context) is not None:
+            context.was_lost = True
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class _ChildRunner(TaskRunner):
-    """Runs claims that the worker holds."""
+class _ChildOutcomes:
+    """Keeps the outcome of the job for its answer: the worker writes it."""
 
-    child: ChildProcess
-
-    def outcome_of(self, active: ActiveClaim) -> Outcome | None:
-        """Run one claim. Returns its outcome; None if there is none to write."""
-        self._outcome: Outcome | None = None
-        try:
-            with nullcontext() if self.hooks is None else self.hooks.handling(active.context):
-                self._attempt(active)
-        except Exception:
-            log.exception(
-                "a claim could not be handled; its lease runs out and it is recovered", extra=fields_of(active.claim)
-            )
-        finally:
-            active.context.error = None
-            self.leases.drop(active.claim)
-        completer = self.completer
-        assert isinstance(completer, _ChildCompleter)
-        kept, completer.kept = completer.kept, None
-        return kept or self._outcome
-
-    def _run_in_transaction(self, active: ActiveClaim, *args: Any) -> Outcome | None:
-        self._outcome = super()._run_in_transaction(active, *args)
-        return self._outcome
-
-    def _ending(self, active: ActiveClaim) -> None:
-        super()._ending(active)
-        self.child.ending()
-
-    def _is_void(self, context: TaskContext) -> bool:
-        return context.was_lost  # only the worker knows of its connections
-
-    def _hold_until(self, context: TaskContext, deadline: float) -> None:
-        super()._hold_until(context, deadline)
-        self.child.holding(deadline)
-
-
-class _ChildCompleter(Completer):
-    """Keeps the outcome for the worker to write; its own thread is never started."""
-
-    def __init__(self, store: Store, leases: Leases) -> None:
-        super().__init__(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=lambda _: None)
-        self.kept: Outcome | None = None
+    def __init__(self) -> None:
+        self.taken: Outcome | None = None
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         if active is not None:
             active.state = ClaimState.HANDED_OVER
-        self.kept = outcome
+        self.taken = outcome
 
-    def notify_unblocked(self, claims: Iterable[Claim]) -> None:
-        """Leave it to the worker."""
+    def committed(self, outcome: Outcome, active: ActiveClaim) -> None:  # noqa: ARG002 - the worker counts it
+        self.taken = outcome
+
+    def lost(self, active: ActiveClaim) -> None:
+        active.context.was_lost = True
 
 
 def _interrupt(thread: int, kind: type[BaseException]) -> None:

@@ -7,23 +7,27 @@ import math
 import signal
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ..errors import ProcessDied
-from ..integration.hook_calls import HookCalls
-from ..model import Outcome, TaskTimeout, TimeoutAction
-from ..model.handler_log import HandlerLog
-from ..model.log_fields import fields_of
-from ..task import Task
-from .child import Answer, Completing, Holding, Job, Known, News, Notes
-from .executor import failed, released, with_notes
+from ...context import StepRunner
+from ...errors import ProcessDied
+from ...model import Outcome, TaskTimeout, TimeoutAction
+from ...model.handler_log import HandlerLog
+from ...model.log_fields import fields_of
+from ...task import Task
+from ..executor import failed, released, with_notes
+from ..leases import ActiveClaim, ClaimState, Outcomes
+from ..log_lines import EndLog
+from ..task_runner import Application, report_kill
+from .child import Answer, ChildProcess, Completing, Holding, Job, Known, News, Notes
 from .fork_server import CannotFork, ForkServer
-from .leases import ActiveClaim, ClaimState
-from .task_runner import TaskRunner
+
+__all__ = ["ChildProcess", "Children", "ForkServer", "IsolatedRunner"]
 
 log = logging.getLogger("outboxq.worker")
 
@@ -49,10 +53,30 @@ class _Child:
 class Children:
     """The child processes of one worker. An idle one is used again, until it has run its share of tasks."""
 
-    def __init__(self, server: ForkServer, *, tasks_per_child: int) -> None:
-        self.server = server
+    def __init__(self, new_server: Callable[[], ForkServer], *, tasks_per_child: int) -> None:
+        self._new_server = new_server
+        self.server = new_server()
+        self._has_forked = False
         self._limit = tasks_per_child
         self._idle: deque[_Child] = deque()
+
+    @contextmanager
+    def forking(self, has_begun: Callable[[], bool]) -> Iterator[None]:
+        """Fork the server, and close it if the block fails before `has_begun`.
+
+        The block starts the worker: before it there is no thread, no connection and no port that a child would have too. A start
+        that failed may be repeated, with another server.
+        """
+        if not self._has_forked:
+            self._has_forked = True
+            self.server.start()
+        try:
+            yield
+        except BaseException:
+            if not has_begun():
+                self.close()
+                self.server, self._has_forked = self._new_server(), False
+            raise
 
     def given(self, job: Job) -> _Child:
         """Return the child that was given this job. Raises CannotFork."""
@@ -95,24 +119,31 @@ class Children:
         self.server.close()
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class IsolatedRunner(TaskRunner):
-    """Runs claims in child processes, and passes their outcomes on to the completer."""
+@dataclass(eq=False, repr=False)
+class IsolatedRunner:
+    """Runs the handlers of claims in child processes, and passes the outcomes on."""
 
+    application: Application
+    """Its hooks learn of attempts whose child has died. Of the others they learn in the child."""
     children: Children
-    hooks_of_ends: HookCalls | None = None
-    """The hooks that learn of attempts whose child has died. The others run in the child."""
+    steps: StepRunner
+    """Knows for how long a task has slept whose child has died."""
+    outcomes: Outcomes
+    ends: EndLog
+    grace: timedelta
+    """The time between a timeout and the end of a child that goes on all the same."""
 
-    def _attempt(self, active: ActiveClaim) -> None:
+    def attempt(self, active: ActiveClaim) -> None:
+        """Run the handler of a claim that may begin."""
         claim, context = active.claim, active.context
-        task = self.tasks.get(claim.task_name)
+        task = self.application.tasks.get(claim.task_name)
         known = News.of(context)
-        context.step_runner = self.steps  # for the time that it has slept, if its child dies
+        context.step_runner = self.steps
         try:
             child = self.children.given(Job(claim=claim, sent=active.sent, news=known))
         except CannotFork as error:
             log.error("%s: %s; it is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - no error of ours
-            self.completer.put(released(claim, "no child process could be started", delay=_RETRY_AFTER), active)
+            self.outcomes.put(released(claim, "no child process could be started", delay=_RETRY_AFTER), active)
             return
         context.began = time.monotonic()
         active.child = child.pid
@@ -167,7 +198,7 @@ class IsolatedRunner(TaskRunner):
         """Return when the child is killed (`time.monotonic()`), and infinity for never."""
         seconds, began = active.claim.timeout_seconds, active.context.began
         active.is_limited = task.timeout_action is not TimeoutAction.ASK
-        if task.timeout_action is not TimeoutAction.KILL or seconds is None or began is None or self.grace is None:
+        if task.timeout_action is not TimeoutAction.KILL or seconds is None or began is None:
             return math.inf
         return began + seconds + self.grace.total_seconds()
 
@@ -178,23 +209,21 @@ class IsolatedRunner(TaskRunner):
         outcome = None if answer.outcome is None else Outcome(claim=claim, **answer.outcome)
         if outcome is None:
             if answer.was_lost:
-                self._count_lost(active)
+                self.outcomes.lost(active)
         elif answer.is_committed:
             active.state = ClaimState.COMMITTED
-            self.meter.ended([outcome], [active.timing])
-            self.completer.notify_unblocked([claim])
+            self.outcomes.committed(outcome, active)
         else:
-            self.completer.put(outcome, active)
-        self.leases.warn_if_late(active)
+            self.outcomes.put(outcome, active)
+        active.warn_if_late()
 
     def _killed(self, child: _Child, active: ActiveClaim, task: Task[..., Any]) -> None:
         self.children.server.kill(child.pid)
         self.children.discard(child)
         active.context.ended = time.monotonic()
-        grace = 0.0 if self.grace is None else self.grace.total_seconds()
         error = TaskTimeout(
             f"the handler ran for longer than its timeout of {active.claim.timeout_seconds:g} s, did not end within the grace of "
-            f"{grace:g} s either, and was ended with its child process"
+            f"{self.grace.total_seconds():g} s either, and was ended with its child process"
         )
         self._fail(active, task, error)
 
@@ -205,7 +234,7 @@ class IsolatedRunner(TaskRunner):
         code = server.end_of(child.pid, _END_TIMEOUT)
         if server.is_closed or server.has_ended:
             if not server.is_closed:
-                self.completer.put(
+                self.outcomes.put(
                     released(claim, "the server of the child processes has ended", delay=_RETRY_AFTER), active
                 )
             return
@@ -218,9 +247,9 @@ class IsolatedRunner(TaskRunner):
         context.has_died = True
         outcome = with_notes(failed(task, context, error), context)
         seconds = (context.ended or 0.0) - (context.began or 0.0)
-        self.completer.put(outcome, active)
-        self.leases.warn_if_late(active)
-        self._report_kill(self.hooks_of_ends, outcome, context, seconds)
+        self.outcomes.put(outcome, active)
+        active.warn_if_late()
+        report_kill(self.application.hooks, self.ends, outcome, context, seconds)
 
 
 def _end(code: int | None) -> str:

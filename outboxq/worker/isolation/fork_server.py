@@ -22,9 +22,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ..model.forks import end_fork
-from .signals import STOP_SIGNALS
-from .stacks import SIGNAL, survives
+from ...model.forks import end_fork
+from ..signals import STACKS_SIGNAL, STOP_SIGNALS, survives
 
 log = logging.getLogger("outboxq.worker")
 
@@ -242,8 +241,8 @@ class _Server:
                 os.kill(pid, signal.SIGKILL)
 
     def _print_stacks(self, pid: int) -> None:
-        if SIGNAL is not None and pid in self._children and survives(pid):
-            os.kill(pid, SIGNAL)
+        if STACKS_SIGNAL is not None and pid in self._children and survives(pid):
+            os.kill(pid, STACKS_SIGNAL)
 
     def _reap(self) -> None:
         while self._children:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from ..database.column_types import iso
-from ..model import UNKNOWN_TASK, Claim, EventType, Outcome
-from ..model.log_fields import OUTCOMES
-from ..model.plurals import plural
-from ..store import Store, UnknownRun
-from ..store.failure_log import say
-from .executor import released
+from ...database.column_types import iso
+from ...model import UNKNOWN_TASK, Claim, EventType, Outcome
+from ...model.log_fields import OUTCOMES
+from ...model.plurals import plural
+from ...store import Store, UnknownRun
+from ...store.failure_log import say
+from ..executor import released
 
 log = logging.getLogger("outboxq.worker")
 

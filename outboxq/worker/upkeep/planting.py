@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..errors import InvalidArgument
-from ..store import Store
+from ...errors import InvalidArgument
+from ...store import Store
 
 log = logging.getLogger("outboxq.worker")
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
-from ..errors import FileUnusable
-from ..store import Store
-from ..store.failure_log import FailureLog
-from .meter import Meter
+from ...errors import FileUnusable
+from ...store import Store
+from ...store.failure_log import FailureLog
+from ..meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 

@@ -1,0 +1,237 @@
+"""The parts of a worker: each is made here, given what it needs, and not started."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import event
+
+from ..database.engine import close
+from ..errors import ConfigurationError
+from ..integration.hook_calls import WorkerHooks
+from ..integration.hooks import WorkerInfo
+from ..model.forks import CAN_FORK
+from ..model.log_fields import fields_of
+from ..store import Store
+from ..task.schedules import declare_schedules
+from .claim_loop import ClaimLoop
+from .completer import Completer, Handback
+from .distributor import create_work_distributor
+from .handler_log import KeeperPlace
+from .leases import ActiveClaim, Leases
+from .log_lines import EndLog
+from .meter import Meter
+from .options import Isolation, WorkerSettings
+from .statistics import MetricsWriter, StatisticsUpkeep
+from .steps import Steps, StoredSteps
+from .task_runner import Application, HandlerRunner, TaskRunner
+from .thread_pool import HandlerPool
+from .timeouts import Timeouts
+from .upkeep import BatchCanceller, PartitionMaker, ServiceThread, WorkerRegistration
+from .upkeep.planting import Planting
+from .upkeep.recovery import Recovery
+from .upkeep.unknown_tasks import KnownTasks, UnknownTasks
+
+if TYPE_CHECKING:
+    from .isolation import Children
+
+
+class Parts:
+    """The parts of one worker. It starts them, asks them, and stops them."""
+
+    children: Children | None = None
+    """The child processes. None: handlers run in threads."""
+
+    def __init__(
+        self,
+        application: Application,
+        settings: WorkerSettings,
+        info: WorkerInfo,
+        *,
+        stopping: threading.Event,
+        stopped: threading.Event,
+        on_finished: Callable[[], None],
+        on_kill: Callable[[ActiveClaim, int], object],
+        on_thread_failure: Callable[[BaseException], None],
+    ) -> None:
+        """Make the parts; no thread and no process starts.
+
+        `stopping` is set when the worker begins to stop, `stopped` when it has written what it had to. Raises ConfigurationError for
+        an isolation that this system does not have.
+        """
+        store, tasks, integration = application.store, application.tasks, application.integration
+        failpoint = settings.on_failpoint
+        thread = partial(ServiceThread, on_thread_failure=on_thread_failure)
+        self.connections = own = Connections(store, stopping=stopping, stopped=stopped)
+        self.meter = meter = Meter()
+        self.leases = Leases(own.urgent, heartbeat=settings.heartbeat, on_failpoint=failpoint, meter=meter)
+        own.watch(self.leases.note_break)
+        self.distributor = create_work_distributor(
+            own.claims,
+            queues=settings.queues,
+            topics=settings.topics,
+            worker_id=info.id,
+            poll=settings.poll,
+            notifications=settings.notifications,
+            listen_url=settings.listen_url,
+            commits_of=store.engine,
+            on_break=self.leases.note_break,
+        )
+
+        # A claim's way: the claim loop takes it, a thread of the pool runs it, the completer writes its outcome.
+        batches = BatchCanceller(own.claims)
+        self.completer = Completer(
+            own.outcomes,
+            self.leases,
+            on_failpoint=failpoint,
+            on_thread_failure=on_thread_failure,
+            on_unblocked=self.distributor.wake,
+            on_member_failed=batches.expect,
+            durable=not settings.relaxed_durability,
+            meter=meter,
+        )
+        self.handback = Handback(own.outcomes, self.leases, on_failpoint=failpoint, meter=meter)
+        self.timeouts = Timeouts(on_thread_failure)
+        self.keeper = KeeperPlace() if settings.handler_log else None
+        ends = EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end)
+        steps = Steps(store, own.outcomes, StoredSteps(store, own.outcomes), integration, self.leases, failpoint)
+        if settings.isolation is Isolation.THREAD:
+            attempt = HandlerRunner(
+                application,
+                own.outcomes,
+                steps,
+                self.leases,
+                self.completer,
+                on_failpoint=failpoint,
+                ends=ends,
+                keeper=self.keeper,
+                timeouts=self.timeouts,
+                grace=settings.timeout_grace,
+                on_kill=on_kill,
+            ).attempt
+        else:
+            if not CAN_FORK:
+                raise ConfigurationError(
+                    "isolation='process' needs a system that can fork, such as Linux or macOS; leave it out, or run the worker there"
+                )
+            from .isolation import ChildProcess, Children, ForkServer, IsolatedRunner
+
+            child = ChildProcess(application, settings, info)
+            new_server = partial(ForkServer, child.serve, on_thread_failure)
+            self.children = Children(new_server, tasks_per_child=settings.tasks_per_child)
+            attempt = IsolatedRunner(
+                application, self.children, steps, self.completer, ends=ends, grace=settings.timeout_grace
+            ).attempt
+        runner = TaskRunner(own.outcomes, self.leases, self.completer, self.completer.begin, attempt, failpoint)
+        self.pool: HandlerPool[ActiveClaim] = HandlerPool(
+            settings.concurrency,
+            runner.run,
+            prefetch=settings.prefetch,
+            on_thread_failure=on_thread_failure,
+            on_thread_exit=integration.on_thread_exit,
+            log_fields=lambda active: fields_of(active.claim),
+        )
+        unknown = UnknownTasks(
+            own.claims,
+            first_delay=settings.unknown_task_delay,
+            longest_delay=settings.unknown_task_longest_delay,
+            limit=settings.unknown_task_limit,
+        )
+        self.claim_loop = ClaimLoop(
+            own.claims,
+            tasks,
+            settings,
+            leases=self.leases,
+            pool=self.pool,
+            completer=self.completer,
+            distributor=self.distributor,
+            unknown=unknown,
+            worker_id=info.id,
+            stopping=stopping,
+            on_finished=on_finished,
+            on_thread_failure=on_thread_failure,
+            meter=meter,
+        )
+
+        # The services, each in a thread of its own.
+        names = [*info.task_names, *tasks.built_in]
+        description = {"label": info.label, "task_names": names, **settings.scope}
+        process = partial(_process, tasks.version or None, self.pool, settings.isolation)
+        registration = WorkerRegistration(own.claims, info.id, unknown.recent, description, meter, process)
+        recovery = Recovery(
+            own.urgent,
+            self.leases,
+            every=settings.recover_every,
+            prove_writable=registration.run_once,
+            on_recovery=self.claim_loop.expect_recovered,
+            on_failpoint=failpoint,
+            meter=meter,
+        )
+        known_tasks = KnownTasks(own.claims, names, queues=settings.queues, topics=settings.topics)
+        metrics = MetricsWriter(own.claims, meter, info.id)
+        self.planting = Planting(own.claims, partial(declare_schedules, tasks=tasks))
+        self.registration = thread("registration", registration, wake=unknown.found_new, on_stop=registration.end)
+        self.known_tasks = thread("known-tasks", known_tasks)
+        self.services = (
+            thread("heartbeat", self.leases, wake=self.leases.beat_moved),
+            thread("recovery", recovery),
+            self.registration,
+            thread("planting", self.planting),
+            thread("batches", batches, wake=batches.wake),
+            thread("partitions", PartitionMaker(own.claims)),
+            self.known_tasks,
+            thread("metrics", metrics, on_stop=metrics.end),
+            thread("statistics", StatisticsUpkeep(own.claims, stopping)),
+        )
+        self.hooks = WorkerHooks(application.hooks, info)
+
+
+class Connections:
+    """Three stores on connections of the worker's own: handlers may have every one of the application's.
+
+    There are three, so that none waits for the work of another.
+    """
+
+    def __init__(self, store: Store, *, stopping: threading.Event, stopped: threading.Event) -> None:
+        """`stopping` is set when the worker begins to stop, `stopped` when it has written what it had to."""
+        self.outcomes = store.reserved(stopped)
+        self.urgent = store.reserved(stopped, hurried=True)
+        """For heartbeats, and for what is as urgent."""
+        self.claims = store.reserved(stopping)  # what waits for the database must not delay a stop
+
+    def watch(self, on_loss: Callable[[], object]) -> None:
+        """Call `on_loss` whenever the server may have broken a connection. SQLite has no server.
+
+        A pool that tests its connections, by `pool_pre_ping=True`, replaces a broken one, and no transaction fails.
+        """
+        for one in (self.outcomes, self.urgent, self.claims):
+            if not one.dialect.one_writer:
+                one.on_retry = on_loss
+                event.listen(one.bound_engine.pool, "invalidate", lambda *_broken: on_loss())
+
+    def close(self) -> None:
+        """Close all of them."""
+        for one in (self.outcomes, self.claims, self.urgent):
+            close(one.bound_engine)
+
+
+def _process(code: str | None, pool: HandlerPool[Any], isolation: Isolation) -> Mapping[str, Any]:
+    """Return the arguments of `Store.workers.describe`. `code`: the version of the application's code."""
+    try:
+        release = version("outboxq")
+    except PackageNotFoundError:  # it runs without having been installed
+        release = None
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "version": code,
+        "release": release,
+        "busy": pool.busy,
+        "isolation": isolation.value,
+    }
