@@ -27,8 +27,7 @@ from ...integration.hooks import Hook
 from ...outbox import Outbox
 from ...task import Task
 from ..framework_store import FrameworkStore
-from .integration import DjangoIntegration
-from .registry import DjangoRegistry
+from .integration import DjangoIntegration, DjangoRegistry
 
 SETTINGS: Mapping[str, Any] = {"SCHEMA": None, "HOOKS": (), "VERSION": "", "RETENTION": None}
 """Keys of OUTBOXQ in the settings, with their defaults.
