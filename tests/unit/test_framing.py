@@ -12,9 +12,9 @@ from outboxq.cli import main
 from outboxq.cli.database import front_end
 from outboxq.cli.framework import Frame, FramedGroup
 from outboxq.cli.groups import DATABASE_PARAMETERS
-from outboxq.contrib import flask_commands
+from outboxq.contrib import flask as flask_extension
 
-FLASK = flask_commands.commands()
+FLASK = flask_extension.commands()
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -34,7 +34,7 @@ def test_flask_has_every_command_but_those_that_make_no_sense_there():
     assert (
         {path[0] for path in ours.keys() - theirs.keys()}
         == {"completion", "demo", "grants", "web"}
-        == set(flask_commands.ELSEWHERE)
+        == set(flask_extension.ELSEWHERE)
     )
     assert theirs.keys() <= ours.keys()
     assert {

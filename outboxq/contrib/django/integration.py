@@ -1,4 +1,4 @@
-"""The integration with Django: the transaction of a request, and the connections of a handler."""
+"""The integration with Django: the transaction of a request, the tasks of an outbox, and the connections of a handler."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, reset_queries, transaction
 
 from ...context import TaskContext
 from ...database.abandonment import Abandonment
 from ...database.target import DjangoTarget, target_of
-from ...errors import InvalidTarget
+from ...errors import InvalidTarget, UnknownTask
 from ...integration.base import Integration
 from ...integration.front_end import FrontEnd
 from ...model import Outcome
@@ -23,7 +24,10 @@ from ...model.log_fields import fields_of
 from ...store import Store
 from ...store.claims.units_of_work import ended
 from ...store.failure_log import exception_field
-from .registry import DjangoRegistry
+from ...task import Task, TaskRegistry
+
+if TYPE_CHECKING:
+    from .task_adapter import TaskAdapter
 
 log = logging.getLogger("outboxq.worker")
 _handled: ContextVar[TaskContext | None] = ContextVar("outboxq_django_context", default=None)
@@ -129,6 +133,70 @@ def present_transaction(alias: str, *, mode: str = "IMMEDIATE") -> Iterator[obje
         return
     with _atomic(connection, mode=mode):
         yield connection
+
+
+class DjangoRegistry(TaskRegistry):
+    """The tasks declared with `@outbox.task`, and those of `django.tasks`, found by their names: their import paths.
+
+    A name comes from a row of the database. So only modules of the installed apps, and those that OPTIONS allows, are imported,
+    and only a Django Task that was declared under this very name is used.
+    """
+
+    def __init__(self, alias: str) -> None:
+        super().__init__()
+        self._alias = alias
+        self._declared: dict[str, None] = {}
+        self._found: dict[str, TaskAdapter] = {}
+
+    def declare(self, path: str) -> None:
+        """Remember a task that a module declares while it is being imported. It can be found after the import."""
+        self._declared[path] = None
+
+    def forget(self) -> None:
+        """Forget the tasks found so far, since the settings have changed."""
+        self._found.clear()
+
+    def ended(self, context: TaskContext, outcome: Outcome) -> None:
+        """Pass the outcome of a handler on to the adapter, if the task is one of `django.tasks`."""
+        if (adapter := self._found.get(context.task_name)) is not None:
+            adapter.ended(context, outcome)
+
+    def get(self, name: str) -> Task[..., Any]:
+        """Return the task of this name. Raises UnknownTask."""
+        if super().__contains__(name):
+            return super().get(name)
+        found = self._find(name)
+        if found is None:
+            raise UnknownTask(
+                f"task {name!r} is not declared in this process, nor is it the import path of a @task in an installed app"
+            )
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        return super().__contains__(name) or self._find(name) is not None
+
+    def __iter__(self) -> Iterator[Task[..., Any]]:
+        yield from super().__iter__()
+        for name in list(self._declared):
+            if not super().__contains__(name) and (found := self._find(name)) is not None:
+                yield found
+
+    def _find(self, name: str) -> TaskAdapter | None:
+        if (found := self._found.get(name)) is None:
+            try:
+                from .task_adapter import adapter_for
+
+                found = adapter_for(name, self._alias)
+            except ImproperlyConfigured:  # django.tasks is not installed
+                return None
+            except Exception:
+                log.exception(
+                    "task %r cannot be imported; correct its module and restart the worker", name, extra={"task": name}
+                )
+                return None
+            if found is not None:
+                self._found[name] = found
+        return found
 
 
 class DjangoUnitOfWork:

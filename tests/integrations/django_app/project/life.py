@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool  # noqa: E402
 from outboxq import ConfigurationError, SchemaOutOfDate  # noqa: E402
 from outboxq.contrib.django import DjangoOutbox, outbox, outboxes  # noqa: E402
 from outboxq.contrib.django.admin_detail import story_of  # noqa: E402
-from outboxq.contrib.django.engine import engine_of  # noqa: E402
+from outboxq.contrib.django.django_outbox import engine_of  # noqa: E402
 from outboxq.contrib.django.fields import table  # noqa: E402
 from outboxq.contrib.django.models import OutboxEntry, TaskExecution, TaskSubscription  # noqa: E402
 from outboxq.contrib.django.operations import _DRIVERS, bring_to  # noqa: E402

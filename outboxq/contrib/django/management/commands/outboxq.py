@@ -15,7 +15,7 @@ from .....cli.framework import Frame, FramedGroup
 from .....cli.groups import DATABASE_PARAMETERS
 from .....store import Store
 from ...django_outbox import outboxes
-from ..click_command import ending_as_django_does
+from . import ending_as_django_does
 
 PROGRAM = "manage.py outboxq"
 

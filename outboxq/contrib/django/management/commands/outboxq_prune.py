@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .....cli.maintenance import prune
-from ..click_command import StoredCommand
+from . import StoredCommand
 
 
 class Command(StoredCommand):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .....cli.status import status
-from ..click_command import StoredCommand
+from . import StoredCommand
 
 
 class Command(StoredCommand):

@@ -13,7 +13,7 @@ from django.utils.module_loading import autodiscover_modules
 from .....cli.worker import serve, worker
 from .....outbox import Outbox
 from ...django_outbox import outboxes
-from ..click_command import ClickCommand
+from . import ClickCommand
 
 
 class Command(ClickCommand):
