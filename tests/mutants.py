@@ -112,13 +112,13 @@ MUTANTS = (
     ),
     Mutant(
         "the results of a batch are pruned though the task behind it may still read them",
-        "outboxq/database/statements/retention.py",
+        "outboxq/database/history.py",
         (("batch.completed_at >= _before, _may_be_read(g)", "batch.completed_at >= _before"),),
         ("tests/contract/test_batch_tasks.py",),
     ),
     Mutant(
         "a batch whose block has failed is committed without an error",
-        "outboxq/store/batches.py",
+        "outboxq/store/producing/batches.py",
         (("        target.forbid_commit(reason)\n", ""),),
         ("tests/contract/test_unclosed_batches.py",),
     ),
