@@ -8,7 +8,7 @@ from ...model.histograms import BUCKETS
 from .. import bounds
 from ..column_types import BoundedInstant
 from ..typed_table import TypedColumns, typed_table
-from .metadata import metadata
+from .tasks import metadata
 
 
 class TaskMetricsColumns(TypedColumns):

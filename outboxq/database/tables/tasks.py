@@ -1,4 +1,4 @@
-"""Define the tables of tasks, their events, queues and workers.
+"""Define the tables of tasks, their events, queues, keys and workers, and the metadata of all tables.
 
 There are no foreign keys between them: they would cost a third of the throughput, and a task's audit rows must outlive it.
 `verify` checks the references instead. No index on `task_executions` contains a column that a transition changes, so that
@@ -31,7 +31,22 @@ from ...model import EventType
 from .. import bounds
 from ..column_types import Attempts, BigId, BoundedInstant, Instant, Number, Recoveries, Seconds, Status, Xid8
 from ..typed_table import TypedColumns, typed_table
-from .metadata import AGGRESSIVE_VACUUM, metadata
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+AGGRESSIVE_VACUUM = {
+    "autovacuum_vacuum_scale_factor": 0,
+    "autovacuum_vacuum_threshold": 5000,
+    "autovacuum_vacuum_cost_delay": 0,
+}
+"""For small tables whose rows are inserted and deleted all the time: vacuum early, by count and not by share, at full speed."""
 
 
 def _partial_index(name: str, *columns: ColumnElement[Any], where: ColumnElement[bool], unique: bool = False) -> None:
@@ -276,6 +291,24 @@ class QueueSettingsColumns(TypedColumns):
 
 
 queue_settings = typed_table("queue_settings", metadata, QueueSettingsColumns, *bounds.of("queue_settings"))
+
+
+class KeyRatesColumns(TypedColumns):
+    """A row for each key that has lately used some of its rate. It is deleted when the key may start as many as at first."""
+
+    queue = Column(Text, primary_key=True)
+    partition_key = Column(Text, primary_key=True)
+    full_at = Column(BoundedInstant, nullable=False)  # the time at which the bucket of starts is full again
+
+
+key_rates = typed_table(
+    "key_rates",
+    metadata,
+    KeyRatesColumns,
+    Index("ix_key_rates_full_at", "queue", "full_at"),
+    *bounds.of("key_rates"),
+    storage=AGGRESSIVE_VACUUM,
+)
 
 
 class WorkersColumns(TypedColumns):
