@@ -16,21 +16,46 @@ from uuid import UUID
 from .errors import InvalidCall, InvalidTarget, StepRefused
 from .model import Cancel, Claim, Retry, Snooze
 from .model.batches import is_batch
-from .model.handler_log import HandlerLog
-from .model.headers import NO_HEADERS, headers_of_json
-from .model.log_fields import fields_of
-from .model.progress import MAX_NOTE, Progress, fraction_of
+from .model.options import NO_HEADERS, headers_of_json
+from .model.records import fields_of
+from .model.running import MAX_NOTE, HandlerLog, Progress, fraction_of
 from .model.schedules import SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER, tick_of
-from .model.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
 
-    from .task.running_batch import RunningBatch
+    from .task.batches import RunningBatch
 
 log = logging.getLogger("outboxq.worker")
 R = TypeVar("R")
+
+
+class UnitOfWork(Protocol):
+    """The transaction of a transactional task."""
+
+    @property
+    def target(self) -> object:
+        """The transaction as `using()` takes it."""
+
+    @property
+    def connection(self) -> Connection: ...
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def database(self) -> str | None:
+        """The name or the file of the database; None if it is not known."""
+
+    def flush(self) -> None:
+        """Write what the session still holds back, before the completion is written."""
+
+    def was_interrupted(self, error: BaseException) -> bool:
+        """Return whether an error from outside ended this transaction, to judge by `error`: then the attempt is not counted."""
+
+    def abandon(self) -> None:
+        """Free what its end must not wait for. Called in another thread, when the handler runs on and its attempt was ended."""
 
 
 class StepRunner(Protocol):

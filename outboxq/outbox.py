@@ -18,14 +18,21 @@ from .context import TaskContext
 from .database.dialects import check_schema_name, dialect_for
 from .database.engine import make_engine, parse_url
 from .errors import ConfigurationError
+from .integration import Integration
 from .integration.ambient import CURRENT, resolve_target
-from .integration.base import Integration
-from .integration.hook_calls import HookCalls
-from .integration.hooks import Hook
+from .integration.hooks import Hook, HookCalls
 from .integration.sessions import SessionIntegration
 from .model import OnDeadLetter, TaskOptions, TimeoutAction, duration
-from .model.headers import headers_as_json
-from .model.options import DEFAULT_LEASE, bad_name, check_options, checked_action, choice, is_name, times
+from .model.options import (
+    DEFAULT_LEASE,
+    bad_name,
+    check_options,
+    checked_action,
+    choice,
+    headers_as_json,
+    is_name,
+    times,
+)
 from .model.subscriptions import Emitted, NewEvent, Subscription
 from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
 from .model.uuid7 import family
@@ -35,10 +42,9 @@ from .store import Store
 from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
-from .task.bulk import BULK, bulk_task
-from .task.origin import Origin
-from .task.periodic import PeriodicTasks
-from .task.pruning import PRUNE, prune_task, retention_schedule
+from .task.built_in import BULK, PRUNE, bulk_task, prune_task, retention_schedule
+from .task.schedules import PeriodicTasks
+from .task.task import Origin
 from .task.waiting import WaiterOfProcess
 
 if TYPE_CHECKING:

@@ -18,14 +18,12 @@ from flask.globals import app_ctx
 from sqlalchemy import Engine
 from sqlalchemy.orm import scoped_session
 
-from ..context import TaskContext
+from ..context import TaskContext, UnitOfWork
 from ..database.engine import configure_sqlite, make_engine
 from ..errors import ConfigurationError, InvalidTarget
-from ..integration.base import Integration
-from ..integration.front_end import FrontEnd
+from ..integration import FrontEnd, Integration
 from ..integration.hooks import Hook
 from ..integration.sessions import Scope, scope_of
-from ..model.unit_of_work import UnitOfWork
 from ..outbox import Outbox
 from ..store import Store
 from .flask_commands import commands, program

@@ -11,8 +11,8 @@ from uuid import UUID
 from ..context import current
 from ..errors import InvalidTarget
 from ..store import Store
-from .base import Integration
-from .hook_calls import HookCalls
+from . import Integration
+from .hooks import HookCalls
 
 CURRENT: Final = object()
 """Default of `using`: the present transaction of the running task or of the framework."""

@@ -10,8 +10,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from .keys import stored_key
-from .records import NewTask
+from .records import NewTask, stored_key
 from .uuid7 import FAMILY, family
 
 _FIRST_BIT, _VERSION, _VERSION_7, _VERSION_8 = 1 << 127, 0xF << 76, 7 << 76, 8 << 76

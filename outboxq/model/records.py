@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
 from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
-from .keys import HasKey
 from .options import TaskOptions, duration
 
 if TYPE_CHECKING:
@@ -147,6 +146,35 @@ MAX_RECOVERIES = 3
 """Maximum number of recoveries in a row before a task is abandoned. Any end by a living worker resets the count."""
 SUSPECT = 2
 """Number of recoveries in a row after which a task is suspected of killing its workers, and runs apart from others like it."""
+
+
+CONCURRENCY_KEY_PREFIX = "concurrency:"
+"""The begin of a stored key that is a concurrency key. All other keys are partition keys."""
+
+
+def stored_key(partition_key: str | None, concurrency_key: str | None) -> str | None:
+    """Return the key as the tables have it. At most one of the two is given."""
+    return partition_key if concurrency_key is None else CONCURRENCY_KEY_PREFIX + concurrency_key
+
+
+def concurrency_key_of(stored: str | None) -> str | None:
+    """Return the concurrency key that a stored key holds; None for a partition key, and without a key."""
+    if stored is None or not stored.startswith(CONCURRENCY_KEY_PREFIX):
+        return None
+    return stored[len(CONCURRENCY_KEY_PREFIX) :]
+
+
+class HasKey:
+    """A record with the key of a task, as the tables have it."""
+
+    __slots__ = ()
+
+    partition_key: str | None
+
+    @property
+    def concurrency_key(self) -> str | None:
+        """The key of which so many tasks run at once as the queue's limit per key says; None: it has none."""
+        return concurrency_key_of(self.partition_key)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -398,3 +426,32 @@ class TaskTimeout(BaseException):
 
     def __init__(self, message: str = "the handler runs past its timeout") -> None:
         super().__init__(message)
+
+
+LOST: Final = "lost"
+"""The outcome of a claim that another worker may have taken over, or whose worker died."""
+
+OUTCOMES: Final[Mapping[EventType, str]] = {
+    EventType.COMPLETED: "completed",
+    EventType.RETRY_SCHEDULED: "retried",
+    EventType.FAILED: "failed",
+    EventType.CANCELLED: "cancelled",
+    EventType.SNOOZED: "snoozed",
+    EventType.RELEASED: "released",
+    EventType.RESET: LOST,
+    EventType.ABANDONED: "failed",
+}
+"""The outcome of an attempt by the event that ends its claim."""
+
+
+def fields_of(claim: Claim, **more: Any) -> dict[str, Any]:
+    """Return the fields of a record about this claim, as `extra=` takes them. Its arguments are never among them."""
+    return {
+        "task_id": str(claim.id),
+        "task": claim.task_name,
+        "queue": claim.queue,
+        "attempt": claim.attempt,
+        "worker": str(claim.worker_id),
+        "pipeline_id": str(claim.pipeline_execution_id),
+        **more,
+    }

@@ -21,7 +21,7 @@ from ..database.statements import broken_entries as statements
 from ..database.statements import table_locks
 from ..database.target import Target
 from ..model import LONGEST, Claim, EventType, Outcome
-from ..model.log_fields import OUTCOMES, fields_of
+from ..model.records import OUTCOMES, fields_of
 from ..payload.parameters import sanitize
 from .ends import A_MOMENT, finish
 from .failure_log import say

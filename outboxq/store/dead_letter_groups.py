@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..database.dialects import Row
 from ..errors import InvalidArgument
-from ..model.failure_groups import group_of, message_of
+from ..model.display import group_of, message_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

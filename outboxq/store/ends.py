@@ -15,7 +15,7 @@ from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument, LeaseLost
 from ..model import ENDS_CLAIM, STATUS_AFTER, Claim, EventType, Outcome, duration
-from ..model.progress import Progress
+from ..model.running import Progress
 from ..payload.parameters import sanitize
 from .rows import event_data
 from .transactions import Transactions

@@ -16,8 +16,8 @@ from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EARLIEST, LATEST, Handle, NewTask, OnConflict, OnDeadLetter
 from ..model.batches import is_batch
-from ..model.keys import concurrency_key_of
 from ..model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
+from ..model.records import concurrency_key_of
 from .arguments import aware
 from .batches import added_to, join, leave
 from .idempotency import enqueue_keyed, enqueued

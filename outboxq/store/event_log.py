@@ -15,7 +15,7 @@ from ..database.statements import statistics
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, ExecutionEvent
-from ..model.replay import TaskState, replay
+from ..model.history import TaskState, replay
 from .arguments import aware, positive
 from .tasks import event_of, events_of
 from .transactions import Transactions

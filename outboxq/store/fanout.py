@@ -16,8 +16,8 @@ from ..database.statements.fanout import SUBSCRIBERS
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Handle, NewTask, OnDeadLetter, TaskOptions
-from ..model.keys import stored_key
 from ..model.options import bad_name, check_options, is_name
+from ..model.records import stored_key
 from ..model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
 from ..model.uuid7 import FAMILY
 from .enqueue import check

@@ -17,8 +17,7 @@ from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EARLIEST, NewTask, OnDeadLetter
 from ..model.options import MICROSECOND
-from ..model.planning import Plan, jitter_of, plan
-from ..model.rules import parse_rule
+from ..model.rules import Plan, jitter_of, parse_rule, plan
 from ..model.schedules import (
     HORIZON,
     RULE_HEADER,

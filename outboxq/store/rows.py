@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any
 
 from ..model import NewTask
-from ..model.keys import stored_key
+from ..model.records import stored_key
 from ..payload.parameters import sanitize
 
 

@@ -20,9 +20,8 @@ from ..database.target import Target
 from ..errors import InvalidArgument, ScheduleNotFound
 from ..model import Handle, NewTask, TaskStatus
 from ..model.options import bad_name, is_name
-from ..model.planning import stands_ahead
+from ..model.rules import Planted, stands_ahead, to_come
 from ..model.schedules import HORIZON, REMOVED, NewSchedule, Schedule, Tick
-from ..model.upcoming import Planted, to_come
 from .arguments import aware, positive, storable
 from .declarations import check_schedule, declared, fields_of, is_left_over, is_new, moments_of, refuse_another
 from .failure_log import FailureLog

@@ -15,7 +15,7 @@ from ..database.statements import tasks
 from ..database.target import Target
 from ..errors import InvalidArgument, InvalidTransition
 from ..model import Claim, EventType, TaskStatus
-from ..model.steps import Step
+from ..model.running import Step
 from ..model.uuid7 import uuid7
 from .arguments import identifier
 from .operations import freed, marked, moving

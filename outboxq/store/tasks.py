@@ -14,8 +14,7 @@ from ..database.statements import tasks as statements
 from ..errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
 from ..model.batches import place_of
-from ..model.handler_log import LogLine, log_of, omitted_of
-from ..model.progress import Progress, progress_of
+from ..model.running import LogLine, Progress, log_of, omitted_of, progress_of
 from .arguments import identifier, positive
 from .transactions import Transactions
 

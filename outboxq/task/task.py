@@ -1,29 +1,29 @@
-"""Tasks: plain functions that an application can also enqueue."""
+"""Tasks: plain functions that an application can also enqueue, and the calls of them."""
 
 from __future__ import annotations
 
 import inspect
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, get_args, get_type_hints
+from uuid import UUID
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget
 from ..integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
 from ..model import Handle, NewTask, OnConflict, OnDeadLetter, TaskOptions, TimeoutAction, duration
-from ..model.headers import headers_as_json
-from ..model.options import choice, times
+from ..model.options import choice, headers_as_json, times
 from ..model.subscriptions import Subscription, patterns_of
 from ..model.unknown_options import OF_ONE_CALL, naming_options, no_method
 from ..model.uuid7 import uuid7
 from ..payload.parameters import Parameters, ReturnValue
 from ..retry import RetryPolicy
 from ..store import check, check_subscription
-from .calls import TaskCall, batch_in
-from .origin import Origin
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -185,6 +185,68 @@ class ContextTask(Task[P, R]):
         return self.function(ctx, *args, **kwargs)
 
 
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskCall(Generic[R_co]):
+    """A call of a task: its arguments, checked, and its options. `Task.call()` makes one.
+
+    A batch and a chain enqueue it later. One call may be used any number of times.
+    """
+
+    outbox: OutboxRef = field(repr=False, compare=False)
+    """The outbox that the task was declared on."""
+    task: NewTask
+    """The task to enqueue, but for its id."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            hint = "; a chain or a batch enqueues it. To enqueue the task itself, write task.using(session).enqueue(…)"
+            raise AttributeError(
+                f"the call of a task has no {name!r}{hint if name == 'enqueue' else ''}", name=name, obj=self
+            )
+
+    def as_new(self, task_id: UUID | None = None) -> NewTask:
+        """Return a task of this call with the headers that hooks add, and with this id; None: one of its own."""
+        task = replace(self.task, id=task_id or uuid7())
+        if self.outbox.hooks is None:
+            return task
+        sent: list[NewTask] = []
+
+        def send(tasks: Sequence[NewTask]) -> list[Handle]:
+            sent.extend(tasks)
+            return [Handle(id=one.id) for one in tasks]
+
+        self.outbox.hooks.enqueue([task], send)
+        return sent[0]
+
+
+class BatchTarget(Protocol):
+    """A batch to which tasks can be added by ``task.using(batch)``."""
+
+    @property
+    def id(self) -> UUID:
+        """The id of the batch."""
+
+    @property
+    def outbox(self) -> object:
+        """The outbox of its tasks."""
+
+    @property
+    def target(self) -> Any:
+        """The transaction in which tasks are added, as `using()` takes it."""
+
+    def takes_tasks(self) -> bool:
+        """Return True: it is a batch."""
+
+
+def batch_in(target: object) -> BatchTarget | None:
+    """Return the batch, if the argument of `using()` is one."""
+    return target if getattr(type(target), "takes_tasks", None) is not None else None  # type: ignore[return-value]
+
+
 class BoundTask(Generic[P, R]):
     """A task with its transaction and options, ready for its arguments: `Task.using()` returns one."""
 
@@ -265,6 +327,74 @@ class BoundTask(Generic[P, R]):
             handles = outbox.store.enqueue_many(tasks, using=target)
         source = Origin(outbox, target)
         return [handle.asking(source) for handle in handles]
+
+
+class Origin:
+    """The outbox and the transaction of an enqueue, for the handles that it returns."""
+
+    __slots__ = ("__weakref__", "_outbox", "_target", "_thread")
+
+    def __init__(self, outbox: OutboxRef, target: object) -> None:
+        """Remember where the tasks were written; `target` None: in a transaction of its own, which is committed."""
+        self._outbox = outbox
+        self._target: Callable[[], object] | None = None if target is None else _reference(target)
+        self._thread = threading.get_ident()
+
+    def result(self, task_id: UUID, timeout: timedelta | float | None) -> Any:
+        return self._outbox.wait_for_result(task_id, timeout, self)
+
+    def batch_result(self, batch_id: UUID, timeout: timedelta | float | None) -> Any:
+        return self._outbox.wait_for_batch(batch_id, timeout, self)
+
+    def settle(self) -> None:
+        """Note that the transaction is committed."""
+        self._target = None
+
+    @property
+    def is_committed(self) -> bool:
+        """Return whether the transaction was one of its own, which is committed; of a caller's it is not known."""
+        return self._target is None
+
+    @property
+    def is_this_threads(self) -> bool:
+        """Return whether this thread has enqueued."""
+        return self._thread == threading.get_ident()
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a transaction is open where the task was written."""
+        return self._target is not None and has_transaction(self._target())
+
+
+def has_transaction(target: Any) -> bool:
+    """Return whether a transaction is open on a session or connection. Nothing is asked of the database."""
+    if isinstance(target, TaskContext):
+        return target.inside is not None
+    with suppress(Exception):  # a connection that is closed says no more
+        if (state := getattr(target, "in_transaction", None)) is not None:  # SQLAlchemy's function, sqlite3's attribute
+            return bool(state() if callable(state) else state)
+        if (in_block := getattr(target, "in_atomic_block", None)) is not None:  # Django
+            return bool(in_block or not target.autocommit)
+        return bool(target.info.transaction_status in _OPEN)  # psycopg
+    return False
+
+
+_OPEN = frozenset({1, 2, 3})
+"""psycopg's states: a command runs, a transaction is open, or it has failed."""
+
+
+def _reference(target: Any) -> Callable[[], object]:
+    """Return a reference that keeps no session or connection alive."""
+    if isinstance(target, str):
+        from django.db import connections
+
+        target = connections[target]
+    elif type(target).__name__ == "scoped_session":
+        target = target()  # in another thread it would be another session
+    try:
+        return weakref.ref(target)
+    except TypeError:
+        return lambda: target
 
 
 def name_of(function: Callable[..., object]) -> str:

@@ -12,14 +12,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..context import TaskContext
+from ..context import TaskContext, UnitOfWork
 from ..errors import UnknownTask
-from ..integration.base import Integration
+from ..integration import Integration
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
-from ..model.handler_log import LogLine, log_of
-from ..model.progress import Progress, progress_of
-from ..model.steps import Step
-from ..model.unit_of_work import UnitOfWork
+from ..model.running import LogLine, Progress, Step, log_of, progress_of
 from ..model.uuid7 import uuid7
 from ..outbox import Outbox
 from ..payload.parameters import dump_result

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, scoped_session
 from ..database.dialects import Begin
 from ..database.statements import tasks
 from ..database.target import DjangoTarget, SqlalchemyTarget, Target, target_of
-from ..integration.base import Integration
+from ..integration import Integration
 from ..integration.sessions import SessionIntegration
 
 

@@ -19,13 +19,12 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
 from ..context import TaskContext, process
-from ..integration.base import Integration
-from ..integration.hook_calls import HookCalls, WorkerHooks
-from ..integration.hooks import WorkerInfo
+from ..integration import Integration
+from ..integration.hooks import HookCalls, WorkerHooks, WorkerInfo
 from ..model import Claim, Outcome
 from ..model.forks import in_children
-from ..model.log_fields import fields_of
-from ..model.progress import Progress
+from ..model.records import fields_of
+from ..model.running import Progress
 from ..store import Store
 from ..task import TaskRegistry
 from .completer import Completer

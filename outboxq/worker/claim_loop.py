@@ -14,8 +14,8 @@ from uuid import UUID
 
 from ..errors import NotPermitted
 from ..model import SUSPECT, Claim
-from ..model.log_fields import fields_of
 from ..model.plurals import plural
+from ..model.records import fields_of
 from ..store import ClaimCursor, Store
 from ..store.failure_log import FailureLog, say
 from ..task import TaskRegistry

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ..model import EventType, Outcome
-from ..model.log_fields import OUTCOMES, fields_of
 from ..model.plurals import plural
+from ..model.records import OUTCOMES, fields_of
 from ..store import Store
 from ..store.failure_log import say
 from .deadline import run_with_timeout

@@ -8,11 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
-from ..integration.base import Integration
-from ..integration.hook_calls import HookCalls
-from ..integration.hooks import WorkerInfo
+from ..integration import Integration
+from ..integration.hooks import HookCalls, WorkerInfo
 from ..model.forks import CAN_FORK
-from ..model.log_fields import fields_of
+from ..model.records import fields_of
 from ..store import Store
 from ..task import TaskRegistry
 from .completer import Completer

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
+from ..context import UnitOfWork
 from ..model import INTERRUPTED, MAX_INTERRUPTIONS, Claim, EventType, Outcome, Retry
-from ..model.log_fields import OUTCOMES, fields_of
-from ..model.unit_of_work import UnitOfWork
+from ..model.records import OUTCOMES, fields_of
 from ..payload.parameters import sanitize
 from ..store import Store
 from ..store.failure_log import exception_field, sentence

@@ -14,10 +14,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ..errors import ProcessDied
-from ..integration.hook_calls import HookCalls
+from ..integration.hooks import HookCalls
 from ..model import Outcome, TaskTimeout, TimeoutAction
-from ..model.handler_log import HandlerLog
-from ..model.log_fields import fields_of
+from ..model.records import fields_of
+from ..model.running import HandlerLog
 from ..task import Task
 from .child import Answer, Completing, Holding, Job, Known, News, Notes
 from .executor import failed, released, with_notes

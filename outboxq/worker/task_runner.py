@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from ..context import TaskContext
+from ..context import TaskContext, UnitOfWork
 from ..errors import LeaseLost
-from ..integration.base import Integration
-from ..integration.hook_calls import HookCalls
+from ..integration import Integration
+from ..integration.hooks import HookCalls
 from ..model import SUSPECT, EventType, Outcome, TimeoutAction
-from ..model.log_fields import LOST, OUTCOMES, fields_of
-from ..model.unit_of_work import UnitOfWork
+from ..model.records import LOST, OUTCOMES, fields_of
 from ..store import Store
 from ..store.failure_log import exception_field, say
 from ..store.transactions import patience

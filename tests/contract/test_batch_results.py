@@ -36,9 +36,8 @@ from outboxq.model import Claim
 from outboxq.model.batches import LONGEST_CHAIN, Place, is_batch, new_batch_id, place_of
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import ResultReader, Store, batch_standings
-from outboxq.task import looks, wait_errors, waiting
-from outboxq.task.looks import Look
-from outboxq.task.wait import Wait
+from outboxq.task import results, waiting
+from outboxq.task.waiting import Look, Wait
 from tests.conftest import Database
 from tests.contract.helpers import wait_until_found
 from tests.contract.test_unclosed_batches import unclosed
@@ -424,7 +423,7 @@ def test_the_time_is_over_and_the_error_names_the_task_that_is_waited_for(
 def test_of_a_large_batch_the_error_names_no_task_for_it_would_read_them_all(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wait_errors, "NAMED_UP_TO", 2)
+    monkeypatch.setattr(results, "NAMED_UP_TO", 2)
     monkeypatch.setattr(waiting, "EXPLAINED_WITHIN", PATIENCE)
     wait_until_found(monkeypatch)
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
@@ -507,7 +506,7 @@ def test_what_was_pruned_is_not_found(app: App, timeout: float) -> None:
 
 
 def test_a_batch_that_is_pruned_while_it_is_waited_for_is_not_found(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "RECHECK", 0.0)
+    monkeypatch.setattr(waiting, "RECHECK", 0.0)
     chain = app.chain(app.fetch.call(4), app.double.call())
     with app.outbox.batch(using=app.outbox) as batch:
         app.fetch.using(batch).enqueue(1)
@@ -626,7 +625,7 @@ def test_callers_that_wait_for_batches_cost_one_statement_a_look(app: App, monke
 
 
 def test_an_idle_wait_for_a_chain_on_sqlite_reads_nothing(sqlite: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "RECHECK", 0.0)
+    monkeypatch.setattr(waiting, "RECHECK", 0.0)
     app, versions = App(sqlite), list[int]()
     chain = app.chain(app.fetch.call(1), app.double.call())
     read = ResultReader.has_changed

@@ -12,7 +12,7 @@ import pytest
 from outboxq.cli import main
 from outboxq.model import EventType, NewTask, OnConflict, Outcome, TaskStatus
 from outboxq.model.batches import BatchKind, NewBatch, OnFailed, Place, new_batch_id
-from outboxq.model.replay import replay
+from outboxq.model.history import replay
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import NewStep
 from tests.contract import helpers, test_verify

@@ -20,7 +20,7 @@ from outboxq import Outbox, SchemaOutOfDate
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.batches import NewBatch, Place, new_batch_id
-from outboxq.model.histograms import BUCKETS
+from outboxq.model.periods import BUCKETS
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7

@@ -44,10 +44,8 @@ from outboxq import (
 from outboxq.database.engine import make_engine
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import ResultReader, Standing
-from outboxq.task import looks, waiting
-from outboxq.task.looks import Look
-from outboxq.task.wait import Wait
-from outboxq.task.waiting import Pace, ResultWaiter
+from outboxq.task import waiting
+from outboxq.task.waiting import Look, Pace, ResultWaiter, Wait
 from tests.contract.helpers import wait_until_found
 from tests.proxy import Proxy
 from tests.waiting import PATIENCE, until
@@ -283,7 +281,7 @@ def test_there_is_no_such_task(tasks, timeout):
 
 def test_a_task_that_is_pruned_while_it_is_waited_for_is_not_found(tasks, monkeypatch):
     """The looks see neither its end nor, for a while, that it is gone."""
-    monkeypatch.setattr(looks, "RECHECK", 0.05)
+    monkeypatch.setattr(waiting, "RECHECK", 0.05)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     with in_threads() as pool:
         waited = pool.submit(handle.result, PATIENCE)
@@ -461,7 +459,7 @@ def test_without_a_caller_there_is_no_thread_and_no_statement(tasks):
 
 
 def test_an_idle_wait_on_sqlite_reads_nothing_until_the_file_changes(sqlite, monkeypatch):
-    monkeypatch.setattr(looks, "RECHECK", 0.0)
+    monkeypatch.setattr(waiting, "RECHECK", 0.0)
     tasks = Tasks(sqlite)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     versions = []
@@ -568,10 +566,10 @@ def test_a_deletion_is_noticed_though_the_file_changes_no_more():
     look = Look(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
     look.at([wait], everything=True)
     for moment, has_changed, is_there, asked in (
-        (looks.RECHECK, True, True, [True]),
-        (looks.RECHECK + 0.1, True, False, [False]),
-        (looks.RECHECK + 0.2, False, False, []),
-        (2 * looks.RECHECK, False, False, [True]),
+        (waiting.RECHECK, True, True, [True]),
+        (waiting.RECHECK + 0.1, True, False, [False]),
+        (waiting.RECHECK + 0.2, False, False, []),
+        (2 * waiting.RECHECK, False, False, [True]),
     ):
         now[0], reader.has_changed_now, reader.is_there, reader.asked = moment, has_changed, is_there, []
         assert wait.error is None
@@ -581,13 +579,13 @@ def test_a_deletion_is_noticed_though_the_file_changes_no_more():
 
 
 def test_tasks_that_may_be_gone_are_asked_for_in_parts(monkeypatch):
-    monkeypatch.setattr(looks, "CHECKED_AT_ONCE", 2)
+    monkeypatch.setattr(waiting, "CHECKED_AT_ONCE", 2)
     now, reader = [0.0], FakeReader(uuid7())
     waits = [Wait(task_id=uuid7(), standing=reader.standing) for _ in range(5)]
     look = Look(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
     left = []
     for _ in range(4):
-        now[0] += looks.RECHECK
+        now[0] += waiting.RECHECK
         look.again([wait for wait in waits if wait.error is None])
         reader.has_changed_now = False
         left.append(sum(wait.error is None for wait in waits))

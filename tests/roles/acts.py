@@ -24,7 +24,7 @@ from outboxq.database.statements.sleeping_workers import forget_ended
 from outboxq.errors import DuplicateTask, TaskFailed
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.batches import NewBatch, OnFailed, Place, new_batch_id
-from outboxq.model.histograms import BUCKETS
+from outboxq.model.periods import BUCKETS
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7

@@ -15,8 +15,7 @@ from django.utils.module_loading import import_string
 
 from ...errors import OutboxqError, UnknownTask
 from ...model import NewTask, OnConflict, OnDeadLetter, TaskOptions, TimeoutAction, duration
-from ...model.headers import NO_HEADERS, headers_as_json
-from ...model.options import DEFAULT_LEASE, checked_action, choice, times
+from ...model.options import DEFAULT_LEASE, NO_HEADERS, checked_action, choice, headers_as_json, times
 from ...model.uuid7 import uuid7
 from ...retry import RetryPolicy
 from ...store import check

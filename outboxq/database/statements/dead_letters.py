@@ -20,7 +20,7 @@ from sqlalchemy import (
     tuple_,
 )
 
-from ...model.failure_groups import HEAD
+from ...model.display import HEAD
 from ..column_types import Instant
 from ..tables import dead_letters, partition_claims, task_executions
 from .claim import limit

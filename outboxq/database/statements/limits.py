@@ -30,7 +30,7 @@ from sqlalchemy import (
     update,
 )
 
-from ...model.keys import CONCURRENCY_KEY_PREFIX
+from ...model.records import CONCURRENCY_KEY_PREFIX
 from ..column_types import Instant
 from ..tables import key_rates, queue_settings, task_leases
 from .grammar import Columns, Grammar, Relations, Statement, Transition, insert_values

@@ -29,7 +29,7 @@ from sqlalchemy import (
     select,
 )
 
-from ...model.histograms import BUCKETS
+from ...model.periods import BUCKETS
 from ..column_types import Instant
 from ..tables import task_metrics
 from .claim import worker_id

@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 
 from ...model import EventType
-from ...model.planning import FARTHEST
+from ...model.rules import FARTHEST
 from ...model.schedules import HORIZON
 from ..column_types import BigId, Instant
 from ..tables import execution_events, schedule_ticks, task_executions, task_outbox, task_schedules
@@ -79,7 +79,7 @@ _reason = bindparam("reason", type_=Text, required=True)
 def stands_ahead(g: Grammar) -> ColumnElement[bool]:
     """Return the condition that a schedule is planted further than the present clock can have planted it.
 
-    It is that of `model.planning.stands_ahead`.
+    It is that of `model.rules.stands_ahead`.
     """
     near, far = _in(g, HORIZON), _in(g, FARTHEST)
     return and_(_schedule.planted_until > near, or_(_schedule.updated_at > near, _schedule.planted_until > far))

@@ -12,12 +12,12 @@ from uuid import UUID
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound, UnknownTask
 from ...model import TERMINAL, EventType, TaskExecution, TaskStatus
 from ...model.batches import is_batch, place_of
-from ...model.redaction import redacted
+from ...model.display import redacted
+from ...model.running import Step
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
-from ...model.steps import Step
 from ...store import Cure, Reason, TaskDetail
 from ...store.reasons import cure_of
-from ...task.bulk import BULK, Selection
+from ...task.built_in import BULK, Selection
 from ..request import PageRequest, View
 from .bulk import in_number, in_words
 from .cures import offers

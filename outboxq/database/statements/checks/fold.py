@@ -1,4 +1,4 @@
-"""Replay a task's events, and check that they lead to its row and its outbox entry (`model.replay.TaskState`)."""
+"""Replay a task's events, and check that they lead to its row and its outbox entry (`model.history.TaskState`)."""
 
 from __future__ import annotations
 
