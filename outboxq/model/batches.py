@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from .options import OPTION_COLUMNS, TaskOptions, in_column
 from .records import NewTask, stored_key
 from .uuid7 import FAMILY, family
 
@@ -213,7 +214,13 @@ def links_of(stored: str | None) -> list[dict[str, Any]]:
 
 
 _NEEDED = frozenset(
-    {"id", "task_name", "queue", "priority", "args", "lease_seconds", "delay_seconds", "on_dead_letter"}
+    {
+        "id",
+        "task_name",
+        "args",
+        "delay_seconds",
+        *(OPTION_COLUMNS[one.name] for one in fields(TaskOptions) if one.default is not None),
+    }
 )
 
 
@@ -221,15 +228,10 @@ def _link(task: NewTask) -> dict[str, Any]:
     return {
         "id": task.id.hex,
         "task_name": task.task_name,
-        "queue": task.queue,
-        "priority": task.priority,
         "args": task.args,
         "headers": task.headers,
-        "max_attempts": task.max_attempts,
-        "lease_seconds": task.lease.total_seconds(),
-        "timeout_seconds": None if task.timeout is None else task.timeout.total_seconds(),
-        "delay_seconds": task.delay.total_seconds(),
-        "expires_seconds": None if task.expires_in is None else task.expires_in.total_seconds(),
+        "delay_seconds": in_column(task.delay),
+        "expires_seconds": in_column(task.expires_in),
         "partition_key": stored_key(task.partition_key, task.concurrency_key),
-        "on_dead_letter": task.on_dead_letter.value,
+        **task.stored,
     }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TypedDict, TypeGuard, TypeVar
+from typing import Any, TypedDict, TypeGuard, TypeVar
 
 from ..errors import InvalidArgument
 
@@ -67,6 +67,44 @@ class TaskOptions:
     def with_key(self, partition_key: str | None) -> TaskOptions:
         """Return the options of a task with this partition key. None: the task has nothing to hold."""
         return replace(self, on_dead_letter=OnDeadLetter.RELEASE) if partition_key is None else self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options alone, by name, of a record that has more fields."""
+        return {name: getattr(self, name) for name in OPTION_COLUMNS}
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The value of each option in its column, by the name of the column."""
+        return {column: in_column(getattr(self, name)) for name, column in OPTION_COLUMNS.items()}
+
+
+OPTION_COLUMNS: Mapping[str, str] = {
+    one.name: f"{one.name}_seconds" if str(one.type).startswith("timedelta") else one.name
+    for one in fields(TaskOptions)
+}
+"""The column of each option: one of the same name, or the seconds of a span."""
+OPTION_KINDS: Mapping[str, Callable[[Any], Any]] = {
+    **{name: lambda seconds: timedelta(seconds=seconds) for name, column in OPTION_COLUMNS.items() if name != column},
+    **{one.name: type(one.default) for one in fields(TaskOptions) if isinstance(one.default, StrEnum)},
+}
+"""Those options that are no texts and no numbers in a record, and how they are read from their columns."""
+
+
+def in_column(value: Any) -> Any:
+    """Return the value of a field as its column has it: a span in seconds, a member of an enumeration as its text."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value.value if isinstance(value, StrEnum) else value
+
+
+def stored_options(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a row has in its columns, as the fields of a record."""
+    read = {name: row[column] for name, column in OPTION_COLUMNS.items()}
+    return {
+        name: OPTION_KINDS[name](value) if name in OPTION_KINDS and value is not None else value
+        for name, value in read.items()
+    }
 
 
 def check_options(options: TaskOptions, name: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import json
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +14,8 @@ from ..database.statements import fanout
 from ..database.statements.fanout import SUBSCRIBERS
 from ..database.target import Target
 from ..errors import InvalidArgument
-from ..model import Handle, NewTask, OnDeadLetter, TaskOptions
-from ..model.options import bad_name, check_options, is_name
+from ..model import Handle, NewTask, TaskOptions
+from ..model.options import bad_name, check_options, is_name, stored_options
 from ..model.records import stored_key
 from ..model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
 from ..model.uuid7 import FAMILY
@@ -187,37 +186,17 @@ def _task(event: NewEvent, subscriber: Row) -> NewTask:
         pipeline_execution_id=event.id,
         task_name=subscriber["task_name"],
         args=f'{{"{subscriber["parameter"]}":{event.payload}}}',
-        **vars(_options(subscriber).with_key(event.partition_key)),
+        **vars(TaskOptions(**stored_options(subscriber)).with_key(event.partition_key)),
         **_shared(event),
     )
 
 
 def _row(subscription: Subscription) -> tuple[object, ...]:
-    return (
-        subscription.topic,
-        subscription.task_name,
-        subscription.parameter,
-        subscription.queue,
-        subscription.priority,
-        subscription.max_attempts,
-        subscription.lease.total_seconds(),
-        None if subscription.timeout is None else subscription.timeout.total_seconds(),
-        subscription.on_dead_letter.value,
-    )
+    own = {name: getattr(subscription, name) for name in ("topic", "task_name", "parameter")}
+    cells = own | subscription.stored
+    return tuple(cells[column] for column in fanout.SUBSCRIPTION)
 
 
 def _records(rows: Iterable[Row]) -> list[Subscription]:
     own = ("topic", "task_name", "parameter")
-    return [Subscription(**{name: row[name] for name in own}, **vars(_options(row))) for row in rows]
-
-
-def _options(row: Row) -> TaskOptions:
-    timeout = row["timeout_seconds"]
-    return TaskOptions(
-        queue=row["queue"],
-        priority=row["priority"],
-        max_attempts=row["max_attempts"],
-        lease=timedelta(seconds=row["lease_seconds"]),
-        timeout=None if timeout is None else timedelta(seconds=timeout),
-        on_dead_letter=OnDeadLetter(row["on_dead_letter"]),
-    )
+    return [Subscription(**{name: row[name] for name in own}, **stored_options(row)) for row in rows]

@@ -5,39 +5,39 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from operator import attrgetter
 from types import NoneType
-from typing import Any
+from typing import Any, get_type_hints
 
+from ..database.statements.enqueue import NEW_TASK
 from ..model import NewTask
 from ..model.records import stored_key
 from ..payload.parameters import sanitize
 
+_OTHER_NAMES = {"expires_seconds": "expires_in"}
+_FIELDS = [_OTHER_NAMES.get(column, column.removesuffix("_seconds")) for column in NEW_TASK]
+"""The field of a NewTask for each column that an enqueue is given."""
+_HINTS = get_type_hints(NewTask)
+_SPANS = [at for at, name in enumerate(_FIELDS) if "timedelta" in str(_HINTS[name])]
+_PIPELINE, _KEY = _FIELDS.index("pipeline_execution_id"), _FIELDS.index("partition_key")
+_cells = attrgetter(*(f"{name}._value_" if str(_HINTS[name]).startswith("<enum") else name for name in _FIELDS))
+
 
 def row(task: NewTask) -> tuple[object, ...]:
-    """The columns of `statements.enqueue.NEW_TASK`."""
-    return (
-        task.id,
-        task.pipeline_execution_id or task.id,
-        task.task_name,
-        task.queue,
-        task.priority,
-        task.args,
-        task.headers,
-        task.max_attempts,
-        task.lease.total_seconds(),
-        None if task.timeout is None else task.timeout.total_seconds(),
-        task.available_at,
-        task.delay.total_seconds(),
-        stored_key(task.partition_key, task.concurrency_key),
-        task.on_dead_letter.value,
-        task.topic,
-        task.expires_at,
-        None if task.expires_in is None else task.expires_in.total_seconds(),
-    )
+    """Return the columns of `statements.enqueue.NEW_TASK`."""
+    cells = list(_cells(task))
+    for at in _SPANS:
+        if (span := cells[at]) is not None:
+            cells[at] = span.total_seconds()
+    if cells[_PIPELINE] is None:
+        cells[_PIPELINE] = task.id
+    if task.concurrency_key is not None:
+        cells[_KEY] = stored_key(None, task.concurrency_key)
+    return tuple(cells)
 
 
 def keyed_row(task: NewTask) -> tuple[object, ...]:
-    """The columns of `statements.idempotency.KEYED`."""
+    """Return the columns of `statements.idempotency.KEYED`."""
     unique_for = None if task.unique_for is None else task.unique_for.total_seconds()
     return *row(task), task.idempotency_key, unique_for, task.unique_until_finished
 

@@ -7,6 +7,7 @@ RETURNING.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import (
@@ -35,7 +36,7 @@ from sqlalchemy import (
     update,
 )
 
-from ...model import SUSPECT, EventType
+from ...model import SUSPECT, Claim, EventType
 from ..column_types import Instant
 from ..tables import task_executions, task_leases, task_outbox
 from . import limits, task_rows
@@ -53,24 +54,9 @@ says_begin = bindparam("says_begin", False, type_=Boolean)
 """True if the worker records with `begin` that a suspect task's handler begins."""
 _any_topic = bindparam("any_topic", type_=Boolean, required=True)
 
-_CLAIM_COLUMNS = (
-    "id",
-    "pipeline_execution_id",
-    "task_name",
-    "queue",
-    "priority",
-    "topic",
-    "partition_key",
-    "args",
-    "headers",
-    "attempt",
-    "max_attempts",
-    "recovery_attempts",
-    "timeout_seconds",
-    "created_at",
-    "first_started_at",
-    "started_at",
-)
+_OF_THE_LEASE = {"lease_token", "lease_seconds", "worker_id"}
+_CLAIM_COLUMNS = [one.name for one in fields(Claim) if one.name in task_executions.c and one.name not in _OF_THE_LEASE]
+"""The columns of an execution that a Claim has as they are."""
 
 
 def from_one(g: Grammar) -> Transition:

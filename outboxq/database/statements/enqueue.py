@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -10,9 +11,7 @@ from sqlalchemy import (
     Double,
     FromClause,
     Integer,
-    SmallInteger,
     Text,
-    Uuid,
     and_,
     case,
     func,
@@ -21,30 +20,23 @@ from sqlalchemy import (
 )
 
 from ...model import EventType
-from ..column_types import Instant
+from ...model.options import OPTION_COLUMNS
+from ..column_types import Instant, parameter_type
 from ..tables import task_executions, task_outbox
 from . import task_rows
 from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, joined, sql_literal
 
+_ONLY_GIVEN: Columns = {"available_at": Instant, "delay_seconds": Double(), "expires_seconds": Double()}
+"""Columns of the rows that an enqueue is given which no execution has: its entry has the moments that follow from them."""
+_GIVEN = """
+    id pipeline_execution_id task_name queue priority args headers max_attempts lease_seconds timeout_seconds available_at delay_seconds
+    partition_key on_dead_letter topic expires_at expires_seconds
+"""
 NEW_TASK: Columns = {
-    "id": Uuid(),
-    "pipeline_execution_id": Uuid(),
-    "task_name": Text(),
-    "queue": Text(),
-    "priority": SmallInteger(),
-    "args": Text(),
-    "headers": Text(),
-    "max_attempts": Integer(),
-    "lease_seconds": Double(),
-    "timeout_seconds": Double(),
-    "available_at": Instant,
-    "delay_seconds": Double(),
-    "partition_key": Text(),
-    "on_dead_letter": Text(),
-    "topic": Text(),
-    "expires_at": Instant,
-    "expires_seconds": Double(),
+    name: _ONLY_GIVEN[name] if name in _ONLY_GIVEN else parameter_type(task_executions.c[name].type)
+    for name in dict.fromkeys([*_GIVEN.split(), *OPTION_COLUMNS.values()])
 }
+"""The columns of the rows that an enqueue is given, in their order; further options come last."""
 
 CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
 """Columns in which most batches agree: tasks written together are mostly calls of one function with the same options."""
@@ -88,30 +80,24 @@ def entry(g: Grammar, task: Any, batch: FromClause, rows: FromClause, *where: Co
 def execution(g: Grammar, r: Relations) -> Statement:
     """Insert the executions of the tasks whose entries were inserted."""
     given, entry = r["given"].c, r["entry"].c
+    return new_execution(g, {name: given[name] for name in NEW_TASK}, entry, joined(r["given"], r["entry"]))
+
+
+def new_execution(g: Grammar, given: Mapping[str, ColumnElement[Any]], entry: Any, rows: FromClause) -> Statement:
+    """Insert an execution for each of `rows`: Ready, with the values of the columns that are `given`, and those of its entry."""
     values = {
-        "id": given.id,
-        "pipeline_execution_id": given.pipeline_execution_id,
-        "task_name": given.task_name,
-        "queue": given.queue,
-        "topic": given.topic,
-        "partition_key": given.partition_key,
+        **given,
         "position": entry.position,
-        "priority": given.priority,
-        "args": given.args,
-        "headers": given.headers,
         "status": SqlStatus.READY,
         "attempt": literal_column("1", Integer),
-        "max_attempts": given.max_attempts,
         "recovery_attempts": literal_column("0", Integer),
-        "lease_seconds": given.lease_seconds,
-        "timeout_seconds": given.timeout_seconds,
         "lease_token": literal_column("0", BigInteger),
-        "on_dead_letter": given.on_dead_letter,
         "expires_at": entry.expires_at,
         "created_at": g.now,
         "updated_at": g.now,
     }
-    return insert_values(insert(task_executions), values, joined(r["given"], r["entry"]))
+    columns = [column.name for column in task_executions.c if column.name in values]
+    return insert_values(insert(task_executions), {name: values[name] for name in columns}, rows)
 
 
 def event(g: Grammar, tasks: FromClause, entries: FromClause, **asked: ColumnElement[Any]) -> Statement:

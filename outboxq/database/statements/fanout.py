@@ -7,13 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
     Double,
     FromClause,
     Integer,
     Select,
-    SmallInteger,
     Text,
     Uuid,
     bindparam,
@@ -30,26 +28,18 @@ from sqlalchemy import (
 )
 
 from ...model import EventType, OnDeadLetter
+from ...model.options import OPTION_COLUMNS
 from ...model.subscriptions import EVERYTHING
-from ..column_types import Instant
+from ..column_types import Instant, parameter_type
 from ..tables import execution_events, idempotency_keys, task_executions, task_subscriptions
 from . import enqueue
-from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, joined, sql_literal
+from .grammar import Columns, Grammar, Relations, Statement, Transition, joined, sql_literal
 
-SUBSCRIPTION: Columns = {
-    "topic": Text(),
-    "task_name": Text(),
-    "parameter": Text(),
-    "queue": Text(),
-    "priority": SmallInteger(),
-    "max_attempts": Integer(),
-    "lease_seconds": Double(),
-    "timeout_seconds": Double(),
-    "on_dead_letter": Text(),
-}
+SUBSCRIPTION: Columns = {column.name: parameter_type(column.type) for column in task_subscriptions.c}
 SUBSCRIBERS: Columns = {"task_name": Text()}
 _KEY = ("topic", "task_name")
-_FROM_SUBSCRIPTION = ("task_name", "queue", "priority", "max_attempts", "lease_seconds", "timeout_seconds")
+_OF_THE_TASK = ("task_name", *OPTION_COLUMNS.values())
+"""The columns of a subscription that its tasks have."""
 
 _topic = bindparam("topic", type_=Text, required=True)
 _quoted_topic = bindparam("quoted_topic", type_=Text, required=True)
@@ -198,7 +188,7 @@ def _subscribers(g: Grammar) -> Statement:
         select(
             g.numbered(_pipeline, number).label("id"),
             _pipeline.label("pipeline_execution_id"),
-            *(found.c[name] for name in (*_FROM_SUBSCRIPTION, "parameter", "on_dead_letter")),
+            *(found.c[name] for name in (*_OF_THE_TASK, "parameter")),
         )
         .where(found.c.nth == literal_column("1", Integer))
         .order_by(found.c.task_name)
@@ -233,27 +223,19 @@ def _execution(g: Grammar, r: Relations) -> Statement:
     on_dead_letter = case(
         (_partition_key.is_not(None), subscriber.on_dead_letter), else_=sql_literal(OnDeadLetter.RELEASE)
     )
-    values = {
+    given = {
         "id": subscriber.id,
         "pipeline_execution_id": subscriber.pipeline_execution_id,
-        **{name: subscriber[name] for name in _FROM_SUBSCRIPTION},
+        **{name: subscriber[name] for name in _OF_THE_TASK},
         "topic": _topic,
         "partition_key": _partition_key,
-        "position": entry.position,
         # Built as text, so that the numbers in the payload are not parsed and printed again. A parameter's name needs no
         # escaping.
         "args": _text('{"') + subscriber.parameter + _text('":') + _payload + _text("}"),
         "headers": _headers,
-        "status": SqlStatus.READY,
-        "attempt": literal_column("1", Integer),
-        "recovery_attempts": literal_column("0", Integer),
-        "lease_token": literal_column("0", BigInteger),
         "on_dead_letter": on_dead_letter,
-        "expires_at": entry.expires_at,
-        "created_at": g.now,
-        "updated_at": g.now,
     }
-    return insert_values(insert(task_executions), values, joined(r["subscriber"], r["entry"]))
+    return enqueue.new_execution(g, given, entry, joined(r["subscriber"], r["entry"]))
 
 
 def _unrouted(g: Grammar, r: Relations) -> Statement:

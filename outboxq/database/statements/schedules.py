@@ -13,9 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     Delete,
     Double,
-    Integer,
     Select,
-    SmallInteger,
     Text,
     Uuid,
     and_,
@@ -32,39 +30,13 @@ from sqlalchemy import (
 from ...model import EventType
 from ...model.rules import FARTHEST
 from ...model.schedules import HORIZON
-from ..column_types import BigId, Instant
+from ..column_types import BigId, Instant, parameter_type
 from ..tables import execution_events, schedule_ticks, task_executions, task_outbox, task_schedules
 from . import task_rows
 from .claim import limit
 from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, joined, sql_literal
 
-SCHEDULE: Columns = {
-    "name": Text(),
-    "task_name": Text(),
-    "args": Text(),
-    "queue": Text(),
-    "priority": SmallInteger(),
-    "max_attempts": Integer(),
-    "lease_seconds": Double(),
-    "timeout_seconds": Double(),
-    "on_dead_letter": Text(),
-    "rule": Text(),
-    "tz": Text(),
-    "overlap": Text(),
-    "catch_up": Text(),
-    "catch_up_limit": Integer(),
-    "grace_seconds": Double(),
-    "jitter_seconds": Double(),
-    "starts_at": Instant,
-    "ends_at": Instant,
-    "declared_by": Text(),
-    "declaration": Text(),
-    "planted_until": Instant,
-    "paused_at": Instant,
-    "pause_reason": Text(),
-    "created_at": Instant,
-    "updated_at": Instant,
-}
+SCHEDULE: Columns = {column.name: parameter_type(column.type) for column in task_schedules.c}
 NAMES: Columns = {"name": Text()}
 _schedule, _tick, _execution, _entry = task_schedules.c, schedule_ticks.c, task_executions.c, task_outbox.c
 _name = bindparam("name", type_=Text, required=True)

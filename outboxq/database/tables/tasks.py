@@ -67,27 +67,38 @@ version_table = Table(
 """The revision of the schema, and the oldest code that it admits; see `revisions.py`."""
 
 
-class TaskExecutionsColumns(TypedColumns):
+class OptionColumns(TypedColumns):
+    """The options of a task, `model.TaskOptions`: of each execution, of each subscription and of each schedule."""
+
+    queue = Column(Text, nullable=False)
+    priority = Column(SmallInteger, nullable=False)
+    max_attempts = Column(Attempts)
+    lease_seconds = Column(Seconds, nullable=False)
+    timeout_seconds = Column(Seconds)
+    on_dead_letter = Column(Text, nullable=False)
+
+
+class TaskExecutionsColumns(OptionColumns):
     id = Column(Uuid, primary_key=True)
     pipeline_execution_id = Column(Uuid, nullable=False)
     task_name = Column(Text, nullable=False)
-    queue = Column(Text, nullable=False)
+    queue = OptionColumns.queue
     topic = Column(Text)
     partition_key = Column(Text)
     position = Column(Number, nullable=False)
-    priority = Column(SmallInteger, nullable=False)
+    priority = OptionColumns.priority
     args = Column(Text, nullable=False)  # text, not jsonb: nothing queries it, and parsing it costs a fifth of a claim
     headers = Column(Text)
     status = Column(Status, nullable=False)
     attempt = Column(Attempts, nullable=False)
-    max_attempts = Column(Attempts)
+    max_attempts = OptionColumns.max_attempts
     recovery_attempts = Column(Recoveries, nullable=False)
-    lease_seconds = Column(Seconds, nullable=False)
-    timeout_seconds = Column(Seconds)
+    lease_seconds = OptionColumns.lease_seconds
+    timeout_seconds = OptionColumns.timeout_seconds
     lease_token = Column(Number, nullable=False)
     worker_id = Column(Uuid)
     cancel_requested_at = Column(BoundedInstant)
-    on_dead_letter = Column(Text, nullable=False)
+    on_dead_letter = OptionColumns.on_dead_letter
     expires_at = Column(BoundedInstant)
     retry_at = Column(BoundedInstant)
     first_started_at = Column(BoundedInstant)
@@ -261,16 +272,10 @@ partition_claims = typed_table(
 )
 
 
-class TaskSubscriptionsColumns(TypedColumns):
+class TaskSubscriptionsColumns(OptionColumns):
     topic = Column(Text, primary_key=True)  # exact, or a pattern such as order.*
     task_name = Column(Text, primary_key=True)
     parameter = Column(Text, nullable=False)  # the parameter of the task that takes the payload
-    queue = Column(Text, nullable=False)
-    priority = Column(SmallInteger, nullable=False)
-    max_attempts = Column(Attempts)
-    lease_seconds = Column(Seconds, nullable=False)
-    timeout_seconds = Column(Seconds)
-    on_dead_letter = Column(Text, nullable=False)
 
 
 task_subscriptions = typed_table("task_subscriptions", metadata, TaskSubscriptionsColumns)

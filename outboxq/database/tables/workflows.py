@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Identity, Index, Integer, SmallInteger, Text, Uuid
+from sqlalchemy import Boolean, Column, Identity, Index, Integer, Text, Uuid
 
 from .. import bounds
-from ..column_types import Attempts, BigId, BoundedInstant, Number, Seconds, Xid8
+from ..column_types import BigId, BoundedInstant, Number, Seconds, Xid8
 from ..typed_table import TypedColumns, typed_table
-from .tasks import AGGRESSIVE_VACUUM, metadata
+from .tasks import AGGRESSIVE_VACUUM, OptionColumns, metadata
 
 
 class TaskBatchesColumns(TypedColumns):
@@ -88,18 +88,13 @@ class TaskStepsColumns(TypedColumns):
 task_steps = typed_table("task_steps", metadata, TaskStepsColumns, *bounds.of("task_steps"))
 
 
-class TaskSchedulesColumns(TypedColumns):
+class TaskSchedulesColumns(OptionColumns):
     """A row for each schedule. It has all that planting a tick needs, so a worker need not know the task."""
 
     name = Column(Text, primary_key=True)
     task_name = Column(Text, nullable=False)
     args = Column(Text, nullable=False)
-    queue = Column(Text, nullable=False)
-    priority = Column(SmallInteger, nullable=False)
-    max_attempts = Column(Attempts)
-    lease_seconds = Column(Seconds, nullable=False)
-    timeout_seconds = Column(Seconds)
-    on_dead_letter = Column(Text, nullable=False)
+    options = OptionColumns
     rule = Column(Text, nullable=False)  # a cron expression, or `every` and a number of seconds
     tz = Column(Text, nullable=False)  # the IANA name of the zone that the rule is read in
     overlap = Column(Text, nullable=False)
