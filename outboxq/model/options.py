@@ -107,6 +107,19 @@ def stored_options(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def written_options(given: Mapping[str, Any]) -> TaskOptions:
+    """Return the options among those that a caller wrote: spans also in seconds, members of enumerations as their values.
+
+    Raises InvalidArgument.
+    """
+    read = {name: given[name] for name in OPTION_COLUMNS if name in given}
+    for name, value in read.items():
+        kind = OPTION_KINDS.get(name)
+        if value is not None and kind is not None:
+            read[name] = choice(kind, value, name) if isinstance(kind, type) else duration(value, name)
+    return TaskOptions(**read)
+
+
 def check_options(options: TaskOptions, name: str) -> None:
     """Raise InvalidArgument for an option out of its range. `name` is that of the thing that has the options."""
     if not is_name(options.queue):

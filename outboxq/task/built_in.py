@@ -17,7 +17,7 @@ from ..errors import ConfigurationError, InvalidArgument
 from ..integration.ambient import OutboxRef
 from ..model import TaskOptions, TaskStatus, duration
 from ..model.options import is_span
-from ..model.schedules import CatchUp, NewSchedule, Overlap
+from ..model.schedules import NewSchedule, Overlap
 from ..retry import RetryPolicy
 from ..store import Count, Snapshot, Store
 from .schedules import RETENTION, schedule_for
@@ -212,13 +212,8 @@ def retention_schedule(task: Task[..., Any], retention: timedelta | float) -> Ne
         task,
         name=RETENTION,
         rule=f"every {_EVERY // timedelta(seconds=1)}",
-        tz="UTC",
         args={"seconds": age.total_seconds()},
         overlap=Overlap.SKIP,
-        catch_up=CatchUp.LATEST,
         catch_up_limit=1,
-        grace=None,
         jitter=_JITTER,
-        starts_at=None,
-        ends_at=None,
     )

@@ -6,9 +6,10 @@ import builtins
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypedDict, TypeVar, Unpack
 
 from ..errors import ConfigurationError, InvalidTarget
 from ..integration.ambient import CURRENT, OutboxRef, resolve_target
@@ -31,6 +32,27 @@ _NAMED = 5
 """The number of schedules that a log line names."""
 
 
+class ScheduleOptions(TypedDict, total=False):
+    """The options of a schedule, as callers write them. `Outbox.periodic` says what each one means."""
+
+    tz: str
+    args: Sequence[Any] | Mapping[str, Any]
+    overlap: Overlap | str
+    catch_up: CatchUp | str
+    catch_up_limit: int
+    grace: timedelta | float | None
+    jitter: timedelta | float | None
+    starts_at: datetime | None
+    ends_at: datetime | None
+
+
+_OF_A_SCHEDULE: Mapping[str, Any] = {
+    **{one.name: one.default for one in fields(NewSchedule) if one.name in ScheduleOptions.__annotations__},
+    "args": (),
+}
+"""The defaults of these options."""
+
+
 class Scheduling(OutboxRef, Protocol):
     """The part of an Outbox that its schedules use."""
 
@@ -50,7 +72,7 @@ class Schedules:
     def __init__(self, outbox: Scheduling) -> None:
         self._outbox = outbox
 
-    @naming_options("schedules.put()", OF_A_SCHEDULE)
+    @naming_options("schedules.put()", OF_A_SCHEDULE, options=ScheduleOptions.__annotations__, defaults=_OF_A_SCHEDULE)
     def put(
         self,
         name: str,
@@ -58,16 +80,8 @@ class Schedules:
         rule: str | None = None,
         *,
         every: timedelta | float | None = None,
-        tz: str = "UTC",
-        args: Sequence[Any] | Mapping[str, Any] = (),
-        overlap: Overlap | str = Overlap.ALLOW,
-        catch_up: CatchUp | str = CatchUp.LATEST,
-        catch_up_limit: int = 100,
-        grace: timedelta | float | None = None,
-        jitter: timedelta | float | None = None,
-        starts_at: datetime | None = None,
-        ends_at: datetime | None = None,
         using: object = CURRENT,
+        **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         """Store a schedule, or change the one that has this name and task. Returns it as it is now.
 
@@ -77,20 +91,8 @@ class Schedules:
         another task, and one that is declared in code; InvalidCall and PayloadError for arguments that do not fit the task;
         UnknownTask. All of them before anything is written.
         """
-        schedule = schedule_for(
-            self._outbox.task_of(task),
-            name=name,
-            rule=rule_of(rule, None if every is None else duration(every, "every")),
-            tz=tz,
-            args=args,
-            overlap=overlap,
-            catch_up=catch_up,
-            catch_up_limit=catch_up_limit,
-            grace=grace,
-            jitter=jitter,
-            starts_at=starts_at,
-            ends_at=ends_at,
-        )
+        text = rule_of(rule, None if every is None else duration(every, "every"))
+        schedule = schedule_for(self._outbox.task_of(task), name=name, rule=text, **options)
         with self._writing(using, "put", name) as target:
             return self._outbox.store.schedules.put(schedule, using=target)
 
@@ -197,38 +199,18 @@ def next_ticks(
     return [tick.astimezone(zone) for tick in islice(parse_rule(text, tz, starts_at=after).ticks(after), count)]
 
 
-def schedule_for(
-    task: Task[..., Any],
-    *,
-    name: str,
-    rule: str,
-    tz: str,
-    args: Sequence[Any] | Mapping[str, Any],
-    overlap: Overlap | str,
-    catch_up: CatchUp | str,
-    catch_up_limit: int,
-    grace: timedelta | float | None,
-    jitter: timedelta | float | None,
-    starts_at: datetime | None,
-    ends_at: datetime | None,
-) -> NewSchedule:
+def schedule_for(task: Task[..., Any], *, name: str, rule: str, **options: Unpack[ScheduleOptions]) -> NewSchedule:
     """Return the checked schedule of a task, with the options of its declaration. Raises what `Schedules.put` raises."""
-    overlap = choice(Overlap, overlap, "overlap")
-    schedule = NewSchedule(
-        **vars(task.options.with_key(None if overlap is Overlap.ALLOW else name)),
-        name=name,
-        task_name=task.name,
-        args=task.call_as_json(*call_of(args)),
-        rule=rule,
-        tz=tz,
-        overlap=overlap,
-        catch_up=choice(CatchUp, catch_up, "catch_up"),
-        catch_up_limit=catch_up_limit,
-        grace=None if grace is None else duration(grace, "grace"),
-        jitter=None if jitter is None else duration(jitter, "jitter"),
-        starts_at=_in_utc(starts_at, "starts_at"),
-        ends_at=_in_utc(ends_at, "ends_at"),
-    )
+    given: dict[str, Any] = {**_OF_A_SCHEDULE, **options}
+    overlap = choice(Overlap, given["overlap"], "overlap")
+    given["args"] = task.call_as_json(*call_of(given["args"]))
+    given["catch_up"] = choice(CatchUp, given["catch_up"], "catch_up")
+    for one in ("grace", "jitter"):
+        given[one] = None if given[one] is None else duration(given[one], one)
+    for one in ("starts_at", "ends_at"):
+        given[one] = None if given[one] is None else aware(given[one], one).astimezone(UTC)
+    stored = vars(task.options.with_key(None if overlap is Overlap.ALLOW else name))
+    schedule = NewSchedule(**{**given, "overlap": overlap}, **stored, name=name, task_name=task.name, rule=rule)
     check_schedule(schedule)
     return schedule
 
@@ -267,17 +249,15 @@ def _tell_left_over(stored: Iterable[Schedule], tasks: TaskRegistry) -> None:
         )
 
 
-def _in_utc(moment: datetime | None, name: str) -> datetime | None:
-    return None if moment is None else aware(moment, name).astimezone(UTC)
-
-
 T = TypeVar("T")
 
 
 class PeriodicTasks(AwaitedResults):
     """The schedules of an Outbox: those that its code declares, and those that are stored at run time."""
 
-    @naming_options("@outbox.periodic()", OF_A_SCHEDULE)
+    @naming_options(
+        "@outbox.periodic()", OF_A_SCHEDULE, options=ScheduleOptions.__annotations__, defaults=_OF_A_SCHEDULE
+    )
     def periodic(
         self,
         rule: str | None = None,
@@ -285,15 +265,7 @@ class PeriodicTasks(AwaitedResults):
         *,
         every: timedelta | float | None = None,
         name: str | None = None,
-        tz: str = "UTC",
-        args: Sequence[Any] | Mapping[str, Any] = (),
-        overlap: Overlap | str = Overlap.ALLOW,
-        catch_up: CatchUp | str = CatchUp.LATEST,
-        catch_up_limit: int = 100,
-        grace: timedelta | float | None = None,
-        jitter: timedelta | float | None = None,
-        starts_at: datetime | None = None,
-        ends_at: datetime | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> Callable[[T], T]:
         """Declare a schedule of a task: ``@outbox.periodic("30 2 * * *", tz="Europe/Berlin")`` above ``@outbox.task``.
 
@@ -327,24 +299,11 @@ class PeriodicTasks(AwaitedResults):
                 '@outbox.periodic takes a rule or every=: @outbox.periodic("30 2 * * *"), above @outbox.task'
             )
         text = rule_of(rule, None if every is None else duration(every, "every"))
-        check_rule(text, tz)
+        check_rule(text, options.get("tz", _OF_A_SCHEDULE["tz"]))
 
         def declare(task: T) -> T:
             found = self.task_of(task)
-            schedule = schedule_for(
-                found,
-                name=found.name if name is None else name,
-                rule=text,
-                tz=tz,
-                args=args,
-                overlap=overlap,
-                catch_up=catch_up,
-                catch_up_limit=catch_up_limit,
-                grace=grace,
-                jitter=jitter,
-                starts_at=starts_at,
-                ends_at=ends_at,
-            )
+            schedule = schedule_for(found, name=found.name if name is None else name, rule=text, **options)
             self.tasks.add_schedule(schedule, task)
             return task
 

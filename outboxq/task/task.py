@@ -10,13 +10,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_type_hints,
+)
 from uuid import UUID
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget
 from ..integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
-from ..model import Handle, NewTask, OnConflict, OnDeadLetter, TaskOptions, TimeoutAction, duration
+from ..model import Handle, NewTask, OnConflict, TaskOptions, TimeoutAction, duration
 from ..model.options import choice, headers_as_json, times
 from ..model.subscriptions import Subscription, patterns_of
 from ..model.unknown_options import OF_ONE_CALL, naming_options, no_method
@@ -27,6 +38,32 @@ from ..store import check, check_subscription
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class CallOptions(TypedDict, total=False):
+    """The options of one call, as callers write them. `Task.using` says what each one means."""
+
+    delay: timedelta | float | None
+    run_after: datetime | None
+    queue: str | None
+    priority: int | None
+    max_attempts: int | None
+    partition_key: str | None
+    concurrency_key: str | None
+    expires: timedelta | float | datetime | None
+    idempotency_key: str | None
+    unique_for: timedelta | float | None
+    unique_until_finished: bool
+    on_conflict: OnConflict | str
+    headers: Mapping[str, str] | None
+
+
+_OF_A_CALL: Mapping[str, Any] = {
+    **dict.fromkeys(CallOptions.__annotations__),
+    "unique_until_finished": False,
+    "on_conflict": OnConflict.RETURN,
+}
+"""The defaults of these options; None: as declared, or none."""
 
 
 class Task(Generic[P, R]):
@@ -78,25 +115,8 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name} queue={self.options.queue!r}>"
 
-    @naming_options("using()", OF_ONE_CALL)
-    def using(
-        self,
-        target: object = CURRENT,
-        *,
-        delay: timedelta | float | None = None,
-        run_after: datetime | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        partition_key: str | None = None,
-        concurrency_key: str | None = None,
-        expires: timedelta | float | datetime | None = None,
-        idempotency_key: str | None = None,
-        unique_for: timedelta | float | None = None,
-        unique_until_finished: bool = False,
-        on_conflict: OnConflict | str = OnConflict.RETURN,
-        headers: Mapping[str, str] | None = None,
-    ) -> BoundTask[P, R]:
+    @naming_options("using()", OF_ONE_CALL, options=CallOptions.__annotations__, defaults=_OF_A_CALL)
+    def using(self, target: object = CURRENT, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
         """Choose the transaction of the next enqueue, and its options.
 
         A span of time is a timedelta or seconds; a moment is an aware datetime. Raises InvalidArgument for an option out of its
@@ -129,29 +149,32 @@ class Task(Generic[P, R]):
         batch = batch_in(target)
         if batch is not None and batch.outbox is not self.outbox:
             raise InvalidTarget(f"task {self.name} and batch {batch.id} belong to different outboxes")
-        options = self.options
-        if partition_key is None and options.on_dead_letter is OnDeadLetter.HOLD:
-            options = options.with_key(None)
-        if queue is not None or priority is not None or max_attempts is not None:
-            given: dict[str, Any] = {"queue": queue, "priority": priority, "max_attempts": max_attempts}
-            options = replace(options, **{name: value for name, value in given.items() if value is not None})
-        if on_conflict is not OnConflict.RETURN:
-            on_conflict = choice(OnConflict, on_conflict, "on_conflict")
-        fields = {
-            **vars(options),
-            "task_name": self.name,
-            "partition_key": partition_key,
-            "concurrency_key": concurrency_key,
-            "idempotency_key": idempotency_key,
-            "unique_for": None if unique_for is None else duration(unique_for, "unique_for"),
-            "unique_until_finished": unique_until_finished,
-            "on_conflict": on_conflict,
-            "headers": None if headers is None else headers_as_json(headers, f"task {self.name!r}"),
-            **times(self.name, delay=delay, run_after=run_after, expires=expires),
-        }
+        fields = self._fields_of(options) if options else self._plain_fields
         if batch is None:
             return BoundTask(self, target, fields)
         return BoundTask(self, batch.target, {**fields, "pipeline_execution_id": batch.id})
+
+    @cached_property
+    def _plain_fields(self) -> dict[str, Any]:
+        """The fields of a NewTask that each call without options has."""
+        return {**vars(self.options.with_key(None)), "task_name": self.name, "idempotency_key": None}
+
+    def _fields_of(self, options: CallOptions) -> dict[str, Any]:
+        """Return the fields of a NewTask that a call with these options has."""
+        given: dict[str, Any] = {**_OF_A_CALL, **options}
+        moments = {name: given.pop(name) for name in ("delay", "run_after", "expires")}
+        declared = vars(self.options if given["partition_key"] is not None else self.options.with_key(None))
+        unique_for, headers = given["unique_for"], given["headers"]
+        return {
+            **declared,
+            **given,
+            **{name: declared[name] for name in declared if given.get(name) is None},
+            "task_name": self.name,
+            "unique_for": None if unique_for is None else duration(unique_for, "unique_for"),
+            "on_conflict": choice(OnConflict, given["on_conflict"], "on_conflict"),
+            "headers": None if headers is None else headers_as_json(headers, f"task {self.name!r}"),
+            **times(self.name, **moments),
+        }
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
         """Return this call of the function, checked and not enqueued: for `then=` of a batch, and for a chain.

@@ -80,7 +80,8 @@ def entry(g: Grammar, task: Any, batch: FromClause, rows: FromClause, *where: Co
 def execution(g: Grammar, r: Relations) -> Statement:
     """Insert the executions of the tasks whose entries were inserted."""
     given, entry = r["given"].c, r["entry"].c
-    return new_execution(g, {name: given[name] for name in NEW_TASK}, entry, joined(r["given"], r["entry"]))
+    copied = {name: given[name] for name in NEW_TASK if name in task_executions.c and name != "expires_at"}
+    return new_execution(g, copied, entry, joined(r["given"], r["entry"]))
 
 
 def new_execution(g: Grammar, given: Mapping[str, ColumnElement[Any]], entry: Any, rows: FromClause) -> Statement:
