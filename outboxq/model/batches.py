@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from .options import OPTION_COLUMNS, TaskOptions, in_column
-from .records import NewTask, stored_key
+from .records import NewTask, TaskStatus, stored_key
 from .uuid7 import FAMILY, family
 
 _FIRST_BIT, _VERSION, _VERSION_7, _VERSION_8 = 1 << 127, 0xF << 76, 7 << 76, 8 << 76
@@ -140,6 +140,27 @@ class BatchCounts:
     """Its dead letters."""
     cancelled: int
     """Its tasks that were cancelled, expired or were discarded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchResult:
+    """The result of one task of a batch."""
+
+    task_id: UUID
+    task_name: str
+    value: Any
+    """The value that its function returned, read by the return annotation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchFailure:
+    """A task of a batch that Failed or was Cancelled."""
+
+    task_id: UUID
+    task_name: str
+    status: TaskStatus
+    error: str | None
+    """The last error in one line; None: there was none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

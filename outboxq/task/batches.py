@@ -19,7 +19,9 @@ from ..model.batches import (
     LONGEST_CHAIN,
     Batch,
     BatchCounts,
+    BatchFailure,
     BatchKind,
+    BatchResult,
     NewBatch,
     OnFailed,
     Place,
@@ -359,7 +361,7 @@ class BatchedTasks(AwaitedResults):
 
     def previous_of(self, context: TaskContext) -> Any:
         """Return what the task before this one in its chain returned. Raises InvalidCall if there is none, TaskNotFound if it is gone."""
-        batch: RunningBatch = context.batch
+        batch: Any = context.batch
         record, within = batch.record, None if context.inside is None else context
         if record.kind is not BatchKind.CHAIN or context.task_id not in record.then_ids:
             raise InvalidCall(
@@ -399,33 +401,11 @@ _COMPLETED = frozenset({TaskStatus.COMPLETED})
 _NOT_COMPLETED = frozenset({TaskStatus.FAILED, TaskStatus.CANCELLED})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchResult:
-    """The result of one task of a batch."""
-
-    task_id: UUID
-    task_name: str
-    value: Any
-    """The value that its function returned, read by the return annotation."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchFailure:
-    """A task of a batch that Failed or was Cancelled."""
-
-    task_id: UUID
-    task_name: str
-    status: TaskStatus
-    error: str | None
-    """The last error in one line; None: there was none."""
-
-
 class RunningBatch:
-    """The batch or chain of a handler's task: `ctx.batch`. Its counts are read when the first of them is asked for."""
+    """The batch or chain of a handler's task, read by its outbox: a TaskBatch."""
 
     def __init__(self, outbox: Any, context: TaskContext) -> None:
         self.id: UUID = context.pipeline_execution_id
-        """The id of the batch."""
         self.outbox = outbox
         self._context = context
 
@@ -434,11 +414,9 @@ class RunningBatch:
 
     @property
     def target(self) -> object:
-        """The transaction in which ``using(ctx.batch)`` enqueues: the transactional task's, or one of its own."""
         return self.outbox if self._within is None else self._within
 
     def takes_tasks(self) -> bool:
-        """Return whether the batch goes on, by what was read of it."""
         return self.record.completed_at is None
 
     @cached_property
@@ -449,41 +427,29 @@ class RunningBatch:
 
     @property
     def name(self) -> str | None:
-        """The name that the batch was given."""
         return self.record.name
 
     @property
     def size(self) -> int:
-        """The number of its tasks, without those that follow."""
         return self.record.size
 
     @property
     def completed(self) -> int:
-        """The number of its tasks that completed."""
         return self.record.completed
 
     @property
     def failed(self) -> int:
-        """The number of its dead letters."""
         return self.record.failed
 
     @property
     def cancelled(self) -> int:
-        """The number of its tasks that were cancelled, expired or discarded."""
         return self.record.cancelled
 
     @property
     def pending(self) -> int:
-        """The number of its tasks that have not ended."""
         return self.record.pending
 
     def results(self) -> Iterator[BatchResult]:
-        """Yield the result of each task that completed, in the order of their ids.
-
-        They are read 200 at a time, as they are asked for. Of a batch, those that follow it are left out. Raises TaskNotFound if
-        fewer of them are there than have `completed`, before it yields the first, or after the last if one is deleted meanwhile.
-        Raises PayloadError for a result that does not fit its annotation.
-        """
         completed, found = self.completed, 0
         there = self.outbox.store.batches.statuses(self.id, using=self._within).get(TaskStatus.COMPLETED, 0)
         if there < completed:
@@ -495,7 +461,6 @@ class RunningBatch:
             raise _missing(self.record, found)
 
     def failures(self) -> Iterator[BatchFailure]:
-        """Yield each task that Failed or was Cancelled, in the order of their ids."""
         for member in self._members(_NOT_COMPLETED):
             yield BatchFailure(task_id=member.id, task_name=member.task_name, status=member.status, error=member.error)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import tenacity
 
@@ -22,10 +22,6 @@ from ..retry import RetryPolicy
 from ..store import Count, Snapshot, Store
 from .schedules import RETENTION, schedule_for
 from .task import ContextTask, Task
-
-if TYPE_CHECKING:
-    from ..outbox import Outbox
-
 
 BULK: Final = "outboxq.bulk"
 """The name of the task."""
@@ -156,7 +152,7 @@ def bulk(ctx: TaskContext, selection: SelectionJson, reason: str) -> int:
 
     What a stopping worker leaves, the next one does: each 500 are committed by themselves.
     """
-    outbox: Outbox = ctx.outbox  # type: ignore[assignment]
+    outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
     wanted = Selection.of_json(selection)  # type: ignore[arg-type]
     if wanted.snapshot is None:
         raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it does not say what was counted")
@@ -189,7 +185,7 @@ def prune(ctx: TaskContext, seconds: float) -> int:
 
     What a stopping worker leaves, the next one deletes: each batch is committed by itself.
     """
-    outbox: Outbox = ctx.outbox  # type: ignore[assignment]
+    outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
     deleted = outbox.store.prune(timedelta(seconds=seconds), stop=lambda: ctx.should_stop)
     ctx.checkpoint()
     return deleted

@@ -12,7 +12,7 @@ from outboxq.cli import main
 from outboxq.cli.database import front_end
 from outboxq.cli.framework import Frame, FramedGroup
 from outboxq.cli.groups import DATABASE_PARAMETERS
-from outboxq.contrib import flask_commands
+from outboxq.contrib import flask as flask_commands
 
 FLASK = flask_commands.commands()
 

@@ -10,7 +10,7 @@ import click
 from click.testing import CliRunner
 
 from outboxq.cli import main
-from outboxq.contrib.flask_commands import commands as flask_commands
+from outboxq.contrib.flask import commands as flask_commands
 
 FLASK = flask_commands()
 
