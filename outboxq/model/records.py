@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self
 from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
@@ -215,16 +215,28 @@ class ResultSource(Protocol):
     def result(self, task_id: UUID, timeout: timedelta | float | None) -> Any: ...
 
 
-class _Sourced(Generic[R_co]):
-    """The part of a Handle that is neither compared nor pickled."""
+class Sourced(Generic[R_co]):
+    """A handle with the outbox that it asks for a result. That part is neither compared nor pickled."""
 
     __slots__ = ("_source",)
 
-    _source: ResultSource
+    id: UUID
+    _source: Any
+
+    @property
+    def _known_source(self) -> Any:
+        """The outbox, as `asking` was given it; None for a handle that the store made, or that was pickled or copied."""
+        return getattr(self, "_source", None)
+
+    def asking(self, source: ResultSource) -> Self:
+        """Return this handle, which now asks `source` for the result. For a handle that only the caller has yet."""
+        if self.id.int:  # the handle of all tasks that were skipped belongs to no outbox
+            object.__setattr__(self, "_source", source)
+        return self
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Handle(_Sourced[R_co]):
+class Handle(Sourced[R_co]):
     """The answer of `enqueue`: the id of the task, and what was written."""
 
     id: UUID
@@ -241,21 +253,14 @@ class Handle(_Sourced[R_co]):
 
         Raises InvalidCall for a handle that does not know its outbox: one of `Store.enqueue`, or one that was pickled or copied.
         """
-        source: ResultSource | None = getattr(self, "_source", None)
         if not self.id.int:
             raise InvalidCall('there is no task to wait for: on_conflict="skip" found its idempotency key taken')
-        if source is None:
+        if self._known_source is None:
             raise InvalidCall(
                 f"the handle of task {self.id} does not know its outbox, for the store made it, or it was pickled or copied; "
                 "write outbox.result(handle.id)"
             )
-        return source.result(self.id, timeout)  # type: ignore[no-any-return]
-
-    def asking(self, source: ResultSource) -> Handle[R_co]:
-        """Return this handle, which now asks `source` for the result. For a handle that only the caller has yet."""
-        if self.id.int:  # the handle of all tasks that were skipped belongs to no outbox
-            object.__setattr__(self, "_source", source)
-        return self
+        return self._known_source.result(self.id, timeout)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ from ..model.batches import (
 )
 from ..model.options import choice
 from ..model.plurals import plural
+from ..model.records import Sourced
 from ..model.unknown_options import OF_A_BATCH, naming_options
 from ..payload.parameters import parsed_result
 from ..store import Member
@@ -141,16 +142,8 @@ class BatchBlock(AbstractContextManager[OpenBatch[R_co]]):
 _NOT_MADE = "is made by a `with` block: write `with outbox.batch(…) as batch:`, and in it task.using(batch)"
 
 
-class _Sourced(Generic[R_co]):
-    """The part of a ChainHandle that is neither compared nor pickled."""
-
-    __slots__ = ("_source",)
-
-    _source: Origin
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChainHandle(_Sourced[R_co]):
+class ChainHandle(Sourced[R_co]):
     """The ids of a chain that was enqueued."""
 
     id: UUID
@@ -166,19 +159,13 @@ class ChainHandle(_Sourced[R_co]):
 
         Raises InvalidCall for a handle that was pickled or copied: write ``outbox.result(handle.task_ids[-1])``.
         """
-        source: Origin | None = getattr(self, "_source", None)
-        if source is None:
+        if self._known_source is None:
             raise InvalidCall(
                 f"the handle of chain {self.id} does not know its outbox, for it was pickled or copied; write "
                 "outbox.result(handle.task_ids[-1])"
             )
-        found: R_co = source.result(self.task_ids[-1], timeout)
+        found: R_co = self._known_source.result(self.task_ids[-1], timeout)
         return found
-
-    def asking(self, source: Origin) -> ChainHandle[R_co]:
-        """Return this handle, which now asks `source` for the result. For a handle that only the caller has yet."""
-        object.__setattr__(self, "_source", source)
-        return self
 
 
 _OF_HANDLE = frozenset({"id", "result", "task_ids"})

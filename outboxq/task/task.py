@@ -26,7 +26,7 @@ from uuid import UUID
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget
-from ..integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
+from ..integration.ambient import CURRENT, OutboxRef, no_transaction, present_target
 from ..model import Handle, NewTask, OnConflict, TaskOptions, TimeoutAction, duration
 from ..model.options import choice, headers_as_json, times
 from ..model.subscriptions import Subscription, patterns_of
@@ -288,12 +288,8 @@ class BoundTask(Generic[P, R]):
         annotated type or not strict JSON, InvalidTarget if the target has no open transaction; all of them before anything is
         written. Raises SchemaOutOfDate if outboxq's tables are missing, DuplicateTask with ``on_conflict="raise"``.
         """
-        task = self._new(args, kwargs)
-        outbox = self._task.outbox
-        if outbox.hooks is not None:
-            return outbox.hooks.enqueue([task], self._write)[0]
-        with resolve_target(outbox, self._target, task.task_name) as target:
-            return outbox.store.enqueue(task, using=target).asking(Origin(outbox, target))
+        tasks, hooks = [self._new(args, kwargs)], self._task.outbox.hooks
+        return (self._write(tasks) if hooks is None else hooks.enqueue(tasks, self._write))[0]
 
     def enqueue_many(
         self, calls: Iterable[Sequence[Any] | Mapping[str, Any]], idempotency_keys: Sequence[str | None] | None = None
@@ -345,8 +341,13 @@ class BoundTask(Generic[P, R]):
         return NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
 
     def _write(self, tasks: Sequence[NewTask]) -> list[Handle[R]]:
-        outbox = self._task.outbox
-        with resolve_target(outbox, self._target, self._task.name) as target:
+        outbox, target = self._task.outbox, self._target
+        if target is outbox:
+            target = None
+        if target is CURRENT:
+            with present_target(outbox, self._task.name) as target:
+                handles = outbox.store.enqueue_many(tasks, using=target)
+        else:
             handles = outbox.store.enqueue_many(tasks, using=target)
         source = Origin(outbox, target)
         return [handle.asking(source) for handle in handles]
