@@ -66,7 +66,7 @@ class NewBatch:
     """A name for people; None: it has none."""
     on_failed: OnFailed = OnFailed.CONTINUE
     then: Sequence[NewTask] = ()
-    """The tasks that follow, one after the other. Their ids are those of their places (`Place.task_id`)."""
+    """The tasks that follow, one after the other. Their ids follow from the id of the batch (`BatchLink.task_id`)."""
     size: int = 0
     """The tasks that are written with it."""
     closed: bool = False
@@ -164,8 +164,8 @@ class BatchFailure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """The place of a task behind its batch or in its chain."""
+class BatchLink:
+    """A task that follows its batch, or the first one of its chain: the batch and a number."""
 
     batch_id: UUID
     number: int
@@ -173,7 +173,7 @@ class Place:
 
     @property
     def task_id(self) -> UUID:
-        """The id that the task at this place has."""
+        """The id that this task has."""
         return UUID(int=self.batch_id.int - _FIRST_BIT | self.number)
 
     @property
@@ -190,7 +190,7 @@ def new_batch_id() -> UUID:
     """Return a new id of a batch: a version 8 UUID (RFC 9562) that begins with a one, and then is as a uuid7.
 
     Ids made from the time begin with a zero until the year 6429. So one comparison tells the tasks of batches from others. Its last
-    16 bits are zero: those that follow have their places there (`Place.task_id`), and begin with a zero. So the id of a task that
+    16 bits are zero: the tasks that follow have their numbers there (`BatchLink.task_id`), and begin with a zero. So the id of a task that
     does not exist yet says which batch it follows.
     """
     return UUID(int=family().int & ~_VERSION | _VERSION_8 | _FIRST_BIT)
@@ -201,14 +201,14 @@ def first_id(chain_id: UUID) -> UUID:
     return UUID(int=chain_id.int & ~_FIRST_BIT & ~_VERSION | _VERSION_7)
 
 
-def place_of(id: UUID) -> Place | None:
-    """Return the place that an id says; None: the id is of a task that follows no others, or of nothing."""
+def link_of(id: UUID) -> BatchLink | None:
+    """Return the link that an id stands for; None: the id is of a task that follows no others, or of nothing."""
     if id.int & _VERSION != _VERSION_8:
         return None
     if id.int & _FIRST_BIT:
-        return Place(batch_id=id, number=0)
+        return BatchLink(batch_id=id, number=0)
     number = id.int & FAMILY
-    return Place(batch_id=UUID(int=id.int - number | _FIRST_BIT), number=number) if number else None
+    return BatchLink(batch_id=UUID(int=id.int - number | _FIRST_BIT), number=number) if number else None
 
 
 def is_batch(pipeline_execution_id: UUID | None) -> bool:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..database.engine import close, detached
 from ..errors import ConfigurationError
-from ..model.batches import Place
+from ..model.batches import BatchLink
 from .batch_standings import BatchStanding, batch_standings
 from .results import Standing, standings
 from .transactions import Transactions
@@ -36,8 +36,8 @@ class ResultReader:
     def standings(self, task_ids: Collection[UUID], *, everything: bool) -> Mapping[UUID, Standing]:
         return standings(self._store, task_ids, everything=everything)
 
-    def batch_standings(self, places: Collection[Place], *, everything: bool) -> Mapping[Place, BatchStanding]:
-        return batch_standings(self._store, places, everything=everything)
+    def batch_standings(self, links: Collection[BatchLink], *, everything: bool) -> Mapping[BatchLink, BatchStanding]:
+        return batch_standings(self._store, links, everything=everything)
 
     def has_changed(self) -> bool:
         """Return whether anything may have been committed since the last call. A server is not asked: the answer is yes."""

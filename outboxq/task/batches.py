@@ -21,10 +21,10 @@ from ..model.batches import (
     BatchCounts,
     BatchFailure,
     BatchKind,
+    BatchLink,
     BatchResult,
     NewBatch,
     OnFailed,
-    Place,
     first_id,
     new_batch_id,
 )
@@ -200,7 +200,7 @@ class Chain(Generic[R_co]):
         batch_id = new_batch_id()
         first = self.calls[0].as_new(first_id(batch_id))
         others = tuple(
-            call.as_new(Place(batch_id=batch_id, number=number).task_id)
+            call.as_new(BatchLink(batch_id=batch_id, number=number).task_id)
             for number, call in enumerate(self.calls[1:], start=1)
         )
         batch = NewBatch(id=batch_id, kind=BatchKind.CHAIN, name=self.name, on_failed=self.on_failed, then=others)
@@ -261,8 +261,8 @@ class BatchedTasks(AwaitedResults):
         Raises InvalidTarget if there is no transaction to write in, InvalidArgument for an option out of its range.
         """
         batch_id, policy = new_batch_id(), choice(OnFailed, on_failed, "on_failed")
-        place = Place(batch_id=batch_id, number=1)
-        follow = () if then is None else (_ours(self, then, "then=").as_new(place.task_id),)
+        link = BatchLink(batch_id=batch_id, number=1)
+        follow = () if then is None else (_ours(self, then, "then=").as_new(link.task_id),)
         batch = NewBatch(id=batch_id, name=name, on_failed=policy, then=follow)
         return BatchBlock(self, self._block(batch, using))
 
@@ -354,8 +354,8 @@ class BatchedTasks(AwaitedResults):
             raise InvalidCall(
                 f"task {context.task_id} ({context.task_name}) has none before it: {_why_none(context, record)}"
             )
-        place = record.then_ids.index(context.task_id)
-        before = record.then_ids[place - 1] if place else first_id(batch.id)
+        number = record.then_ids.index(context.task_id)
+        before = record.then_ids[number - 1] if number else first_id(batch.id)
         for member in self.store.batches.completed([before], using=within):
             return value_of(self.tasks, member)
         raise TaskNotFound(f"task {before} was deleted, so what it returned is not known any more")

@@ -22,7 +22,7 @@ from ..store import BatchStanding, Standing, Store
 from ..store.failure_log import sentence
 from .registry import TaskRegistry
 from .task import Origin
-from .waiting import Look, ResultWaiter, Wait, WaiterOfProcess, uncommitted
+from .waiting import Poller, ResultWaiter, Wait, WaiterOfProcess, uncommitted
 
 
 class AwaitedResults(ABC):
@@ -110,7 +110,7 @@ class AwaitedResults(ABC):
 def _ask_once(store: Store, task_id: UUID, origin: Origin | None) -> Wait:
     """Return the wait for what has ended. Raises TimeoutError for what has not."""
     may_come, wait = origin is not None and origin.is_open, Wait(task_id=task_id, transaction=origin)
-    Look(store, may_pass=store.may_pass).at([wait], everything=True)
+    Poller(store, may_pass=store.may_pass).at([wait], everything=True)
     if wait.done.is_set():
         return wait
     if wait.trouble is not None:
@@ -135,9 +135,9 @@ def _why(waiter: ResultWaiter, wait: Wait) -> str:
     if not wait.is_found:
         return "it is not committed, or the database has not answered; is the transaction that enqueued it still open?"
     if wait.is_ahead and wait.batch is not None:
-        where = f"{wait.batch.kind} {wait.batch.place.batch_id}"
+        where = f"{wait.batch.kind} {wait.batch.link.batch_id}"
         found = waiter.explained(lambda: not_come(waiter.store, wait, explains=True))
-        return found or f"{where} goes on; outboxq batch show {wait.batch.place.batch_id}"
+        return found or f"{where} goes on; outboxq batch show {wait.batch.link.batch_id}"
     standing = "" if wait.standing is None else f"it was {wait.standing.status}; "
     found = waiter.explained(lambda: waiter.store.explain(wait.task_id).sentence)
     return found or f"{standing}outboxq task explain {wait.task_id}"
@@ -228,16 +228,16 @@ def ended_otherwise(standing: Standing, *, before: str = "", after: str = "") ->
 
 def gone_no_further(batch: BatchStanding) -> TaskFailed | TaskCancelled:
     """Return the error of a wait for what follows a batch that goes on no more, or waits for a dead letter."""
-    what, blocker = f"{batch.kind} {batch.place.batch_id}", batch.blocker
-    waits = batch.completed_at is None and (batch.runs_then or batch.place.number == 0)
+    what, blocker = f"{batch.kind} {batch.link.batch_id}", batch.blocker
+    waits = batch.completed_at is None and (batch.runs_then or batch.link.number == 0)
     if blocker is not None and blocker.status is TaskStatus.FAILED and waits:
         after = f"; after outboxq failed redrive {blocker.id} it can be waited for again"
         return ended_otherwise(blocker, before=f"{what} waits for a dead letter: ", after=after)
     if blocker is not None and batch.kind is BatchKind.CHAIN:
         return ended_otherwise(blocker, before=f"{what} has stopped: ")
     how, reason = "has stopped" if batch.runs_then else "was cancelled", batch.reason
-    text = f"{what} {how}, so its task {batch.place.task_id} is not enqueued{f': {reason}' if reason else ''}"
-    return TaskCancelled(text, task_id=batch.place.task_id, reason=reason)
+    text = f"{what} {how}, so its task {batch.link.task_id} is not enqueued{f': {reason}' if reason else ''}"
+    return TaskCancelled(text, task_id=batch.link.task_id, reason=reason)
 
 
 def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
@@ -245,9 +245,9 @@ def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
 
     Callers may ask again and again, so of a large batch it is the number of tasks alone.
     """
-    assert wait.place is not None
-    batch_id = wait.place.batch_id
-    batch = store.batch_standings([wait.place]).get(wait.place) or wait.batch
+    assert wait.link is not None
+    batch_id = wait.link.batch_id
+    batch = store.batch_standings([wait.link]).get(wait.link) or wait.batch
     assert batch is not None
     what = f"{batch.kind} {batch_id}"
     left, size = batch.pending, batch.counts.size

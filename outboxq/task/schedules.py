@@ -62,7 +62,7 @@ class Scheduling(OutboxRef, Protocol):
         """Return the task of this outbox."""
 
 
-class Schedules:
+class OutboxSchedules:
     """The schedules of an outbox: `outbox.schedules`.
 
     `using` is that of `Outbox.emit`: the owner of the transaction, the outbox itself for a separate one, or left out for the
@@ -200,7 +200,7 @@ def next_ticks(
 
 
 def schedule_for(task: Task[..., Any], *, name: str, rule: str, **options: Unpack[ScheduleOptions]) -> NewSchedule:
-    """Return the checked schedule of a task, with the options of its declaration. Raises what `Schedules.put` raises."""
+    """Return the checked schedule of a task, with the options of its declaration. Raises what `OutboxSchedules.put` raises."""
     given: dict[str, Any] = {**_OF_A_SCHEDULE, **options}
     overlap = choice(Overlap, given["overlap"], "overlap")
     given["args"] = task.call_as_json(*call_of(given["args"]))
@@ -310,9 +310,9 @@ class PeriodicTasks(AwaitedResults):
         return declare
 
     @property
-    def schedules(self) -> Schedules:
+    def schedules(self) -> OutboxSchedules:
         """The schedules, to look at and to change at run time."""
-        return Schedules(self)
+        return OutboxSchedules(self)
 
     def sync_schedules(self) -> None:
         """Store the schedules that this process's tasks declare, and pause those that the tasks declare no more.

@@ -16,7 +16,7 @@ from ..database.privileges import Feature
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidTarget
 from ..model import Handle, NewTask, Outcome
-from ..model.batches import Place
+from ..model.batches import BatchLink
 from ..model.subscriptions import Emitted, NewEvent
 from ..store import BatchStanding, Store
 from ..store.units_of_work import Unit
@@ -83,11 +83,13 @@ class TransactionBoundStore(ObservingStore):
         with super().unit(using=self._within.within if using is None else using) as unit:
             yield unit
 
-    def batch_standings(self, places: Collection[Place], *, everything: bool = True) -> Mapping[Place, BatchStanding]:
+    def batch_standings(
+        self, links: Collection[BatchLink], *, everything: bool = True
+    ) -> Mapping[BatchLink, BatchStanding]:
         with self.transaction(
             Begin.WRITE
         ):  # its tasks are counted at a commit, or by a savepoint of the test's transaction
-            return super().batch_standings(places, everything=everything)
+            return super().batch_standings(links, everything=everything)
 
     def may_pass(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return False: a test sees the error at once."""
