@@ -2,20 +2,45 @@
 
 Only the outbox writes the tables, since each change of a task is more than one row.
 """
-# ruff: noqa: D106 - Django's rules for its own tables
+# ruff: noqa: D106 - a Meta needs no docstring
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, NoReturn
+from zoneinfo import ZoneInfo
 
 from django.db import models
 from sqlalchemy import BigInteger, Boolean, Double, Enum, Integer, SmallInteger, Table, Text, UniqueConstraint, Uuid
 
 from ...database import tables
-from ...database.column_types import UtcDateTime
+from ...database.column_types import UtcDateTime, iso
 from ...errors import InvalidTransition
-from .fields import InstantField, table
+from .django_outbox import setting
+
+
+class InstantField(models.DateTimeField):
+    """A field of aware UTC datetimes, whatever USE_TZ says. On SQLite outboxq stores and compares them as ISO text."""
+
+    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
+        if connection.vendor != "sqlite" or not isinstance(value, datetime):
+            return super().get_db_prep_value(value, connection, prepared)
+        return iso(_aware(value, connection))
+
+    def from_db_value(self, value: Any, _expression: Any, connection: Any) -> Any:
+        return _aware(value, connection).astimezone(UTC) if isinstance(value, datetime) else value
+
+
+def _aware(value: datetime, connection: Any) -> datetime:
+    """Return an aware datetime: with USE_TZ False, Django means the connection's time zone."""
+    return value if value.tzinfo is not None else value.replace(tzinfo=ZoneInfo(connection.timezone_name))
+
+
+def table(name: str) -> str:
+    """Return the name for `db_table`; with a schema, written so that Django's quotes enclose each part."""
+    schema = setting("SCHEMA")
+    return name if schema is None else f'{schema}"."{name}'
 
 
 class ReadOnlyQuerySet(models.QuerySet):
