@@ -133,10 +133,10 @@ def show(what: str, found: list[float]) -> None:
 
 def spent(waiter: object, seconds: float) -> tuple[float, float]:
     """Return the processor time of this process in so many seconds, as a share of a core, and the looks a second."""
-    before, looks, began = time.process_time(), waiter.looks, time.monotonic()  # type: ignore[attr-defined]
+    before, looks, began = time.process_time(), waiter.polls, time.monotonic()  # type: ignore[attr-defined]
     threading.Event().wait(seconds)
     took = time.monotonic() - began
-    return (time.process_time() - before) / took, (waiter.looks - looks) / took  # type: ignore[attr-defined]
+    return (time.process_time() - before) / took, (waiter.polls - looks) / took  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         TaskTimeout as TaskTimeout,  # raised in a handler, not by a call
         TimeoutAction as TimeoutAction,  # for timeout_action=, if a string is not enough
     )
-    from .model.replay import (
+    from .model.history import (
         TaskState as TaskState,  # returned by Store.log.state_at()
     )
     from .model.batches import (
@@ -95,7 +95,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         ChainHandle as ChainHandle,  # returned by Outbox.chain(…).enqueue(), for annotations
         OpenBatch as OpenBatch,  # given by `with Outbox.batch(…)`, likewise
     )
-    from .task.calls import TaskCall as TaskCall  # returned by Task.call(), for annotations
+    from .task.task import TaskCall as TaskCall  # returned by Task.call(), for annotations
     from .worker.distributor import (
         PostgresDistributor as PostgresDistributor,
         SqliteDistributor as SqliteDistributor,
@@ -114,7 +114,7 @@ _NAMES = {
         "TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",
-    "model.replay": "TaskState",
+    "model.history": "TaskState",
     "model": (
         "Cancel EventType ExecutionEvent Handle OnConflict OnDeadLetter Outcome Retry Snooze TaskExecution TaskStatus "
         "TaskTimeout TimeoutAction"
@@ -127,7 +127,7 @@ _NAMES = {
     "model.subscriptions": "Emitted Subscription",
     "task": "Task",
     "task.batches": "ChainHandle OpenBatch",
-    "task.calls": "TaskCall",
+    "task.task": "TaskCall",
     "worker.worker": "Worker",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

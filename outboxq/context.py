@@ -15,22 +15,97 @@ from uuid import UUID
 
 from .errors import InvalidCall, InvalidTarget, StepRefused
 from .model import Cancel, Claim, Retry, Snooze
-from .model.batches import is_batch
-from .model.handler_log import HandlerLog
-from .model.headers import NO_HEADERS, headers_of_json
-from .model.log_fields import fields_of
-from .model.progress import MAX_NOTE, Progress, fraction_of
+from .model.batches import BatchFailure, BatchResult, is_batch
+from .model.options import NO_HEADERS, headers_of_json
+from .model.records import fields_of
+from .model.running import MAX_NOTE, HandlerLog, Progress, fraction_of
 from .model.schedules import SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER, tick_of
-from .model.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
 
-    from .task.running_batch import RunningBatch
-
 log = logging.getLogger("outboxq.worker")
 R = TypeVar("R")
+
+
+class UnitOfWork(Protocol):
+    """The transaction of a transactional task."""
+
+    @property
+    def target(self) -> object:
+        """The transaction as `using()` takes it."""
+
+    @property
+    def connection(self) -> Connection: ...
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def database(self) -> str | None:
+        """The name or the file of the database; None if it is not known."""
+
+    def flush(self) -> None:
+        """Write what the session still holds back, before the completion is written."""
+
+    def was_interrupted(self, error: BaseException) -> bool:
+        """Return whether an error from outside ended this transaction, to judge by `error`: then the attempt is not counted."""
+
+    def abandon(self) -> None:
+        """Free what its end must not wait for. Called in another thread, when the handler runs on and its attempt was ended."""
+
+
+class TaskBatch(Protocol):
+    """The batch or chain of a handler's task: `ctx.batch`. Its counts are read when the first of them is asked for."""
+
+    @property
+    def id(self) -> UUID: ...
+
+    @property
+    def outbox(self) -> object: ...
+
+    @property
+    def target(self) -> Any:
+        """The transaction in which ``using(ctx.batch)`` enqueues: the transactional task's, or one of its own."""
+
+    def takes_tasks(self) -> bool:
+        """Return whether the batch goes on, by what was read of it."""
+
+    @property
+    def name(self) -> str | None:
+        """The name that the batch was given."""
+
+    @property
+    def size(self) -> int:
+        """The number of its tasks, without those that follow."""
+
+    @property
+    def completed(self) -> int:
+        """The number of its tasks that completed."""
+
+    @property
+    def failed(self) -> int:
+        """The number of its dead letters."""
+
+    @property
+    def cancelled(self) -> int:
+        """The number of its tasks that were cancelled, expired or discarded."""
+
+    @property
+    def pending(self) -> int:
+        """The number of its tasks that have not ended."""
+
+    def results(self) -> Iterator[BatchResult]:
+        """Yield the result of each task that completed, in the order of their ids.
+
+        They are read 200 at a time, as they are asked for. Of a batch, those that follow it are left out. Raises TaskNotFound if
+        fewer of them are there than have `completed`, before it yields the first, or after the last if one is deleted meanwhile.
+        Raises PayloadError for a result that does not fit its annotation.
+        """
+
+    def failures(self) -> Iterator[BatchFailure]:
+        """Yield each task that Failed or was Cancelled, in the order of their ids."""
 
 
 class StepRunner(Protocol):
@@ -181,7 +256,7 @@ class TaskContext:
         return self.pipeline_execution_id if is_batch(self.pipeline_execution_id) else None
 
     @cached_property
-    def batch(self) -> RunningBatch:
+    def batch(self) -> TaskBatch:
         """The batch or chain of this task: its counts, its results, and ``task.using(ctx.batch)``, which adds to it.
 
         Raises InvalidCall for a task that is in none; `batch_id` is None then.
@@ -189,7 +264,7 @@ class TaskContext:
         if self.batch_id is None:
             raise InvalidCall(f"task {self.task_id} ({self.task_name}) is in no batch and no chain")
         outbox: Any = self.outbox
-        found: RunningBatch = outbox.batch_of(self)
+        found: TaskBatch = outbox.batch_of(self)
         return found
 
     @property

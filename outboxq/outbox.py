@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Protocol, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Protocol, TypedDict, Unpack, overload
 
 import tenacity
 from sqlalchemy import Engine
@@ -18,14 +18,20 @@ from .context import TaskContext
 from .database.dialects import check_schema_name, dialect_for
 from .database.engine import make_engine, parse_url
 from .errors import ConfigurationError
+from .integration import Integration
 from .integration.ambient import CURRENT, resolve_target
-from .integration.base import Integration
-from .integration.hook_calls import HookCalls
-from .integration.hooks import Hook
+from .integration.hooks import Hook, HookCalls
 from .integration.sessions import SessionIntegration
-from .model import OnDeadLetter, TaskOptions, TimeoutAction, duration
-from .model.headers import headers_as_json
-from .model.options import DEFAULT_LEASE, bad_name, check_options, checked_action, choice, is_name, times
+from .model import OnDeadLetter, TaskOptions, TimeoutAction
+from .model.options import (
+    bad_name,
+    check_options,
+    checked_action,
+    headers_as_json,
+    is_name,
+    times,
+    written_options,
+)
 from .model.subscriptions import Emitted, NewEvent, Subscription
 from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
 from .model.uuid7 import family
@@ -35,16 +41,40 @@ from .store import Store
 from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
-from .task.bulk import BULK, bulk_task
-from .task.origin import Origin
-from .task.periodic import PeriodicTasks
-from .task.pruning import PRUNE, prune_task, retention_schedule
+from .task.built_in import BULK, PRUNE, bulk_task, prune_task, retention_schedule
+from .task.schedules import PeriodicTasks
+from .task.task import Origin
 from .task.waiting import WaiterOfProcess
 
 if TYPE_CHECKING:
     from .worker.options import WorkerOptions
     from .worker.worker import Worker
 
+
+class TaskSettings(TypedDict, total=False):
+    """The options of a declared task, as callers write them. `Outbox.task` says what each one means."""
+
+    name: str | None
+    queue: str
+    priority: int
+    retry: RetryPolicy | tenacity.BaseRetrying | None
+    lease: timedelta | float
+    timeout: timedelta | float | None
+    timeout_action: TimeoutAction | str
+    transactional: bool
+    subscribe: str | Sequence[str] | None
+    on_dead_letter: OnDeadLetter | str
+    check_types: bool
+
+
+_OF_A_TASK: Mapping[str, Any] = {
+    **dict.fromkeys(TaskSettings.__annotations__),
+    **vars(TaskOptions()),
+    "timeout_action": TimeoutAction.ASK,
+    "transactional": False,
+    "check_types": True,
+}
+"""The defaults of these options."""
 _LEFT_OUT: Any = object()
 """Stands for an argument that was not given, where None is a mistake."""
 
@@ -147,40 +177,10 @@ class Outbox(BatchedTasks, PeriodicTasks):
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(
-        self,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        retry: RetryPolicy | tenacity.BaseRetrying | None = None,
-        lease: timedelta | float = DEFAULT_LEASE,
-        timeout: timedelta | float | None = None,
-        timeout_action: TimeoutAction | str = TimeoutAction.ASK,
-        transactional: bool = False,
-        subscribe: str | Sequence[str] | None = None,
-        on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
-        check_types: bool = True,
-    ) -> TaskDecorator: ...
+    def task(self, **options: Unpack[TaskSettings]) -> TaskDecorator: ...
 
-    @naming_options("@outbox.task()", OF_A_TASK)  # type: ignore[misc]
-    def task(
-        self,
-        function: Callable[..., Any] = _LEFT_OUT,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        retry: RetryPolicy | tenacity.BaseRetrying | None = None,
-        lease: timedelta | float = DEFAULT_LEASE,
-        timeout: timedelta | float | None = None,
-        timeout_action: TimeoutAction | str = TimeoutAction.ASK,
-        transactional: bool = False,
-        subscribe: str | Sequence[str] | None = None,
-        on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
-        check_types: bool = True,
-    ) -> Any:
+    @naming_options("@outbox.task()", OF_A_TASK, options=TaskSettings.__annotations__, defaults=_OF_A_TASK)  # type: ignore[misc]
+    def task(self, function: Any = _LEFT_OUT, /, **options: Unpack[TaskSettings]) -> Any:
         """Declare a function as a task: ``@outbox.task`` or ``@outbox.task(queue="mail", …)``.
 
         The function may take the TaskContext: annotate its first parameter with it.
@@ -213,30 +213,24 @@ class Outbox(BatchedTasks, PeriodicTasks):
                 raise ConfigurationError(
                     "@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')"
                 )
-            options = TaskOptions(
-                queue=queue,
-                priority=priority,
-                lease=duration(lease, "lease"),
-                timeout=None if timeout is None else duration(timeout, "timeout"),
-                on_dead_letter=choice(OnDeadLetter, on_dead_letter, "on_dead_letter"),
-            )
-            task_name = name or name_of(function)
+            given: dict[str, Any] = {**_OF_A_TASK, **options}
+            stored = written_options(given)
+            task_name = given["name"] or name_of(function)
             # An option out of range raises here, and not in the first request that enqueues the task.
             if not is_name(task_name):
                 raise bad_name("task_name", f"task {task_name!r}")
-            check_options(options, f"task {task_name!r}")
-            action = checked_action(timeout_action, options.timeout, f"task {task_name!r}")
+            check_options(stored, f"task {task_name!r}")
             kind: type[Task[..., Any]] = ContextTask if takes_context(function) else Task
             task = kind(
                 function,
                 name=task_name,
-                options=options,
-                retry=RetryPolicy.of(retry),
+                options=stored,
+                retry=RetryPolicy.of(given["retry"]),
                 outbox=self,
-                transactional=transactional,
-                subscribe=subscribe,
-                check_types=check_types,
-                timeout_action=action,
+                transactional=given["transactional"],
+                subscribe=given["subscribe"],
+                check_types=given["check_types"],
+                timeout_action=checked_action(given["timeout_action"], stored.timeout, f"task {task_name!r}"),
             )
             self.tasks.add(task)
             return task

@@ -70,7 +70,7 @@ MUTANTS = (
     ),
     Mutant(
         "the time that a task slept before its first attempt counts as part of its attempts",
-        "outboxq/model/steps.py",
+        "outboxq/model/running.py",
         (("max(begun, since), min(due, until)", "begun, min(due, until)"),),
         ("tests/unit/test_sleeps.py",),
     ),
@@ -529,7 +529,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task that is pruned while SQLite's file rests is waited for without end",
-        "outboxq/task/looks.py",
+        "outboxq/task/waiting.py",
         (("        self._unchecked |= has_changed\n", "        self._unchecked = has_changed\n"),),
         ("tests/contract/test_results.py",),
     ),
@@ -541,13 +541,13 @@ MUTANTS = (
     ),
     Mutant(
         "a task whose transaction was rolled back is waited for without end",
-        "outboxq/task/wait.py",
+        "outboxq/task/waiting.py",
         (("        else:\n            self._was_over = True\n", ""),),
         ("tests/contract/test_results.py",),
     ),
     Mutant(
         "a task that follows others is taken for one that does not exist",
-        "outboxq/task/wait.py",
+        "outboxq/task/waiting.py",
         (("if self.place is not None and not self.is_ahead and not self.is_found:", "if self.place is self.batch:"),),
         ("tests/contract/test_batch_results.py",),
     ),
@@ -577,7 +577,7 @@ MUTANTS = (
     ),
     Mutant(
         "a role that may not read batches ends the waits of all callers",
-        "outboxq/task/looks.py",
+        "outboxq/task/waiting.py",
         (("                    wait.fail(error)\n", "                    raise\n"),),
         ("tests/roles/test_rights.py",),
     ),
@@ -687,7 +687,7 @@ MUTANTS = (
     ),
     Mutant(
         "a change of many also takes what failed after the question",
-        "outboxq/task/bulk.py",
+        "outboxq/task/built_in.py",
         (("return act(reason=reason, snapshot=self.snapshot, limit", "return act(reason=reason, limit"),),
         ("tests/integrations/dashboard/test_bulk.py",),
     ),
@@ -736,7 +736,7 @@ MUTANTS = (
     ),
     Mutant(
         "values of secret names are hidden at the top level only",
-        "outboxq/model/redaction.py",
+        "outboxq/model/display.py",
         (("return _written(value, hidden, newline)", "return _written(value, None, newline)"),),
         ("tests/unit/test_redaction.py",),
     ),
@@ -1017,7 +1017,7 @@ MUTANTS = (
     ),
     Mutant(
         "a hook that cannot be entered stops the enqueue",
-        "outboxq/integration/hook_calls.py",
+        "outboxq/integration/hooks.py",
         (
             (
                 'could not be entered and is passed over", error, self._about)\n            return None',
@@ -1028,7 +1028,7 @@ MUTANTS = (
     ),
     Mutant(
         "a hook swallows the error of an enqueue",
-        "outboxq/integration/hook_calls.py",
+        "outboxq/integration/hooks.py",
         (
             (" trace: TracebackType | None\n    ) -> None:", " trace: TracebackType | None\n    ) -> Any:"),
             ("            self._entered.__exit__(", "            return self._entered.__exit__("),
@@ -1107,7 +1107,7 @@ MUTANTS = (
     ),
     Mutant(
         "hooks hear of an end in the order in which they were entered",
-        "outboxq/integration/hook_calls.py",
+        "outboxq/integration/hooks.py",
         (
             (
                 'for hook in reversed(self._ended):\n            hook.call("ended"',
@@ -1118,7 +1118,7 @@ MUTANTS = (
     ),
     Mutant(
         "hooks are told twice that a worker has stopped",
-        "outboxq/integration/hook_calls.py",
+        "outboxq/integration/hooks.py",
         (("self._to_stop.pop()", "self._to_stop[-1]"),),
         ("tests/contract/test_hooks.py",),
     ),
@@ -1141,7 +1141,7 @@ MUTANTS = (
     ),
     Mutant(
         "headers may have a reserved name in capitals",
-        "outboxq/model/headers.py",
+        "outboxq/model/options.py",
         (("key.lower().startswith", "key.startswith"),),
         ("tests/unit/test_headers.py",),
     ),
@@ -2110,7 +2110,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cure forgets the URL that was typed",
-        "outboxq/integration/front_end.py",
+        "outboxq/integration/__init__.py",
         (("[self.options] if self.options else []", "[]"),),
         ("tests/contract/test_cli_operators.py",),
     ),
@@ -2206,25 +2206,25 @@ MUTANTS = (
     ),
     Mutant(
         "a clock that is set back has ticks planted again",
-        "outboxq/model/planning.py",
+        "outboxq/model/rules.py",
         (("rule.after(max(done, now - MICROSECOND))", "rule.after(now - MICROSECOND)"),),
         ("tests/unit/test_planning.py",),
     ),
     Mutant(
         "a plan that is cut short forgets the rest",
-        "outboxq/model/planning.py",
+        "outboxq/model/rules.py",
         (("        planted_until = ticks[-1]\n", "        planted_until = now + horizon\n"),),
         ("tests/unit/test_planning.py",),
     ),
     Mutant(
         "what is caught up is not bounded",
-        "outboxq/model/planning.py",
+        "outboxq/model/rules.py",
         (("islice(rule.ticks(done), schedule.catch_up_limit)", "rule.ticks(done)"),),
         ("tests/unit/test_planning.py",),
     ),
     Mutant(
         "jitter differs from worker to worker",
-        "outboxq/model/planning.py",
+        "outboxq/model/rules.py",
         (('f"{schedule.name}\\0{tick.timestamp()}"', 'f"{schedule.name}\\0{id(object)}{tick.timestamp()}"'),),
         ("tests/unit/test_planning.py",),
     ),

@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from ..errors import ConfigurationError
-from ..integration.front_end import FrontEnd
+from ..integration import FrontEnd
 from .console import EXIT_USAGE, command_on_database, fail, span
 from .groups import DATABASE_PARAMETERS
 from .output import json_option

@@ -206,8 +206,7 @@ def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options:
 
 
 def _plan(store: Store, topic: str, payload: object, **options: Any) -> None:
-    from ..model.headers import headers_as_json
-    from ..model.options import times
+    from ..model.options import headers_as_json, times
     from ..model.subscriptions import NewEvent
     from ..model.uuid7 import family
     from ..payload.parameters import dump_payload

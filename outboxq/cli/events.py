@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..model import ExecutionEvent
 from ..model.plurals import plural
-from ..model.progress import progress_of
+from ..model.running import progress_of
 from .output import merged
 
 HEAD: Final = ("time", "event", "worker", "token", "details", "error")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..integration.front_end import FrontEnd
+from ..integration import FrontEnd
 from .groups import DATABASE_PARAMETERS, Group
 
 if TYPE_CHECKING:

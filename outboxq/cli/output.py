@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from ..model.json_records import as_json
+from ..model.display import as_json
 
 C = TypeVar("C", bound=Callable[..., Any])
 

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..model.planning import stands_ahead
 from ..model.plurals import plural
-from ..model.rules import describe, parse_rule, zone_of
+from ..model.rules import describe, parse_rule, sentence_of, stands_ahead, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
-from ..model.upcoming import sentence_of
 from .confirmation import Change, Exactly, confirmed, yes_option
 from .console import in_utc, plain, span, speaking_plainly, table
 from .database import database_options, present_outbox
@@ -152,7 +150,7 @@ def add_retention(store: Store, age: timedelta) -> None:
     command stores the schedule outboxq.retention; `remove` it to keep everything again.
     """
     from ..outbox import Outbox
-    from ..task.pruning import PRUNE, retention_schedule
+    from ..task.built_in import PRUNE, retention_schedule
 
     outbox = present_outbox() or Outbox()
     _print_one(store, store.schedules.put(retention_schedule(outbox.tasks.get(PRUNE), age)))

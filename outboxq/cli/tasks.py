@@ -11,7 +11,7 @@ import click
 
 from ..errors import InvalidTransition
 from ..model import TERMINAL, TaskExecution, TaskStatus
-from ..model.json_records import as_json
+from ..model.display import as_json
 from .confirmation import FEW, Counted, changed, confirmation_options, confirmed, grouped, outcome, up_to
 from .console import plain
 from .database import database_options, front_end

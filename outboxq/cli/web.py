@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ConfigurationError
-from ..integration.front_end import FrontEnd
+from ..integration import FrontEnd
 from .console import EXIT_USAGE, fail, leave_uncollected, speaking_plainly
 from .database import app_argument, app_option, front_end, given, opened, present_outbox, schema_option, url_option
 from .logs import LogFormat, configure, open_closed_streams

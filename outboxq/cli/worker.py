@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 from ..context import process
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
-from ..integration.front_end import FrontEnd
+from ..integration import FrontEnd
 from ..model.forks import CAN_FORK
 from ..worker.options import LAST_PORT
 from .console import EXIT_FILE, EXIT_USAGE, fail, leave_uncollected, speaking_plainly

@@ -1,4 +1,4 @@
-"""The Flask extension: tasks are declared on an `Outboxq()`, and each application has its own database.
+"""The Flask extension: tasks are declared on an `Outboxq()`, each application has its own database, and `flask outboxq …`.
 
 With Flask-SQLAlchemy, `task.enqueue()` writes in the transaction of `db.session`. Tasks run in an application context.
 """
@@ -24,14 +24,12 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import scoped_session
 
 from ..cli.framework import Frame, FramedGroup
-from ..context import TaskContext
+from ..context import TaskContext, UnitOfWork
 from ..database.engine import configure_sqlite, make_engine
 from ..errors import ConfigurationError, InvalidTarget
-from ..integration.base import Integration
-from ..integration.front_end import FrontEnd
+from ..integration import FrontEnd, Integration
 from ..integration.hooks import Hook
 from ..integration.sessions import Scope, scope_of
-from ..model.unit_of_work import UnitOfWork
 from ..outbox import Outbox
 from ..store import Store
 from .framework_store import FrameworkStore

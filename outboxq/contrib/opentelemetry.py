@@ -17,7 +17,7 @@ from uuid import UUID
 from ..context import TaskContext
 from ..integration.hooks import Hook, Sending, WorkerInfo
 from ..model import Outcome, duration
-from ..model.log_fields import OUTCOMES
+from ..model.records import OUTCOMES
 from .tracing import error_of, with_baggage
 
 try:

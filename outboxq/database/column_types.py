@@ -175,6 +175,11 @@ Instant: TypeEngine[datetime] = UtcDateTime().with_variant(IsoDateTime(), "sqlit
 """The type of parameters, and of times that only the database compares."""
 
 
+def parameter_type(kind: TypeEngine[Any]) -> TypeEngine[Any]:
+    """Return the type of a parameter for a column of this type: without the column's bounds."""
+    return Instant if isinstance(kind, UtcDateTime) else type(kind)()
+
+
 def _bounded(kind: TypeEngine[Any], name: str, base: TypeEngine[Any]) -> TypeEngine[Any]:
     """Return a column type with bounds: on PostgreSQL a domain, on SQLite a CHECK of the table.
 

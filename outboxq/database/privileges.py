@@ -10,6 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..model.options import OPTION_COLUMNS
+
 
 class Role(StrEnum):
     """The purpose of a database role."""
@@ -196,8 +198,8 @@ _FEATURES = {
         ),
         *_on(
             "task_executions",
-            "UPDATE (args, attempt, expires_at, headers, lease_seconds, max_attempts, on_dead_letter, partition_key, "
-            "priority, queue, recovery_attempts, retry_at, timeout_seconds, topic, updated_at)",
+            "UPDATE (args, attempt, expires_at, headers, partition_key, recovery_attempts, retry_at, topic, updated_at, "
+            f"{', '.join(OPTION_COLUMNS.values())})",
         ),
         *_on("execution_events", f"SELECT ({_EVENT})"),
         *_on("task_outbox", "DELETE; SELECT (queue); UPDATE (created_at)"),  # the last one allows FOR UPDATE

@@ -27,7 +27,7 @@ from sqlalchemy import (
     select,
 )
 
-from ..model.keys import CONCURRENCY_KEY_PREFIX
+from ..model.records import CONCURRENCY_KEY_PREFIX
 from ..model.subscriptions import EVERYTHING
 from .column_types import Instant
 from .grammar import Grammar

@@ -33,16 +33,33 @@ def typed_table(
 ) -> Table[ColumnsT]:
     """Return the table of the columns that the class declares; each column has the name of its attribute.
 
+    Columns that the class inherits are copied. They stand where an attribute of it is their class, or else at the end; those
+    that the class takes over one by one (``queue = Base.queue``) stand there.
+
     `storage` holds PostgreSQL's storage parameters. It is only kept here, because SQLAlchemy 2.0 cannot express them. The
     migrations set them, and partitions are created with them. Other `options` are those of `Table`.
     """
-    declared: list[SchemaItem] = []
-    for key, column in vars(columns).items():
-        if isinstance(column, Column):
-            column.name = column.key = key
-            declared.append(column)
+    declared = [_named(key, column) for key, column in _columns(columns).items()]
     table = Table(name, metadata, *declared, *others, info={_STORAGE: dict(storage or {})}, **options)
     return cast("Table[ColumnsT]", table)
+
+
+def _columns(columns: type[TypedColumns]) -> dict[str, Column[Any]]:
+    found: dict[str, Column[Any]] = {}
+    for key, one in [*vars(columns).items(), *((base.__name__, base) for base in columns.__bases__)]:
+        if isinstance(one, Column):
+            found[key] = one
+        elif isinstance(one, type) and issubclass(one, TypedColumns):
+            found |= {name: column for name, column in _columns(one).items() if name not in found}
+    return found
+
+
+def _named(key: str, column: Column[Any]) -> Column[Any]:
+    """Return the column under this name; a copy if a table has it already."""
+    if column.table is not None:
+        return Column(key, column.type, nullable=column.nullable)
+    column.name = column.key = key
+    return column
 
 
 def storage_of(table: Table) -> Mapping[str, float]:

@@ -1,6 +1,75 @@
 """Integrations: the transaction of a framework's request, the sessions of its handlers, and how its commands are typed."""
 
-from .base import Integration
-from .front_end import FrontEnd
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..context import TaskContext, UnitOfWork
+    from ..model import Outcome
+    from ..store import Store
 
 __all__ = ["FrontEnd", "Integration"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrontEnd:
+    """The words before and after a command, so that a command in a message or a log can be typed as it stands."""
+
+    program: str = "outboxq"
+    worker: str | None = None
+    """The command that starts a worker; None: `program`, then `worker` and the application."""
+    app: str | None = None
+    """The application (``module:outbox``) that a command needs; None: the program knows its database."""
+    options: str = ""
+    """The options that name the database, quoted for a shell: ``--url sqlite:///shop.db``. `program`'s own worker takes none of them."""
+
+    def typed(self, command: Sequence[str]) -> str:
+        """Return the line for a command given by its words, without the program's: ``("queue", "resume", "mail")``."""
+        options = [self.options] if self.options else []
+        app = [shlex.quote(self.app)] if self.app else []
+        if command[0] != "worker":
+            words = [self.program, shlex.join(command), *(["-A", *app] if app else []), *options]
+        elif self.worker is not None:
+            words = [self.worker, *options, *map(shlex.quote, command[1:])]
+        else:
+            words = [self.program, "worker", *(app or ["APP"]), *map(shlex.quote, command[1:])]
+        return " ".join(words)
+
+
+class Integration:
+    """An integration without a framework. One for a framework overrides the hooks that it needs."""
+
+    front_end = FrontEnd()
+    """The form in which the program's commands are typed, for messages that name one."""
+
+    def transaction(self) -> AbstractContextManager[object | None]:
+        """Yield the present transaction, as `using()` takes it; None if it is not known."""
+        return nullcontext()
+
+    def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who override it
+        """Return a context manager around a handler and its transaction, in the handler's thread.
+
+        An exception on entering it fails the attempt.
+        """
+        return nullcontext()
+
+    def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
+        """Open the transaction of a transactional task; with `within`, a test's own transaction, a savepoint of that.
+
+        It is committed after the block, and rolled back after an exception.
+        """
+        return store.unit(using=within)
+
+    def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
+        """Take note of the handler's outcome; `context.error` is the exception of a failed one.
+
+        The outcome of a transactional task is committed by then; any other is written afterwards.
+        """
+
+    def on_thread_exit(self) -> None:
+        """Close what a handler thread has opened; called in the thread, before it ends."""

@@ -11,8 +11,8 @@ from uuid import UUID
 from ..context import current
 from ..errors import InvalidTarget
 from ..store import Store
-from .base import Integration
-from .hook_calls import HookCalls
+from . import Integration
+from .hooks import HookCalls
 
 CURRENT: Final = object()
 """Default of `using`: the present transaction of the running task or of the framework."""
@@ -48,7 +48,7 @@ def resolve_target(
         raise no_transaction(what, f"{target!r} takes tasks only, by task.using(batch)", is_option=is_option)
     if target is None:
         raise no_transaction(what, "using=None names no transaction", is_option=is_option)
-    return _present(outbox, what, is_option=is_option) if target is CURRENT else nullcontext(target)
+    return present_target(outbox, what, is_option=is_option) if target is CURRENT else nullcontext(target)
 
 
 def no_transaction(what: str, why: str, *, is_option: bool = False) -> InvalidTarget:
@@ -60,7 +60,8 @@ def no_transaction(what: str, why: str, *, is_option: bool = False) -> InvalidTa
 
 
 @contextmanager
-def _present(outbox: OutboxRef, what: str, *, is_option: bool) -> Iterator[object]:
+def present_target(outbox: OutboxRef, what: str, *, is_option: bool = False) -> Iterator[object]:
+    """Yield the present transaction as `using` takes it. Raises InvalidTarget if it is not known."""
     running = current.get()
     if running is not None and running.is_transactional and running.outbox is outbox:
         yield running

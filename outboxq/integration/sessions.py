@@ -11,14 +11,13 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import ArgumentError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from ..context import TaskContext
+from ..context import TaskContext, UnitOfWork
 from ..database.dialects import dialect_for
 from ..database.tables import task_executions
 from ..errors import ConfigurationError, InvalidTarget
-from ..model.unit_of_work import UnitOfWork
 from ..store import Store
 from ..store.claims.units_of_work import Unit
-from .base import Integration
+from . import Integration
 
 
 class SessionIntegration(Integration):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from .keys import stored_key
-from .records import NewTask
+from .options import OPTION_COLUMNS, TaskOptions, in_column
+from .records import NewTask, TaskStatus, stored_key
 from .uuid7 import FAMILY, family
 
 _FIRST_BIT, _VERSION, _VERSION_7, _VERSION_8 = 1 << 127, 0xF << 76, 7 << 76, 8 << 76
@@ -66,7 +66,7 @@ class NewBatch:
     """A name for people; None: it has none."""
     on_failed: OnFailed = OnFailed.CONTINUE
     then: Sequence[NewTask] = ()
-    """The tasks that follow, one after the other. Their ids are those of their places (`Place.task_id`)."""
+    """The tasks that follow, one after the other. Their ids follow from the id of the batch (`BatchLink.task_id`)."""
     size: int = 0
     """The tasks that are written with it."""
     closed: bool = False
@@ -143,8 +143,29 @@ class BatchCounts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """The place of a task behind its batch or in its chain."""
+class BatchResult:
+    """The result of one task of a batch."""
+
+    task_id: UUID
+    task_name: str
+    value: Any
+    """The value that its function returned, read by the return annotation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchFailure:
+    """A task of a batch that Failed or was Cancelled."""
+
+    task_id: UUID
+    task_name: str
+    status: TaskStatus
+    error: str | None
+    """The last error in one line; None: there was none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchLink:
+    """A task that follows its batch, or the first one of its chain: the batch and a number."""
 
     batch_id: UUID
     number: int
@@ -152,7 +173,7 @@ class Place:
 
     @property
     def task_id(self) -> UUID:
-        """The id that the task at this place has."""
+        """The id that this task has."""
         return UUID(int=self.batch_id.int - _FIRST_BIT | self.number)
 
     @property
@@ -169,7 +190,7 @@ def new_batch_id() -> UUID:
     """Return a new id of a batch: a version 8 UUID (RFC 9562) that begins with a one, and then is as a uuid7.
 
     Ids made from the time begin with a zero until the year 6429. So one comparison tells the tasks of batches from others. Its last
-    16 bits are zero: those that follow have their places there (`Place.task_id`), and begin with a zero. So the id of a task that
+    16 bits are zero: the tasks that follow have their numbers there (`BatchLink.task_id`), and begin with a zero. So the id of a task that
     does not exist yet says which batch it follows.
     """
     return UUID(int=family().int & ~_VERSION | _VERSION_8 | _FIRST_BIT)
@@ -180,14 +201,14 @@ def first_id(chain_id: UUID) -> UUID:
     return UUID(int=chain_id.int & ~_FIRST_BIT & ~_VERSION | _VERSION_7)
 
 
-def place_of(id: UUID) -> Place | None:
-    """Return the place that an id says; None: the id is of a task that follows no others, or of nothing."""
+def link_of(id: UUID) -> BatchLink | None:
+    """Return the link that an id stands for; None: the id is of a task that follows no others, or of nothing."""
     if id.int & _VERSION != _VERSION_8:
         return None
     if id.int & _FIRST_BIT:
-        return Place(batch_id=id, number=0)
+        return BatchLink(batch_id=id, number=0)
     number = id.int & FAMILY
-    return Place(batch_id=UUID(int=id.int - number | _FIRST_BIT), number=number) if number else None
+    return BatchLink(batch_id=UUID(int=id.int - number | _FIRST_BIT), number=number) if number else None
 
 
 def is_batch(pipeline_execution_id: UUID | None) -> bool:
@@ -214,7 +235,13 @@ def links_of(stored: str | None) -> list[dict[str, Any]]:
 
 
 _NEEDED = frozenset(
-    {"id", "task_name", "queue", "priority", "args", "lease_seconds", "delay_seconds", "on_dead_letter"}
+    {
+        "id",
+        "task_name",
+        "args",
+        "delay_seconds",
+        *(OPTION_COLUMNS[one.name] for one in fields(TaskOptions) if one.default is not None),
+    }
 )
 
 
@@ -222,15 +249,10 @@ def _link(task: NewTask) -> dict[str, Any]:
     return {
         "id": task.id.hex,
         "task_name": task.task_name,
-        "queue": task.queue,
-        "priority": task.priority,
         "args": task.args,
         "headers": task.headers,
-        "max_attempts": task.max_attempts,
-        "lease_seconds": task.lease.total_seconds(),
-        "timeout_seconds": None if task.timeout is None else task.timeout.total_seconds(),
-        "delay_seconds": task.delay.total_seconds(),
-        "expires_seconds": None if task.expires_in is None else task.expires_in.total_seconds(),
+        "delay_seconds": in_column(task.delay),
+        "expires_seconds": in_column(task.expires_in),
         "partition_key": stored_key(task.partition_key, task.concurrency_key),
-        "on_dead_letter": task.on_dead_letter.value,
+        **task.stored,
     }

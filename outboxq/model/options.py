@@ -1,11 +1,14 @@
-"""The options of a task in one record, and what a caller may write for an option."""
+"""The options of a task in one record, its headers, and what a caller may write for an option. No I/O."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TypedDict, TypeGuard, TypeVar
+from types import MappingProxyType
+from typing import Any, TypedDict, TypeGuard, TypeVar
 
 from ..errors import InvalidArgument
 
@@ -64,6 +67,57 @@ class TaskOptions:
     def with_key(self, partition_key: str | None) -> TaskOptions:
         """Return the options of a task with this partition key. None: the task has nothing to hold."""
         return replace(self, on_dead_letter=OnDeadLetter.RELEASE) if partition_key is None else self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options alone, by name, of a record that has more fields."""
+        return {name: getattr(self, name) for name in OPTION_COLUMNS}
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The value of each option in its column, by the name of the column."""
+        return {column: in_column(getattr(self, name)) for name, column in OPTION_COLUMNS.items()}
+
+
+OPTION_COLUMNS: Mapping[str, str] = {
+    one.name: f"{one.name}_seconds" if str(one.type).startswith("timedelta") else one.name
+    for one in fields(TaskOptions)
+}
+"""The column of each option: one of the same name, or the seconds of a span."""
+OPTION_KINDS: Mapping[str, Callable[[Any], Any]] = {
+    **{name: lambda seconds: timedelta(seconds=seconds) for name, column in OPTION_COLUMNS.items() if name != column},
+    **{one.name: type(one.default) for one in fields(TaskOptions) if isinstance(one.default, StrEnum)},
+}
+"""Those options that are no texts and no numbers in a record, and how they are read from their columns."""
+
+
+def in_column(value: Any) -> Any:
+    """Return the value of a field as its column has it: a span in seconds, a member of an enumeration as its text."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value.value if isinstance(value, StrEnum) else value
+
+
+def stored_options(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a row has in its columns, as the fields of a record."""
+    read = {name: row[column] for name, column in OPTION_COLUMNS.items()}
+    return {
+        name: OPTION_KINDS[name](value) if name in OPTION_KINDS and value is not None else value
+        for name, value in read.items()
+    }
+
+
+def written_options(given: Mapping[str, Any]) -> TaskOptions:
+    """Return the options among those that a caller wrote: spans also in seconds, members of enumerations as their values.
+
+    Raises InvalidArgument.
+    """
+    read = {name: given[name] for name in OPTION_COLUMNS if name in given}
+    for name, value in read.items():
+        kind = OPTION_KINDS.get(name)
+        if value is not None and kind is not None:
+            read[name] = choice(kind, value, name) if isinstance(kind, type) else duration(value, name)
+    return TaskOptions(**read)
 
 
 def check_options(options: TaskOptions, name: str) -> None:
@@ -170,3 +224,60 @@ def choice(kind: type[E], value: E | str, name: str) -> E:
     except ValueError:
         known = ", ".join(repr(member.value) for member in kind)
         raise InvalidArgument(f"{name} must be one of {known}, not {value!r}") from None
+
+
+MAX_HEADER_NAME = 100
+"""Characters in the name of a header."""
+MAX_HEADERS = 8 * 1024
+"""Bytes of all headers of a task together, as the JSON that is stored."""
+RESERVED = "outboxq-"
+"""Beginning of the names that belong to outboxq, in any mixture of upper and lower case."""
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
+    """Return the headers as they are stored; None if there are none. `name` is that of the thing that has them.
+
+    Names are kept as they are given, and compared exactly. Raises InvalidArgument for what is no mapping of texts, for a name
+    that is reserved or longer than 100 characters, and for more than 8 KiB in all.
+    """
+    if not isinstance(headers, Mapping):
+        raise InvalidArgument(
+            f"headers of {name} must be a mapping of texts, such as {{'request-id': 'r1'}}, not {type(headers).__name__}"
+        )
+    for key, value in headers.items():
+        if not is_text(key) or not 1 <= len(key) <= MAX_HEADER_NAME:
+            raise InvalidArgument(
+                f"the name {key!r:.42} in headers of {name} must be a text of 1 to {MAX_HEADER_NAME} characters, without NUL or lone "
+                "surrogates"
+            )
+        if key.lower().startswith(RESERVED):
+            raise InvalidArgument(
+                f"headers of {name} have the name {key!r}, but {RESERVED}… is reserved; choose another"
+            )
+        if not is_text(value):
+            raise InvalidArgument(
+                f"the header {key!r} of {name} must be a text without NUL or lone surrogates; write str(…)"
+            )
+    if not headers:
+        return None
+    stored = json.dumps(dict(headers), ensure_ascii=False, separators=(",", ":"))
+    if len(stored.encode()) > MAX_HEADERS:
+        raise InvalidArgument(
+            f"headers of {name} are {len(stored.encode())} bytes as JSON, and {MAX_HEADERS} are the limit; pass larger values as "
+            "arguments"
+        )
+    return stored
+
+
+def headers_of_json(stored: str | None) -> Mapping[str, str]:
+    """Return stored headers, read-only. Raises ValueError for what is no JSON object of texts: foreign SQL may have written it."""
+    if stored is None:
+        return NO_HEADERS
+    try:
+        found = json.loads(stored)
+    except RecursionError:
+        raise ValueError("its JSON is nested too deeply") from None
+    if not isinstance(found, dict) or not all(is_text(one) for pair in found.items() for one in pair):
+        raise ValueError("it is no JSON object of texts")
+    return MappingProxyType(found)

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self
 from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
-from .keys import HasKey
 from .options import TaskOptions, duration
 
 if TYPE_CHECKING:
@@ -149,6 +148,35 @@ SUSPECT = 2
 """Number of recoveries in a row after which a task is suspected of killing its workers, and runs apart from others like it."""
 
 
+CONCURRENCY_KEY_PREFIX = "concurrency:"
+"""The begin of a stored key that is a concurrency key. All other keys are partition keys."""
+
+
+def stored_key(partition_key: str | None, concurrency_key: str | None) -> str | None:
+    """Return the key as the tables have it. At most one of the two is given."""
+    return partition_key if concurrency_key is None else CONCURRENCY_KEY_PREFIX + concurrency_key
+
+
+def concurrency_key_of(stored: str | None) -> str | None:
+    """Return the concurrency key that a stored key holds; None for a partition key, and without a key."""
+    if stored is None or not stored.startswith(CONCURRENCY_KEY_PREFIX):
+        return None
+    return stored[len(CONCURRENCY_KEY_PREFIX) :]
+
+
+class HasKey:
+    """A record with the key of a task, as the tables have it."""
+
+    __slots__ = ()
+
+    partition_key: str | None
+
+    @property
+    def concurrency_key(self) -> str | None:
+        """The key of which so many tasks run at once as the queue's limit per key says; None: it has none."""
+        return concurrency_key_of(self.partition_key)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewTask(TaskOptions):
     """A task execution for `Store.enqueue` to write; its arguments are encoded already."""
@@ -187,16 +215,28 @@ class ResultSource(Protocol):
     def result(self, task_id: UUID, timeout: timedelta | float | None) -> Any: ...
 
 
-class _Sourced(Generic[R_co]):
-    """The part of a Handle that is neither compared nor pickled."""
+class Sourced(Generic[R_co]):
+    """A handle with the outbox that it asks for a result. That part is neither compared nor pickled."""
 
     __slots__ = ("_source",)
 
-    _source: ResultSource
+    id: UUID
+    _source: Any
+
+    @property
+    def _known_source(self) -> Any:
+        """The outbox, as `asking` was given it; None for a handle that the store made, or that was pickled or copied."""
+        return getattr(self, "_source", None)
+
+    def asking(self, source: ResultSource) -> Self:
+        """Return this handle, which now asks `source` for the result. For a handle that only the caller has yet."""
+        if self.id.int:  # the handle of all tasks that were skipped belongs to no outbox
+            object.__setattr__(self, "_source", source)
+        return self
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Handle(_Sourced[R_co]):
+class Handle(Sourced[R_co]):
     """The answer of `enqueue`: the id of the task, and what was written."""
 
     id: UUID
@@ -213,21 +253,14 @@ class Handle(_Sourced[R_co]):
 
         Raises InvalidCall for a handle that does not know its outbox: one of `Store.enqueue`, or one that was pickled or copied.
         """
-        source: ResultSource | None = getattr(self, "_source", None)
         if not self.id.int:
             raise InvalidCall('there is no task to wait for: on_conflict="skip" found its idempotency key taken')
-        if source is None:
+        if self._known_source is None:
             raise InvalidCall(
                 f"the handle of task {self.id} does not know its outbox, for the store made it, or it was pickled or copied; "
                 "write outbox.result(handle.id)"
             )
-        return source.result(self.id, timeout)  # type: ignore[no-any-return]
-
-    def asking(self, source: ResultSource) -> Handle[R_co]:
-        """Return this handle, which now asks `source` for the result. For a handle that only the caller has yet."""
-        if self.id.int:  # the handle of all tasks that were skipped belongs to no outbox
-            object.__setattr__(self, "_source", source)
-        return self
+        return self._known_source.result(self.id, timeout)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,3 +431,32 @@ class TaskTimeout(BaseException):
 
     def __init__(self, message: str = "the handler runs past its timeout") -> None:
         super().__init__(message)
+
+
+LOST: Final = "lost"
+"""The outcome of a claim that another worker may have taken over, or whose worker died."""
+
+OUTCOMES: Final[Mapping[EventType, str]] = {
+    EventType.COMPLETED: "completed",
+    EventType.RETRY_SCHEDULED: "retried",
+    EventType.FAILED: "failed",
+    EventType.CANCELLED: "cancelled",
+    EventType.SNOOZED: "snoozed",
+    EventType.RELEASED: "released",
+    EventType.RESET: LOST,
+    EventType.ABANDONED: "failed",
+}
+"""The outcome of an attempt by the event that ends its claim."""
+
+
+def fields_of(claim: Claim, **more: Any) -> dict[str, Any]:
+    """Return the fields of a record about this claim, as `extra=` takes them. Its arguments are never among them."""
+    return {
+        "task_id": str(claim.id),
+        "task": claim.task_name,
+        "queue": claim.queue,
+        "attempt": claim.attempt,
+        "worker": str(claim.worker_id),
+        "pipeline_id": str(claim.pipeline_execution_id),
+        **more,
+    }

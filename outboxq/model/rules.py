@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
-from typing import Final
+from hashlib import sha256
+from itertools import islice, takewhile
+from typing import Final, Protocol
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
@@ -24,6 +27,7 @@ from cronsim import CronSim, CronSimError
 from ..errors import InvalidArgument
 from .options import LONGEST, MAX_NAME, MICROSECOND, is_text
 from .records import EARLIEST, LATEST
+from .schedules import HORIZON, CatchUp, Schedule
 from .unknown_options import nearest
 
 ALIASES: Final = {
@@ -311,3 +315,181 @@ def _in_words(seconds: int) -> str:
     units = {"day": 86_400, "hour": 3600, "minute": 60, "second": 1}
     unit, length = next((unit, length) for unit, length in units.items() if seconds % length == 0)
     return unit if seconds == length else f"{seconds // length} {unit}s"
+
+
+REST: Final = timedelta(days=1)
+"""The longest time for which a schedule without ticks is left alone: so long a change of the zones' data may go unnoticed."""
+FARTHEST: Final = REST + HORIZON
+"""No clock that is right plants further ahead."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """The next ticks of a schedule, and the missed ones that its catch-up policy skips."""
+
+    ticks: tuple[datetime, ...]
+    """The ticks that become tasks, the earliest first, in UTC. Missed ones that are caught up are among them."""
+    skipped: int
+    first_skipped: datetime | None
+    last_skipped: datetime | None
+    begins_anew: bool
+    """True if ticks were missed: the clock may have jumped over them, so nothing is known of the time before now any more."""
+    planted_until: datetime
+    """All ticks up to here are in this plan or in an earlier one. Never before the schedule's own."""
+
+
+def stands_ahead(schedule: Schedule, now: datetime) -> bool:
+    """Return whether a schedule is planted further than the present clock can have planted it.
+
+    Since `updated_at`, no tick up to `planted_until` was left out. If both lie ahead, the clock was ahead: it skipped the ticks
+    from now to `updated_at`, and they are to come. If only `planted_until` does, the clock was set back, and the ticks up to there
+    have had their tasks; unless that is more than a day ahead, which no clock has planted.
+    """
+    near, far = now + HORIZON, now + FARTHEST
+    return schedule.planted_until > near and (schedule.updated_at > near or schedule.planted_until > far)
+
+
+def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -> Plan:
+    """Return what to do with the ticks between the schedule's `planted_until` and `horizon` from now.
+
+    A tick before now was missed, and the catch-up policy decides. At most `limit` of the ticks from now on, at least 1, are in one
+    plan, and a further plan has the rest. `catch_up_limit` is the limit of those missed: they are all in one plan.
+    """
+    rule = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at)
+    done, until = schedule.planted_until, now + horizon
+    if schedule.ends_at is not None:
+        until = min(until, schedule.ends_at - MICROSECOND)
+    missed = _missed(schedule, rule, now=now, before=min(now, until + MICROSECOND))
+    ticks: list[datetime] = []
+    following = rule.after(max(done, now - MICROSECOND))
+    while following is not None and following <= until and len(ticks) < limit:
+        ticks.append(following)
+        following = rule.after(following)
+    if following is not None and following <= until:
+        planted_until = ticks[-1]
+    elif following is None or (schedule.ends_at is not None and following >= schedule.ends_at):
+        planted_until = now + REST
+    else:
+        # To just before the next tick, so that a schedule whose ticks are rare is not looked at again and again.
+        planted_until = min(following - MICROSECOND, now + REST)
+    return Plan(
+        ticks=(*missed.caught_up, *ticks),
+        skipped=missed.skipped,
+        first_skipped=missed.first_skipped,
+        last_skipped=missed.last_skipped,
+        begins_anew=bool(missed.caught_up or missed.skipped),
+        planted_until=max(done, planted_until),
+    )
+
+
+def jitter_of(schedule: Schedule, tick: datetime) -> timedelta:
+    """Return by how much later than its tick a task is due. The same on every worker: it follows from the name and the tick."""
+    if schedule.jitter is None:
+        return timedelta(0)
+    digest = sha256(f"{schedule.name}\0{tick.timestamp()}".encode()).digest()
+    return MICROSECOND * (schedule.jitter // MICROSECOND * int.from_bytes(digest[:8]) >> 64)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Missed:
+    caught_up: tuple[datetime, ...] = ()
+    skipped: int = 0
+    first_skipped: datetime | None = None
+    last_skipped: datetime | None = None
+
+
+def _missed(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> _Missed:
+    """Divide the ticks that were not planted before their time into those that still run and those that are skipped."""
+    done = schedule.planted_until
+    number = rule.count(done, before)
+    if number == 0:
+        return _Missed()
+    caught_up = _caught_up(schedule, rule, now=now, before=before)
+    skipped = number - len(caught_up)
+    if skipped == 0:
+        return _Missed(caught_up=caught_up)
+    first, last = rule.after(done), rule.newest(done, before)
+    if caught_up and first == caught_up[0]:
+        first = rule.after(caught_up[-1])
+    if caught_up and last == caught_up[-1]:
+        last = rule.newest(done, caught_up[0])
+    return _Missed(caught_up=caught_up, skipped=skipped, first_skipped=first, last_skipped=last)
+
+
+def _caught_up(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> tuple[datetime, ...]:
+    """Return the missed ticks that the policy lets run. None of them is past its grace already."""
+    done = schedule.planted_until
+    if schedule.grace is not None:
+        done = max(done, now - schedule.grace)
+    match schedule.catch_up:
+        case CatchUp.NONE:
+            return ()
+        case CatchUp.LATEST:
+            newest = rule.newest(done, before) if done < before else None
+            return () if newest is None else (newest,)
+        case CatchUp.ALL:
+            return tuple(takewhile(lambda tick: tick < before, islice(rule.ticks(done), schedule.catch_up_limit)))
+
+
+class Timed(Protocol):
+    """The part of a schedule that decides about its ticks."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def tz(self) -> str: ...
+    @property
+    def starts_at(self) -> datetime: ...
+    @property
+    def ends_at(self) -> datetime | None: ...
+    @property
+    def paused_at(self) -> datetime | None: ...
+
+
+class Planted(Timed, Protocol):
+    """A schedule, and up to where it is planted."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def planted_until(self) -> datetime: ...
+
+
+def sentence_of(schedule: Timed) -> str:
+    """Return when the ticks are, in words; or why the rule cannot be read here, so that one schedule does not hide the others."""
+    try:
+        return describe(schedule.rule, schedule.tz)
+    except InvalidArgument as error:
+        return f"cannot be read here: {error}"
+
+
+def next_tick(schedule: Timed, after: datetime) -> datetime | None:
+    """Return the next tick by the rule. None: it is paused, has ended, or its rule cannot be read here."""
+    return next(iter(_ticks(schedule, after) or ()), None)
+
+
+def to_come(
+    schedule: Timed, *, now: datetime, planted_until: datetime, planted: Mapping[datetime, bool], count: int
+) -> list[datetime]:
+    """Return up to `count` ticks to come: those that have a task which has not started, and those that are not planted yet.
+
+    `planted` are the ticks after now that have a task, each with whether that has not started. Return none if the schedule is
+    paused, or its rule cannot be read here.
+    """
+    ticks = _ticks(schedule, max(now, planted_until))
+    if ticks is None:
+        return []
+    unplanted = islice((tick for tick in ticks if tick not in planted), count)
+    return sorted({*unplanted, *(tick for tick, comes in planted.items() if comes)})[:count]
+
+
+def _ticks(schedule: Timed, after: datetime) -> Iterator[datetime] | None:
+    """Return the ticks after a moment by the rule. None if the schedule is paused, or its rule cannot be read here."""
+    if schedule.paused_at is not None:
+        return None
+    try:
+        ticks = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at).ticks(after)
+    except InvalidArgument:
+        return None
+    ends_at = schedule.ends_at or LATEST
+    return takewhile(lambda tick: tick < ends_at, ticks)

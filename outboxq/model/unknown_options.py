@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from types import MappingProxyType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ..errors import InvalidCall
 
@@ -101,12 +101,17 @@ METHODS: Mapping[str, str] = {
 
 
 def naming_options(
-    public: str, instead: Mapping[str, str] = MappingProxyType({}), *, options: Iterable[str] = ()
+    public: str,
+    instead: Mapping[str, str] = MappingProxyType({}),
+    *,
+    options: Iterable[str] = (),
+    defaults: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a function refuse an unknown keyword, and an option given by position, with InvalidCall, a TypeError.
 
     The message names the function by its public name, its options, and a replacement for the keyword. `options` are those that the
-    function takes as ``**options``.
+    function takes as ``**options``. With their `defaults`, help() shows each of them; `options` are then the annotations of a
+    TypedDict.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -115,10 +120,13 @@ def naming_options(
         known = [*(one.name for one in parameters if one.kind is one.KEYWORD_ONLY), *options]
         by_position = sum(one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD} for one in parameters)
         takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+        all_names = frozenset((*named, *options))
 
         @wraps(function)
         def answering(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
+                if not all_names.issuperset(kwargs):
+                    raise TypeError
                 return function(*args, **kwargs)
             except TypeError as error:
                 if isinstance(error, InvalidCall):
@@ -134,9 +142,23 @@ def naming_options(
                     raise
                 raise InvalidCall(problem) from None
 
+        if defaults is not None:
+            answering.__signature__ = _with_options(inspect.signature(function), options, defaults)  # type: ignore[attr-defined]
         return answering
 
     return decorate
+
+
+def _with_options(
+    signature: inspect.Signature, options: Iterable[str], defaults: Mapping[str, Any]
+) -> inspect.Signature:
+    """Return the signature with a keyword for each option, in place of ``**options``."""
+    kinds = {name: getattr(kind, "__forward_arg__", kind) for name, kind in dict(options).items()}  # type: ignore[call-overload]
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
+        for name, kind in kinds.items()
+    ]
+    return signature.replace(parameters=[*list(signature.parameters.values())[:-1], *named])
 
 
 def _hint(unknown: str, known: Collection[str], instead: Mapping[str, str]) -> str:

@@ -16,9 +16,17 @@ from collections import abc
 from collections.abc import Mapping
 from typing import Any
 
-from .strict import (
+from .values import (
+    ANY_TYPE,
+    ArrayCodec,
+    Codec,
     CodecError,
+    EnumCodec,
     Limits,
+    LiteralCodec,
+    MappingCodec,
+    PlainCodec,
+    TextCodec,
     Textual,
     convert_object,
     dump_model,
@@ -28,7 +36,6 @@ from .strict import (
     path_part,
     plain_key,
 )
-from .values import ANY_TYPE, ArrayCodec, Codec, EnumCodec, LiteralCodec, MappingCodec, PlainCodec, TextCodec
 
 _NULL, _OBJECT = frozenset({"null"}), frozenset({"object"})
 

@@ -16,8 +16,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
 from .annotations import codec_for
-from .strict import MAX_DEPTH, CodecError, Convert, Limits, dump_model, is_model, jsonable, path_part, readable
-from .values import Codec
+from .values import MAX_DEPTH, Codec, CodecError, Convert, Limits, dump_model, is_model, jsonable, path_part, readable
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "ReturnValue", "dump_payload", "dump_result", "sanitize"]
 

@@ -16,7 +16,7 @@ from ..database.statements import explaining
 from ..database.statements.explaining import MOST
 from ..database.target import Target
 from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
-from ..model.progress import Progress
+from ..model.running import Progress
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
 from .claims import limits_sql

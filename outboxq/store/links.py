@@ -6,7 +6,7 @@ from uuid import UUID
 
 from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
-from ..model.batches import Batch, BatchKind, OnFailed, is_batch, place_of
+from ..model.batches import Batch, BatchKind, OnFailed, is_batch, link_of
 from ..model.plurals import plural
 from .producing import batches_sql
 from .producing.batches import batch_of
@@ -33,8 +33,8 @@ def batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:
 
 def explanation_of_link(target: Target, task_id: UUID) -> Explanation | None:
     """Return why this task of which there is no row is not enqueued; None if it is to follow no batch."""
-    place = place_of(task_id)
-    found = None if place is None else _batch(target, place.batch_id)
+    link = link_of(task_id)
+    found = None if link is None else _batch(target, link.batch_id)
     return None if found is None or task_id not in found.then_ids[found.stage :] else _explained(target, found, task_id)
 
 

@@ -11,7 +11,7 @@ from ..database.dialects import Begin, Row
 from ..database.statements import metrics as statements
 from ..database.target import Target
 from ..model import EARLIEST
-from ..model.histograms import BOUNDS
+from ..model.periods import BOUNDS
 from ..model.uuid7 import family
 from .arguments import identifier, storable
 from .maintenance_jobs import MaintenanceJobs, locked
@@ -59,7 +59,7 @@ class TaskMetric:
     wait_seconds: float = 0.0
     run_seconds: float = 0.0
     wait: Sequence[int]
-    """For each bucket of `model.histograms`, the attempts by their seconds from due to start."""
+    """For each bucket of `model.periods`, the attempts by their seconds from due to start."""
     run: Sequence[int]
     """For each bucket, the attempts by the seconds of their handlers."""
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from ..database.dialects import Begin
 from ..database.statements import progress as statements
 from ..database.target import Target
-from ..model.progress import Progress
+from ..model.running import Progress
 from .arguments import identifier
 from .transactions import Transactions
 

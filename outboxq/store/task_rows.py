@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from operator import attrgetter
 from types import NoneType
-from typing import Any
+from typing import Any, get_type_hints
 
 from sqlalchemy import (
     BigInteger,
@@ -18,9 +19,7 @@ from sqlalchemy import (
     Double,
     FromClause,
     Integer,
-    SmallInteger,
     Text,
-    Uuid,
     and_,
     case,
     cast,
@@ -35,7 +34,7 @@ from sqlalchemy import (
     update,
 )
 
-from ..database.column_types import Instant
+from ..database.column_types import Instant, parameter_type
 from ..database.grammar import (
     Columns,
     Grammar,
@@ -50,28 +49,21 @@ from ..database.grammar import (
 )
 from ..database.tables import dead_letters, execution_events, partition_claims, task_executions, task_outbox
 from ..model import EventType, NewTask, OnDeadLetter
-from ..model.keys import stored_key
+from ..model.options import OPTION_COLUMNS
+from ..model.records import stored_key
 from ..payload.parameters import sanitize
 
+_ONLY_GIVEN: Columns = {"available_at": Instant, "delay_seconds": Double(), "expires_seconds": Double()}
+"""Columns of the rows that an enqueue is given which no execution has: its entry has the moments that follow from them."""
+_GIVEN = """
+    id pipeline_execution_id task_name queue priority args headers max_attempts lease_seconds timeout_seconds available_at delay_seconds
+    partition_key on_dead_letter topic expires_at expires_seconds
+"""
 NEW_TASK: Columns = {
-    "id": Uuid(),
-    "pipeline_execution_id": Uuid(),
-    "task_name": Text(),
-    "queue": Text(),
-    "priority": SmallInteger(),
-    "args": Text(),
-    "headers": Text(),
-    "max_attempts": Integer(),
-    "lease_seconds": Double(),
-    "timeout_seconds": Double(),
-    "available_at": Instant,
-    "delay_seconds": Double(),
-    "partition_key": Text(),
-    "on_dead_letter": Text(),
-    "topic": Text(),
-    "expires_at": Instant,
-    "expires_seconds": Double(),
+    name: _ONLY_GIVEN[name] if name in _ONLY_GIVEN else parameter_type(task_executions.c[name].type)
+    for name in dict.fromkeys([*_GIVEN.split(), *OPTION_COLUMNS.values()])
 }
+"""The columns of the rows that an enqueue is given, in their order; further options come last."""
 
 CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
 """Columns in which most batches agree: tasks written together are mostly calls of one function with the same options."""
@@ -84,28 +76,25 @@ CARRIED = tuple(
 """Columns of a changed execution that the steps after it read."""
 _NOBODY = null()
 
+_FIELDS = ["expires_in" if name == "expires_seconds" else name.removesuffix("_seconds") for name in NEW_TASK]
+"""The field of a NewTask for each column that an enqueue is given."""
+_HINTS = get_type_hints(NewTask)
+_SPANS = [at for at, name in enumerate(_FIELDS) if "timedelta" in str(_HINTS[name])]
+_PIPELINE, _KEY = _FIELDS.index("pipeline_execution_id"), _FIELDS.index("partition_key")
+_cells = attrgetter(*(f"{name}._value_" if str(_HINTS[name]).startswith("<enum") else name for name in _FIELDS))
+
 
 def row(task: NewTask) -> tuple[object, ...]:
-    """The columns of `statements.enqueue.NEW_TASK`."""
-    return (
-        task.id,
-        task.pipeline_execution_id or task.id,
-        task.task_name,
-        task.queue,
-        task.priority,
-        task.args,
-        task.headers,
-        task.max_attempts,
-        task.lease.total_seconds(),
-        None if task.timeout is None else task.timeout.total_seconds(),
-        task.available_at,
-        task.delay.total_seconds(),
-        stored_key(task.partition_key, task.concurrency_key),
-        task.on_dead_letter.value,
-        task.topic,
-        task.expires_at,
-        None if task.expires_in is None else task.expires_in.total_seconds(),
-    )
+    """Return the columns of `NEW_TASK`."""
+    cells = list(_cells(task))
+    for at in _SPANS:
+        if (span := cells[at]) is not None:
+            cells[at] = span.total_seconds()
+    if cells[_PIPELINE] is None:
+        cells[_PIPELINE] = task.id
+    if task.concurrency_key is not None:
+        cells[_KEY] = stored_key(None, task.concurrency_key)
+    return tuple(cells)
 
 
 def new_entry(g: Grammar, task: Any, batch: FromClause, rows: FromClause, *where: ColumnElement[bool]) -> Statement:
@@ -130,33 +119,28 @@ def new_entry(g: Grammar, task: Any, batch: FromClause, rows: FromClause, *where
     )
 
 
-def new_execution(g: Grammar, r: Relations) -> Statement:
-    """Insert the executions of the tasks whose entries were inserted."""
-    given, entry = r["given"].c, r["entry"].c
+def new_execution(g: Grammar, given: Mapping[str, ColumnElement[Any]], entry: Any, rows: FromClause) -> Statement:
+    """Insert an execution for each of `rows`: Ready, with the values of the columns that are `given`, and those of its entry."""
     values = {
-        "id": given.id,
-        "pipeline_execution_id": given.pipeline_execution_id,
-        "task_name": given.task_name,
-        "queue": given.queue,
-        "topic": given.topic,
-        "partition_key": given.partition_key,
+        **given,
         "position": entry.position,
-        "priority": given.priority,
-        "args": given.args,
-        "headers": given.headers,
         "status": SqlStatus.READY,
         "attempt": literal_column("1", Integer),
-        "max_attempts": given.max_attempts,
         "recovery_attempts": literal_column("0", Integer),
-        "lease_seconds": given.lease_seconds,
-        "timeout_seconds": given.timeout_seconds,
         "lease_token": literal_column("0", BigInteger),
-        "on_dead_letter": given.on_dead_letter,
         "expires_at": entry.expires_at,
         "created_at": g.now,
         "updated_at": g.now,
     }
-    return insert_values(insert(task_executions), values, joined(r["given"], r["entry"]))
+    columns = [column.name for column in task_executions.c if column.name in values]
+    return insert_values(insert(task_executions), {name: values[name] for name in columns}, rows)
+
+
+def given_execution(g: Grammar, r: Relations) -> Statement:
+    """Insert the executions of the tasks whose entries were inserted."""
+    given, entry = r["given"].c, r["entry"].c
+    copied = {name: given[name] for name in NEW_TASK if name in task_executions.c and name != "expires_at"}
+    return new_execution(g, copied, entry, joined(r["given"], r["entry"]))
 
 
 def new_event(g: Grammar, tasks: FromClause, entries: FromClause, **asked: ColumnElement[Any]) -> Statement:

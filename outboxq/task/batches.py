@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from uuid import UUID
@@ -13,25 +14,30 @@ from uuid import UUID
 from ..context import TaskContext
 from ..errors import InvalidArgument, InvalidCall, InvalidTarget, TaskNotFound, WaitRefused
 from ..integration.ambient import CURRENT, OutboxRef, resolve_target
+from ..model import TaskStatus
 from ..model.batches import (
     LONGEST_CHAIN,
     Batch,
     BatchCounts,
+    BatchFailure,
     BatchKind,
+    BatchLink,
+    BatchResult,
     NewBatch,
     OnFailed,
-    Place,
     first_id,
     new_batch_id,
 )
 from ..model.options import choice
+from ..model.plurals import plural
+from ..model.records import Sourced
 from ..model.unknown_options import OF_A_BATCH, naming_options
-from ..store import Store
+from ..payload.parameters import parsed_result
+from ..store import Member, Store
 from ..store.failure_log import sentence
-from .calls import TaskCall, batch_in
-from .origin import Origin
+from .registry import TaskRegistry
 from .results import AwaitedResults
-from .running_batch import RunningBatch, value_of
+from .task import Origin, TaskCall, batch_in
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -136,16 +142,8 @@ class BatchBlock(AbstractContextManager[OpenBatch[R_co]]):
 _NOT_MADE = "is made by a `with` block: write `with outbox.batch(…) as batch:`, and in it task.using(batch)"
 
 
-class _Sourced(Generic[R_co]):
-    """The part of a ChainHandle that is neither compared nor pickled."""
-
-    __slots__ = ("_source",)
-
-    _source: Origin
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChainHandle(_Sourced[R_co]):
+class ChainHandle(Sourced[R_co]):
     """The ids of a chain that was enqueued."""
 
     id: UUID
@@ -161,19 +159,13 @@ class ChainHandle(_Sourced[R_co]):
 
         Raises InvalidCall for a handle that was pickled or copied: write ``outbox.result(handle.task_ids[-1])``.
         """
-        source: Origin | None = getattr(self, "_source", None)
-        if source is None:
+        if self._known_source is None:
             raise InvalidCall(
                 f"the handle of chain {self.id} does not know its outbox, for it was pickled or copied; write "
                 "outbox.result(handle.task_ids[-1])"
             )
-        found: R_co = source.result(self.task_ids[-1], timeout)
+        found: R_co = self._known_source.result(self.task_ids[-1], timeout)
         return found
-
-    def asking(self, source: Origin) -> ChainHandle[R_co]:
-        """Return this handle, which now asks `source` for the result. For a handle that only the caller has yet."""
-        object.__setattr__(self, "_source", source)
-        return self
 
 
 _OF_HANDLE = frozenset({"id", "result", "task_ids"})
@@ -208,7 +200,7 @@ class Chain(Generic[R_co]):
         batch_id = new_batch_id()
         first = self.calls[0].as_new(first_id(batch_id))
         others = tuple(
-            call.as_new(Place(batch_id=batch_id, number=number).task_id)
+            call.as_new(BatchLink(batch_id=batch_id, number=number).task_id)
             for number, call in enumerate(self.calls[1:], start=1)
         )
         batch = NewBatch(id=batch_id, kind=BatchKind.CHAIN, name=self.name, on_failed=self.on_failed, then=others)
@@ -280,8 +272,8 @@ class BatchedTasks(AwaitedResults):
         Raises InvalidTarget if there is no transaction to write in, InvalidArgument for an option out of its range.
         """
         batch_id, policy = new_batch_id(), choice(OnFailed, on_failed, "on_failed")
-        place = Place(batch_id=batch_id, number=1)
-        follow = () if then is None else (_ours(self, then, "then=").as_new(place.task_id),)
+        link = BatchLink(batch_id=batch_id, number=1)
+        follow = () if then is None else (_ours(self, then, "then=").as_new(link.task_id),)
         batch = NewBatch(id=batch_id, name=name, on_failed=policy, then=follow)
         return BatchBlock(self, self._block(batch, using))
 
@@ -371,14 +363,14 @@ class BatchedTasks(AwaitedResults):
 
     def previous_of(self, context: TaskContext) -> Any:
         """Return what the task before this one in its chain returned. Raises InvalidCall if there is none, TaskNotFound if it is gone."""
-        batch: RunningBatch = context.batch
+        batch: Any = context.batch
         record, within = batch.record, None if context.inside is None else context
         if record.kind is not BatchKind.CHAIN or context.task_id not in record.then_ids:
             raise InvalidCall(
                 f"task {context.task_id} ({context.task_name}) has none before it: {_why_none(context, record)}"
             )
-        place = record.then_ids.index(context.task_id)
-        before = record.then_ids[place - 1] if place else first_id(batch.id)
+        number = record.then_ids.index(context.task_id)
+        before = record.then_ids[number - 1] if number else first_id(batch.id)
         for member in self.store.batches.completed([before], using=within):
             return value_of(self.tasks, member)
         raise TaskNotFound(f"task {before} was deleted, so what it returned is not known any more")
@@ -405,3 +397,99 @@ def _ours(outbox: object, call: object, where: str) -> TaskCall[Any]:
     if call.outbox is not outbox:
         raise InvalidCall(f"{where} was given a call of {call.task.task_name}, which belongs to another outbox")
     return call
+
+
+_COMPLETED = frozenset({TaskStatus.COMPLETED})
+_NOT_COMPLETED = frozenset({TaskStatus.FAILED, TaskStatus.CANCELLED})
+
+
+class RunningBatch:
+    """The batch or chain of a handler's task, read by its outbox: a TaskBatch."""
+
+    def __init__(self, outbox: Any, context: TaskContext) -> None:
+        self.id: UUID = context.pipeline_execution_id
+        self.outbox = outbox
+        self._context = context
+
+    def __repr__(self) -> str:
+        return f"<RunningBatch {self.id}>"
+
+    @property
+    def target(self) -> object:
+        return self.outbox if self._within is None else self._within
+
+    def takes_tasks(self) -> bool:
+        return self.record.completed_at is None
+
+    @cached_property
+    def record(self) -> Batch:
+        """The row of the batch. Raises BatchNotFound if it was pruned."""
+        found: Batch = self.outbox.store.batches.get(self.id, using=self._within)
+        return found
+
+    @property
+    def name(self) -> str | None:
+        return self.record.name
+
+    @property
+    def size(self) -> int:
+        return self.record.size
+
+    @property
+    def completed(self) -> int:
+        return self.record.completed
+
+    @property
+    def failed(self) -> int:
+        return self.record.failed
+
+    @property
+    def cancelled(self) -> int:
+        return self.record.cancelled
+
+    @property
+    def pending(self) -> int:
+        return self.record.pending
+
+    def results(self) -> Iterator[BatchResult]:
+        completed, found = self.completed, 0
+        there = self.outbox.store.batches.statuses(self.id, using=self._within).get(TaskStatus.COMPLETED, 0)
+        if there < completed:
+            raise _missing(self.record, there)
+        for member in self._members(_COMPLETED):
+            found += 1
+            yield BatchResult(task_id=member.id, task_name=member.task_name, value=value_of(self.outbox.tasks, member))
+        if found < completed:
+            raise _missing(self.record, found)
+
+    def failures(self) -> Iterator[BatchFailure]:
+        for member in self._members(_NOT_COMPLETED):
+            yield BatchFailure(task_id=member.id, task_name=member.task_name, status=member.status, error=member.error)
+
+    def _members(self, statuses: frozenset[TaskStatus]) -> Iterator[Member]:
+        record = self.record
+        hidden = set(record.then_ids) if record.kind is BatchKind.BATCH else set()
+        for member in self.outbox.store.batches.members(self.id, statuses, using=self._within):
+            if member.id not in hidden:
+                yield member
+
+    @property
+    def _within(self) -> object:
+        """The transaction of the handler; None: it has none."""
+        return None if self._context.inside is None else self._context
+
+
+def _missing(batch: Batch, found: int) -> TaskNotFound:
+    gone = batch.completed - found
+    return TaskNotFound(
+        f"{gone} of the {batch.completed} tasks of {batch.kind} {batch.id} that completed {plural(gone, 'was', 'were')} deleted, so "
+        f"{plural(gone, 'its result is', 'their results are')} not known any more; outboxq prune deletes none of them before what "
+        "follows the batch has completed or is cancelled"
+    )
+
+
+def value_of(tasks: TaskRegistry, member: Member) -> Any:
+    """Return the result of a task of a batch, read by the return annotation."""
+    if member.task_name in tasks:
+        return tasks.get(member.task_name).returned.load(member.result)
+    return parsed_result(member.result, name=member.task_name)

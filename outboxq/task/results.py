@@ -5,25 +5,24 @@ from __future__ import annotations
 import sys
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from ..context import current, process
-from ..errors import InvalidArgument, WaitRefused
-from ..integration.base import Integration
-from ..integration.hook_calls import HookCalls
-from ..model import TaskStatus, duration
-from ..model.batches import BatchCounts, is_batch
+from ..errors import InvalidArgument, TaskCancelled, TaskFailed, WaitRefused
+from ..integration import Integration
+from ..integration.hooks import HookCalls
+from ..model import EventType, TaskStatus, duration
+from ..model.batches import BatchCounts, BatchKind, is_batch
+from ..model.plurals import plural
 from ..payload.parameters import parsed_result
-from ..store import Store
+from ..store import BatchStanding, Standing, Store
 from ..store.failure_log import sentence
-from .looks import Look
-from .origin import Origin
 from .registry import TaskRegistry
-from .wait import Wait, uncommitted
-from .wait_errors import ended_otherwise, gone_no_further, not_come
-from .waiting import ResultWaiter, WaiterOfProcess
+from .task import Origin
+from .waiting import Poller, ResultWaiter, Wait, WaiterOfProcess, uncommitted
 
 
 class AwaitedResults(ABC):
@@ -111,7 +110,7 @@ class AwaitedResults(ABC):
 def _ask_once(store: Store, task_id: UUID, origin: Origin | None) -> Wait:
     """Return the wait for what has ended. Raises TimeoutError for what has not."""
     may_come, wait = origin is not None and origin.is_open, Wait(task_id=task_id, transaction=origin)
-    Look(store, may_pass=store.may_pass).at([wait], everything=True)
+    Poller(store, may_pass=store.may_pass).at([wait], everything=True)
     if wait.done.is_set():
         return wait
     if wait.trouble is not None:
@@ -136,9 +135,9 @@ def _why(waiter: ResultWaiter, wait: Wait) -> str:
     if not wait.is_found:
         return "it is not committed, or the database has not answered; is the transaction that enqueued it still open?"
     if wait.is_ahead and wait.batch is not None:
-        where = f"{wait.batch.kind} {wait.batch.place.batch_id}"
+        where = f"{wait.batch.kind} {wait.batch.link.batch_id}"
         found = waiter.explained(lambda: not_come(waiter.store, wait, explains=True))
-        return found or f"{where} goes on; outboxq batch show {wait.batch.place.batch_id}"
+        return found or f"{where} goes on; outboxq batch show {wait.batch.link.batch_id}"
     standing = "" if wait.standing is None else f"it was {wait.standing.status}; "
     found = waiter.explained(lambda: waiter.store.explain(wait.task_id).sentence)
     return found or f"{standing}outboxq task explain {wait.task_id}"
@@ -196,3 +195,71 @@ def _seconds(timeout: timedelta | float | None) -> float | None:
     if seconds < 0:
         raise InvalidArgument("timeout must be zero or more; None waits without end")
     return seconds
+
+
+NAMED_UP_TO = 1000
+"""The largest size of a batch of which an error names the first task that has not ended: to find it, all of them are read."""
+_ENDS: Mapping[str | None, tuple[str, str]] = {
+    EventType.EXPIRED: ("expired", "expired before it was started"),
+    EventType.DISCARDED: ("discarded", "failed and was discarded"),
+}
+"""The reason and the words for ends that are no cancellation."""
+
+
+def ended_otherwise(standing: Standing, *, before: str = "", after: str = "") -> TaskFailed | TaskCancelled:
+    """Return the error that stands for the end of a task that did not complete, with words before and after it."""
+    what, end = f"{before}task {standing.id} ({standing.task_name})", standing.end
+    data = {} if end is None else end.event_data
+    if standing.status is TaskStatus.FAILED:
+        error = standing.error or ""
+        return TaskFailed(
+            f"{what} failed in attempt {standing.attempt}{f': {error}' if error else ''}{after}",
+            task_id=standing.id,
+            error=error,
+            exception=data.get("exception"),
+            attempt=standing.attempt,
+        )
+    given, kind = str(data.get("reason") or ""), None if end is None else end.event_type
+    short, text = _ENDS.get(kind, ("", "was cancelled"))
+    return TaskCancelled(
+        f"{what} {text}{f': {given}' if given else ''}{after}", task_id=standing.id, reason=given or short
+    )
+
+
+def gone_no_further(batch: BatchStanding) -> TaskFailed | TaskCancelled:
+    """Return the error of a wait for what follows a batch that goes on no more, or waits for a dead letter."""
+    what, blocker = f"{batch.kind} {batch.link.batch_id}", batch.blocker
+    waits = batch.completed_at is None and (batch.runs_then or batch.link.number == 0)
+    if blocker is not None and blocker.status is TaskStatus.FAILED and waits:
+        after = f"; after outboxq failed redrive {blocker.id} it can be waited for again"
+        return ended_otherwise(blocker, before=f"{what} waits for a dead letter: ", after=after)
+    if blocker is not None and batch.kind is BatchKind.CHAIN:
+        return ended_otherwise(blocker, before=f"{what} has stopped: ")
+    how, reason = "has stopped" if batch.runs_then else "was cancelled", batch.reason
+    text = f"{what} {how}, so its task {batch.link.task_id} is not enqueued{f': {reason}' if reason else ''}"
+    return TaskCancelled(text, task_id=batch.link.task_id, reason=reason)
+
+
+def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
+    """Return why the batch has not gone on to the task that is waited for, as a clause; with why its first task does not run.
+
+    Callers may ask again and again, so of a large batch it is the number of tasks alone.
+    """
+    assert wait.link is not None
+    batch_id = wait.link.batch_id
+    batch = store.batch_standings([wait.link]).get(wait.link) or wait.batch
+    assert batch is not None
+    what = f"{batch.kind} {batch_id}"
+    left, size = batch.pending, batch.counts.size
+    counted = f"{left} of {size} {plural(size, 'task')} of {what} {plural(left, 'has', 'have')} not ended"
+    if left and size > NAMED_UP_TO:
+        return counted
+    task = store.first_of_batch(batch_id, TaskStatus.READY, TaskStatus.RUNNING)
+    if task is None:
+        return f"{what} goes on"
+    named = f"task {task.id} ({task.task_name})"
+    if batch.kind is BatchKind.CHAIN:
+        text = f"{what} waits for {named}, which is {task.status}"
+    else:
+        text = f"{counted}; the first is {named}, which is {task.status}"
+    return f"{text}: {store.explain(task.id).sentence}" if explains else text

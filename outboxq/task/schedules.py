@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import builtins
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypedDict, TypeVar, Unpack
 
-from ..errors import InvalidTarget
+from ..errors import ConfigurationError, InvalidTarget
 from ..integration.ambient import CURRENT, OutboxRef, resolve_target
 from ..model import Handle, duration
 from ..model.options import choice
@@ -19,9 +20,9 @@ from ..model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick, is_
 from ..model.unknown_options import OF_A_SCHEDULE, naming_options
 from ..store import Store, check_schedule
 from ..store.arguments import aware, positive
-from .origin import Origin
 from .registry import TaskRegistry
-from .task import Task, call_of
+from .results import AwaitedResults
+from .task import Origin, Task, call_of
 
 log = logging.getLogger("outboxq.worker")
 
@@ -29,6 +30,27 @@ RETENTION: Final = "outboxq.retention"
 """The name of the schedule that deletes old tasks."""
 _NAMED = 5
 """The number of schedules that a log line names."""
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """The options of a schedule, as callers write them. `Outbox.periodic` says what each one means."""
+
+    tz: str
+    args: Sequence[Any] | Mapping[str, Any]
+    overlap: Overlap | str
+    catch_up: CatchUp | str
+    catch_up_limit: int
+    grace: timedelta | float | None
+    jitter: timedelta | float | None
+    starts_at: datetime | None
+    ends_at: datetime | None
+
+
+_OF_A_SCHEDULE: Mapping[str, Any] = {
+    **{one.name: one.default for one in fields(NewSchedule) if one.name in ScheduleOptions.__annotations__},
+    "args": (),
+}
+"""The defaults of these options."""
 
 
 class Scheduling(OutboxRef, Protocol):
@@ -40,7 +62,7 @@ class Scheduling(OutboxRef, Protocol):
         """Return the task of this outbox."""
 
 
-class Schedules:
+class OutboxSchedules:
     """The schedules of an outbox: `outbox.schedules`.
 
     `using` is that of `Outbox.emit`: the owner of the transaction, the outbox itself for a separate one, or left out for the
@@ -50,7 +72,7 @@ class Schedules:
     def __init__(self, outbox: Scheduling) -> None:
         self._outbox = outbox
 
-    @naming_options("schedules.put()", OF_A_SCHEDULE)
+    @naming_options("schedules.put()", OF_A_SCHEDULE, options=ScheduleOptions.__annotations__, defaults=_OF_A_SCHEDULE)
     def put(
         self,
         name: str,
@@ -58,16 +80,8 @@ class Schedules:
         rule: str | None = None,
         *,
         every: timedelta | float | None = None,
-        tz: str = "UTC",
-        args: Sequence[Any] | Mapping[str, Any] = (),
-        overlap: Overlap | str = Overlap.ALLOW,
-        catch_up: CatchUp | str = CatchUp.LATEST,
-        catch_up_limit: int = 100,
-        grace: timedelta | float | None = None,
-        jitter: timedelta | float | None = None,
-        starts_at: datetime | None = None,
-        ends_at: datetime | None = None,
         using: object = CURRENT,
+        **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         """Store a schedule, or change the one that has this name and task. Returns it as it is now.
 
@@ -77,20 +91,8 @@ class Schedules:
         another task, and one that is declared in code; InvalidCall and PayloadError for arguments that do not fit the task;
         UnknownTask. All of them before anything is written.
         """
-        schedule = schedule_for(
-            self._outbox.task_of(task),
-            name=name,
-            rule=rule_of(rule, None if every is None else duration(every, "every")),
-            tz=tz,
-            args=args,
-            overlap=overlap,
-            catch_up=catch_up,
-            catch_up_limit=catch_up_limit,
-            grace=grace,
-            jitter=jitter,
-            starts_at=starts_at,
-            ends_at=ends_at,
-        )
+        text = rule_of(rule, None if every is None else duration(every, "every"))
+        schedule = schedule_for(self._outbox.task_of(task), name=name, rule=text, **options)
         with self._writing(using, "put", name) as target:
             return self._outbox.store.schedules.put(schedule, using=target)
 
@@ -197,38 +199,18 @@ def next_ticks(
     return [tick.astimezone(zone) for tick in islice(parse_rule(text, tz, starts_at=after).ticks(after), count)]
 
 
-def schedule_for(
-    task: Task[..., Any],
-    *,
-    name: str,
-    rule: str,
-    tz: str,
-    args: Sequence[Any] | Mapping[str, Any],
-    overlap: Overlap | str,
-    catch_up: CatchUp | str,
-    catch_up_limit: int,
-    grace: timedelta | float | None,
-    jitter: timedelta | float | None,
-    starts_at: datetime | None,
-    ends_at: datetime | None,
-) -> NewSchedule:
-    """Return the checked schedule of a task, with the options of its declaration. Raises what `Schedules.put` raises."""
-    overlap = choice(Overlap, overlap, "overlap")
-    schedule = NewSchedule(
-        **vars(task.options.with_key(None if overlap is Overlap.ALLOW else name)),
-        name=name,
-        task_name=task.name,
-        args=task.call_as_json(*call_of(args)),
-        rule=rule,
-        tz=tz,
-        overlap=overlap,
-        catch_up=choice(CatchUp, catch_up, "catch_up"),
-        catch_up_limit=catch_up_limit,
-        grace=None if grace is None else duration(grace, "grace"),
-        jitter=None if jitter is None else duration(jitter, "jitter"),
-        starts_at=_in_utc(starts_at, "starts_at"),
-        ends_at=_in_utc(ends_at, "ends_at"),
-    )
+def schedule_for(task: Task[..., Any], *, name: str, rule: str, **options: Unpack[ScheduleOptions]) -> NewSchedule:
+    """Return the checked schedule of a task, with the options of its declaration. Raises what `OutboxSchedules.put` raises."""
+    given: dict[str, Any] = {**_OF_A_SCHEDULE, **options}
+    overlap = choice(Overlap, given["overlap"], "overlap")
+    given["args"] = task.call_as_json(*call_of(given["args"]))
+    given["catch_up"] = choice(CatchUp, given["catch_up"], "catch_up")
+    for one in ("grace", "jitter"):
+        given[one] = None if given[one] is None else duration(given[one], one)
+    for one in ("starts_at", "ends_at"):
+        given[one] = None if given[one] is None else aware(given[one], one).astimezone(UTC)
+    stored = vars(task.options.with_key(None if overlap is Overlap.ALLOW else name))
+    schedule = NewSchedule(**{**given, "overlap": overlap}, **stored, name=name, task_name=task.name, rule=rule)
     check_schedule(schedule)
     return schedule
 
@@ -267,5 +249,92 @@ def _tell_left_over(stored: Iterable[Schedule], tasks: TaskRegistry) -> None:
         )
 
 
-def _in_utc(moment: datetime | None, name: str) -> datetime | None:
-    return None if moment is None else aware(moment, name).astimezone(UTC)
+T = TypeVar("T")
+
+
+class PeriodicTasks(AwaitedResults):
+    """The schedules of an Outbox: those that its code declares, and those that are stored at run time."""
+
+    @naming_options(
+        "@outbox.periodic()", OF_A_SCHEDULE, options=ScheduleOptions.__annotations__, defaults=_OF_A_SCHEDULE
+    )
+    def periodic(
+        self,
+        rule: str | None = None,
+        /,
+        *,
+        every: timedelta | float | None = None,
+        name: str | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[T], T]:
+        """Declare a schedule of a task: ``@outbox.periodic("30 2 * * *", tz="Europe/Berlin")`` above ``@outbox.task``.
+
+        A task may have several schedules, each with a name of its own. Workers write them to the database when they start, and
+        `outboxq upgrade APP` does.
+
+        Args:
+            rule: A cron expression: minute, hour, day of the month, month and day of the week. A sixth field before them is the
+                second. Also ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly``. None: `every` is given.
+            every: The time from one tick to the next, in whole seconds, whatever clocks show. The first one comes that long after
+                the schedule was stored, or at `starts_at`.
+            name: The name of the schedule. None: the task's name.
+            tz: The IANA name of the time zone that the rule is read in, such as "Europe/Berlin".
+            args: The arguments of each task, as a tuple or a mapping.
+            overlap: What happens at a tick while an earlier one runs. "allow": they run side by side. "queue": one after the other.
+                "skip": it is cancelled, if the earlier one still runs when its `grace` ends.
+            catch_up: The ticks that run of those missed while no worker ran: "none", "latest" (the newest one, at once) or "all".
+            catch_up_limit: The number of ticks that "all" runs, the oldest. An event `schedule_skipped` counts the others.
+            grace: The time after which a tick's task is not started any more. None: it is, however late; with overlap="skip",
+                until the next tick.
+            jitter: The time by which a tick's task may be due later, to spread the load. Every worker computes the same delay for
+                one tick.
+            starts_at: The moment before which there is no tick. None: the present, when the schedule is stored.
+            ends_at: The moment from which on there is no tick. None: there is no end.
+
+        Raises ConfigurationError for what is no task and for a name that is taken, InvalidArgument for a rule that has no moment
+        or an option out of its range, InvalidCall and PayloadError for arguments that do not fit the task.
+        """
+        if callable(rule):
+            raise ConfigurationError(
+                '@outbox.periodic takes a rule or every=: @outbox.periodic("30 2 * * *"), above @outbox.task'
+            )
+        text = rule_of(rule, None if every is None else duration(every, "every"))
+        check_rule(text, options.get("tz", _OF_A_SCHEDULE["tz"]))
+
+        def declare(task: T) -> T:
+            found = self.task_of(task)
+            schedule = schedule_for(found, name=found.name if name is None else name, rule=text, **options)
+            self.tasks.add_schedule(schedule, task)
+            return task
+
+        return declare
+
+    @property
+    def schedules(self) -> OutboxSchedules:
+        """The schedules, to look at and to change at run time."""
+        return OutboxSchedules(self)
+
+    def sync_schedules(self) -> None:
+        """Store the schedules that this process's tasks declare, and pause those that the tasks declare no more.
+
+        Every worker does this when it starts, and `outboxq upgrade APP` calls it. Raises InvalidArgument for a name that a
+        schedule has which was stored at run time.
+        """
+        declare_schedules(self.store, self.tasks)
+
+    def task_of(self, task: object) -> Task[..., Any]:
+        """Return the task of this outbox that a schedule names: the task itself, or one by its name.
+
+        Raises ConfigurationError for what is no task of this outbox, UnknownTask for a name that is none.
+        """
+        if isinstance(task, str):
+            return self.tasks.get(task)
+        if not isinstance(task, Task):
+            what = getattr(task, "__qualname__", None) or repr(task)
+            raise ConfigurationError(
+                f"{what} is no task, and a schedule needs one; decorators apply from below, so write @outbox.periodic(…) above @outbox.task"
+            )
+        owner: object = task.outbox
+        if owner is not self:
+            raise ConfigurationError(f"the task {task.name} is declared on another Outbox; schedule it there")
+        return task

@@ -1,32 +1,69 @@
-"""Tasks: plain functions that an application can also enqueue."""
+"""Tasks: plain functions that an application can also enqueue, and the calls of them."""
 
 from __future__ import annotations
 
 import inspect
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_type_hints,
+)
+from uuid import UUID
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget
-from ..integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
-from ..model import Handle, NewTask, OnConflict, OnDeadLetter, TaskOptions, TimeoutAction, duration
-from ..model.headers import headers_as_json
-from ..model.options import choice, times
+from ..integration.ambient import CURRENT, OutboxRef, no_transaction, present_target
+from ..model import Handle, NewTask, OnConflict, TaskOptions, TimeoutAction, duration
+from ..model.options import choice, headers_as_json, times
 from ..model.subscriptions import Subscription, patterns_of
 from ..model.unknown_options import OF_ONE_CALL, naming_options, no_method
 from ..model.uuid7 import uuid7
 from ..payload.parameters import Parameters, ReturnValue
 from ..retry import RetryPolicy
 from ..store import check, check_subscription
-from .calls import TaskCall, batch_in
-from .origin import Origin
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class CallOptions(TypedDict, total=False):
+    """The options of one call, as callers write them. `Task.using` says what each one means."""
+
+    delay: timedelta | float | None
+    run_after: datetime | None
+    queue: str | None
+    priority: int | None
+    max_attempts: int | None
+    partition_key: str | None
+    concurrency_key: str | None
+    expires: timedelta | float | datetime | None
+    idempotency_key: str | None
+    unique_for: timedelta | float | None
+    unique_until_finished: bool
+    on_conflict: OnConflict | str
+    headers: Mapping[str, str] | None
+
+
+_OF_A_CALL: Mapping[str, Any] = {
+    **dict.fromkeys(CallOptions.__annotations__),
+    "unique_until_finished": False,
+    "on_conflict": OnConflict.RETURN,
+}
+"""The defaults of these options; None: as declared, or none."""
 
 
 class Task(Generic[P, R]):
@@ -78,25 +115,8 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name} queue={self.options.queue!r}>"
 
-    @naming_options("using()", OF_ONE_CALL)
-    def using(
-        self,
-        target: object = CURRENT,
-        *,
-        delay: timedelta | float | None = None,
-        run_after: datetime | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        partition_key: str | None = None,
-        concurrency_key: str | None = None,
-        expires: timedelta | float | datetime | None = None,
-        idempotency_key: str | None = None,
-        unique_for: timedelta | float | None = None,
-        unique_until_finished: bool = False,
-        on_conflict: OnConflict | str = OnConflict.RETURN,
-        headers: Mapping[str, str] | None = None,
-    ) -> BoundTask[P, R]:
+    @naming_options("using()", OF_ONE_CALL, options=CallOptions.__annotations__, defaults=_OF_A_CALL)
+    def using(self, target: object = CURRENT, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
         """Choose the transaction of the next enqueue, and its options.
 
         A span of time is a timedelta or seconds; a moment is an aware datetime. Raises InvalidArgument for an option out of its
@@ -129,29 +149,32 @@ class Task(Generic[P, R]):
         batch = batch_in(target)
         if batch is not None and batch.outbox is not self.outbox:
             raise InvalidTarget(f"task {self.name} and batch {batch.id} belong to different outboxes")
-        options = self.options
-        if partition_key is None and options.on_dead_letter is OnDeadLetter.HOLD:
-            options = options.with_key(None)
-        if queue is not None or priority is not None or max_attempts is not None:
-            given: dict[str, Any] = {"queue": queue, "priority": priority, "max_attempts": max_attempts}
-            options = replace(options, **{name: value for name, value in given.items() if value is not None})
-        if on_conflict is not OnConflict.RETURN:
-            on_conflict = choice(OnConflict, on_conflict, "on_conflict")
-        fields = {
-            **vars(options),
-            "task_name": self.name,
-            "partition_key": partition_key,
-            "concurrency_key": concurrency_key,
-            "idempotency_key": idempotency_key,
-            "unique_for": None if unique_for is None else duration(unique_for, "unique_for"),
-            "unique_until_finished": unique_until_finished,
-            "on_conflict": on_conflict,
-            "headers": None if headers is None else headers_as_json(headers, f"task {self.name!r}"),
-            **times(self.name, delay=delay, run_after=run_after, expires=expires),
-        }
+        fields = self._fields_of(options) if options else self._plain_fields
         if batch is None:
             return BoundTask(self, target, fields)
         return BoundTask(self, batch.target, {**fields, "pipeline_execution_id": batch.id})
+
+    @cached_property
+    def _plain_fields(self) -> dict[str, Any]:
+        """The fields of a NewTask that each call without options has."""
+        return {**vars(self.options.with_key(None)), "task_name": self.name, "idempotency_key": None}
+
+    def _fields_of(self, options: CallOptions) -> dict[str, Any]:
+        """Return the fields of a NewTask that a call with these options has."""
+        given: dict[str, Any] = {**_OF_A_CALL, **options}
+        moments = {name: given.pop(name) for name in ("delay", "run_after", "expires")}
+        declared = vars(self.options if given["partition_key"] is not None else self.options.with_key(None))
+        unique_for, headers = given["unique_for"], given["headers"]
+        return {
+            **declared,
+            **given,
+            **{name: declared[name] for name in declared if given.get(name) is None},
+            "task_name": self.name,
+            "unique_for": None if unique_for is None else duration(unique_for, "unique_for"),
+            "on_conflict": choice(OnConflict, given["on_conflict"], "on_conflict"),
+            "headers": None if headers is None else headers_as_json(headers, f"task {self.name!r}"),
+            **times(self.name, **moments),
+        }
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
         """Return this call of the function, checked and not enqueued: for `then=` of a batch, and for a chain.
@@ -185,6 +208,68 @@ class ContextTask(Task[P, R]):
         return self.function(ctx, *args, **kwargs)
 
 
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskCall(Generic[R_co]):
+    """A call of a task: its arguments, checked, and its options. `Task.call()` makes one.
+
+    A batch and a chain enqueue it later. One call may be used any number of times.
+    """
+
+    outbox: OutboxRef = field(repr=False, compare=False)
+    """The outbox that the task was declared on."""
+    task: NewTask
+    """The task to enqueue, but for its id."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            hint = "; a chain or a batch enqueues it. To enqueue the task itself, write task.using(session).enqueue(…)"
+            raise AttributeError(
+                f"the call of a task has no {name!r}{hint if name == 'enqueue' else ''}", name=name, obj=self
+            )
+
+    def as_new(self, task_id: UUID | None = None) -> NewTask:
+        """Return a task of this call with the headers that hooks add, and with this id; None: one of its own."""
+        task = replace(self.task, id=task_id or uuid7())
+        if self.outbox.hooks is None:
+            return task
+        sent: list[NewTask] = []
+
+        def send(tasks: Sequence[NewTask]) -> list[Handle]:
+            sent.extend(tasks)
+            return [Handle(id=one.id) for one in tasks]
+
+        self.outbox.hooks.enqueue([task], send)
+        return sent[0]
+
+
+class BatchTarget(Protocol):
+    """A batch to which tasks can be added by ``task.using(batch)``."""
+
+    @property
+    def id(self) -> UUID:
+        """The id of the batch."""
+
+    @property
+    def outbox(self) -> object:
+        """The outbox of its tasks."""
+
+    @property
+    def target(self) -> Any:
+        """The transaction in which tasks are added, as `using()` takes it."""
+
+    def takes_tasks(self) -> bool:
+        """Return True: it is a batch."""
+
+
+def batch_in(target: object) -> BatchTarget | None:
+    """Return the batch, if the argument of `using()` is one."""
+    return target if getattr(type(target), "takes_tasks", None) is not None else None  # type: ignore[return-value]
+
+
 class BoundTask(Generic[P, R]):
     """A task with its transaction and options, ready for its arguments: `Task.using()` returns one."""
 
@@ -203,12 +288,8 @@ class BoundTask(Generic[P, R]):
         annotated type or not strict JSON, InvalidTarget if the target has no open transaction; all of them before anything is
         written. Raises SchemaOutOfDate if outboxq's tables are missing, DuplicateTask with ``on_conflict="raise"``.
         """
-        task = self._new(args, kwargs)
-        outbox = self._task.outbox
-        if outbox.hooks is not None:
-            return outbox.hooks.enqueue([task], self._write)[0]
-        with resolve_target(outbox, self._target, task.task_name) as target:
-            return outbox.store.enqueue(task, using=target).asking(Origin(outbox, target))
+        tasks, hooks = [self._new(args, kwargs)], self._task.outbox.hooks
+        return (self._write(tasks) if hooks is None else hooks.enqueue(tasks, self._write))[0]
 
     def enqueue_many(
         self, calls: Iterable[Sequence[Any] | Mapping[str, Any]], idempotency_keys: Sequence[str | None] | None = None
@@ -260,11 +341,84 @@ class BoundTask(Generic[P, R]):
         return NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
 
     def _write(self, tasks: Sequence[NewTask]) -> list[Handle[R]]:
-        outbox = self._task.outbox
-        with resolve_target(outbox, self._target, self._task.name) as target:
+        outbox, target = self._task.outbox, self._target
+        if target is outbox:
+            target = None
+        if target is CURRENT:
+            with present_target(outbox, self._task.name) as target:
+                handles = outbox.store.enqueue_many(tasks, using=target)
+        else:
             handles = outbox.store.enqueue_many(tasks, using=target)
         source = Origin(outbox, target)
         return [handle.asking(source) for handle in handles]
+
+
+class Origin:
+    """The outbox and the transaction of an enqueue, for the handles that it returns."""
+
+    __slots__ = ("__weakref__", "_outbox", "_target", "_thread")
+
+    def __init__(self, outbox: OutboxRef, target: object) -> None:
+        """Remember where the tasks were written; `target` None: in a transaction of its own, which is committed."""
+        self._outbox = outbox
+        self._target: Callable[[], object] | None = None if target is None else _reference(target)
+        self._thread = threading.get_ident()
+
+    def result(self, task_id: UUID, timeout: timedelta | float | None) -> Any:
+        return self._outbox.wait_for_result(task_id, timeout, self)
+
+    def batch_result(self, batch_id: UUID, timeout: timedelta | float | None) -> Any:
+        return self._outbox.wait_for_batch(batch_id, timeout, self)
+
+    def settle(self) -> None:
+        """Note that the transaction is committed."""
+        self._target = None
+
+    @property
+    def is_committed(self) -> bool:
+        """Return whether the transaction was one of its own, which is committed; of a caller's it is not known."""
+        return self._target is None
+
+    @property
+    def is_this_threads(self) -> bool:
+        """Return whether this thread has enqueued."""
+        return self._thread == threading.get_ident()
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a transaction is open where the task was written."""
+        return self._target is not None and has_transaction(self._target())
+
+
+def has_transaction(target: Any) -> bool:
+    """Return whether a transaction is open on a session or connection. Nothing is asked of the database."""
+    if isinstance(target, TaskContext):
+        return target.inside is not None
+    with suppress(Exception):  # a connection that is closed says no more
+        if (state := getattr(target, "in_transaction", None)) is not None:  # SQLAlchemy's function, sqlite3's attribute
+            return bool(state() if callable(state) else state)
+        if (in_block := getattr(target, "in_atomic_block", None)) is not None:  # Django
+            return bool(in_block or not target.autocommit)
+        return bool(target.info.transaction_status in _OPEN)  # psycopg
+    return False
+
+
+_OPEN = frozenset({1, 2, 3})
+"""psycopg's states: a command runs, a transaction is open, or it has failed."""
+
+
+def _reference(target: Any) -> Callable[[], object]:
+    """Return a reference that keeps no session or connection alive."""
+    if isinstance(target, str):
+        from django.db import connections
+
+        target = connections[target]
+    elif type(target).__name__ == "scoped_session":
+        target = target()  # in another thread it would be another session
+    try:
+        return weakref.ref(target)
+    except TypeError:
+        return lambda: target
 
 
 def name_of(function: Callable[..., object]) -> str:

@@ -1,24 +1,319 @@
-"""Waiting for the ends of tasks: one thread of the process looks for all callers that wait."""
+"""Waiting for the ends of tasks: one thread of the process polls for all callers."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
 
-from ..store import ResultReader, Store
-from .looks import Look
-from .wait import Wait
+from ..errors import BatchNotFound, TaskNotFound, WaitRefused
+from ..model.batches import BatchLink, link_of
+from ..store import BatchStanding, ResultReader, Standing, Store
+
+
+class Openness(Protocol):
+    """The transaction in which a task was enqueued."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    @property
+    def is_committed(self) -> bool: ...
+
+
+@dataclass(eq=False, kw_only=True)
+class Wait:
+    """One caller that waits for one task, or for a batch."""
+
+    task_id: UUID
+    """The id of the task, or of the batch."""
+    transaction: Openness | None = None
+    """The transaction that the task was enqueued in; None: it is committed already."""
+    is_own: bool = False
+    """True if that transaction is of the thread that waits, which cannot end it meanwhile."""
+    standing: Standing | None = None
+    """The standing of the task at the last poll that told it; its end once that is seen."""
+    link: BatchLink | None = field(init=False)
+    """The batch that the task follows, or the batch itself; None: the task follows no others."""
+    batch: BatchStanding | None = None
+    """The standing of that batch at the last poll that told it."""
+    is_ahead: bool = field(init=False)
+    """True while the batch is polled, since the task is not enqueued yet."""
+    error: BaseException | None = None
+    """The reason why the wait is over without an end."""
+    trouble: Exception | None = None
+    """The error of the last poll, if it failed for a reason that may pass."""
+    done: threading.Event = field(default_factory=threading.Event)
+    is_new: bool = True
+    """True until the first poll."""
+    _was_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.link = link_of(self.task_id)
+        self.is_ahead = self.link is not None and self.link.number == 0
+
+    @property
+    def is_found(self) -> bool:
+        """Return whether a poll has found the task, or the batch that it follows."""
+        return self.standing is not None or self.batch is not None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Return whether the batch goes on to this task no more, or waits for a dead letter."""
+        batch = self.batch
+        if batch is None or not self.is_ahead:
+            return False
+        return batch.blocker is not None or (batch.link.number > 0 and batch.is_decided)
+
+    def take(self, standing: Standing) -> bool:
+        """Take over what a poll has found. Returns whether the task has ended."""
+        self.standing, self.trouble = standing, None
+        if standing.has_ended:
+            self.done.set()
+        return standing.has_ended
+
+    def take_batch(self, standing: BatchStanding) -> bool:
+        """Take over what a poll has found of the batch that the task follows. Returns whether the wait is over."""
+        self.batch, self.trouble = standing, None
+        if standing.has_come:
+            self.is_ahead = False
+        elif standing.is_beyond:
+            self.fail(self.not_found(f"there is no {self.what}"))
+        elif standing.is_decided:
+            self.done.set()
+        elif not standing.closed and standing.cancel_requested_at is None and not self._may_close():
+            self.fail(
+                WaitRefused(
+                    f"batch {standing.link.batch_id} is not closed, since an error has left its `with` block: it is never followed; "
+                    f"end it: outboxq batch cancel {standing.link.batch_id}"
+                )
+            )
+        return self.done.is_set()
+
+    def _may_close(self) -> bool:
+        """Return whether the `with` block of the batch may still close it: its transaction is open, and sees its own rows."""
+        return self.transaction is not None and self.transaction.is_open
+
+    def miss(self) -> None:
+        """Take over that a poll did not find the task. Ends the wait unless the task may still be committed, or follows others.
+
+        A commit may have come between the poll and this call, so after the end of the transaction there is one more poll.
+        """
+        self.trouble = None
+        if self.link is not None and not self.is_ahead and not self.is_found:
+            self.is_ahead = True
+        elif self.is_found:
+            self.fail(self.not_found(f"{self.what} was pruned while its result was waited for"))
+        elif self.transaction is None or self.transaction.is_committed:
+            self.fail(self.absence())
+        elif self.transaction.is_open:
+            if self.is_own:
+                self.fail(WaitRefused(f"{uncommitted(self.what)}; commit first, then wait for the result"))
+        elif self._was_over:
+            self.fail(self.absence())
+        else:
+            self._was_over = True
+
+    def fail(self, error: BaseException) -> None:
+        """End the wait with this error."""
+        self.error = error
+        self.done.set()
+
+    @property
+    def what(self) -> str:
+        """The task or the batch in words."""
+        return f"{'task' if self.link is None or self.link.number else 'batch'} {self.task_id}"
+
+    def absence(self) -> TaskNotFound | BatchNotFound:
+        """Return the error for what is not there and what no open transaction can still commit.
+
+        How a caller's transaction ended is not known. It would not tell either, since a savepoint in it may have been rolled back.
+        """
+        if self.transaction is None:
+            return self.not_found(f"there is no {self.what}")
+        if self.transaction.is_committed:
+            return self.not_found(f"there is no {self.what} any more: it was committed, and was pruned since")
+        return self.not_found(
+            f"there is no {self.what}: the transaction that enqueued it was rolled back, or it was pruned since"
+        )
+
+    def not_found(self, text: str) -> TaskNotFound | BatchNotFound:
+        """Return the error that says so of what is not there."""
+        return (TaskNotFound if self.link is None or self.link.number else BatchNotFound)(text)
+
+
+def uncommitted(what: str) -> str:
+    """Return the sentence about a task or a batch that no worker can see yet."""
+    return f"{what} is not committed: the transaction that enqueued it is still open, so no worker can see it"
+
+
+RECHECK, CHECKED_AT_ONCE = 0.5, 100
+"""Seconds after which a poll also asks whether tasks are still there, and the number of them. That reads a row of each: of a thousand
+at once, it took the time of ten polls.
+"""
+
+
+class Reader(Protocol):
+    """The part of a Store, or of a ResultReader, that reads the tables."""
+
+    def standings(self, task_ids: Collection[UUID], *, everything: bool) -> Mapping[UUID, Standing]: ...
+
+    def batch_standings(
+        self, links: Collection[BatchLink], *, everything: bool
+    ) -> Mapping[BatchLink, BatchStanding]: ...
+
+
+class Poller:
+    """Polls the tasks that callers wait for."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        *,
+        may_pass: Callable[[BaseException], bool],
+        has_changed: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`may_pass` says of an error whether a later poll may succeed; any other is raised. `has_changed` says whether anything
+        may have been committed since it was last called.
+        """
+        self.count = 0
+        """The number of times that the tables were read."""
+        self._reader = reader
+        self._may_pass = may_pass
+        self._has_changed = has_changed
+        self._clock = clock
+        self._checked, self._unchecked = clock(), False
+        self._to_check: list[Wait] = []
+        """Callers whose tasks are still to be asked for, of all those that there were when that began."""
+
+    def again(self, waits: Collection[Wait]) -> bool:
+        """Ask whether the tasks have ended, if anything was committed since. Returns whether one has.
+
+        Now and then it also asks whether those that have not ended are still there. A task that no poll has found yet is asked
+        for until it is committed.
+        """
+        if not waits or not self._may_find(waits):
+            return False
+        checked = self._take_to_check(waits)
+        missing = [wait for wait in waits if not wait.is_found or wait in checked]
+        others = [wait for wait in waits if wait.is_found and wait not in checked]
+        found = self.at(missing, everything=True)
+        return self.at(others, everything=False) or found
+
+    def _take_to_check(self, waits: Collection[Wait]) -> set[Wait]:
+        """Return those that may be gone and are to be asked for now: a part of all, for a row of each is read."""
+        if not self._is_to_be_checked:
+            return set()
+        if not self._to_check:
+            self._to_check, self._unchecked = list(waits), False
+        part, self._to_check = self._to_check[:CHECKED_AT_ONCE], self._to_check[CHECKED_AT_ONCE:]
+        self._checked = self._clock()
+        return set(part)
+
+    @property
+    def _is_to_be_checked(self) -> bool:
+        """Return whether it is time to ask for tasks that may be gone: something was committed since that was last asked."""
+        return (self._unchecked or bool(self._to_check)) and self._clock() >= self._checked + RECHECK
+
+    def at(self, waits: Iterable[Wait], *, everything: bool) -> bool:
+        """Ask for what these callers wait for. Returns whether any of it has ended; `everything`: what is missing is noticed.
+
+        Of a task that is not enqueued yet, the batch that it follows is polled: one statement for all of them, beside the one
+        for all tasks.
+        """
+        waits = [wait for wait in waits if not wait.done.is_set()]  # the caller reads what was found first
+        has_ended = self._at_tasks([wait for wait in waits if not wait.is_ahead], everything=everything)
+        ahead = [wait for wait in waits if wait.is_ahead and not wait.done.is_set()]
+        has_ended |= self._at_batches(ahead, everything=everything)
+        come = [wait for wait in ahead if not wait.is_ahead]
+        return self._at_tasks(come, everything=True) or has_ended
+
+    def _at_tasks(self, waits: Iterable[Wait], *, everything: bool) -> bool:
+        by_id: dict[UUID, list[Wait]] = {}
+        for wait in waits:
+            by_id.setdefault(wait.task_id, []).append(wait)
+        if not by_id:
+            return False
+        self.count += 1
+        try:
+            found = self._reader.standings(by_id, everything=everything)
+        except Exception as error:  # noqa: BLE001 - raised again unless it may pass
+            self._pass_over(error, [wait for several in by_id.values() for wait in several])
+            return False
+        has_ended = False
+        for task_id, several in by_id.items():
+            standing = found.get(task_id)
+            for wait in several:
+                if standing is not None:
+                    has_ended |= wait.take(standing)
+                elif everything:
+                    wait.miss()
+                else:
+                    wait.trouble = None
+        return has_ended
+
+    def _at_batches(self, waits: Collection[Wait], *, everything: bool) -> bool:
+        if not waits:
+            return False
+        self.count += 1
+        try:
+            found = self._reader.batch_standings(
+                {wait.link for wait in waits if wait.link is not None}, everything=everything
+            )
+        except Exception as error:  # noqa: BLE001 - a role that may not read batches may read results: only these callers get it
+            for wait in waits:
+                if self._may_pass(error):
+                    wait.trouble = error
+                else:
+                    wait.fail(error)
+            return False
+        has_ended = False
+        for wait in waits:
+            standing = None if wait.link is None else found.get(wait.link)
+            if standing is not None:
+                has_ended |= wait.take_batch(standing) or not wait.is_ahead
+            elif everything:
+                wait.miss()
+            else:
+                wait.trouble = None
+        return has_ended
+
+    def _may_find(self, waits: Collection[Wait]) -> bool:
+        """Return whether a poll may find anything new. Where it cannot, tasks that were missing still are."""
+        try:
+            has_changed = self._has_changed()
+        except Exception as error:  # noqa: BLE001
+            self._pass_over(error, waits)
+            return False
+        self._unchecked |= has_changed
+        if has_changed or self._is_to_be_checked or any(wait.trouble is not None for wait in waits):
+            return True
+        for wait in waits:
+            if not wait.is_found:
+                wait.miss()
+        return False
+
+    def _pass_over(self, error: Exception, waits: Iterable[Wait]) -> None:
+        """Keep the error for the callers, or raise it if no later poll can succeed."""
+        if not self._may_pass(error):
+            raise error
+        for wait in waits:
+            wait.trouble = error
+
 
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.005, 1.02, 0.25
-"""Seconds between two looks: at first, how much longer each next one is, and at most.
+"""Seconds between two polls: at first, how much longer each next one is, and at most.
 
 So an end is seen 5 ms later, or a fiftieth of the time waited, whichever is more, and at most 250 ms.
 """
 SHARE, BURST = 0.035, 0.1
-"""The share of a core that looks may take, and the seconds of processor time that they may take beyond it in a row:
+"""The share of a core that polls may take, and the seconds of processor time that they may take beyond it in a row:
 `python -m benchmarks.awaited`.
 """
 EXPLAINED_WITHIN, EXPLAINED_AT_ONCE = 0.04, 4
@@ -27,8 +322,8 @@ IDLE = 5.0
 """Seconds without a caller that waits after which the thread ends."""
 
 
-class Pace:
-    """The pauses between looks: they grow while no task ends, and keep the looks to a share of a core."""
+class Backoff:
+    """The pauses between polls: they grow while no task ends, and keep the polls to a share of a core."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -40,23 +335,23 @@ class Pace:
         self._step = FIRST_PAUSE
 
     def slow_down(self) -> None:
-        """Make the next pauses longer, after a look that found no end."""
+        """Make the next pauses longer, after a poll that found no end."""
         self._step = min(self._step * GROWTH, LONGEST_PAUSE)
 
     def spend(self, seconds: float) -> None:
-        """Account for the processor time of a look."""
+        """Account for the processor time of a poll."""
         now = self._clock()
         self._credit = min(BURST, self._credit + SHARE * (now - self._credited_at)) - seconds
         self._credited_at = now
 
     @property
     def pause(self) -> float:
-        """The seconds from the end of a look to the next one."""
+        """The seconds from the end of a poll to the next one."""
         return max(self._step, self.rest)
 
     @property
     def rest(self) -> float:
-        """The seconds after which the looks so far are within their share of a core."""
+        """The seconds after which the polls so far are within their share of a core."""
         return max(0.0, -self._credit / SHARE)
 
 
@@ -65,8 +360,8 @@ class ResultWaiter:
 
     def __init__(self, store: Store, *, idle: float = IDLE) -> None:
         self.store = store
-        self.looks = 0
-        """The number of looks so far, for tests and figures."""
+        self.polls = 0
+        """The number of polls so far, for tests and figures."""
         self._idle = idle
         self._lock = threading.Lock()
         self._arrived = threading.Event()
@@ -118,7 +413,7 @@ class ResultWaiter:
     def _run(self) -> None:
         try:
             with closing(ResultReader(self.store)) as reader:
-                self._look_again_and_again(reader)
+                self._poll_again_and_again(reader)
         except BaseException as error:  # noqa: BLE001 - each caller that waits is to have it
             with self._lock:
                 self._thread = None
@@ -126,24 +421,24 @@ class ResultWaiter:
             for wait in waits:
                 wait.fail(error)
 
-    def _look_again_and_again(self, reader: ResultReader) -> None:
-        pace, looked = Pace(), time.monotonic()
-        look = Look(reader, may_pass=self.store.may_pass, has_changed=reader.has_changed)
+    def _poll_again_and_again(self, reader: ResultReader) -> None:
+        backoff, looked = Backoff(), time.monotonic()
+        poller = Poller(reader, may_pass=self.store.may_pass, has_changed=reader.has_changed)
         while self._stays():
             began = time.thread_time()
             if new := self._take_new():
-                pace.quicken()
-                look.at(new, everything=True)
-            if time.monotonic() >= looked + pace.pause:
-                if look.again(self._others(new)):
-                    pace.quicken()
+                backoff.quicken()
+                poller.at(new, everything=True)
+            if time.monotonic() >= looked + backoff.pause:
+                if poller.again(self._others(new)):
+                    backoff.quicken()
                 else:
-                    pace.slow_down()
+                    backoff.slow_down()
                 looked = time.monotonic()
-            self.looks = look.count
-            pace.spend(time.thread_time() - began)
-            self._never.wait(pace.rest)  # whatever arrives
-            self._arrived.wait(max(0.0, looked + pace.pause - time.monotonic()))
+            self.polls = poller.count
+            backoff.spend(time.thread_time() - began)
+            self._never.wait(backoff.rest)  # whatever arrives
+            self._arrived.wait(max(0.0, looked + backoff.pause - time.monotonic()))
 
     def _stays(self) -> bool:
         """Return whether some caller waits, after a while in which one may come. Otherwise the thread is over."""

@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session, scoped_session
 
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import Claim, EventType, duration
-from ..model.planning import stands_ahead
 from ..model.plurals import plural
-from ..model.rules import parse_rule
+from ..model.rules import parse_rule, stands_ahead
 from ..model.schedules import NewSchedule, Schedule
 from ..model.subscriptions import Emitted
 from ..outbox import Outbox

@@ -7,19 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..context import StepRunner, TaskContext
+from ..context import StepRunner, TaskContext, UnitOfWork
 from ..errors import UnknownTask
-from ..integration.base import Integration
+from ..integration import Integration
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
-from ..model.handler_log import LogLine, log_of
-from ..model.progress import Progress, progress_of
-from ..model.steps import Step
-from ..model.unit_of_work import UnitOfWork
+from ..model.running import LogLine, Progress, Step, log_of, progress_of
 from ..model.uuid7 import uuid7
 from ..outbox import Outbox
 from ..payload.parameters import dump_result
@@ -233,23 +230,19 @@ class _CollectedOutcomes:
 
 
 def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
-    number, lease, timeout = uuid7(), task.options.lease, task.options.timeout
+    number, known = uuid7(), {one.name for one in fields(Claim)}
     return Claim(
+        **{column: cell for column, cell in task.options.stored.items() if column in known},
         id=number,
         pipeline_execution_id=number,
         task_name=task.name,
-        queue=task.options.queue,
-        priority=task.options.priority,
         args=args,
         headers=None,
         attempt=1,
-        max_attempts=None,
         recovery_attempts=0,
         lease_token=1,
         worker_id=number,
-        lease_seconds=lease.total_seconds(),
-        lease_expires_at=now + lease,
-        timeout_seconds=None if timeout is None else timeout.total_seconds(),
+        lease_expires_at=now + task.options.lease,
         created_at=now,
         first_started_at=now,
         started_at=now,

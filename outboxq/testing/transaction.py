@@ -16,10 +16,10 @@ from ..database.dialects import Begin, Dialect
 from ..database.privileges import Feature
 from ..database.target import DjangoTarget, SqlalchemyTarget, Target, target_of
 from ..errors import ConfigurationError, InvalidTarget
-from ..integration.base import Integration
+from ..integration import Integration
 from ..integration.sessions import SessionIntegration
 from ..model import Handle, NewTask, Outcome
-from ..model.batches import Place
+from ..model.batches import BatchLink
 from ..model.subscriptions import Emitted, NewEvent
 from ..store import BatchStanding, Store
 from ..store.claims.units_of_work import Unit
@@ -241,11 +241,13 @@ class TransactionBoundStore(ObservingStore):
         with super().unit(using=self._within.within if using is None else using) as unit:
             yield unit
 
-    def batch_standings(self, places: Collection[Place], *, everything: bool = True) -> Mapping[Place, BatchStanding]:
+    def batch_standings(
+        self, links: Collection[BatchLink], *, everything: bool = True
+    ) -> Mapping[BatchLink, BatchStanding]:
         with self.transaction(
             Begin.WRITE
         ):  # its tasks are counted at a commit, or by a savepoint of the test's transaction
-            return super().batch_standings(places, everything=everything)
+            return super().batch_standings(links, everything=everything)
 
     def may_pass(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return False: a test sees the error at once."""

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..model.json_records import as_json
-from ..model.redaction import redacted
+from ..model.display import as_json, redacted
 
 PREFIX: Final = "/api/"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from werkzeug.wrappers import Request, Response
 
 from ..errors import ConfigurationError
-from ..model.json_records import as_json
+from ..model.display import as_json
 from ..store.failure_log import FailureLog
 from .freshness import Freshness
 

@@ -14,10 +14,9 @@ from sqlalchemy import event
 
 from ..database.engine import close
 from ..errors import ConfigurationError
-from ..integration.hook_calls import WorkerHooks
-from ..integration.hooks import WorkerInfo
+from ..integration.hooks import WorkerHooks, WorkerInfo
 from ..model.forks import CAN_FORK
-from ..model.log_fields import fields_of
+from ..model.records import fields_of
 from ..store import Store
 from ..task.schedules import declare_schedules
 from .claim_loop import ClaimLoop

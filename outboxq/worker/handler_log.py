@@ -19,7 +19,7 @@ from typing import Any
 
 from ..context import current
 from ..model.forks import in_children
-from ..model.handler_log import MOST_LINE_BYTES, HandlerLog, LogLine
+from ..model.running import MOST_LINE_BYTES, HandlerLog, LogLine
 from ..payload.parameters import sanitize
 
 _LONGEST_NAME = 200

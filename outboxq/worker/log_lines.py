@@ -18,10 +18,10 @@ from datetime import UTC, timedelta
 from uuid import UUID
 
 from ..context import TaskContext
-from ..integration.front_end import FrontEnd
+from ..integration import FrontEnd
 from ..model import EventType, Outcome
-from ..model.log_fields import OUTCOMES, fields_of
 from ..model.plurals import plural
+from ..model.records import OUTCOMES, fields_of
 from ..store import Store
 from .options import WorkerSettings
 

@@ -18,9 +18,9 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from ..model import Claim, EventType, Outcome, TaskTimeout
-from ..model.headers import headers_of_json
-from ..model.histograms import BOUNDS, BUCKETS, bucket_of
-from ..model.log_fields import OUTCOMES
+from ..model.options import headers_of_json
+from ..model.periods import BOUNDS, BUCKETS, bucket_of
+from ..model.records import OUTCOMES
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER
 
 TASK_BOUNDS: Final = tuple(2**power for power in range(11))
@@ -83,7 +83,7 @@ class Counts:
     run_seconds: float = 0.0
     """The sum over the attempts that `run` counts."""
     wait: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket of `model.histograms`, the number of attempts that began, by their seconds from due to start."""
+    """For each bucket of `model.periods`, the number of attempts that began, by their seconds from due to start."""
     run: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     """For each bucket, the number of attempts whose handler ended, by its seconds."""
 
@@ -102,7 +102,7 @@ class ClaimCounts:
     tasks: int = 0
     """The number of tasks that were claimed."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket of `model.histograms`, the number of tries by their seconds."""
+    """For each bucket of `model.periods`, the number of tries by their seconds."""
     by_tasks: list[int] = field(default_factory=lambda: [0] * (len(TASK_BOUNDS) + 1))
     """For each bucket of `TASK_BOUNDS`, the number of tries by the tasks that they found."""
 
@@ -118,7 +118,7 @@ class LatenessCounts:
     seconds: float = 0.0
     """The sum over these ticks."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket of `model.histograms`, the number of ticks by the seconds from the tick to the start of its handler."""
+    """For each bucket of `model.periods`, the number of ticks by the seconds from the tick to the start of its handler."""
 
     def copy(self) -> LatenessCounts:
         """Return a copy that later starts do not change."""

@@ -22,7 +22,7 @@ from prometheus_client.utils import floatToGoString
 
 from ..database.engine import close
 from ..errors import ConfigurationError, InvalidArgument
-from ..model.histograms import BOUNDS, BUCKETS
+from ..model.periods import BOUNDS, BUCKETS
 from ..model.rules import parse_rule
 from ..store import Statistics, Store, TableSize
 from ..store.failure_log import FailureLog

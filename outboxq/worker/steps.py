@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from ..context import Asleep, TaskContext
+from ..context import Asleep, TaskContext, UnitOfWork
 from ..errors import ConfigurationError, LeaseLost, PayloadError, StepRefused
-from ..integration.base import Integration
+from ..integration import Integration
 from ..model import Claim, duration
-from ..model.log_fields import fields_of
-from ..model.steps import LONGEST_NAME, MAX_STEPS, Step, time_asleep
-from ..model.unit_of_work import UnitOfWork
+from ..model.records import fields_of
+from ..model.running import LONGEST_NAME, MAX_STEPS, Step, time_asleep
 from ..payload.parameters import ReturnValue, dump_result, parsed_result, sanitize
 from ..store import NewStep, Store, Written
 from ..store.failure_log import exception_field, sentence

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from ..context import StepRunner, TaskContext
+from ..context import StepRunner, TaskContext, UnitOfWork
 from ..errors import LeaseLost
-from ..integration.base import Integration
-from ..integration.hook_calls import HookCalls
+from ..integration import Integration
+from ..integration.hooks import HookCalls
 from ..model import INTERRUPTED, MAX_INTERRUPTIONS, SUSPECT, Claim, EventType, Outcome, Retry, TimeoutAction
-from ..model.log_fields import LOST, OUTCOMES, fields_of
-from ..model.unit_of_work import UnitOfWork
+from ..model.records import LOST, OUTCOMES, fields_of
 from ..payload.parameters import sanitize
 from ..store import Store
 from ..store.failure_log import exception_field, say, sentence

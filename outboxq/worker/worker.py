@@ -17,13 +17,12 @@ from uuid import UUID, uuid4
 
 from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
-from ..integration.base import Integration
-from ..integration.hook_calls import HookCalls
-from ..integration.hooks import WorkerInfo
+from ..integration import Integration
+from ..integration.hooks import HookCalls, WorkerInfo
 from ..model import Claim, duration
 from ..model.forks import EXIT_KILLED
-from ..model.log_fields import fields_of
 from ..model.plurals import plural
+from ..model.records import fields_of
 from ..store import Store
 from ..task import TaskRegistry
 from .assembly import Parts

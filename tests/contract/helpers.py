@@ -21,8 +21,7 @@ from sqlalchemy.exc import OperationalError
 from outboxq.database.revisions import REVISION
 from outboxq.model import Claim, EventType, Outcome
 from outboxq.store import Store
-from outboxq.task.wait import Wait
-from outboxq.task.waiting import ResultWaiter
+from outboxq.task.waiting import ResultWaiter, Wait
 from tests.conftest import Database
 from tests.waiting import PATIENCE, until
 

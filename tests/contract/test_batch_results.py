@@ -33,14 +33,12 @@ from outboxq import (
 )
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim
-from outboxq.model.batches import LONGEST_CHAIN, Place, is_batch, new_batch_id, place_of
+from outboxq.model.batches import LONGEST_CHAIN, BatchLink, is_batch, link_of, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import ResultReader, Store
-from outboxq.store.tasks import results
 from outboxq.store.tasks import results as batch_standings
-from outboxq.task import looks, wait_errors, waiting
-from outboxq.task.looks import Look
-from outboxq.task.wait import Wait
+from outboxq.task import results, waiting
+from outboxq.task.waiting import Poller, Wait
 from tests.conftest import Database
 from tests.contract.helpers import wait_until_found
 from tests.contract.test_unclosed_batches import unclosed
@@ -106,17 +104,17 @@ def waits_for(waiter: waiting.ResultWaiter, number: int = 1) -> None:
 
 def test_the_id_of_what_follows_says_which_batch_it_follows() -> None:
     batch_id = new_batch_id()
-    ids = [Place(batch_id=batch_id, number=number).task_id for number in (1, 2, LONGEST_CHAIN - 1)]
-    assert [place_of(one) for one in ids] == [
-        Place(batch_id=batch_id, number=number) for number in (1, 2, LONGEST_CHAIN - 1)
+    ids = [BatchLink(batch_id=batch_id, number=number).task_id for number in (1, 2, LONGEST_CHAIN - 1)]
+    assert [link_of(one) for one in ids] == [
+        BatchLink(batch_id=batch_id, number=number) for number in (1, 2, LONGEST_CHAIN - 1)
     ]
     assert ids == sorted(ids)
     assert not any(is_batch(one) for one in ids)
     assert all(one.int < 1 << 127 for one in ids), "of a task, and not of a batch"
-    assert place_of(batch_id) == Place(batch_id=batch_id, number=0)
+    assert link_of(batch_id) == BatchLink(batch_id=batch_id, number=0)
     assert is_batch(batch_id)
-    assert place_of(uuid7()) is None
-    assert place_of(Place(batch_id=batch_id, number=0).task_id) is None, "no task has the place of the batch itself"
+    assert link_of(uuid7()) is None
+    assert link_of(BatchLink(batch_id=batch_id, number=0).task_id) is None, "no task has the place of the batch itself"
     assert len({new_batch_id() for _ in range(1000)}) == 1000
 
 
@@ -240,11 +238,11 @@ def test_a_dead_letter_ends_a_wait_that_goes_on_and_a_wait_after_its_redrive_goe
 def test_an_end_that_was_seen_stays_though_it_is_redriven_before_the_caller_wakes(app: App) -> None:
     chain = app.chain(app.fetch.call(-1), app.double.call())
     waits = [Wait(task_id=one) for one in chain.task_ids]
-    look = Look(app.outbox.store, may_pass=lambda _: False)
+    poller = Poller(app.outbox.store, may_pass=lambda _: False)
     app.run()
-    look.at(waits, everything=True)
+    poller.at(waits, everything=True)
     app.outbox.store.redrive(chain.task_ids[0])
-    look.at(waits, everything=True)
+    poller.at(waits, everything=True)
     first, last = waits
     assert first.standing is not None
     assert first.standing.status == "Failed"
@@ -362,7 +360,7 @@ def test_no_look_reads_the_tasks_of_a_batch_that_is_being_cancelled_before_one_i
     monkeypatch.setattr(
         batch_standings, "first_task", lambda target, *asked: read.append(asked[0]) or first(target, *asked)
     )
-    [standing] = app.outbox.store.batch_standings([Place(batch_id=batch.id, number=1)]).values()
+    [standing] = app.outbox.store.batch_standings([BatchLink(batch_id=batch.id, number=1)]).values()
     assert (standing.blocker, standing.is_decided, read) == (None, False, [])
     app.outbox.store.cancel(running.id, force=True)
     with pytest.raises(TaskCancelled, match=f"batch {batch.id} was cancelled"):
@@ -384,7 +382,7 @@ def test_a_dead_letter_that_completes_while_it_is_looked_at_keeps_nothing_from_f
         return found
 
     monkeypatch.setattr(batch_standings, "first_task", redriven)
-    [standing] = store.batch_standings([Place(batch_id=chain.id, number=1)]).values()
+    [standing] = store.batch_standings([BatchLink(batch_id=chain.id, number=1)]).values()
     assert standing.blocker is None or standing.blocker.status == "Failed", "SQLite reads all as of one moment"
 
 
@@ -426,7 +424,7 @@ def test_the_time_is_over_and_the_error_names_the_task_that_is_waited_for(
 def test_of_a_large_batch_the_error_names_no_task_for_it_would_read_them_all(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wait_errors, "NAMED_UP_TO", 2)
+    monkeypatch.setattr(results, "NAMED_UP_TO", 2)
     monkeypatch.setattr(waiting, "EXPLAINED_WITHIN", PATIENCE)
     wait_until_found(monkeypatch)
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
@@ -467,7 +465,7 @@ def test_a_batch_that_an_error_left_open_is_not_waited_for(app: App, timeout: fl
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
 def test_what_follows_no_batch_is_not_found(app: App, timeout: float) -> None:
     with pytest.raises(TaskNotFound, match="there is no task"):
-        app.outbox.result(Place(batch_id=new_batch_id(), number=1).task_id, timeout)
+        app.outbox.result(BatchLink(batch_id=new_batch_id(), number=1).task_id, timeout)
 
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
@@ -479,7 +477,7 @@ def test_a_place_behind_a_batch_that_no_task_has_is_not_found(app: App, number: 
     app.run()
     for one in (chain, batch):
         with pytest.raises(TaskNotFound, match="there is no task"):
-            app.outbox.result(Place(batch_id=one.id, number=number).task_id, timeout)
+            app.outbox.result(BatchLink(batch_id=one.id, number=number).task_id, timeout)
 
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
@@ -509,7 +507,7 @@ def test_what_was_pruned_is_not_found(app: App, timeout: float) -> None:
 
 
 def test_a_batch_that_is_pruned_while_it_is_waited_for_is_not_found(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "RECHECK", 0.0)
+    monkeypatch.setattr(waiting, "RECHECK", 0.0)
     chain = app.chain(app.fetch.call(4), app.double.call())
     with app.outbox.batch(using=app.outbox) as batch:
         app.fetch.using(batch).enqueue(1)
@@ -614,21 +612,21 @@ def test_callers_that_wait_for_batches_cost_one_statement_a_look(app: App, monke
     for name in ("standings", "batch_standings"):
         monkeypatch.setattr(Store, name, counted(name))
     waits = [Wait(task_id=chain.task_ids[-1]) for chain in chains] + [Wait(task_id=chains[0].task_ids[-1])]
-    look = Look(app.outbox.store, may_pass=lambda _: False, clock=lambda: 0.0)
-    look.at(waits, everything=True)
+    poller = Poller(app.outbox.store, may_pass=lambda _: False, clock=lambda: 0.0)
+    poller.at(waits, everything=True)
     assert asked == [("standings", 20, True), ("batch_standings", 20, True)]
     del asked[:]
-    assert not look.again(waits)
+    assert not poller.again(waits)
     assert asked == [("batch_standings", 20, False)]
     app.run()
     del asked[:]
-    assert look.again(waits)
+    assert poller.again(waits)
     assert asked == [("batch_standings", 20, False), ("standings", 20, True)]
     assert all(wait.done.is_set() and wait.standing is not None for wait in waits)
 
 
 def test_an_idle_wait_for_a_chain_on_sqlite_reads_nothing(sqlite: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "RECHECK", 0.0)
+    monkeypatch.setattr(waiting, "RECHECK", 0.0)
     app, versions = App(sqlite), list[int]()
     chain = app.chain(app.fetch.call(1), app.double.call())
     read = ResultReader.has_changed
@@ -636,9 +634,9 @@ def test_an_idle_wait_for_a_chain_on_sqlite_reads_nothing(sqlite: Database, monk
     with ThreadPoolExecutor(1) as pool:
         waited = pool.submit(chain.result, PATIENCE)
         until(lambda: len(versions) > 3)
-        before = app.waiter.looks
+        before = app.waiter.polls
         until(lambda: len(versions) > 10)
-        assert app.waiter.looks == before <= 4
+        assert app.waiter.polls == before <= 4
         app.run()
         assert waited.result(PATIENCE) == timedelta(seconds=2)
 

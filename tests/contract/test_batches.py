@@ -17,10 +17,10 @@ from outboxq.model import EventType, NewTask, OnConflict, Outcome, TaskStatus
 from outboxq.model.batches import (
     Batch,
     BatchKind,
+    BatchLink,
     BatchStatus,
     NewBatch,
     OnFailed,
-    Place,
     first_id,
     is_batch,
     new_batch_id,
@@ -37,7 +37,7 @@ def new_task(name: str = "tests.work", **fields: object) -> NewTask:
 
 def following(batch_id: UUID, name: str = "tests.then", number: int = 1) -> NewTask:
     """A task with the id of its place behind a batch."""
-    return new_task(name, id=Place(batch_id=batch_id, number=number).task_id)
+    return new_task(name, id=BatchLink(batch_id=batch_id, number=number).task_id)
 
 
 def made(

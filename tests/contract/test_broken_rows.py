@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from outboxq import Outbox
 from outboxq.cli import main
-from outboxq.model.batches import Place
+from outboxq.model.batches import BatchLink
 from outboxq.model.schedules import NewSchedule
 from tests.contract.planting import run_or_plant
 
@@ -77,7 +77,7 @@ def test_others_run_and_every_command_answers(database, name):
     run_or_plant(database, BROKEN[name].statement)
     assert [one.meaning for one in outbox.store.verify()]
     for command in COMMANDS:
-        words = [word.format(batch=batch.id, report=Place(batch_id=batch.id, number=1).task_id) for word in command]
+        words = [word.format(batch=batch.id, report=BatchLink(batch_id=batch.id, number=1).task_id) for word in command]
         answer = CliRunner().invoke(main, [*words, "--url", database.url])
         assert answer.exception is None or isinstance(answer.exception, SystemExit), (command, answer.exception)
     assert outbox.worker(concurrency=1).run(burst=True) == 0

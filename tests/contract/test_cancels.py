@@ -10,7 +10,7 @@ import pytest
 
 from outboxq.errors import InvalidTransition, LeaseLost
 from outboxq.model import STATUS_AFTER, TERMINAL, EventType, NewTask, Outcome, TaskStatus
-from outboxq.model.replay import replay
+from outboxq.model.history import replay
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 from tests.waiting import until

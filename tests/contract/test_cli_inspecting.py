@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from outboxq.cli import main
 from outboxq.database.revisions import REVISION
 from outboxq.model import EventType, OnDeadLetter, Outcome
-from outboxq.model.progress import Progress
+from outboxq.model.running import Progress
 from outboxq.model.subscriptions import Subscription
 from tests.terminal import shown
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from outboxq.cli import main
 from outboxq.cli.status import _for_people
 from outboxq.model import EventType, Outcome
-from outboxq.model.histograms import BUCKETS
+from outboxq.model.periods import BUCKETS
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store, TaskMetric
 from tests.terminal import shown

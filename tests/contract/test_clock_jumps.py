@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from outboxq.model import TaskStatus
-from outboxq.model.headers import headers_of_json
-from outboxq.model.planning import FARTHEST
+from outboxq.model.options import headers_of_json
+from outboxq.model.rules import FARTHEST
 from outboxq.model.schedules import HORIZON, CatchUp, NewSchedule, Overlap
 from outboxq.store.health import HealthLimits, Rule
 from tests.conftest import NOON

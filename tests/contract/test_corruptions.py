@@ -11,8 +11,8 @@ import pytest
 
 from outboxq.cli import main
 from outboxq.model import EventType, NewTask, OnConflict, Outcome, TaskStatus
-from outboxq.model.batches import BatchKind, NewBatch, OnFailed, Place, new_batch_id
-from outboxq.model.replay import replay
+from outboxq.model.batches import BatchKind, BatchLink, NewBatch, OnFailed, new_batch_id
+from outboxq.model.history import replay
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import NewStep
 from tests.contract import helpers, test_verify
@@ -106,7 +106,8 @@ def dead_in_a_batch(database):
 def in_a_chain(database):
     """The first of three tasks."""
     links = [
-        NewTask(id=Place(batch_id=BATCH, number=number).task_id, task_name="tests.work", args="{}") for number in (1, 2)
+        NewTask(id=BatchLink(batch_id=BATCH, number=number).task_id, task_name="tests.work", args="{}")
+        for number in (1, 2)
     ]
     database.frozen.batches.create(NewBatch(id=BATCH, kind=BatchKind.CHAIN, name="three", then=links))
     task_id = database.add(pipeline_execution_id=BATCH).id

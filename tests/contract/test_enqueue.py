@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, NewTask, TaskStatus
-from outboxq.model.replay import replay
+from outboxq.model.history import replay
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.conftest import NOON, Database

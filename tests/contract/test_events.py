@@ -11,7 +11,7 @@ import pytest
 
 from outboxq.errors import InvalidTransition, LeaseLost
 from outboxq.model import MAX_RECOVERIES, EventType, Outcome, TaskStatus
-from outboxq.model.replay import replay
+from outboxq.model.history import replay
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 

@@ -15,8 +15,7 @@ import pytest
 
 from outboxq import Cancel, Outbox, RetryPolicy, Snooze, TaskContext, TaskTimeout
 from outboxq.model import EventType
-from outboxq.model.handler_log import MOST_BYTES, MOST_LINES
-from outboxq.model.progress import Progress
+from outboxq.model.running import MOST_BYTES, MOST_LINES, Progress
 from outboxq.worker.handler_log import KeeperPlace, LogKeeper
 from tests.waiting import until
 

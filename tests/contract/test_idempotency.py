@@ -21,7 +21,7 @@ from sqlalchemy.engine import make_url
 from outboxq.database.engine import configure_sqlite
 from outboxq.errors import DuplicateTask, InvalidArgument
 from outboxq.model import EventType, Handle, NewTask, OnConflict, OnDeadLetter, TaskStatus
-from outboxq.model.replay import replay
+from outboxq.model.history import replay
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.conftest import NOON, Database

@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from outboxq import EventType, Outbox, Retry, RetryPolicy, Snooze, TaskContext, TaskStatus
 from outboxq.model import INTERRUPTED, Claim, Outcome
-from outboxq.model.progress import Progress
+from outboxq.model.running import Progress
 from outboxq.store import Store
 from outboxq.store.transactions import Transactions
 from outboxq.worker import task_runner

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from outboxq import RetryPolicy, TaskContext, TaskStatus
-from outboxq.model.progress import Progress
+from outboxq.model.running import Progress
 from tests.contract.test_isolation import ended, outbox, working  # noqa: F401 - a fixture
 from tests.waiting import until
 

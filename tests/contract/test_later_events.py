@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from outboxq import orm
 from outboxq.cli import main
 from outboxq.model import EventType, NewTask
-from outboxq.model.replay import replay
+from outboxq.model.history import replay
 from outboxq.model.uuid7 import uuid7
 
 LATER = "task_exploded"

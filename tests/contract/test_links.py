@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from outboxq.cli import main
 from outboxq.errors import TaskNotFound
 from outboxq.model import TaskExecution, TaskStatus
-from outboxq.model.batches import BatchKind, NewBatch, OnFailed, Place, new_batch_id
+from outboxq.model.batches import BatchKind, BatchLink, NewBatch, OnFailed, new_batch_id
 from outboxq.store import Reason, Store
 from tests.conftest import Database
 from tests.contract.test_batches import following, made, new_task
@@ -163,11 +163,11 @@ def test_a_task_that_is_enqueued_after_the_first_look_is_shown(
 
 def test_a_place_that_no_task_has_is_not_found(database: Database) -> None:
     batch_id = new_batch_id()
-    link = new_task("tests.then", id=Place(batch_id=batch_id, number=1).task_id)
+    link = new_task("tests.then", id=BatchLink(batch_id=batch_id, number=1).task_id)
     database.frozen.batches.create(NewBatch(id=batch_id, then=(link,)))
     assert str(batch_id) in sentence(database, link.id)
     with pytest.raises(TaskNotFound):
-        sentence(database, Place(batch_id=batch_id, number=2).task_id)
+        sentence(database, BatchLink(batch_id=batch_id, number=2).task_id)
     database.corrupted = True  # the batch stays unclosed
 
 

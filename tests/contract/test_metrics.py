@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from outboxq import Outbox, RetryPolicy
 from outboxq.database.statements.metrics import COUNTS, RUN, SECONDS, WAIT
 from outboxq.model import EventType, Outcome
-from outboxq.model.histograms import BUCKETS, bucket_of
+from outboxq.model.periods import BUCKETS, bucket_of
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Percentiles, Store, TaskMetric
 from outboxq.store.metrics import SUM_UP, percentile

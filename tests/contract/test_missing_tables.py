@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session
 from outboxq import Outbox, SchemaOutOfDate
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
-from outboxq.model.batches import NewBatch, Place, new_batch_id
-from outboxq.model.histograms import BUCKETS
+from outboxq.model.batches import BatchLink, NewBatch, new_batch_id
+from outboxq.model.periods import BUCKETS
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
@@ -70,7 +70,7 @@ METRIC = TaskMetric(id=uuid7(), queue="default", task_name="tests.work", wait=[0
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "attempts": ((TASK,), {}),
     "standings": (([TASK],), {}),
-    "batch_standings": (([Place(batch_id=BATCH.id, number=1)],), {}),
+    "batch_standings": (([BatchLink(batch_id=BATCH.id, number=1)],), {}),
     "first_of_batch": ((BATCH.id, TaskStatus.READY), {}),
     "begin": ((CLAIM,), {}),
     "cancel": ((TASK,), {}),

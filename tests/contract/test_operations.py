@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from outboxq.errors import InvalidArgument, InvalidTransition, LeaseLost, OutboxqError, TaskNotFound
 from outboxq.model import EventType, Outcome, TaskStatus
-from outboxq.model.replay import replay
+from outboxq.model.history import replay
 from tests.contract import helpers
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -12,7 +12,7 @@ import pytest
 
 from outboxq import InvalidArgument, Outbox, TaskContext
 from outboxq.model import EventType, Outcome
-from outboxq.model.progress import Progress
+from outboxq.model.running import Progress
 from outboxq.store import Reason
 from outboxq.worker.executor import context_of
 from outboxq.worker.leases import Leases

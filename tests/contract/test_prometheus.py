@@ -29,7 +29,7 @@ from outboxq.cli.worker import port_of
 from outboxq.contrib.prometheus import WorkerCollector
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Role
-from outboxq.model.histograms import BOUNDS
+from outboxq.model.periods import BOUNDS
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus

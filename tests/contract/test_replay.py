@@ -9,7 +9,7 @@ import pytest
 
 from outboxq.errors import InvalidArgument, TaskNotFound
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
-from outboxq.model.replay import replay
+from outboxq.model.history import replay
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import NewStep
 from tests.contract import helpers

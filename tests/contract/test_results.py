@@ -44,10 +44,8 @@ from outboxq import (
 from outboxq.database.engine import make_engine
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import ResultReader, Standing
-from outboxq.task import looks, waiting
-from outboxq.task.looks import Look
-from outboxq.task.wait import Wait
-from outboxq.task.waiting import Pace, ResultWaiter
+from outboxq.task import waiting
+from outboxq.task.waiting import Backoff, Poller, ResultWaiter, Wait
 from tests.contract.helpers import wait_until_found
 from tests.proxy import Proxy
 from tests.waiting import PATIENCE, until
@@ -283,7 +281,7 @@ def test_there_is_no_such_task(tasks, timeout):
 
 def test_a_task_that_is_pruned_while_it_is_waited_for_is_not_found(tasks, monkeypatch):
     """The looks see neither its end nor, for a while, that it is gone."""
-    monkeypatch.setattr(looks, "RECHECK", 0.05)
+    monkeypatch.setattr(waiting, "RECHECK", 0.05)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     with in_threads() as pool:
         waited = pool.submit(handle.result, PATIENCE)
@@ -457,11 +455,11 @@ def test_callers_that_hold_every_connection_of_the_application_get_their_results
 def test_without_a_caller_there_is_no_thread_and_no_statement(tasks):
     tasks.double.using(tasks.outbox).enqueue(1)
     assert not tasks.waiter.is_active
-    assert tasks.waiter.looks == 0
+    assert tasks.waiter.polls == 0
 
 
 def test_an_idle_wait_on_sqlite_reads_nothing_until_the_file_changes(sqlite, monkeypatch):
-    monkeypatch.setattr(looks, "RECHECK", 0.0)
+    monkeypatch.setattr(waiting, "RECHECK", 0.0)
     tasks = Tasks(sqlite)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     versions = []
@@ -470,9 +468,9 @@ def test_an_idle_wait_on_sqlite_reads_nothing_until_the_file_changes(sqlite, mon
     with in_threads() as pool:
         waited = pool.submit(handle.result, PATIENCE)
         until(lambda: len(versions) > 3)
-        before = tasks.waiter.looks
+        before = tasks.waiter.polls
         until(lambda: len(versions) > 10)
-        assert tasks.waiter.looks == before <= 3
+        assert tasks.waiter.polls == before <= 3
         tasks.end(handle)
         assert waited.result(PATIENCE) == 42
 
@@ -533,15 +531,15 @@ def test_a_caller_that_comes_during_a_look_is_not_taken_for_one_whose_task_is_mi
     tasks = Tasks(sqlite)
     handle, waiter = tasks.double.using(tasks.outbox).enqueue(1), tasks.waiter
     with closing(ResultReader(tasks.outbox.store)) as reader:
-        look = Look(reader, has_changed=reader.has_changed, may_pass=tasks.outbox.store.may_pass)
+        poller = Poller(reader, has_changed=reader.has_changed, may_pass=tasks.outbox.store.may_pass)
         for _ in range(2):
             wait = Wait(task_id=handle.id)
             with waiter._lock:
                 waiter._waits[wait] = None
                 waiter._new.append(wait)
-            look.again(waiter._others([]))
+            poller.again(waiter._others([]))
             assert wait.error is None
-            look.at(waiter._take_new(), everything=True)
+            poller.at(waiter._take_new(), everything=True)
             assert wait.standing.status == "Ready"
 
 
@@ -565,30 +563,30 @@ def test_a_deletion_is_noticed_though_the_file_changes_no_more():
     """The one change is looked at at once, when tasks that are gone are not asked for."""
     now, reader, wait = [0.0], FakeReader(uuid7()), Wait(task_id=uuid7())
     reader.standing = replace(reader.standing, id=wait.task_id)
-    look = Look(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
-    look.at([wait], everything=True)
+    poller = Poller(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
+    poller.at([wait], everything=True)
     for moment, has_changed, is_there, asked in (
-        (looks.RECHECK, True, True, [True]),
-        (looks.RECHECK + 0.1, True, False, [False]),
-        (looks.RECHECK + 0.2, False, False, []),
-        (2 * looks.RECHECK, False, False, [True]),
+        (waiting.RECHECK, True, True, [True]),
+        (waiting.RECHECK + 0.1, True, False, [False]),
+        (waiting.RECHECK + 0.2, False, False, []),
+        (2 * waiting.RECHECK, False, False, [True]),
     ):
         now[0], reader.has_changed_now, reader.is_there, reader.asked = moment, has_changed, is_there, []
         assert wait.error is None
-        look.again([wait])
+        poller.again([wait])
         assert reader.asked == asked
     assert "was pruned" in str(wait.error)
 
 
 def test_tasks_that_may_be_gone_are_asked_for_in_parts(monkeypatch):
-    monkeypatch.setattr(looks, "CHECKED_AT_ONCE", 2)
+    monkeypatch.setattr(waiting, "CHECKED_AT_ONCE", 2)
     now, reader = [0.0], FakeReader(uuid7())
     waits = [Wait(task_id=uuid7(), standing=reader.standing) for _ in range(5)]
-    look = Look(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
+    poller = Poller(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
     left = []
     for _ in range(4):
-        now[0] += looks.RECHECK
-        look.again([wait for wait in waits if wait.error is None])
+        now[0] += waiting.RECHECK
+        poller.again([wait for wait in waits if wait.error is None])
         reader.has_changed_now = False
         left.append(sum(wait.error is None for wait in waits))
     assert left == [3, 1, 0, 0]
@@ -597,11 +595,11 @@ def test_tasks_that_may_be_gone_are_asked_for_in_parts(monkeypatch):
 def test_a_file_that_does_not_change_is_not_read():
     now, reader, wait = [0.0], FakeReader(uuid7()), Wait(task_id=uuid7())
     reader.standing = replace(reader.standing, id=wait.task_id)
-    look = Look(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
-    look.at([wait], everything=True)
+    poller = Poller(reader, has_changed=reader.has_changed, may_pass=lambda _: False, clock=lambda: now[0])
+    poller.at([wait], everything=True)
     reader.has_changed_now, reader.asked = False, []
     for now[0] in range(100):
-        look.again([wait])
+        poller.again([wait])
     assert reader.asked == []
 
 
@@ -610,40 +608,40 @@ def test_a_file_that_does_not_change_is_not_read():
 
 def test_pauses_are_a_fiftieth_of_the_time_waited_up_to_a_quarter_of_a_second():
     now = [0.0]
-    pace, pauses = Pace(clock=lambda: now[0]), []
+    backoff, pauses = Backoff(clock=lambda: now[0]), []
     while sum(pauses) < 20:
-        pauses.append(pace.pause)
-        now[0] += pace.pause
-        pace.spend(0.0)
-        pace.slow_down()
+        pauses.append(backoff.pause)
+        now[0] += backoff.pause
+        backoff.spend(0.0)
+        backoff.slow_down()
     assert pauses[0] == 0.005
     assert max(pauses) == pauses[-1] == 0.25
     waited = 0.0
     for pause in pauses:
         assert pause <= 0.005 + waited / 50 + 1e-9
         waited += pause
-    pace.quicken()
-    assert pace.pause == 0.005
+    backoff.quicken()
+    assert backoff.pause == 0.005
 
 
 def test_looks_that_cost_much_are_kept_to_a_share_of_a_core():
     now = [0.0]
-    pace, spent = Pace(clock=lambda: now[0]), 0.0
+    backoff, spent = Backoff(clock=lambda: now[0]), 0.0
     for _ in range(2000):
-        pace.quicken()
-        pace.spend(0.004)
+        backoff.quicken()
+        backoff.spend(0.004)
         spent += 0.004
-        now[0] += pace.pause
+        now[0] += backoff.pause
     assert spent / now[0] == pytest.approx(waiting.SHARE, rel=0.05)
 
 
 def test_a_few_looks_in_a_row_need_no_rest():
-    pace = Pace(clock=lambda: 0.0)
+    backoff = Backoff(clock=lambda: 0.0)
     for _ in range(10):
-        pace.spend(waiting.BURST / 10)
-    assert pace.rest == pytest.approx(0.0)
-    pace.spend(0.01)
-    assert pace.rest == pytest.approx(0.01 / waiting.SHARE)
+        backoff.spend(waiting.BURST / 10)
+    assert backoff.rest == pytest.approx(0.0)
+    backoff.spend(0.01)
+    assert backoff.rest == pytest.approx(0.01 / waiting.SHARE)
 
 
 # Event loops, and threads of a worker process

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.model import EventType, Outcome
-from outboxq.model.histograms import BUCKETS
+from outboxq.model.periods import BUCKETS
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import QueueSample, Store, TaskMetric
 from outboxq.worker.statistics import StatisticsUpkeep

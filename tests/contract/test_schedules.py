@@ -11,7 +11,7 @@ from outboxq.database.dialects import Begin
 from outboxq.errors import InvalidArgument, ScheduleNotFound
 from outboxq.model import OnDeadLetter, TaskStatus
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
-from outboxq.store.planting import HORIZON
+from outboxq.store.claims.limits_sql import HORIZON
 from outboxq.store.producing import planting
 from outboxq.store.producing.planting import plant, prepare
 from tests.conftest import NOON

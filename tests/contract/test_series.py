@@ -9,7 +9,7 @@ import pytest
 
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, OnDeadLetter, Outcome
-from outboxq.model.histograms import BUCKETS
+from outboxq.model.periods import BUCKETS
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import DepthPoint, MetricPoint, QueueSample, TaskMetric
 

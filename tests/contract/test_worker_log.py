@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from outboxq import Outbox, RetryPolicy
-from outboxq.integration.front_end import FrontEnd
+from outboxq.integration import FrontEnd
 
 
 @pytest.fixture

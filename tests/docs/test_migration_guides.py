@@ -76,7 +76,7 @@ def test_the_blocks_that_cannot_be_run_here_are_python(guide):
         "ctx.retries",
         "wait_nothing(3)",
         "raise Ignore()",
-        "outboxq.integration.base.Hostess",
+        "outboxq.integration.Hostess",
         "outboxq work shop:outbox",
         "outboxq worker shop:outbox --threads 8",
         "outboxq task cancel ID -x",

@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 
 from outboxq.contrib.opentelemetry import SAME_TRACE_FOR
 from outboxq.contrib.tracing import LONGEST
-from outboxq.model.log_fields import LOST, OUTCOMES
+from outboxq.model.records import LOST, OUTCOMES
 from tests.docs.test_guides import ROOT, blocks
 
 PAGE = ROOT / "docs" / "tracing.md"

@@ -13,8 +13,7 @@ from functools import partial
 
 import pytest
 
-from outboxq.model.planning import stands_ahead
-from outboxq.model.rules import parse_rule
+from outboxq.model.rules import parse_rule, stands_ahead
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 from outboxq.store import Store
 from tests.conftest import NOON

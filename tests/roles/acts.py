@@ -21,8 +21,8 @@ from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role
 from outboxq.errors import DuplicateTask, TaskFailed
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome, TaskStatus
-from outboxq.model.batches import NewBatch, OnFailed, Place, new_batch_id
-from outboxq.model.histograms import BUCKETS
+from outboxq.model.batches import BatchLink, NewBatch, OnFailed, new_batch_id
+from outboxq.model.periods import BUCKETS
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
@@ -494,7 +494,7 @@ def looks_at_steps(stage: Stage) -> None:
 
 def explains_what_follows(stage: Stage) -> None:
     batch_id = new_batch_id()
-    then = new(id=Place(batch_id=batch_id, number=1).task_id)
+    then = new(id=BatchLink(batch_id=batch_id, number=1).task_id)
     stage.owner.batches.create(NewBatch(id=batch_id, then=(then,), on_failed=OnFailed.WAIT))
     stage.owner.enqueue(new(queue="b", pipeline_execution_id=batch_id))
     stage.owner.batches.close(batch_id)

@@ -13,7 +13,7 @@ import pytest
 
 from outboxq import Cancel, Outbox, Retry, RetryPolicy, Snooze
 from outboxq.cli.logs import JsonFormatter, TextFormatter
-from outboxq.integration.front_end import FrontEnd
+from outboxq.integration import FrontEnd
 from outboxq.model import Claim
 from outboxq.worker.executor import context_of, execute
 from outboxq.worker.log_lines import EndLog

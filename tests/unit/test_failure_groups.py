@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq.model.failure_groups import HEAD, group_of, message_of
+from outboxq.model.display import HEAD, group_of, message_of
 
 
 @pytest.mark.parametrize(

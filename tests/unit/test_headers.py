@@ -13,7 +13,7 @@ import pytest
 from outboxq.context import TaskContext
 from outboxq.errors import InvalidArgument
 from outboxq.model import Claim
-from outboxq.model.headers import headers_as_json, headers_of_json
+from outboxq.model.options import headers_as_json, headers_of_json
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

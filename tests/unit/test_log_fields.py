@@ -13,8 +13,7 @@ import pytest
 
 from outboxq.cli.logs import LogFormat, configure
 from outboxq.context import LOG_FIELDS, TaskContextFilter, current
-from outboxq.model.log_fields import OUTCOMES, fields_of
-from outboxq.model.records import ENDS_CLAIM
+from outboxq.model.records import ENDS_CLAIM, OUTCOMES, fields_of
 from tests.unit.test_end_log import CLAIM, SECRET
 from tests.unit.test_logs import process
 

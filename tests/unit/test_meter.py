@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 
 from outboxq.model import Claim, EventType, Outcome
-from outboxq.model.histograms import BUCKETS
-from outboxq.model.log_fields import OUTCOMES
+from outboxq.model.periods import BUCKETS
+from outboxq.model.records import OUTCOMES
 from outboxq.worker.meter import TASK_BOUNDS, AttemptEnd, ClaimResult, Meter, Timing
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

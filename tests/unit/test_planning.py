@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outboxq.model.planning import REST, jitter_of, plan
-from outboxq.model.rules import parse_rule
+from outboxq.model.rules import REST, jitter_of, parse_rule, plan
 from outboxq.model.schedules import CatchUp, Schedule
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

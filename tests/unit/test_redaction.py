@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from outboxq.model.redaction import ASTERISKS, redacted
+from outboxq.model.display import ASTERISKS, redacted
 
 
 def test_values_of_secret_names_are_hidden_at_any_depth():

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.context import TaskContext
-from outboxq.model.steps import Step, time_asleep
+from outboxq.model.running import Step, time_asleep
 from outboxq.worker.failpoints import ignore_failpoint
 from outboxq.worker.steps import Steps, StoredSteps
 

@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 from outboxq import Outbox
 from outboxq.cli.database import FRONT_END, address, front_end
 from outboxq.cli.worker import _find
-from outboxq.integration.front_end import FrontEnd
+from outboxq.integration import FrontEnd
 
 
 @click.group()

@@ -11,7 +11,7 @@ from django.utils.timezone import get_current_timezone_name as zone
 
 from ...model import TaskStatus
 from ...model.batches import is_batch
-from ...model.redaction import HIDDEN, redacted
+from ...model.display import HIDDEN, redacted
 from .admin_batches import BatchAdmin
 from .admin_detail import story_of
 from .admin_failures import FailuresAdmin

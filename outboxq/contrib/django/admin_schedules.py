@@ -12,10 +12,8 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
 from ...errors import InvalidArgument, ScheduleNotFound
-from ...model.planning import stands_ahead
-from ...model.rules import zone_of
+from ...model.rules import sentence_of, stands_ahead, zone_of
 from ...model.schedules import CatchUp
-from ...model.upcoming import sentence_of
 from ...store import Store
 from .admin_queues import in_words
 from .admin_texts import local_time, plain

@@ -22,8 +22,7 @@ from ...database.engine import make_engine, reserve
 from ...database.privileges import Feature
 from ...database.target import DjangoTarget, Target, target_of
 from ...errors import ConfigurationError, InvalidTarget, UnsupportedDatabase
-from ...integration.hook_calls import HookCalls
-from ...integration.hooks import Hook
+from ...integration.hooks import Hook, HookCalls
 from ...outbox import Outbox
 from ...task import Task
 from ..framework_store import FrameworkStore

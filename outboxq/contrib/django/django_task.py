@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn, Self
 
-import tenacity
 from django.conf import settings
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from ...errors import OutboxqError, UnknownTask
-from ...model import NewTask, OnConflict, OnDeadLetter, TaskOptions, TimeoutAction, duration
-from ...model.headers import NO_HEADERS, headers_as_json
-from ...model.options import DEFAULT_LEASE, checked_action, choice, times
+from ...model import NewTask, OnConflict, TimeoutAction, duration
+from ...model.options import NO_HEADERS, checked_action, choice, headers_as_json, times, written_options
 from ...model.uuid7 import uuid7
+from ...outbox import TaskSettings
 from ...retry import RetryPolicy
 from ...store import check
+from ...task.task import CallOptions
 from .compat import InvalidTask, InvalidTaskBackend, Task
+
+_DECLARED = [
+    name
+    for name in TaskSettings.__annotations__
+    if name not in {"name", "queue", "priority", "subscribe", "check_types"}
+]
+"""The options of `Outbox.task` that a task of Django's has, under the same names, and a backend for all of its tasks."""
+_CALL = [name for name in CallOptions.__annotations__ if name not in {"queue", "priority", "run_after"}]
+"""The options of `Task.using` that a task of Django's has beside its own."""
+
+
+def _none_of(name: str, options: Sequence[str], *bases: type) -> Any:
+    """Return a record with these options, each None."""
+    given = [(one, Any, field(default=None, hash=one != "headers")) for one in options]
+    return make_dataclass(name, given, bases=bases, frozen=True, slots=True, kw_only=True)
+
+
+_WithOptions: Any = _none_of("_WithOptions", [*_DECLARED, *_CALL], Task)
+_Defaults: Any = _none_of("_Defaults", _DECLARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxqTask(Task):
-    """A task of `django.tasks` with outboxq's options. None: the backend's OPTIONS decide, else outboxq's default."""
+class OutboxqTask(_WithOptions):
+    """A task of `django.tasks` with outboxq's options: those of `outboxq.Outbox.task` and of `outboxq.Task.using`.
+
+    None: the backend's OPTIONS decide, else outboxq's default.
+    """
 
     # Django's own, which have defaults from 6.1 on.
     priority: int = 0
@@ -34,23 +56,6 @@ class OutboxqTask(Task):
     run_after: datetime | None = None
     takes_context: bool = False
 
-    retry: RetryPolicy | tenacity.BaseRetrying | None = None
-    lease: timedelta | float | None = None
-    timeout: timedelta | float | None = None
-    timeout_action: TimeoutAction | str | None = None
-    transactional: bool | None = None
-    on_dead_letter: OnDeadLetter | str | None = None
-    delay: timedelta | float | None = None
-    expires: timedelta | float | datetime | None = None
-    max_attempts: int | None = None
-    partition_key: str | None = None
-    concurrency_key: str | None = None
-    idempotency_key: str | None = None
-    unique_for: timedelta | float | None = None
-    unique_until_finished: bool | None = None
-    on_conflict: OnConflict | str | None = None
-    headers: Mapping[str, str] | None = field(default=None, hash=False)
-
     def using(
         self,
         *,
@@ -58,27 +63,20 @@ class OutboxqTask(Task):
         queue_name: str | None = None,
         run_after: datetime | None = None,
         backend: str | None = None,
-        delay: timedelta | float | None = None,
-        expires: timedelta | float | datetime | None = None,
-        max_attempts: int | None = None,
-        partition_key: str | None = None,
-        concurrency_key: str | None = None,
-        idempotency_key: str | None = None,
-        unique_for: timedelta | float | None = None,
-        unique_until_finished: bool | None = None,
-        on_conflict: OnConflict | str | None = None,
-        headers: Mapping[str, str] | None = None,
+        **options: Any,
     ) -> Self:
         """Return the task with these options, which are those of `outboxq.Task.using`; None keeps an option.
 
-        Raises InvalidTask for a value out of its range.
+        Raises InvalidTask for a value out of its range, TypeError for an option that is unknown or belongs to the declaration.
         """
-        given = {name: value for name, value in locals().items() if name != "self" and value is not None}
-        return replace(self, **given)
+        if unknown := next((name for name in options if name not in _CALL), None):
+            raise TypeError(f"using() got an unexpected keyword argument {unknown!r}")
+        own = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
+        return replace(self, **{name: value for name, value in (own | options).items() if value is not None})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the import path and the options of `using()`; a retry policy is found again by the import."""
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _DECLARED}
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _OF_THE_IMPORT}
         return _rebuilt, (self.module_path, given)
 
 
@@ -96,20 +94,13 @@ def task(function: Callable[..., Any] | None = None, *, backend: str = "default"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
-    """The database of a backend, and the defaults of its tasks."""
+class Options(_Defaults):
+    """The database of a backend, and the defaults of its tasks. Without a retry policy a task has one attempt, as in Django."""
 
     database: str = "default"
     """Alias of the database in DATABASES."""
     modules: Sequence[str] = ()
     """Packages and modules outside the installed apps in which tasks are declared."""
-    retry: RetryPolicy | tenacity.BaseRetrying | None = None
-    """Retry policy; None: a task has one attempt, as in Django."""
-    lease: timedelta | float | None = None
-    timeout: timedelta | float | None = None
-    timeout_action: TimeoutAction | str | None = None
-    transactional: bool = False
-    on_dead_letter: OnDeadLetter | str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any], alias: str) -> Options:
@@ -139,14 +130,9 @@ def declared_options(task: Any, defaults: Options) -> dict[str, Any]:
         given = getattr(task, name, None)  # a plain Task of Django's has none
         return getattr(defaults, name) if given is None else given
 
-    lease, timeout, on_dead_letter, retry = map(chosen, ("lease", "timeout", "on_dead_letter", "retry"))
-    options = TaskOptions(
-        queue=task.queue_name,
-        priority=int(task.priority),
-        lease=duration(DEFAULT_LEASE if lease is None else lease, "lease"),
-        timeout=None if timeout is None else duration(timeout, "timeout"),
-        on_dead_letter=choice(OnDeadLetter, "release" if on_dead_letter is None else on_dead_letter, "on_dead_letter"),
-    )
+    given = {name: value for name in _DECLARED if (value := chosen(name)) is not None}
+    options = written_options({**given, "queue": task.queue_name, "priority": int(task.priority)})
+    retry = given.get("retry")
     policy = RetryPolicy.never() if retry is None else RetryPolicy.of(retry)
     action, default = getattr(task, "timeout_action", None), defaults.timeout_action
     if action is None and default is not None and options.timeout is not None:
@@ -154,7 +140,7 @@ def declared_options(task: Any, defaults: Options) -> dict[str, Any]:
     return {
         "options": options,
         "retry": policy,
-        "transactional": bool(chosen("transactional")),
+        "transactional": bool(given.get("transactional")),
         "timeout_action": checked_action(action or TimeoutAction.ASK, options.timeout, "the task"),
     }
 
@@ -237,16 +223,4 @@ def _rebuilt(path: str, given: dict[str, Any]) -> Any:
     return changed(declared, **given)
 
 
-_DECLARED = ("func", "takes_context", "retry", "lease", "timeout", "timeout_action", "transactional", "on_dead_letter")
-_CALL = (
-    "delay",
-    "expires",
-    "max_attempts",
-    "partition_key",
-    "concurrency_key",
-    "idempotency_key",
-    "unique_for",
-    "unique_until_finished",
-    "on_conflict",
-    "headers",
-)
+_OF_THE_IMPORT = {"func", "takes_context", *_DECLARED}

@@ -17,10 +17,9 @@ from ...context import TaskContext
 from ...database.abandonment import Abandonment
 from ...database.target import DjangoTarget, target_of
 from ...errors import InvalidTarget, UnknownTask
-from ...integration.base import Integration
-from ...integration.front_end import FrontEnd
+from ...integration import FrontEnd, Integration
 from ...model import Outcome
-from ...model.log_fields import fields_of
+from ...model.records import fields_of
 from ...store import Store
 from ...store.claims.units_of_work import ended
 from ...store.failure_log import exception_field

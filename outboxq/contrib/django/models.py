@@ -2,20 +2,45 @@
 
 Only the outbox writes the tables, since each change of a task is more than one row.
 """
-# ruff: noqa: D106, DJ001, DJ008 - Django's rules for its own tables; in outboxq's an absent text is NULL
+# ruff: noqa: D106 - a Meta needs no docstring
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, NoReturn
+from zoneinfo import ZoneInfo
 
 from django.db import models
-from sqlalchemy import BigInteger, Boolean, Double, Integer, SmallInteger, Table, Text, UniqueConstraint, Uuid
+from sqlalchemy import BigInteger, Boolean, Double, Enum, Integer, SmallInteger, Table, Text, UniqueConstraint, Uuid
 
 from ...database import tables
-from ...database.column_types import UtcDateTime
+from ...database.column_types import UtcDateTime, iso
 from ...errors import InvalidTransition
-from ...model import TaskStatus
-from .fields import InstantField, table
+from .django_outbox import setting
+
+
+class InstantField(models.DateTimeField):
+    """A field of aware UTC datetimes, whatever USE_TZ says. On SQLite outboxq stores and compares them as ISO text."""
+
+    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
+        if connection.vendor != "sqlite" or not isinstance(value, datetime):
+            return super().get_db_prep_value(value, connection, prepared)
+        return iso(_aware(value, connection))
+
+    def from_db_value(self, value: Any, _expression: Any, connection: Any) -> Any:
+        return _aware(value, connection).astimezone(UTC) if isinstance(value, datetime) else value
+
+
+def _aware(value: datetime, connection: Any) -> datetime:
+    """Return an aware datetime: with USE_TZ False, Django means the connection's time zone."""
+    return value if value.tzinfo is not None else value.replace(tzinfo=ZoneInfo(connection.timezone_name))
+
+
+def table(name: str) -> str:
+    """Return the name for `db_table`; with a schema, written so that Django's quotes enclose each part."""
+    schema = setting("SCHEMA")
+    return name if schema is None else f'{schema}"."{name}'
 
 
 class ReadOnlyQuerySet(models.QuerySet):
@@ -49,194 +74,59 @@ def refuse(model: Any) -> NoReturn:
     )
 
 
-def _meta(name: str, *permissions: str, **options: Any) -> Any:
-    """Return the Meta of a model of this table."""
-    return type("Meta", (), {"db_table": table(name), "default_permissions": permissions, **options})
-
-
-class TaskExecution(ReadOnlyModel):
-    """A row of `task_executions`."""
-
-    id = models.UUIDField(primary_key=True, editable=False)
-    pipeline_execution_id = models.UUIDField()
-    task_name = models.TextField()
-    queue = models.TextField()
-    topic = models.TextField(null=True)
-    partition_key = models.TextField(null=True)
-    position = models.BigIntegerField()
-    priority = models.SmallIntegerField()
-    args = models.TextField()
-    headers = models.TextField(null=True)
-    status = models.TextField(choices=[(one.value, one.value) for one in TaskStatus])
-    attempt = models.IntegerField()
-    max_attempts = models.IntegerField(null=True)
-    recovery_attempts = models.IntegerField()
-    lease_seconds = models.FloatField()
-    timeout_seconds = models.FloatField(null=True)
-    lease_token = models.BigIntegerField()
-    worker_id = models.UUIDField(null=True)
-    cancel_requested_at = InstantField(null=True)
-    on_dead_letter = models.TextField()
-    expires_at = InstantField(null=True)
-    retry_at = InstantField(null=True)
-    first_started_at = InstantField(null=True)
-    started_at = InstantField(null=True)
-    completed_at = InstantField(null=True)
-    created_at = InstantField()
-    updated_at = InstantField()
-    last_error = models.TextField(null=True)
-    result = models.TextField(null=True)
-
-    Meta = _meta(
-        "task_executions",
-        "view",
-        permissions=tuple(
-            (f"{verb}_taskexecution", f"Can {verb} task executions") for verb in ("retry", "cancel", "discard")
-        ),
-    )
-
-    def __str__(self) -> str:
-        return f"{self.task_name} {self.id}"
-
-
-class OutboxEntry(ReadOnlyModel):
-    """A row of `task_outbox`, which makes a Ready task claimable."""
-
-    id = models.BigAutoField(primary_key=True)
-    task_execution_id = models.UUIDField(unique=True)
-    queue = models.TextField()
-    priority = models.SmallIntegerField()
-    partition_key = models.TextField(null=True)
-    position = models.BigIntegerField()
-    topic = models.TextField(null=True)
-    available_at = InstantField()
-    expires_at = InstantField(null=True)
-    created_at = InstantField()
-
-    Meta = _meta("task_outbox", "view", verbose_name_plural="outbox entries")
-
-
-class ExecutionEvent(ReadOnlyModel):
-    """A row of `execution_events`: a transition of a task, kept with it."""
-
-    sequence_num = models.BigAutoField(primary_key=True)
-    pipeline_execution_id = models.UUIDField()
-    task_execution_id = models.UUIDField(null=True)
-    event_type = models.TextField()
-    event_data = models.TextField(null=True)
-    worker_id = models.UUIDField(null=True)
-    lease_token = models.BigIntegerField(null=True)
-    created_at = InstantField()
-
-    Meta = _meta("execution_events", "view")
-
-
-class QueueSettings(ReadOnlyModel):
-    """A row of `queue_settings`: the pause, the limits and the order of a queue."""
-
-    queue = models.TextField(primary_key=True)
-    paused_at = InstantField(null=True)
-    concurrency_limit = models.IntegerField(null=True)
-    rate_limit = models.IntegerField(null=True)
-    rate_seconds = models.FloatField(null=True)
-    rate_full_at = InstantField(null=True)
-    key_concurrency = models.IntegerField(null=True)
-    key_rate_limit = models.IntegerField(null=True)
-    key_rate_seconds = models.FloatField(null=True)
-    fair = models.BooleanField()
-    updated_at = InstantField()
-
-    Meta = _meta("queue_settings", "view", "change", verbose_name_plural="queue settings")
-
-    def __str__(self) -> str:
-        return str(self.queue)
-
-
-class DeadLetter(ReadOnlyModel):
-    """A row of `dead_letters`: a Failed task that was neither redriven nor discarded."""
-
-    task_execution_id = models.UUIDField(primary_key=True)
-    queue = models.TextField()
-    task_name = models.TextField()
-    topic = models.TextField(null=True)
-    partition_key = models.TextField(null=True)
-    exception = models.TextField(null=True)
-    failed_at = InstantField()
-    lost_key = models.TextField(null=True)
-
-    Meta = _meta("dead_letters", "view")
-
-
-class LiveWorker(ReadOnlyModel):
-    """A row of `workers`: a worker as it registered itself."""
-
-    id = models.UUIDField(primary_key=True)
-    label = models.TextField()
-    queues = models.TextField(null=True)
-    topics = models.TextField(null=True)
-    concurrency = models.IntegerField()
-    task_names = models.TextField()
-    unknown_tasks = models.TextField(null=True)
-    started_at = InstantField()
-    last_seen_at = InstantField()
-    host = models.TextField(null=True)
-    pid = models.IntegerField(null=True)
-    version = models.TextField(null=True)
-    release = models.TextField(null=True)
-    busy = models.IntegerField(null=True)
-    isolation = models.TextField(null=True)
-
-    Meta = _meta("workers", "view")
-
-    def __str__(self) -> str:
-        return str(self.label)
-
-
 _FIELDS: dict[type, Any] = {
     BigInteger: models.BigIntegerField,
     Boolean: models.BooleanField,
     Double: models.FloatField,
+    Enum: models.TextField,
     Integer: models.IntegerField,
     SmallInteger: models.SmallIntegerField,
     Text: models.TextField,
     UtcDateTime: InstantField,
     Uuid: models.UUIDField,
 }
+"""The field for a column of each type. Columns of other types are PostgreSQL's own, and have none."""
 
 
-def _derived(name: str, source: Table, *permissions: str, **options: Any) -> Any:
-    """Return a model with the columns of this table. `options`: of its Meta."""
+def _derived(
+    name: str, source: Table, *permissions: str, text: Callable[[Any], str] = lambda row: str(row.pk), **options: Any
+) -> Any:
+    """Return a model with the columns of this table. `text`: its str(); `options`: of its Meta."""
     key = [column.name for column in source.primary_key]
     unique = [one.columns.keys() for one in source.constraints if isinstance(one, UniqueConstraint)]
     fields: dict[str, Any] = {"pk": models.CompositePrimaryKey(*key)} if len(key) > 1 else {}
     for column in source.columns:
-        fields[column.name] = _FIELDS[type(column.type)](
-            primary_key=key == [column.name], unique=[column.name] in unique, null=column.nullable
-        )
-    words = {"__module__": __name__, "__str__": _key_of, "Meta": _meta(source.name, *permissions, **options)}
-    return type(name, (ReadOnlyModel,), {**words, **fields})
+        if column.identity is not None:
+            fields[column.name] = models.BigAutoField(primary_key=True)
+        elif (kind := _FIELDS.get(type(column.type))) is not None:
+            choices = [(one, one) for one in column.type.enums] if isinstance(column.type, Enum) else None
+            fields[column.name] = kind(
+                primary_key=key == [column.name],
+                unique=[column.name] in unique,
+                null=column.nullable,
+                choices=choices,
+            )
+    meta = {"db_table": table(source.name), "default_permissions": permissions, **options}
+    words = {"__module__": __name__, "__doc__": f"A row of `{source.name}`.", "__str__": text}
+    return type(name, (ReadOnlyModel,), {**words, "Meta": type("Meta", (), meta), **fields})
 
 
-def _key_of(row: models.Model) -> str:
-    return str(row.pk)
-
-
-class BatchChange(ReadOnlyModel):
-    """A row of `task_batch_changes`: what an open transaction changes of a batch."""
-
-    id = models.BigAutoField(primary_key=True)
-    batch_id = models.UUIDField()
-    added = models.IntegerField()
-    completed = models.IntegerField()
-    failed = models.IntegerField()
-    cancelled = models.IntegerField()
-    closes = models.BooleanField()
-    changed_at = InstantField()
-
-    Meta = _meta("task_batch_changes")
-
-
+TaskExecution = _derived(
+    "TaskExecution",
+    tables.task_executions,
+    "view",
+    text=lambda row: f"{row.task_name} {row.id}",
+    permissions=tuple(
+        (f"{verb}_taskexecution", f"Can {verb} task executions") for verb in ("retry", "cancel", "discard")
+    ),
+)
+OutboxEntry = _derived("OutboxEntry", tables.task_outbox, "view", verbose_name_plural="outbox entries")
+ExecutionEvent = _derived("ExecutionEvent", tables.execution_events, "view")
+QueueSettings = _derived("QueueSettings", tables.queue_settings, "view", "change", verbose_name_plural="queue settings")
+DeadLetter = _derived("DeadLetter", tables.dead_letters, "view")
+LiveWorker = _derived("LiveWorker", tables.workers, "view", text=lambda row: str(row.label))
 Batch = _derived("Batch", tables.task_batches, "view", verbose_name_plural="batches")
+BatchChange = _derived("BatchChange", tables.task_batch_changes)
 IdempotencyKey = _derived("IdempotencyKey", tables.idempotency_keys)
 KeyRate = _derived("KeyRate", tables.key_rates)
 MaintenanceJob = _derived("MaintenanceJob", tables.maintenance_jobs)

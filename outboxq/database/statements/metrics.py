@@ -29,7 +29,7 @@ from sqlalchemy import (
     select,
 )
 
-from ...model.histograms import BUCKETS
+from ...model.periods import BUCKETS
 from ..column_types import Instant
 from ..grammar import Builder, Columns, Grammar, Relations, Statement, Transition, insert_values, worker_id
 from ..tables import task_metrics

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Text, Uuid
 
-from ...model.histograms import BUCKETS
+from ...model.periods import BUCKETS
 from .. import bounds
 from ..column_types import BoundedInstant
 from ..typed_table import TypedColumns, typed_table
-from .metadata import metadata
+from .tasks import metadata
 
 
 class TaskMetricsColumns(TypedColumns):

@@ -1,4 +1,4 @@
-"""Define the tables of tasks, their events, queues and workers.
+"""Define the tables of tasks, their events, queues, keys and workers, and the metadata of all tables.
 
 There are no foreign keys between them: they would cost a third of the throughput, and a task's audit rows must outlive it.
 `verify` checks the references instead. No index on `task_executions` contains a column that a transition changes, so that
@@ -31,7 +31,22 @@ from ...model import EventType
 from .. import bounds
 from ..column_types import Attempts, BigId, BoundedInstant, Instant, Number, Recoveries, Seconds, Status, Xid8
 from ..typed_table import TypedColumns, typed_table
-from .metadata import AGGRESSIVE_VACUUM, metadata
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+AGGRESSIVE_VACUUM = {
+    "autovacuum_vacuum_scale_factor": 0,
+    "autovacuum_vacuum_threshold": 5000,
+    "autovacuum_vacuum_cost_delay": 0,
+}
+"""For small tables whose rows are inserted and deleted all the time: vacuum early, by count and not by share, at full speed."""
 
 
 def _partial_index(name: str, *columns: ColumnElement[Any], where: ColumnElement[bool], unique: bool = False) -> None:
@@ -42,6 +57,7 @@ def _partial_index(name: str, *columns: ColumnElement[Any], where: ColumnElement
 task_position = Sequence("task_position", metadata=metadata)
 """The sequence of `position` on PostgreSQL: the order of a key must not depend on the producers' clocks."""
 
+
 VERSION_TABLE = "outboxq_alembic_version"
 """The table of Alembic's revision: our own, beside the host application's."""
 
@@ -51,27 +67,38 @@ version_table = Table(
 """The revision of the schema, and the oldest code that it admits; see `revisions.py`."""
 
 
-class TaskExecutionsColumns(TypedColumns):
+class OptionColumns(TypedColumns):
+    """The options of a task, `model.TaskOptions`: of each execution, of each subscription and of each schedule."""
+
+    queue = Column(Text, nullable=False)
+    priority = Column(SmallInteger, nullable=False)
+    max_attempts = Column(Attempts)
+    lease_seconds = Column(Seconds, nullable=False)
+    timeout_seconds = Column(Seconds)
+    on_dead_letter = Column(Text, nullable=False)
+
+
+class TaskExecutionsColumns(OptionColumns):
     id = Column(Uuid, primary_key=True)
     pipeline_execution_id = Column(Uuid, nullable=False)
     task_name = Column(Text, nullable=False)
-    queue = Column(Text, nullable=False)
+    queue = OptionColumns.queue
     topic = Column(Text)
     partition_key = Column(Text)
     position = Column(Number, nullable=False)
-    priority = Column(SmallInteger, nullable=False)
+    priority = OptionColumns.priority
     args = Column(Text, nullable=False)  # text, not jsonb: nothing queries it, and parsing it costs a fifth of a claim
     headers = Column(Text)
     status = Column(Status, nullable=False)
     attempt = Column(Attempts, nullable=False)
-    max_attempts = Column(Attempts)
+    max_attempts = OptionColumns.max_attempts
     recovery_attempts = Column(Recoveries, nullable=False)
-    lease_seconds = Column(Seconds, nullable=False)
-    timeout_seconds = Column(Seconds)
+    lease_seconds = OptionColumns.lease_seconds
+    timeout_seconds = OptionColumns.timeout_seconds
     lease_token = Column(Number, nullable=False)
     worker_id = Column(Uuid)
     cancel_requested_at = Column(BoundedInstant)
-    on_dead_letter = Column(Text, nullable=False)
+    on_dead_letter = OptionColumns.on_dead_letter
     expires_at = Column(BoundedInstant)
     retry_at = Column(BoundedInstant)
     first_started_at = Column(BoundedInstant)
@@ -245,16 +272,10 @@ partition_claims = typed_table(
 )
 
 
-class TaskSubscriptionsColumns(TypedColumns):
+class TaskSubscriptionsColumns(OptionColumns):
     topic = Column(Text, primary_key=True)  # exact, or a pattern such as order.*
     task_name = Column(Text, primary_key=True)
     parameter = Column(Text, nullable=False)  # the parameter of the task that takes the payload
-    queue = Column(Text, nullable=False)
-    priority = Column(SmallInteger, nullable=False)
-    max_attempts = Column(Attempts)
-    lease_seconds = Column(Seconds, nullable=False)
-    timeout_seconds = Column(Seconds)
-    on_dead_letter = Column(Text, nullable=False)
 
 
 task_subscriptions = typed_table("task_subscriptions", metadata, TaskSubscriptionsColumns)
@@ -275,6 +296,24 @@ class QueueSettingsColumns(TypedColumns):
 
 
 queue_settings = typed_table("queue_settings", metadata, QueueSettingsColumns, *bounds.of("queue_settings"))
+
+
+class KeyRatesColumns(TypedColumns):
+    """A row for each key that has lately used some of its rate. It is deleted when the key may start as many as at first."""
+
+    queue = Column(Text, primary_key=True)
+    partition_key = Column(Text, primary_key=True)
+    full_at = Column(BoundedInstant, nullable=False)  # the time at which the bucket of starts is full again
+
+
+key_rates = typed_table(
+    "key_rates",
+    metadata,
+    KeyRatesColumns,
+    Index("ix_key_rates_full_at", "queue", "full_at"),
+    *bounds.of("key_rates"),
+    storage=AGGRESSIVE_VACUUM,
+)
 
 
 class WorkersColumns(TypedColumns):
@@ -318,44 +357,4 @@ sleeping_workers = typed_table(
     SleepingWorkersColumns,
     Index("ix_sleeping_workers_queue", "queue"),
     storage={"fillfactor": 50, **AGGRESSIVE_VACUUM},
-)
-
-
-class TaskStepsColumns(TypedColumns):
-    """A row for each step that a task has completed, and for each sleep that it has begun. It is never updated.
-
-    The primary key finds all steps of a task in one range, and refuses a second result of one.
-    """
-
-    task_execution_id = Column(Uuid, primary_key=True)
-    name = Column(Text, primary_key=True)
-    number = Column(Integer, nullable=False)  # the order in which the task completed them, from 1
-    lease_token = Column(Number, nullable=False)  # of the claim that wrote it
-    result = Column(Text)  # as JSON; NULL: the function returned None, or it is a sleep
-    due_at = Column(BoundedInstant)  # the end of a sleep; NULL: it is no sleep
-    created_at = Column(BoundedInstant, nullable=False)
-
-
-task_steps = typed_table("task_steps", metadata, TaskStepsColumns, *bounds.of("task_steps"))
-
-
-class KeyRatesColumns(TypedColumns):
-    """A row for each key that has lately used some of its rate. It is deleted when the key may start as many as at first."""
-
-    queue = Column(Text, primary_key=True)
-    partition_key = Column(Text, primary_key=True)
-    full_at = Column(BoundedInstant, nullable=False)  # the time at which the bucket of starts is full again
-
-
-key_rates = typed_table(
-    "key_rates",
-    metadata,
-    KeyRatesColumns,
-    Index("ix_key_rates_full_at", "queue", "full_at"),
-    *bounds.of("key_rates"),
-    storage={
-        "autovacuum_vacuum_scale_factor": 0,
-        "autovacuum_vacuum_threshold": 5000,
-        "autovacuum_vacuum_cost_delay": 0,
-    },
 )

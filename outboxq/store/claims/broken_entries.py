@@ -36,7 +36,7 @@ from ...database.grammar import Columns, Grammar, Relations, Statement, Transiti
 from ...database.tables import task_executions, task_outbox
 from ...database.target import Target
 from ...model import LONGEST, Claim, EventType, Outcome, TaskStatus
-from ...model.log_fields import OUTCOMES, fields_of
+from ...model.records import OUTCOMES, fields_of
 from ...payload.parameters import sanitize
 from .. import task_rows
 from ..failure_log import say

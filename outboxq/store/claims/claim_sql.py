@@ -6,6 +6,8 @@ RETURNING.
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from sqlalchemy import Boolean, Double, Integer, and_, bindparam, case, cast, false, func, literal_column, null, update
 
 from ...database import queue_order
@@ -23,7 +25,7 @@ from ...database.grammar import (
 )
 from ...database.queue_order import every_queue, given_queues, pairs
 from ...database.tables import task_executions, task_leases
-from ...model import SUSPECT, EventType
+from ...model import SUSPECT, Claim, EventType
 from .. import task_rows
 
 lease_seconds = bindparam("lease_seconds", None, type_=Double)
@@ -31,24 +33,9 @@ lease_seconds = bindparam("lease_seconds", None, type_=Double)
 says_begin = bindparam("says_begin", False, type_=Boolean)
 """True if the worker records with `begin` that a suspect task's handler begins."""
 
-_CLAIM_COLUMNS = (
-    "id",
-    "pipeline_execution_id",
-    "task_name",
-    "queue",
-    "priority",
-    "topic",
-    "partition_key",
-    "args",
-    "headers",
-    "attempt",
-    "max_attempts",
-    "recovery_attempts",
-    "timeout_seconds",
-    "created_at",
-    "first_started_at",
-    "started_at",
-)
+_OF_THE_LEASE = {"lease_token", "lease_seconds", "worker_id"}
+_CLAIM_COLUMNS = [one.name for one in fields(Claim) if one.name in task_executions.c and one.name not in _OF_THE_LEASE]
+"""The columns of an execution that a Claim has as they are."""
 
 
 def from_one(g: Grammar) -> Transition:

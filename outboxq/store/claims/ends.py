@@ -52,7 +52,7 @@ from ...database.tables import execution_events, task_executions, task_leases
 from ...database.target import Target
 from ...errors import InvalidArgument, LeaseLost
 from ...model import ENDS_CLAIM, INTERRUPTED, STATUS_AFTER, Claim, EventType, Outcome, TaskStatus, duration
-from ...model.progress import Progress
+from ...model.running import Progress
 from ...payload.parameters import sanitize
 from .. import task_rows
 from ..task_rows import due_time, event_data

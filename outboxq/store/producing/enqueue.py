@@ -16,10 +16,10 @@ from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EARLIEST, LATEST, Handle, NewTask, OnConflict, OnDeadLetter
 from ...model.batches import is_batch
-from ...model.keys import concurrency_key_of
 from ...model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
+from ...model.records import concurrency_key_of
 from ..arguments import aware
-from ..task_rows import CONSTANT_COLUMNS, NEW_TASK, new_entry, new_event, new_execution, row
+from ..task_rows import CONSTANT_COLUMNS, NEW_TASK, given_execution, new_entry, new_event, row
 from ..tasks.idempotency import enqueue_keyed, enqueued
 from ..transactions import Transactions
 from .batches import added_to, join, leave
@@ -179,7 +179,7 @@ def insert_tasks(g: Grammar) -> Transition:
         constant_columns=CONSTANT_COLUMNS,
         steps={
             "entry": lambda r: new_entry(g, r["given"].c, r["given"], r["given"]),
-            "execution": lambda r: new_execution(g, r),
+            "execution": lambda r: given_execution(g, r),
             "event": lambda r: new_event(g, r["given"], r["entry"]),
         },
     )

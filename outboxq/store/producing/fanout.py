@@ -5,19 +5,16 @@ from __future__ import annotations
 import builtins
 import json
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
     Double,
     FromClause,
     Integer,
     Select,
-    SmallInteger,
     Text,
     Uuid,
     bindparam,
@@ -33,16 +30,14 @@ from sqlalchemy import (
     tuple_,
 )
 
-from ...database.column_types import Instant
+from ...database.column_types import Instant, parameter_type
 from ...database.dialects import Row
 from ...database.grammar import (
     Columns,
     Grammar,
     Relations,
-    SqlStatus,
     Statement,
     Transition,
-    insert_values,
     joined,
     sql_literal,
 )
@@ -52,11 +47,12 @@ from ...database.tables import execution_events, idempotency_keys, task_executio
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, Handle, NewTask, OnDeadLetter, TaskOptions
-from ...model.keys import stored_key
-from ...model.options import bad_name, check_options, is_name
+from ...model.options import OPTION_COLUMNS, bad_name, check_options, is_name, stored_options
+from ...model.records import stored_key
 from ...model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
 from ...model.uuid7 import FAMILY
 from .. import task_rows
+from ..task_rows import new_execution
 from ..tasks.idempotency import enqueue_keyed
 from ..transactions import Transactions
 from .enqueue import check
@@ -224,56 +220,27 @@ def _task(event: NewEvent, subscriber: Row) -> NewTask:
         pipeline_execution_id=event.id,
         task_name=subscriber["task_name"],
         args=f'{{"{subscriber["parameter"]}":{event.payload}}}',
-        **vars(_options(subscriber).with_key(event.partition_key)),
+        **vars(TaskOptions(**stored_options(subscriber)).with_key(event.partition_key)),
         **_shared(event),
     )
 
 
 def _row(subscription: Subscription) -> tuple[object, ...]:
-    return (
-        subscription.topic,
-        subscription.task_name,
-        subscription.parameter,
-        subscription.queue,
-        subscription.priority,
-        subscription.max_attempts,
-        subscription.lease.total_seconds(),
-        None if subscription.timeout is None else subscription.timeout.total_seconds(),
-        subscription.on_dead_letter.value,
-    )
+    own = {name: getattr(subscription, name) for name in ("topic", "task_name", "parameter")}
+    cells = own | subscription.stored
+    return tuple(cells[column] for column in SUBSCRIPTION)
 
 
 def _records(rows: Iterable[Row]) -> list[Subscription]:
     own = ("topic", "task_name", "parameter")
-    return [Subscription(**{name: row[name] for name in own}, **vars(_options(row))) for row in rows]
+    return [Subscription(**{name: row[name] for name in own}, **stored_options(row)) for row in rows]
 
 
-def _options(row: Row) -> TaskOptions:
-    timeout = row["timeout_seconds"]
-    return TaskOptions(
-        queue=row["queue"],
-        priority=row["priority"],
-        max_attempts=row["max_attempts"],
-        lease=timedelta(seconds=row["lease_seconds"]),
-        timeout=None if timeout is None else timedelta(seconds=timeout),
-        on_dead_letter=OnDeadLetter(row["on_dead_letter"]),
-    )
-
-
-SUBSCRIPTION: Columns = {
-    "topic": Text(),
-    "task_name": Text(),
-    "parameter": Text(),
-    "queue": Text(),
-    "priority": SmallInteger(),
-    "max_attempts": Integer(),
-    "lease_seconds": Double(),
-    "timeout_seconds": Double(),
-    "on_dead_letter": Text(),
-}
+SUBSCRIPTION: Columns = {column.name: parameter_type(column.type) for column in task_subscriptions.c}
 SUBSCRIBERS: Columns = {"task_name": Text()}
 _KEY = ("topic", "task_name")
-_FROM_SUBSCRIPTION = ("task_name", "queue", "priority", "max_attempts", "lease_seconds", "timeout_seconds")
+_OF_THE_TASK = ("task_name", *OPTION_COLUMNS.values())
+"""The columns of a subscription that its tasks have."""
 
 _topic = bindparam("topic", type_=Text, required=True)
 _quoted_topic = bindparam("quoted_topic", type_=Text, required=True)
@@ -410,7 +377,7 @@ def _subscribers(g: Grammar) -> Statement:
         select(
             g.numbered(_pipeline, number).label("id"),
             _pipeline.label("pipeline_execution_id"),
-            *(found.c[name] for name in (*_FROM_SUBSCRIPTION, "parameter", "on_dead_letter")),
+            *(found.c[name] for name in (*_OF_THE_TASK, "parameter")),
         )
         .where(found.c.nth == literal_column("1", Integer))
         .order_by(found.c.task_name)
@@ -445,27 +412,19 @@ def _execution(g: Grammar, r: Relations) -> Statement:
     on_dead_letter = case(
         (_partition_key.is_not(None), subscriber.on_dead_letter), else_=sql_literal(OnDeadLetter.RELEASE)
     )
-    values = {
+    given = {
         "id": subscriber.id,
         "pipeline_execution_id": subscriber.pipeline_execution_id,
-        **{name: subscriber[name] for name in _FROM_SUBSCRIPTION},
+        **{name: subscriber[name] for name in _OF_THE_TASK},
         "topic": _topic,
         "partition_key": _partition_key,
-        "position": entry.position,
         # Built as text, so that the numbers in the payload are not parsed and printed again. A parameter's name needs no
         # escaping.
         "args": _text('{"') + subscriber.parameter + _text('":') + _payload + _text("}"),
         "headers": _headers,
-        "status": SqlStatus.READY,
-        "attempt": literal_column("1", Integer),
-        "recovery_attempts": literal_column("0", Integer),
-        "lease_token": literal_column("0", BigInteger),
         "on_dead_letter": on_dead_letter,
-        "expires_at": entry.expires_at,
-        "created_at": g.now,
-        "updated_at": g.now,
     }
-    return insert_values(insert(task_executions), values, joined(r["subscriber"], r["entry"]))
+    return new_execution(g, given, entry, joined(r["subscriber"], r["entry"]))
 
 
 def _unrouted(g: Grammar, r: Relations) -> Statement:

@@ -13,10 +13,9 @@ from ...database.column_types import iso
 from ...database.dialects import Row
 from ...database.target import Target
 from ...errors import InvalidArgument
-from ...model import EARLIEST, NewTask, OnDeadLetter
-from ...model.options import MICROSECOND
-from ...model.planning import Plan, jitter_of, plan
-from ...model.rules import parse_rule
+from ...model import EARLIEST, NewTask
+from ...model.options import MICROSECOND, in_column, stored_options
+from ...model.rules import Plan, jitter_of, parse_rule, plan
 from ...model.schedules import (
     HORIZON,
     RULE_HEADER,
@@ -206,12 +205,12 @@ def cancel_planted(
 
 def schedule_of(found: Row) -> Schedule:
     """Return the schedule of a row."""
-    spans = ("lease_seconds", "timeout_seconds", "grace_seconds", "jitter_seconds")
-    read = {name: value for name, value in found.items() if name not in spans}
-    for name in spans:
-        read[name.removesuffix("_seconds")] = None if found[name] is None else timedelta(seconds=found[name])
-    kinds = {"on_dead_letter": OnDeadLetter, "overlap": Overlap, "catch_up": CatchUp}
-    return Schedule(**{**read, **{name: kind(found[name]) for name, kind in kinds.items()}})
+    read = {name: value for name, value in found.items() if not name.endswith("_seconds")}
+    for name in ("grace", "jitter"):
+        seconds = found[f"{name}_seconds"]
+        read[name] = None if seconds is None else timedelta(seconds=seconds)
+    kinds = {"overlap": Overlap(found["overlap"]), "catch_up": CatchUp(found["catch_up"])}
+    return Schedule(**{**read, **stored_options(found), **kinds})
 
 
 def rows_of(schedules: Iterable[Schedule]) -> list[tuple[object, ...]]:
@@ -220,8 +219,7 @@ def rows_of(schedules: Iterable[Schedule]) -> list[tuple[object, ...]]:
 
 
 def _cell(schedule: Schedule, column: str) -> object:
-    value = getattr(schedule, column.removesuffix("_seconds"))
-    return value.total_seconds() if isinstance(value, timedelta) else value
+    return in_column(getattr(schedule, column.removesuffix("_seconds")))
 
 
 def _until_next(schedule: Schedule, tick: datetime) -> timedelta | None:
@@ -238,12 +236,7 @@ def _task(schedule: NewSchedule, headers: dict[str, str], **times: datetime | No
         args=schedule.args,
         headers=json.dumps({SCHEDULE_HEADER: schedule.name, **headers, **zone}),
         partition_key=key,
-        queue=schedule.queue,
-        priority=schedule.priority,
-        max_attempts=schedule.max_attempts,
-        lease=schedule.lease,
-        timeout=schedule.timeout,
-        on_dead_letter=schedule.on_dead_letter,
+        **schedule.options,
         **times,  # type: ignore[arg-type]
     )
     check(task)

@@ -17,10 +17,8 @@ from ...database.target import Target
 from ...errors import InvalidArgument, ScheduleNotFound
 from ...model import EARLIEST, LATEST, Handle, NewTask, OnDeadLetter, TaskStatus
 from ...model.options import MAX_NAME, MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
-from ...model.planning import stands_ahead
-from ...model.rules import check_rule, rule_of
+from ...model.rules import Planted, check_rule, rule_of, stands_ahead, to_come
 from ...model.schedules import HORIZON, REMOVED, CatchUp, NewSchedule, Overlap, Schedule, Tick, digest_of, is_older
-from ...model.upcoming import Planted, to_come
 from ..arguments import aware, positive, storable
 from ..failure_log import FailureLog
 from ..task_rows import row

@@ -13,9 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     Delete,
     Double,
-    Integer,
     Select,
-    SmallInteger,
     Text,
     Uuid,
     and_,
@@ -29,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from ...database.column_types import BigId, Instant
+from ...database.column_types import BigId, Instant, parameter_type
 from ...database.grammar import (
     Columns,
     Grammar,
@@ -44,37 +42,11 @@ from ...database.grammar import (
 )
 from ...database.tables import execution_events, schedule_ticks, task_executions, task_outbox, task_schedules
 from ...model import EventType
-from ...model.planning import FARTHEST
+from ...model.rules import FARTHEST
 from ...model.schedules import HORIZON
 from .. import task_rows
 
-SCHEDULE: Columns = {
-    "name": Text(),
-    "task_name": Text(),
-    "args": Text(),
-    "queue": Text(),
-    "priority": SmallInteger(),
-    "max_attempts": Integer(),
-    "lease_seconds": Double(),
-    "timeout_seconds": Double(),
-    "on_dead_letter": Text(),
-    "rule": Text(),
-    "tz": Text(),
-    "overlap": Text(),
-    "catch_up": Text(),
-    "catch_up_limit": Integer(),
-    "grace_seconds": Double(),
-    "jitter_seconds": Double(),
-    "starts_at": Instant,
-    "ends_at": Instant,
-    "declared_by": Text(),
-    "declaration": Text(),
-    "planted_until": Instant,
-    "paused_at": Instant,
-    "pause_reason": Text(),
-    "created_at": Instant,
-    "updated_at": Instant,
-}
+SCHEDULE: Columns = {column.name: parameter_type(column.type) for column in task_schedules.c}
 NAMES: Columns = {"name": Text()}
 _schedule, _tick, _execution, _entry = task_schedules.c, schedule_ticks.c, task_executions.c, task_outbox.c
 _name = bindparam("name", type_=Text, required=True)
@@ -89,7 +61,7 @@ _reason = bindparam("reason", type_=Text, required=True)
 def stands_ahead(g: Grammar) -> ColumnElement[bool]:
     """Return the condition that a schedule is planted further than the present clock can have planted it.
 
-    It is that of `model.planning.stands_ahead`.
+    It is that of `model.rules.stands_ahead`.
     """
     near, far = _in(g, HORIZON), _in(g, FARTHEST)
     return and_(_schedule.planted_until > near, or_(_schedule.updated_at > near, _schedule.planted_until > far))

@@ -33,7 +33,7 @@ from ...database.tables import dead_letters, partition_claims, task_executions
 from ...database.target import Target
 from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
 from ...model import EventType, TaskStatus
-from ...model.failure_groups import HEAD, group_of, message_of
+from ...model.display import HEAD, group_of, message_of
 from ...model.uuid7 import uuid7
 from ..arguments import aware, identifier, positive, storable
 from ..task_rows import event_data

@@ -67,7 +67,7 @@ from ...database.tables import execution_events
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, ExecutionEvent
-from ...model.replay import TaskState, replay
+from ...model.history import TaskState, replay
 from ..arguments import aware, positive
 from ..transactions import Transactions
 from .tasks import event_of, events_of

@@ -507,7 +507,7 @@ def _new_task(g: Grammar, is_free: Callable[[Relations], ColumnElement[bool]]) -
     """Return the steps that write the new tasks whose key is free."""
     return {
         "entry": lambda r: task_rows.new_entry(g, r["given"].c, r["given"], r["given"], is_free(r)),
-        "execution": lambda r: task_rows.new_execution(g, r),
+        "execution": lambda r: task_rows.given_execution(g, r),
         "event": lambda r: task_rows.new_event(g, r["given"], r["entry"], **_asked(g, r["given"].c)),
     }
 

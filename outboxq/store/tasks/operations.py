@@ -35,7 +35,7 @@ from ...database.tables import task_batches, task_executions, task_leases, task_
 from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition
 from ...model import EARLIEST, LATEST, MAX_ATTEMPT, STATUS_AFTER, EventType, TaskStatus
-from ...model.batches import BatchKind, place_of
+from ...model.batches import BatchKind, link_of
 from ...model.uuid7 import uuid7
 from ...payload.parameters import sanitize
 from .. import task_rows
@@ -240,10 +240,10 @@ def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *,
 
 def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID, InvalidTransition]:
     """Return an error for each of these tasks whose previous task in its chain was deleted. Without a chain, nothing is read."""
-    places = {task_id: place for task_id in task_ids if (place := place_of(task_id)) is not None and place.number}
-    if not places:
+    links = {task_id: link for task_id in task_ids if (link := link_of(task_id)) is not None and link.number}
+    if not links:
         return {}
-    rows = [(task_id, place.batch_id, place.before) for task_id, place in places.items()]
+    rows = [(task_id, link.batch_id, link.before) for task_id, link in links.items()]
     found = target.run(links_without_previous, target.dialect.pack("links", LINKS, rows))
     return {
         row["id"]: InvalidTransition(

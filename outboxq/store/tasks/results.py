@@ -20,7 +20,7 @@ from ...database.tables import task_batches, task_executions
 from ...database.target import Target
 from ...errors import ConfigurationError
 from ...model import TERMINAL, EventType, ExecutionEvent, TaskStatus, status_after
-from ...model.batches import BatchCounts, BatchKind, OnFailed, Place
+from ...model.batches import BatchCounts, BatchKind, BatchLink, OnFailed
 from ..arguments import identifier
 from ..transactions import Transactions
 from . import tasks
@@ -106,8 +106,8 @@ class ResultReader:
     def standings(self, task_ids: Collection[UUID], *, everything: bool) -> Mapping[UUID, Standing]:
         return standings(self._store, task_ids, everything=everything)
 
-    def batch_standings(self, places: Collection[Place], *, everything: bool) -> Mapping[Place, BatchStanding]:
-        return batch_standings(self._store, places, everything=everything)
+    def batch_standings(self, links: Collection[BatchLink], *, everything: bool) -> Mapping[BatchLink, BatchStanding]:
+        return batch_standings(self._store, links, everything=everything)
 
     def has_changed(self) -> bool:
         """Return whether anything may have been committed since the last call. A server is not asked: the answer is yes."""
@@ -134,9 +134,9 @@ _READS_OF_BATCHES = frozenset({Feature.RESULTS, Feature.BATCHES})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchStanding:
-    """The progress of a batch or a chain, as it is seen from one place behind it."""
+    """The progress of a batch or a chain, as it is seen from one task that follows it."""
 
-    place: Place
+    link: BatchLink
     kind: BatchKind
     on_failed: OnFailed
     counts: BatchCounts
@@ -147,12 +147,12 @@ class BatchStanding:
     cancel_requested_at: datetime | None
     completed_at: datetime | None
     blocker: Standing | None = field(default=None, repr=False)
-    """The task whose end keeps the batch from going on to this place."""
+    """The task whose end keeps the batch from going on to this task."""
 
     @property
     def has_come(self) -> bool:
-        """Return whether the task at this place is enqueued."""
-        return 0 < self.place.number <= self.stage
+        """Return whether this task is enqueued."""
+        return 0 < self.link.number <= self.stage
 
     @property
     def reason(self) -> str:
@@ -164,9 +164,9 @@ class BatchStanding:
 
     @property
     def is_beyond(self) -> bool:
-        """Return whether all that follows the batch is enqueued, and this place is behind it: no task has it."""
+        """Return whether all that follows the batch is enqueued, and this task is not among it."""
         goes_on = self.kind is BatchKind.BATCH or self.counts.failed + self.counts.cancelled == 0
-        return self.completed_at is not None and self.runs_then and goes_on and self.place.number > self.stage
+        return self.completed_at is not None and self.runs_then and goes_on and self.link.number > self.stage
 
     @property
     def is_decided(self) -> bool:
@@ -184,9 +184,9 @@ class BatchStanding:
 
     @property
     def blocked_by(self) -> TaskStatus | None:
-        """The status of the tasks that may keep it from going on to this place; None: none does."""
+        """The status of the tasks that may keep it from going on to this task; None: none does."""
         waits = self.on_failed is OnFailed.WAIT and self.counts.failed > 0
-        if self.place.number == 0:
+        if self.link.number == 0:
             return TaskStatus.FAILED if waits and self.completed_at is None else None
         if self.has_come:
             return None
@@ -208,16 +208,16 @@ class BatchTask:
 
 
 def batch_standings(
-    store: Transactions, places: Collection[Place], *, everything: bool = True
-) -> Mapping[Place, BatchStanding]:
-    """Return the standing of the batch of each place whose task is enqueued, or may never be. With `everything`, of all places.
+    store: Transactions, links: Collection[BatchLink], *, everything: bool = True
+) -> Mapping[BatchLink, BatchStanding]:
+    """Return the standing of the batch of each link whose task is enqueued, or may never be. With `everything`, of all links.
 
-    A place that is missing there is behind no batch, or that is not committed. The transaction is not run again after an error.
+    A link that is missing there is of no batch, or of one that is not committed. The transaction is not run again after an error.
     Raises NotPermitted if the database role may not read both results and batches.
     """
     try:
         with store.transaction(Begin.READ) as target:
-            return _standings(target, places, everything=everything)
+            return _standings(target, links, everything=everything)
     except Exception as error:
         store.rights.explain(error, Begin.READ, _READS_OF_BATCHES)
         raise
@@ -233,24 +233,24 @@ def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -
         raise
 
 
-def _standings(target: Target, places: Collection[Place], *, everything: bool) -> dict[Place, BatchStanding]:
-    given = target.dialect.pack("places", PLACES, [(place.batch_id, place.number) for place in places])
-    found: dict[Place, BatchStanding] = {}
+def _standings(target: Target, links: Collection[BatchLink], *, everything: bool) -> dict[BatchLink, BatchStanding]:
+    given = target.dialect.pack("places", PLACES, [(link.batch_id, link.number) for link in links])
+    found: dict[BatchLink, BatchStanding] = {}
     blockers: dict[tuple[UUID, TaskStatus], Standing | None] = {}
     for row in target.run(select_batch_standings, {**given, "everything": everything}):
         standing = BatchStanding(
-            place=Place(batch_id=row["id"], number=row["number"]),
+            link=BatchLink(batch_id=row["id"], number=row["number"]),
             kind=BatchKind(row["kind"]),
             on_failed=OnFailed(row["on_failed"]),
             counts=BatchCounts(**{name: row[name] for name in ("size", "completed", "failed", "cancelled")}),
             **{name: row[name] for name in ("closed", "stage", "runs_then", "cancel_requested_at", "completed_at")},
         )
         if (status := standing.blocked_by) is not None:
-            key = (standing.place.batch_id, status)
+            key = (standing.link.batch_id, status)
             if key not in blockers:
                 blockers[key] = _blocker(target, *key)
             standing = replace(standing, blocker=blockers[key])
-        found[standing.place] = standing
+        found[standing.link] = standing
     return found
 
 

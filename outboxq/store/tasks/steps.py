@@ -18,7 +18,7 @@ from ...database.tables import task_executions, task_leases, task_outbox, task_s
 from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition
 from ...model import Claim, EventType, TaskStatus
-from ...model.steps import Step
+from ...model.running import Step
 from ...model.uuid7 import uuid7
 from .. import task_rows
 from ..arguments import identifier

@@ -16,9 +16,8 @@ from ...database.grammar import Grammar, limit, sql_literal
 from ...database.tables import execution_events, task_executions, task_leases, task_outbox
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ...model import ENDS_CLAIM, EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
-from ...model.batches import place_of
-from ...model.handler_log import LogLine, log_of, omitted_of
-from ...model.progress import Progress, progress_of
+from ...model.batches import link_of
+from ...model.running import LogLine, Progress, log_of, omitted_of, progress_of
 from ..arguments import identifier, positive
 from ..transactions import Transactions
 
@@ -118,11 +117,11 @@ def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
 
 def no_task(task_id: UUID) -> TaskNotFound:
     """Return the error of a task that is not there; with the batch, where the id says that the task follows one."""
-    hint, place = "", place_of(task_id)
-    if place is not None and place.number == 0:
+    hint, link = "", link_of(task_id)
+    if link is not None and link.number == 0:
         hint = f"; this is the id of a batch or a chain: outboxq batch show {task_id}"
-    elif place is not None:
-        hint = f"; it may not be enqueued yet: outboxq batch show {place.batch_id}"
+    elif link is not None:
+        hint = f"; it may not be enqueued yet: outboxq batch show {link.batch_id}"
     return TaskNotFound(f"there is no task {task_id}{hint}")
 
 

@@ -10,7 +10,7 @@ from ...errors import InvalidArgument
 from ...model import TaskStatus
 from ...model.plurals import plural
 from ...store import Count, Cure, Snapshot
-from ...task.bulk import BULK, BULK_QUEUE, BulkAction, Selection
+from ...task.built_in import BULK, BULK_QUEUE, BulkAction, Selection
 from ..formats import number
 from ..request import PageRequest, Redirect, View
 from .task_actions import reason_of

@@ -10,10 +10,8 @@ from enum import StrEnum
 from werkzeug.exceptions import NotFound
 
 from ...errors import InvalidArgument, ScheduleNotFound
-from ...model.planning import stands_ahead
-from ...model.rules import parse_rule, zone_of
+from ...model.rules import next_tick, parse_rule, sentence_of, stands_ahead, zone_of
 from ...model.schedules import Schedule
-from ...model.upcoming import next_tick, sentence_of
 from ..request import PageRequest, View
 
 _NEXT, _LAST = 5, 20

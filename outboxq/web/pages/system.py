@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from ...database.revisions import REVISION
-from ...task.pruning import PRUNE
+from ...task.built_in import PRUNE
 from ..request import PageRequest, View
 
 

@@ -11,13 +11,13 @@ from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound, UnknownTask
 from ...model import TERMINAL, EventType, TaskExecution, TaskStatus
-from ...model.batches import is_batch, place_of
-from ...model.redaction import redacted
+from ...model.batches import is_batch, link_of
+from ...model.display import redacted
+from ...model.running import Step
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
-from ...model.steps import Step
 from ...store import Cure, Reason, TaskDetail
 from ...store.reasons import cure_of
-from ...task.bulk import BULK, Selection
+from ...task.built_in import BULK, Selection
 from ..request import PageRequest, View
 from .bulk import in_number, in_words
 from .cures import offers
@@ -153,10 +153,10 @@ def _not_enqueued(request: PageRequest, given: str) -> View | None:
 def _cures_of(given: str) -> tuple[Cure, ...]:
     """Return what helps where this is the id of a batch."""
     try:
-        place = place_of(UUID(given))
+        link = link_of(UUID(given))
     except ValueError:
         return ()
-    return () if place is None else cure_of("see the batch", "batch", "show", place.batch_id)
+    return () if link is None else cure_of("see the batch", "batch", "show", link.batch_id)
 
 
 def _actions(detail: TaskDetail) -> frozenset[str]:

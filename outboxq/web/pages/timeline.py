@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ...model import UNKNOWN_TASK, EventType, ExecutionEvent
 from ...model.history import summed_up
-from ...model.progress import Progress, progress_of
+from ...model.running import Progress, progress_of
 from ...store import Attempt, TaskDetail
 from ...store.tasks.tasks import attempts_of
 from ..formats import span

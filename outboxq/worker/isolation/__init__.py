@@ -17,8 +17,8 @@ from typing import Any
 from ...context import StepRunner
 from ...errors import ProcessDied
 from ...model import Outcome, TaskTimeout, TimeoutAction
-from ...model.handler_log import HandlerLog
-from ...model.log_fields import fields_of
+from ...model.records import fields_of
+from ...model.running import HandlerLog
 from ...task import Task
 from ..executor import failed, released, with_notes
 from ..leases import ActiveClaim, ClaimState, Outcomes

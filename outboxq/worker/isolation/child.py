@@ -20,12 +20,11 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
 from ...context import TaskContext, process
-from ...integration.hook_calls import WorkerHooks
-from ...integration.hooks import WorkerInfo
+from ...integration.hooks import WorkerHooks, WorkerInfo
 from ...model import Claim, Outcome
 from ...model.forks import in_children
-from ...model.log_fields import fields_of
-from ...model.progress import Progress
+from ...model.records import fields_of
+from ...model.running import Progress
 from ..executor import context_of
 from ..handler_log import KeeperPlace
 from ..leases import ActiveClaim, ClaimState

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from ...model import TaskStatus
-from ...model.log_fields import LOST
+from ...model.records import LOST
 from ...store import Lease, LeaseLook, Recovered, Store
 from ...store.failure_log import say
 from ..failpoints import Failpoint, OnFailpoint

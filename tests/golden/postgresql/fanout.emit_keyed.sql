@@ -15,8 +15,8 @@ WITH
             found.max_attempts AS max_attempts,
             found.lease_seconds AS lease_seconds,
             found.timeout_seconds AS timeout_seconds,
-            found.parameter AS parameter,
-            found.on_dead_letter AS on_dead_letter
+            found.on_dead_letter AS on_dead_letter,
+            found.parameter AS parameter
         FROM (
             SELECT
                 task_subscriptions.topic AS topic,
@@ -105,18 +105,18 @@ WITH
             pipeline_execution_id,
             task_name,
             queue,
-            priority,
-            max_attempts,
-            lease_seconds,
-            timeout_seconds,
             topic,
             partition_key,
             position,
+            priority,
             args,
             headers,
             status,
             attempt,
+            max_attempts,
             recovery_attempts,
+            lease_seconds,
+            timeout_seconds,
             lease_token,
             on_dead_letter,
             expires_at,
@@ -128,18 +128,18 @@ WITH
             subscriber.pipeline_execution_id AS pipeline_execution_id,
             subscriber.task_name AS task_name,
             subscriber.queue AS queue,
-            subscriber.priority AS priority,
-            subscriber.max_attempts AS max_attempts,
-            subscriber.lease_seconds AS lease_seconds,
-            subscriber.timeout_seconds AS timeout_seconds,
             %(topic)s::VARCHAR AS anon_5,
             %(partition_key)s::VARCHAR AS anon_4,
             entry.position AS position,
+            subscriber.priority AS priority,
             '{"' || subscriber.parameter || '":' || %(payload)s::VARCHAR || '}' AS anon_7,
             %(headers)s::VARCHAR AS anon_8,
             'Ready',
             1,
+            subscriber.max_attempts AS max_attempts,
             0,
+            subscriber.lease_seconds AS lease_seconds,
+            subscriber.timeout_seconds AS timeout_seconds,
             0,
             CASE
                 WHEN (%(partition_key)s::VARCHAR IS NOT NULL) THEN subscriber.on_dead_letter
@@ -210,8 +210,8 @@ SELECT
     subscriber.max_attempts,
     subscriber.lease_seconds,
     subscriber.timeout_seconds,
-    subscriber.parameter,
     subscriber.on_dead_letter,
+    subscriber.parameter,
     entry.position
 FROM subscriber
 LEFT OUTER JOIN entry ON entry.id = subscriber.id

@@ -20,8 +20,7 @@ from outboxq import Outbox
 from outboxq.database.tables import task_schedules
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome
 from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
-from outboxq.model.handler_log import LogLine
-from outboxq.model.progress import Progress
+from outboxq.model.running import LogLine, Progress
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.store import NewStep, Store

@@ -13,8 +13,8 @@ from uuid import UUID, uuid4
 
 from outboxq import Outbox
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
-from outboxq.model.histograms import BUCKETS
-from outboxq.model.progress import Progress
+from outboxq.model.periods import BUCKETS
+from outboxq.model.running import Progress
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample, Store, TaskMetric
 from tests.contract.planting import run_or_plant

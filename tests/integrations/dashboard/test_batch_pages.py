@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outboxq.model import NewTask
-from outboxq.model.batches import NewBatch, OnFailed, Place, new_batch_id
+from outboxq.model.batches import BatchLink, NewBatch, OnFailed, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
 from tests.integrations.dashboard.test_watch_pages import Reader, onlooker, reader
@@ -19,7 +19,7 @@ uuid7_of_nothing = uuid7()
 def batch(database: Database) -> NewBatch:
     """A batch of three, of which one has failed."""
     batch_id = new_batch_id()
-    then = NewTask(id=Place(batch_id=batch_id, number=1).task_id, task_name="tests.then", args="{}")
+    then = NewTask(id=BatchLink(batch_id=batch_id, number=1).task_id, task_name="tests.then", args="{}")
     batch = NewBatch(id=batch_id, name="<b>May</b>", then=(then,))
     database.store.batches.create(batch)
     for _ in range(3):
@@ -122,7 +122,7 @@ def test_the_page_of_what_follows_has_the_buttons_that_help(
     reader: Reader, onlooker: Reader, database: Database
 ) -> None:
     batch_id = new_batch_id()
-    then = NewTask(id=Place(batch_id=batch_id, number=1).task_id, task_name="tests.then", args="{}")
+    then = NewTask(id=BatchLink(batch_id=batch_id, number=1).task_id, task_name="tests.then", args="{}")
     database.store.batches.create(NewBatch(id=batch_id, on_failed=OnFailed.WAIT, then=(then,)))
     database.add(database.store, pipeline_execution_id=batch_id)
     database.store.batches.close(batch_id)

@@ -12,7 +12,7 @@ import pytest
 from outboxq.errors import NotPermitted
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
-from outboxq.task.bulk import BULK, BULK_QUEUE, Selection
+from outboxq.task.built_in import BULK, BULK_QUEUE, Selection
 from outboxq.web.pages import bulk
 from tests.contract import helpers
 from tests.contract.test_counted import enqueueing

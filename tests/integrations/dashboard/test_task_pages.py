@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
-from outboxq.model.progress import Progress
+from outboxq.model.running import Progress
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import NewStep
 from outboxq.web import application

@@ -25,7 +25,7 @@ from outboxq import (
     TaskContext,
     UnknownTask,
 )
-from outboxq.model.progress import Progress
+from outboxq.model.running import Progress
 from outboxq.testing import EndlessDrain, Harness, OutcomeDiscarded, TransactionEnded
 from outboxq.worker.handler_log import LogKeeper
 from tests.integrations.testing_helpers.shop import Order

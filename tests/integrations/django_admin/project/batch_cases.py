@@ -16,7 +16,7 @@ from outboxq.contrib.django import admin_batches, outboxes
 from outboxq.contrib.django.admin_list import TaskList
 from outboxq.contrib.django.models import Batch, TaskExecution
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
-from outboxq.model.batches import BatchKind, NewBatch, OnFailed, Place, new_batch_id
+from outboxq.model.batches import BatchKind, BatchLink, NewBatch, OnFailed, new_batch_id
 from outboxq.model.uuid7 import uuid7
 
 BATCHES = "/admin/outboxq/batch/"
@@ -40,7 +40,7 @@ class BatchCase(Case):
         """Write a batch with so many tasks; returns its id and theirs."""
         batch_id = new_batch_id()
         following = [
-            NewTask(id=Place(batch_id=batch_id, number=number).task_id, task_name=name, args="{}")
+            NewTask(id=BatchLink(batch_id=batch_id, number=number).task_id, task_name=name, args="{}")
             for number, name in enumerate(then, 1)
         ]
         batch = NewBatch(**{"id": batch_id, "then": following, **fields})

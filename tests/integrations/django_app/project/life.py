@@ -20,8 +20,12 @@ from outboxq import ConfigurationError, SchemaOutOfDate  # noqa: E402
 from outboxq.contrib.django import DjangoOutbox, outbox, outboxes  # noqa: E402
 from outboxq.contrib.django.admin_detail import story_of  # noqa: E402
 from outboxq.contrib.django.django_outbox import engine_of  # noqa: E402
-from outboxq.contrib.django.fields import table  # noqa: E402
-from outboxq.contrib.django.models import OutboxEntry, TaskExecution, TaskSubscription  # noqa: E402
+from outboxq.contrib.django.models import (  # noqa: E402
+    OutboxEntry,
+    TaskExecution,
+    TaskSubscription,
+    table,
+)
 from outboxq.contrib.django.operations import _DRIVERS, bring_to  # noqa: E402
 from outboxq.database.dialects import dialect_for  # noqa: E402
 from outboxq.database.revisions import FINGERPRINT, REVISION  # noqa: E402

@@ -1,15 +1,19 @@
-"""The handler log: the last lines that a handler logged in one attempt."""
+"""What a running handler reports and leaves behind: its progress, the last lines that it logged, and its durable steps."""
 
 from __future__ import annotations
 
 import json
+import math
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from ..errors import InvalidArgument
 
 T = TypeVar("T")
 
@@ -105,3 +109,82 @@ def _lines_of(written: list[Any]) -> Iterator[LogLine]:
                 yield LogLine(at=at, level=str(one["level"]), logger=str(one["logger"]), text=str(one["text"]))
         except (TypeError, ValueError, LookupError):
             continue
+
+
+MAX_NOTE = 500
+"""Largest size of a note in bytes of UTF-8. A longer one is cut."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """The progress of one attempt, as its handler reported it last."""
+
+    fraction: float
+    """Part of the work that is done, from 0 to 1."""
+    note: str = ""
+    """A few words about it: ``12 of 30``."""
+
+    def __str__(self) -> str:
+        percent = f"{math.floor(self.fraction * 100 + 1e-9)} %"  # rounded down: 100 % is the end
+        return f"{percent}: {self.note}" if self.note else percent
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the progress as the data of an event has it."""
+        return {"fraction": self.fraction, "note": self.note}
+
+
+def fraction_of(value: object) -> float:
+    """Return the part of the work as a float from 0 to 1. A number outside counts as the nearer of the two.
+
+    Raises InvalidArgument for what is no number.
+    """
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if math.isnan(number) or isinstance(value, str | bytes):
+        raise InvalidArgument(f"the progress must be a number from 0 to 1, such as done / total, not {value!r}")
+    return min(max(number, 0.0), 1.0)
+
+
+def progress_of(data: Any) -> Progress | None:
+    """Return the progress in the data of an event; None for what outboxq did not write."""
+    if not isinstance(data, Mapping):
+        return None
+    try:
+        return Progress(fraction=fraction_of(data.get("fraction")), note=str(data.get("note") or ""))
+    except InvalidArgument:
+        return None
+
+
+MAX_STEPS = 1000
+"""Maximum number of steps of one task, sleeps included."""
+LONGEST_NAME = 200
+"""Maximum number of characters of a step's name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """A row of `task_steps`: a step that the task has completed, or a sleep that it has begun."""
+
+    task_execution_id: UUID
+    name: str
+    number: int
+    """The place in the order in which the task completed its steps, from 1."""
+    lease_token: int
+    """The lease token of the claim that wrote it."""
+    result: str | None = field(repr=False)
+    """The result as JSON; None: the function returned None, or it is a sleep."""
+    due_at: datetime | None
+    """The end of a sleep; None: it is no sleep."""
+    created_at: datetime
+
+
+def time_asleep(steps: Iterable[Step], *, since: datetime, until: datetime) -> timedelta:
+    """Return for how long the task has slept between two moments. Time in two sleeps at once counts once."""
+    total = timedelta(0)
+    for begun, due in sorted((step.created_at, step.due_at) for step in steps if step.due_at is not None):
+        begun, due = max(begun, since), min(due, until)  # noqa: PLW2901 - the part that counts
+        if begun < due:
+            total, since = total + (due - begun), due
+    return total

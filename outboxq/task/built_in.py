@@ -1,4 +1,4 @@
-"""Changes of many tasks at once: what matches a filter is redriven, discarded or cancelled, by a built-in task."""
+"""The tasks of outboxq itself: one prunes, and one changes many tasks at once."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import tenacity
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidArgument
 from ..integration.ambient import OutboxRef
-from ..model import TaskOptions, TaskStatus
+from ..model import TaskOptions, TaskStatus, duration
+from ..model.options import is_span
+from ..model.schedules import NewSchedule, Overlap
 from ..retry import RetryPolicy
 from ..store import Count, Snapshot, Store
+from .schedules import RETENTION, schedule_for
 from .task import ContextTask, Task
-
-if TYPE_CHECKING:
-    from ..outbox import Outbox
 
 BULK: Final = "outboxq.bulk"
 """The name of the task."""
@@ -152,7 +152,7 @@ def bulk(ctx: TaskContext, selection: SelectionJson, reason: str) -> int:
 
     What a stopping worker leaves, the next one does: each 500 are committed by themselves.
     """
-    outbox: Outbox = ctx.outbox  # type: ignore[assignment]
+    outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
     wanted = Selection.of_json(selection)  # type: ignore[arg-type]
     if wanted.snapshot is None:
         raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it does not say what was counted")
@@ -170,3 +170,46 @@ def bulk_task(outbox: OutboxRef) -> Task[..., Any]:
 
 def _plain(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+PRUNE: Final = "outboxq.prune"
+"""The name of the task."""
+_EVERY = timedelta(hours=1)
+_JITTER = timedelta(minutes=5)
+_LOWEST = -100
+"""Priority: everything else goes first."""
+
+
+def prune(ctx: TaskContext, seconds: float) -> int:
+    """Delete the tasks that ended longer ago than this, as `outboxq prune` does, and return how many.
+
+    What a stopping worker leaves, the next one deletes: each batch is committed by itself.
+    """
+    outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
+    deleted = outbox.store.prune(timedelta(seconds=seconds), stop=lambda: ctx.should_stop)
+    ctx.checkpoint()
+    return deleted
+
+
+def prune_task(outbox: OutboxRef) -> Task[..., Any]:
+    """Return the task of an outbox."""
+    options = TaskOptions(priority=_LOWEST)
+    return ContextTask(prune, name=PRUNE, options=options, retry=RetryPolicy.of(None), outbox=outbox)
+
+
+def retention_schedule(task: Task[..., Any], retention: timedelta | float) -> NewSchedule:
+    """Return the schedule by which tasks are deleted once they have ended so long ago. Raises InvalidArgument."""
+    age = duration(retention, "retention")
+    if not is_span(age, timedelta(seconds=1)):
+        raise InvalidArgument(
+            f"retention must be a timedelta of at least a second, and at most a hundred years, not {retention!r}"
+        )
+    return schedule_for(
+        task,
+        name=RETENTION,
+        rule=f"every {_EVERY // timedelta(seconds=1)}",
+        args={"seconds": age.total_seconds()},
+        overlap=Overlap.SKIP,
+        catch_up_limit=1,
+        jitter=_JITTER,
+    )

@@ -1,0 +1,139 @@
+"""Stored values for people and programs: records as JSON, JSON without secrets, and groups of failures that are alike. No I/O."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from hashlib import sha256
+from typing import Any, Final
+from uuid import UUID
+
+
+def as_json(value: object) -> Any:
+    """Return the value as JSON has it.
+
+    A record becomes an object with its fields as keys, without those that take no part in comparisons; a time becomes ISO 8601 in
+    UTC, a span its seconds, an enum its value, an id text.
+    """
+    match value:
+        case Enum():
+            return as_json(value.value)
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else None  # JSON has neither infinity nor NaN
+        case datetime():
+            return value.astimezone(UTC).isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case UUID():
+            return str(value)
+        case _:
+            return _whole_as_json(value)
+
+
+def _whole_as_json(value: object) -> Any:
+    match value:
+        case Mapping():
+            return {str(as_json(name)): as_json(one) for name, one in value.items()}
+        case AbstractSet():
+            return sorted((as_json(one) for one in value), key=str)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return {one.name: as_json(getattr(value, one.name)) for one in fields(value) if one.compare}
+        case Iterable():
+            return [as_json(one) for one in value]
+        case _:
+            raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+HIDDEN: Final = re.compile(
+    r"passw|passphrase|pwd|secret|token|(?:api|access|private|signing|encryption)[-_ ]?key|credential|cookie|session_?id|signature"
+    r"|authoriz|bearer|jwt|(?<![a-z])(?:auth|pin|otp|cvv|cvc)(?![a-z])",
+    re.IGNORECASE,
+)
+"""Pattern of the names whose values are not shown, those of headers such as X-API-Key too."""
+ASTERISKS: Final = "********"
+"""The text that is shown for such a value."""
+_INDENT = "  "
+
+
+class _Number(str):
+    """A number as it is written: a float would change its digits."""
+
+    __slots__ = ()
+
+
+def redacted(text: str | None, hidden: re.Pattern[str] | None = HIDDEN) -> str:
+    """Return stored JSON, indented, with asterisks for the values of names that match `hidden`, at any depth.
+
+    Numbers keep their digits. Text that is no JSON is not shown, because it is not known which part of it is secret. None: "".
+    """
+    if text is None:
+        return ""
+    try:
+        value = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+        return _written(value, hidden, "\n")
+    except (ValueError, RecursionError) as error:
+        return f"(cannot be read: {type(error).__name__})"
+
+
+def _written(value: Any, hidden: re.Pattern[str] | None, newline: str) -> str:
+    inner = newline + _INDENT
+    if isinstance(value, _Number):
+        return str(value)
+    if isinstance(value, Mapping) and value:
+        members = (f"{_text(name)}: {_member(name, one, hidden, inner)}" for name, one in value.items())
+        return f"{{{inner}{f',{inner}'.join(members)}{newline}}}"
+    if isinstance(value, list) and value:
+        return f"[{inner}{f',{inner}'.join(_written(one, hidden, inner) for one in value)}{newline}]"
+    return _text(value)
+
+
+def _member(name: str, value: Any, hidden: re.Pattern[str] | None, newline: str) -> str:
+    if hidden is not None and hidden.search(name):
+        return f'"{ASTERISKS}"'
+    return _written(value, hidden, newline)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+HEAD = 400
+"""The number of characters of an error that its group goes by."""
+_LONGEST = 200
+"""The number of characters of a group's message."""
+_VARYING = re.compile(
+    r"""
+    (?=['"0-9a-fA-F])(?:  # what can begin so is looked at: three times as fast
+    (?<!\w)(?:'[^'\n]*'|"[^"\n]*")(?!\w)  # quoted texts
+    | \b(?:
+        [0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}  # uuids
+        | 0[xX][0-9a-fA-F]+ | (?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}  # hexadecimal numbers
+    )\b
+    | [0-9]+(?:[.,:][0-9]+)*  # numbers, dates and times
+    )""",
+    re.VERBOSE,
+)
+_CUT_WORD = re.compile(r"[\w'\"-]*$")
+
+
+def message_of(head: str | None) -> str:
+    """Return the message of a group from the beginning of an error, at most `HEAD` characters: what varies becomes an ellipsis."""
+    text = head or ""
+    first, newline, _ = text.partition("\n")
+    if len(text) >= HEAD and not newline:
+        first = _CUT_WORD.sub("", first)  # the last word may be a part of an id
+    message = _VARYING.sub("…", first.strip())
+    return message if len(message) <= _LONGEST else message[: _LONGEST - 1] + "…"
+
+
+def group_of(task_name: str, exception: str | None, message: str) -> str:
+    """Return the id of a group: 16 hexadecimal digits, the same in every process and release."""
+    return sha256("\0".join((task_name, exception or "", message)).encode("utf-8", "replace")).hexdigest()[:16]
