@@ -13,9 +13,12 @@ from outboxq.database.dialects import granting
 from outboxq.database.statements import metrics, statistics, task_pages, time_partitions, trends
 from outboxq.database.statements.checks import CHECKS, LOCKS, REPAIRS
 from outboxq.database.statements.grammar import Builder
+from outboxq.store import explain
 
 MODULES = {
-    name: import_module(f"{statements.__name__}.{name}") for _, name, _ in pkgutil.iter_modules(statements.__path__)
+    name: import_module(f"{room.__name__}.{name}")
+    for room in (statements, explain)
+    for _, name, _ in pkgutil.iter_modules(room.__path__)
 }
 ONLY_POSTGRESQL = ("channel.", "granting.", "sleeping_workers.", "table_locks.", "table_sizes.", "time_partitions.")
 _BUILT = {"Select[Any]", "Insert", "Update", "Delete", "Statement", "Transition"}

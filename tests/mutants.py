@@ -211,13 +211,13 @@ MUTANTS = (
     ),
     Mutant(
         "a task that was enqueued behind a batch and pruned is said to be not enqueued yet",
-        "outboxq/store/links.py",
+        "outboxq/store/explain/links.py",
         (("found.then_ids[found.stage :]", "found.then_ids"),),
         ("tests/contract/test_links.py",),
     ),
     Mutant(
         "a dead letter that a batch goes on without is named as what keeps it open",
-        "outboxq/store/links.py",
+        "outboxq/store/explain/links.py",
         ((" if batch.on_failed is OnFailed.WAIT else None", ""),),
         ("tests/contract/test_links.py",),
     ),
@@ -1975,9 +1975,9 @@ MUTANTS = (
         ("tests/contract/test_registry.py",),
     ),
     Mutant(
-        "a list says of a task that its key's first one is free, though it waits for that",
-        "outboxq/store/outlook.py",
-        (("    return Reason.KEY_WAITING if row", "    return None if row"),),
+        "a task is said to be free, though it waits for the first one of its key",
+        "outboxq/store/explain/rules.py",
+        (('if (first := row["head"]) not in {None, task.id}:', 'if (first := row["head"]) == task.id:'),),
         ("tests/contract/test_explain.py",),
     ),
     Mutant(

@@ -11,20 +11,16 @@ from . import (
     due,
     ends,
     enqueue,
-    explaining,
     fanout,
     interruptions,
     operations,
-    outlook,
     overview,
-    progress,
     recovery,
     results,
     retention,
     statistics,
     system,
     table_sizes,
-    task_detail,
     task_pages,
     tasks,
     trends,
@@ -43,14 +39,15 @@ from .declarations import check_schedule
 from .due import Look
 from .enqueue import check
 from .event_log import EventLog, TailCursor
+from .explain import explain as explaining
+from .explain.explain import Outlook, TaskDetail
+from .explain.reasons import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
 from .health import HealthLimits, Problem, Rule
 from .maintenance_jobs import MaintenanceJobs, Turn
 from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
-from .outlook import Outlook
 from .overview import Overview
 from .queues import HeldKey, Queues, QueueSettings
-from .reasons import Cure, Explanation, Reason
 from .recovery import Lease, LeaseLook, OutlastingLook, Recovered
 from .result_reader import ResultReader
 from .results import Standing
@@ -61,7 +58,6 @@ from .statistics import Statistics, UnknownName
 from .steps import NewStep, Steps, Written
 from .system import PartitionSize, System
 from .table_sizes import TableSize
-from .task_detail import TaskDetail
 from .task_pages import TaskPage
 from .tasks import Attempt
 from .time_partitions import TimePartitions
@@ -189,9 +185,9 @@ class Store(Claiming):
     task_page = task_pages.task_page
     tasks = task_pages.tasks
     explain = explaining.explain
-    progress = progress.progress
-    task_detail = task_detail.task_detail
-    outlooks = outlook.outlooks
+    progress = explaining.progress
+    task_detail = explaining.task_detail
+    outlooks = explaining.outlooks
     standings = results.standings
     first_of_batch = batch_standings.first_of_batch
     batch_standings = batch_standings.batch_standings

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..errors import InvalidArgument
 from ..model.plurals import plural
-from .reasons import Cure, cancel_of_batch, of_dead_letter, span_of
+from .explain.reasons import Cure, cancel_of_batch, of_dead_letter, span_of
 from .statistics import Statistics
 
 

@@ -21,15 +21,14 @@ from outboxq.database.dialects import Begin, dialect_for
 from outboxq.database.statements import (
     dead_letters,
     due,
-    explaining,
     partition_keys,
     retention,
-    task_detail,
     task_pages,
 )
 from outboxq.database.target import target_of
 from outboxq.model import TaskStatus
 from outboxq.store import Store
+from outboxq.store.explain import explain as explaining
 from tests import postgres
 from tests.conftest import Database
 from tests.dialects.test_plans import ANALYZE, ROWS, Big, Explained, address, explain, generic, scans
@@ -340,12 +339,9 @@ class Grown:
             dead_letters.newest,
             task_pages.PAGE["letters_down"],
             task_pages.END["letters_down"],
-            explaining.entry,
-            explaining.holder,
-            explaining.head,
             explaining.ahead,
             explaining.waiting,
-            task_detail.one,
+            explaining.one,
         ):
             prepared = dialect_for("postgresql").compiled[builder]
             for sql in (prepared.sql, getattr(prepared, "sql_of_one", None)):

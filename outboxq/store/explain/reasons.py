@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from ..model.progress import Progress
+from ...model.progress import Progress
 
 
 class Reason(StrEnum):

@@ -1,19 +1,18 @@
 WITH
-    clock AS MATERIALIZED (
-        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
-    ),
-    tasks AS (
-        SELECT batch.id AS id, batch.ordinal AS ordinal
-        FROM unnest(%(tasks_id)s::UUID[]) WITH ORDINALITY AS batch(id, ordinal)
+    tasks AS MATERIALIZED (
+        SELECT tasks_rows."key" AS ordinal, tasks_rows.value AS id
+        FROM json_each(:tasks) AS tasks_rows
     ),
     page AS MATERIALIZED (
         SELECT
             task_outbox.task_execution_id AS id,
+            task_outbox.id AS entry_id,
             task_outbox.queue AS queue,
             task_outbox.partition_key AS partition_key,
-            task_outbox.available_at AS available_at
+            task_outbox.available_at AS available_at,
+            task_outbox.priority AS priority
         FROM task_outbox
-        WHERE task_outbox.task_execution_id = any(array((SELECT tasks.id FROM tasks)))
+        WHERE task_outbox.task_execution_id IN (SELECT tasks.id FROM tasks)
     ),
     set_up AS MATERIALIZED (
         SELECT
@@ -33,19 +32,35 @@ WITH
                 )
             END AS running
         FROM queue_settings
-        WHERE queue_settings.queue = any(array((SELECT page.queue FROM page)))
+        WHERE queue_settings.queue IN (SELECT page.queue FROM page)
     )
 SELECT
     page.id,
+    page.entry_id,
     page.available_at,
-    (SELECT clock.now FROM clock) AS now,
+    page.priority,
+    :now AS now,
     (
         SELECT first.task_execution_id
         FROM task_outbox AS first
         WHERE first.queue = page.queue AND first.partition_key = page.partition_key
         ORDER BY first.priority DESC, first.position
-        LIMIT %(param_1)s::INTEGER
+        LIMIT :param_1
+        OFFSET :param_2
     ) AS head,
+    (
+        SELECT first.available_at
+        FROM task_outbox AS first
+        WHERE first.queue = page.queue AND first.partition_key = page.partition_key
+        ORDER BY first.priority DESC, first.position
+        LIMIT :param_1
+        OFFSET :param_3
+    ) AS head_due,
+    (
+        SELECT claim.task_execution_id
+        FROM partition_claims AS claim
+        WHERE claim.queue = page.queue AND claim.partition_key = page.partition_key
+    ) AS owner,
     (
         SELECT claim.held
         FROM partition_claims AS claim
