@@ -10,17 +10,18 @@ from typing import Any
 
 from outboxq.database import statements
 from outboxq.database.dialects import granting
-from outboxq.database.statements import metrics, statistics, task_pages, time_partitions, trends
+from outboxq.database.statements import task_pages, time_partitions
 from outboxq.database.statements.checks import CHECKS, LOCKS, REPAIRS
 from outboxq.database.statements.grammar import Builder
-from outboxq.store import explain
+from outboxq.store import explain, numbers
+from outboxq.store.numbers import metrics
 
 MODULES = {
     name: import_module(f"{room.__name__}.{name}")
-    for room in (statements, explain)
+    for room in (statements, explain, numbers)
     for _, name, _ in pkgutil.iter_modules(room.__path__)
 }
-ONLY_POSTGRESQL = ("channel.", "granting.", "sleeping_workers.", "table_locks.", "table_sizes.", "time_partitions.")
+ONLY_POSTGRESQL = ("channel.", "granting.", "sleeping_workers.", "system.sizes", "table_locks.", "time_partitions.")
 _BUILT = {"Select[Any]", "Insert", "Update", "Delete", "Statement", "Transition"}
 
 
@@ -38,9 +39,6 @@ def all_builders() -> Mapping[str, Builder]:
     found = dict(one for module in (*MODULES.values(), granting) for one in of_module(module))
     groups: Mapping[str, Mapping[str, Builder]] = {
         "metrics.since": metrics.SINCE,
-        "statistics.by_queue": statistics.BY_QUEUE,
-        "statistics.by_task": statistics.BY_TASK,
-        "trends": trends.TRENDS,
         "task_pages.page": task_pages.PAGE,
         "task_pages.end": task_pages.END,
         "task_pages.next_ids": task_pages.NEXT_IDS,

@@ -14,16 +14,11 @@ from . import (
     fanout,
     interruptions,
     operations,
-    overview,
     recovery,
     results,
     retention,
-    statistics,
-    system,
-    table_sizes,
     task_pages,
     tasks,
-    trends,
     units_of_work,
     unknown_tasks,
 )
@@ -43,25 +38,24 @@ from .explain import explain as explaining
 from .explain.explain import Outlook, TaskDetail
 from .explain.reasons import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
-from .health import HealthLimits, Problem, Rule
-from .maintenance_jobs import MaintenanceJobs, Turn
-from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
-from .overview import Overview
-from .queues import HeldKey, Queues, QueueSettings
+from .numbers import overview, statistics, system
+from .numbers.health import HealthLimits, Problem, Rule
+from .numbers.maintenance_jobs import MaintenanceJobs, Turn
+from .numbers.metrics import MetricPoint, Metrics, Percentiles, TaskMetric
+from .numbers.overview import Overview, Trends
+from .numbers.queues import HeldKey, Queues, QueueSettings
+from .numbers.samples import DepthPoint, QueueSample, Samples
+from .numbers.statistics import Statistics, UnknownName
+from .numbers.system import PartitionSize, System, TableSize
 from .recovery import Lease, LeaseLook, OutlastingLook, Recovered
 from .result_reader import ResultReader
 from .results import Standing
-from .samples import DepthPoint, QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
-from .statistics import Statistics, UnknownName
 from .steps import NewStep, Steps, Written
-from .system import PartitionSize, System
-from .table_sizes import TableSize
 from .task_pages import TaskPage
 from .tasks import Attempt
 from .time_partitions import TimePartitions
-from .trends import Trends
 from .unknown_tasks import UnknownRun
 from .workers import LiveWorker, Presence, TakenBack, TakenTask, Workers
 
@@ -194,9 +188,9 @@ class Store(Claiming):
     stats = statistics.stats
     health = overview.health
     change_mark = overview.change_mark
+    trends = overview.trends
     overview = overview.overview
-    trends = trends.trends
-    table_sizes = table_sizes.table_sizes
+    table_sizes = system.table_sizes
     why_locked = system.why_locked
     tables_are_locked = system.tables_are_locked
     system = system.system

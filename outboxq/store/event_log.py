@@ -11,7 +11,6 @@ from uuid import UUID
 
 from ..database.dialects import Begin, Row
 from ..database.statements import event_log as statements
-from ..database.statements import statistics
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, ExecutionEvent
@@ -108,7 +107,7 @@ class EventLog:
             early = when - LEEWAY
         except OverflowError:
             return TailCursor()
-        rows = self._store.read(statistics.first_of_window, search_from=early)
+        rows = self._store.read(statements.first_of_window, search_from=early)
         before = rows[0]["first"] - 1 if rows else 0
         return TailCursor(sequence_num=before, settled=before)
 

@@ -13,8 +13,8 @@ from uuid import UUID
 from ..database.dialects import Begin, Row
 from ..database.statements import tasks
 from ..database.statements import workers as statements
+from ..database.statements.event_log import first_of_window
 from ..database.statements.grammar import Builder
-from ..database.statements.statistics import first_of_window
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus, duration

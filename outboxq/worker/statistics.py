@@ -19,7 +19,7 @@ from uuid import UUID
 from ..database.engine import close
 from ..model.uuid7 import uuid7
 from ..store import QueueSample, Store, TaskMetric
-from ..store.metrics import SUM_UP
+from ..store.numbers.metrics import SUM_UP
 from .meter import Counts, Meter
 
 log = logging.getLogger("outboxq.worker")

@@ -27,16 +27,28 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
+    table,
     true,
 )
 from sqlalchemy.dialects.postgresql import INT8MULTIRANGE, JSONB, insert
 
 from ..column_types import Instant, Packed, Xid, Xid8
-from ..statements import claim, schema, system
+from ..statements import claim, schema
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
 from . import postgresql_json
+
+_activity = table(
+    "pg_stat_activity",
+    column("pid"),
+    column("datname", Text),
+    column("backend_xmin"),
+    column("backend_type", Text),
+    column("xact_start", Instant),
+    schema="pg_catalog",
+)
+_prepared = table("pg_prepared_xacts", column("database", Text), column("prepared", Instant), schema="pg_catalog")
 
 
 class PostgresGrammar(Grammar):
@@ -265,7 +277,22 @@ class PostgresGrammar(Grammar):
         return func.to_regclass(f"{self.schema}.{name}" if self.schema else name)
 
     def server(self) -> Select[Any]:
-        return system.server_of_postgresql(self.now)
+        """Select them. A role that may not see other sessions' transactions gets no begin."""
+        here = func.current_database(type_=Text)
+        oldest = select(func.min(_activity.c.xact_start, type_=Instant)).where(
+            _activity.c.backend_xmin.is_not(None),
+            _activity.c.pid != func.pg_backend_pid(),
+            _activity.c.datname == here,
+            _activity.c.backend_type != literal_column("'autovacuum worker'"),  # a vacuum does not wait for another one
+        )
+        prepared = select(func.min(_prepared.c.prepared, type_=Instant)).where(_prepared.c.database == here)
+        return select(
+            literal_column("'PostgreSQL'", Text).label("name"),
+            func.current_setting(literal_column("'server_version'"), type_=Text).label("version"),
+            func.pg_database_size(here, type_=BigInteger).label("size"),
+            func.least(oldest.scalar_subquery(), prepared.scalar_subquery(), type_=Instant).label("oldest_snapshot_at"),
+            self.now.label("now"),
+        )
 
     def is_standby(self) -> Select[Any]:
         return select(literal_column("1").label("found")).where(func.pg_is_in_recovery())

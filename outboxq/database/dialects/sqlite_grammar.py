@@ -25,6 +25,7 @@ from sqlalchemy import (
     func,
     literal_column,
     not_,
+    null,
     or_,
     select,
     table,
@@ -36,7 +37,7 @@ from sqlalchemy.types import TypeEngine
 
 from ...model import EARLIEST, LATEST
 from ..column_types import Instant
-from ..statements import claim, schema, system
+from ..statements import claim, schema
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox
@@ -232,7 +233,15 @@ class SqliteGrammar(Grammar):
         return parts.set_forward_in_sqlite()
 
     def server(self) -> Select[Any]:
-        return system.server_of_sqlite(self.now)
+        pages = func.pragma_page_count().table_valued("page_count").alias("pages")
+        sizes = func.pragma_page_size().table_valued("page_size").alias("sizes")
+        return select(
+            literal_column("'SQLite'", Text).label("name"),
+            func.sqlite_version(type_=Text).label("version"),
+            (pages.c.page_count * sizes.c.page_size).label("size"),
+            null().label("oldest_snapshot_at"),
+            self.now.label("now"),
+        ).select_from(pages.join(sizes, literal_column("true")))
 
     def is_standby(self) -> Select[Any]:
         return select(literal_column("1").label("found")).where(literal_column("0"))

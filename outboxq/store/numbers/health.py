@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from ..errors import InvalidArgument
-from ..model.plurals import plural
-from .explain.reasons import Cure, cancel_of_batch, of_dead_letter, span_of
-from .statistics import Statistics
+from ...errors import InvalidArgument
+from ...model.plurals import plural
+from ..explain.reasons import Cure, cancel_of_batch, of_dead_letter, span_of
+from .statistics import Present, Statistics
 
 
 class Rule(StrEnum):
@@ -76,28 +76,12 @@ class Problem:
     """Commands that help; empty if none does."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Signs:
-    """The state of the queues and schedules, which the rules are asked of."""
+def problems(queues: Iterable[Statistics], seen: Present, limits: HealthLimits) -> list[Problem]:
+    """Return the rules that are broken, in the order of the rules, then by subject.
 
-    now: datetime
-    queues: Sequence[Statistics]
-    failed_lately: dict[str, int] = field(default_factory=dict)
-    """Number of dead letters within the time of the limits, by queue."""
-    held: dict[str, list[tuple[str, UUID]]] = field(default_factory=dict)
-    """For each queue, the keys behind which tasks wait, with their dead letters: the first 100 of all queues."""
-    overdue: dict[str, datetime] = field(default_factory=dict)
-    """Moment up to which the ticks of each overdue schedule are tasks."""
-    ahead: dict[str, datetime] = field(default_factory=dict)
-    """Moment up to which each schedule is planted that a clock that was ahead has planted."""
-    paused_at: dict[str, datetime] = field(default_factory=dict)
-    unclosed: Sequence[tuple[UUID, str | None]] = ()
-    """Ids and names of the batches that are not closed."""
-
-
-def problems(signs: Signs, limits: HealthLimits) -> list[Problem]:
-    """Return the rules that are broken, in the order of the rules, then by subject."""
-    found = [*_of_queues(signs, limits), *_of_schedules(signs), *_of_batches(signs)]
+    `seen` has the signs that `overview.signals` selects.
+    """
+    found = [*_of_queues(queues, seen, limits), *_of_schedules(seen, limits), *_of_batches(seen, limits)]
     place = {rule: number for number, rule in enumerate(_URGENT)}
     return sorted(found, key=lambda one: (place[one.rule], one.subject))
 
@@ -118,9 +102,13 @@ OF_SCHEDULES = frozenset({Rule.SCHEDULE_OVERDUE, Rule.SCHEDULE_AHEAD})
 """The rules whose subject is a schedule, not a queue."""
 
 
-def _of_queues(signs: Signs, limits: HealthLimits) -> Iterator[Problem]:
-    too_many = limits.failed is not None and sum(signs.failed_lately.values()) > limits.failed
-    for one in signs.queues:
+def _of_queues(queues: Iterable[Statistics], seen: Present, limits: HealthLimits) -> Iterator[Problem]:
+    failed_lately = {row["name"]: row["number"] for row in seen.live.signs.get("failed_lately", ())}
+    too_many = limits.failed is not None and sum(failed_lately.values()) > limits.failed
+    held_keys: dict[str, list[tuple[str, UUID]]] = {}
+    for row in seen.live.signs.get("held", ()):
+        held_keys.setdefault(row["name"], []).append((row["detail"], row["task_id"]))
+    for one in queues:
         name, due = f"the queue {one.queue!r}", _number(one.ready, "task", at_least=one.ready_at_least)
         if limits.no_worker and one.ready and not one.live_workers:
             cure = Cure("start a worker", ("worker", "-q", one.queue))
@@ -133,25 +121,30 @@ def _of_queues(signs: Signs, limits: HealthLimits) -> Iterator[Problem]:
             modules = plural(len(one.unknown), "its module", "their modules")
             sentence = f"no live worker of {name} knows {unknown}{more}; import {modules} where the worker starts"
             yield _of(Rule.UNKNOWN_TASK, one, sentence)
-        if limits.key_held and (held := signs.held.get(one.queue)):
+        if limits.key_held and (held := held_keys.get(one.queue)):
             yield _held(one, held)
-        if too_many and (failed := signs.failed_lately.get(one.queue)):
+        if too_many and (failed := failed_lately.get(one.queue)):
             within = span_of(limits.failed_within)
             sentence = f"{_number(failed, 'task')} of {name} failed for good within {within}"
             yield _of(Rule.FAILED, one, sentence, Cure("see why", ("failed", "list", "-q", one.queue)))
         age = one.oldest_ready_age
         if limits.oldest is not None and age is not None and age > limits.oldest:
-            yield _oldest(signs, one, age)
+            yield _oldest(seen, one, age)
         if limits.queue_paused and one.paused:
-            since = signs.now - signs.paused_at.get(one.queue, signs.now)
-            yield _of(Rule.QUEUE_PAUSED, one, f"{name} has been paused for {span_of(since)}", _resume(one.queue))
+            sentence = f"{name} has been paused for {_paused_for(seen, one)}"
+            yield _of(Rule.QUEUE_PAUSED, one, sentence, _resume(one.queue))
 
 
-def _oldest(signs: Signs, one: Statistics, age: timedelta) -> Problem:
+def _paused_for(seen: Present, one: Statistics) -> str:
+    since = seen.settings[one.queue].paused_at
+    return span_of(timedelta(0) if since is None else seen.live.now - since)
+
+
+def _oldest(seen: Present, one: Statistics, age: timedelta) -> Problem:
     sentence = f"a task of the queue {one.queue!r} has been due for {span_of(age)}"
     if one.paused:
-        since = signs.now - signs.paused_at.get(one.queue, signs.now)
-        return _of(Rule.OLDEST, one, f"{sentence}; the queue has been paused for {span_of(since)}", _resume(one.queue))
+        paused = f"{sentence}; the queue has been paused for {_paused_for(seen, one)}"
+        return _of(Rule.OLDEST, one, paused, _resume(one.queue))
     cure = Cure("see which tasks wait", ("task", "list", "--status", "ready", "-q", one.queue))
     return _of(Rule.OLDEST, one, sentence, cure)
 
@@ -168,38 +161,38 @@ def _held(one: Statistics, held: list[tuple[str, UUID]]) -> Problem:
     return _of(Rule.KEY_HELD, one, sentence, *of_dead_letter(task_id, "it"))
 
 
-def _of_schedules(signs: Signs) -> Iterator[Problem]:
-    for name, until in signs.overdue.items():
-        late = span_of(signs.now - until)
+def _of_schedules(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
+    now, cures = seen.live.now, (Cure("start a worker", ("worker",)),)
+    for row in seen.live.signs.get("overdue", ()) if limits.schedule_overdue is not None else ():
         sentence = (
-            f"no tick of the schedule {name!r} has become a task for {late}: no live worker turns ticks into tasks"
+            f"no tick of the schedule {row['name']!r} has become a task for {span_of(now - row['at'])}: no live worker turns ticks "
+            "into tasks"
         )
-        yield Problem(
-            rule=Rule.SCHEDULE_OVERDUE, subject=name, sentence=sentence, cures=(Cure("start a worker", ("worker",)),)
-        )
-    for name, until in signs.ahead.items():
+        yield Problem(rule=Rule.SCHEDULE_OVERDUE, subject=row["name"], sentence=sentence, cures=cures)
+    for row in seen.live.signs.get("ahead", ()) if limits.schedule_ahead else ():
         sentence = (
-            f"the schedule {name!r} is planted for the next {span_of(until - signs.now)}, by a clock that was ahead: a live "
+            f"the schedule {row['name']!r} is planted for the next {span_of(row['at'] - now)}, by a clock that was ahead: a live "
             "worker plants it by the present clock within 15 seconds; if it does not, the present clock is behind"
         )
-        yield Problem(
-            rule=Rule.SCHEDULE_AHEAD, subject=name, sentence=sentence, cures=(Cure("start a worker", ("worker",)),)
-        )
+        yield Problem(rule=Rule.SCHEDULE_AHEAD, subject=row["name"], sentence=sentence, cures=cures)
 
 
-def _of_batches(signs: Signs) -> Iterator[Problem]:
+def _of_batches(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
     """Yield one problem for all of them: the first one is named."""
-    for batch_id, name in signs.unclosed[:1]:
-        which = f"the batch {batch_id}" if name is None else f"the batch {name!r} ({batch_id})"
-        more = len(signs.unclosed) - 1
-        others = f", nor are {more} more" if more > 1 else ", nor is another" if more else ""
-        yield Problem(
-            rule=Rule.BATCH_UNCLOSED,
-            subject=str(batch_id),
-            sentence=f"{which} is not closed{others}: an error has left its `with` block, and its transaction was committed all the "
-            "same, so nothing follows it",
-            cures=cancel_of_batch(batch_id),
-        )
+    unclosed = sorted(seen.live.signs.get("unclosed", ()), key=lambda row: row["task_id"])
+    if not unclosed or not limits.batch_unclosed:
+        return
+    batch_id, name = unclosed[0]["task_id"], unclosed[0]["name"]
+    which = f"the batch {batch_id}" if name is None else f"the batch {name!r} ({batch_id})"
+    more = len(unclosed) - 1
+    others = f", nor are {more} more" if more > 1 else ", nor is another" if more else ""
+    yield Problem(
+        rule=Rule.BATCH_UNCLOSED,
+        subject=str(batch_id),
+        sentence=f"{which} is not closed{others}: an error has left its `with` block, and its transaction was committed all the "
+        "same, so nothing follows it",
+        cures=cancel_of_batch(batch_id),
+    )
 
 
 def _of(rule: Rule, one: Statistics, sentence: str, *cures: Cure) -> Problem:

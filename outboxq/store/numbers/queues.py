@@ -5,22 +5,63 @@ from __future__ import annotations
 import builtins
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from types import EllipsisType
 from typing import Any
 from uuid import UUID
 
-from ..database.dialects import Begin, Row
-from ..database.statements import overview as statements
-from ..database.statements import queues, samples, tasks
-from ..database.target import Target
-from ..errors import InvalidArgument, InvalidTransition, QueueNotFound
-from ..model import duration
-from ..model.options import TaskOptions
-from ..model.unknown_options import no_queue
-from .arguments import positive, storable
-from .counts import Count, counted_to
-from .transactions import Transactions
-from .workers import live_workers
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Delete,
+    Double,
+    FromClause,
+    Insert,
+    Integer,
+    Select,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    union_all,
+)
+
+from ...database.dialects import Begin, Row
+from ...database.statements import tasks
+from ...database.statements.claim import every_queue
+from ...database.statements.grammar import Grammar, Statement
+from ...database.tables import (
+    dead_letters,
+    key_rates,
+    partition_claims,
+    queue_samples,
+    queue_settings,
+    task_executions,
+    task_leases,
+    task_metrics,
+    task_outbox,
+    task_schedules,
+    task_subscriptions,
+)
+from ...database.target import Target
+from ...errors import InvalidArgument, InvalidTransition, QueueNotFound
+from ...model import duration
+from ...model.options import TaskOptions
+from ...model.unknown_options import no_queue
+from ..arguments import positive, storable
+from ..counts import Count, counted_to
+from ..transactions import Transactions
+from ..workers import live_workers
+from . import samples
 
 _LONGEST = timedelta(days=3650)
 _LOOKED_AT = 10_000
@@ -134,14 +175,14 @@ class Queues:
 
         def work(target: Target) -> QueueSettings:
             with target.atomic():
-                rows = target.run(queues.forget_all, values)
+                rows = target.run(forget_all, values)
                 if not rows:
                     raise QueueNotFound(f"the queue {queue!r} has no settings")
-                if target.run(queues.has_tasks, values):
+                if target.run(has_tasks, values):
                     raise InvalidTransition(
                         f"the queue {queue!r} has tasks, so its settings stay; resume it, or set its limits to none"
                     )
-                target.run(queues.forget_key_rates, values)
+                target.run(forget_key_rates, values)
             self._store.wake(target, [queue])
             return settings_of(rows[0])
 
@@ -173,9 +214,7 @@ class Queues:
 
     def _names(self, target: Target) -> set[str]:
         values = self._store.values(target, most=_LOOKED_AT)
-        named = (
-            row["queue"] for found in (statements.queue_names, samples.latest) for row in target.run(found, values)
-        )
+        named = (row["queue"] for found in (queue_names, samples.latest) for row in target.run(found, values))
         return {*named, *self._of_workers(target)}
 
     def _of_workers(self, target: Target) -> set[str]:
@@ -185,7 +224,7 @@ class Queues:
     def _is_known(self, target: Target, queue: str) -> bool:
         if queue == _DEFAULT or queue in self._store.declared():
             return True
-        named = target.run(queues.is_named, {"queue": queue, "most": _LOOKED_AT})
+        named = target.run(is_named, {"queue": queue, "most": _LOOKED_AT})
         return bool(named) or queue in self._of_workers(target)
 
     def _ensure_known(self, target: Target, queue: str, *, may_create: bool) -> None:
@@ -198,13 +237,13 @@ class Queues:
             )
 
     def _settings(self, target: Target) -> builtins.list[QueueSettings]:
-        return [settings_of(row) for row in target.run(queues.settings)]
+        return [settings_of(row) for row in target.run(settings)]
 
     def held_keys(self, queue: str, *, limit: int = 50, using: object = None) -> builtins.list[HeldKey]:
         """Return up to `limit` partition keys of a queue that dead letters hold, those held for longest first."""
-        values = {"queue": storable(queue, "queue"), "limit": positive(limit), "most": MOST_WAITING + 1}
-        rows = self._store.read(statements.held_keys, **values, using=using)
-        return [held_key_of(row) for row in rows]
+        storable(queue, "queue")
+        read = partial(read_held_keys, queue=queue, limit=positive(limit))
+        return self._store.run(read, using=using, begin=Begin.READ)
 
     def _say(self, queue: str, using: object, *, create: bool | None, **settings: Any) -> QueueSettings:
         """Change settings. `create` None: the change makes no queue, so there is no way to ask for that."""
@@ -217,7 +256,7 @@ class Queues:
                 self._ensure_known(target, queue, may_create=create is False)
             with target.atomic():
                 row = self._change(target, queue, settings)
-                target.run(queues.forget, {"queue": queue})
+                target.run(forget, {"queue": queue})
             if settings.get("paused") is not True:
                 self._store.wake(target, [queue])
             return settings_of(row)
@@ -230,13 +269,13 @@ class Queues:
         old = self._write(target, queue, {}) if "rate_per_key" in settings else None
         row = self._write(target, queue, settings)
         if old is not None and any(old[name] != row[name] for name in ("key_rate_limit", "key_rate_seconds")):
-            target.run(queues.forget_key_rates, {"queue": queue})
+            target.run(forget_key_rates, {"queue": queue})
         return row
 
     def _write(self, target: Target, queue: str, settings: dict[str, Any]) -> Row:
         values = {
             "queue": queue,
-            **{f"sets_{name}": name in settings for name in queues.SETTINGS},
+            **{f"sets_{name}": name in settings for name in SETTINGS},
             "paused": settings.get("paused", False),
             "concurrency_limit": settings.get("concurrency"),
             "key_concurrency": settings.get("concurrency_per_key"),
@@ -244,11 +283,13 @@ class Queues:
         }
         values["rate_limit"], values["rate_seconds"] = settings.get("rate") or (None, None)
         values["key_rate_limit"], values["key_rate_seconds"] = settings.get("rate_per_key") or (None, None)
-        return target.run(queues.change, self._store.values(target, **values))[0]
+        return target.run(change, self._store.values(target, **values))[0]
 
 
-def held_key_of(row: Row) -> HeldKey:
-    return HeldKey(**{**row, "waiting": counted_to(MOST_WAITING, row["waiting"])})
+def read_held_keys(target: Target, queue: str, limit: int) -> list[HeldKey]:
+    """Return the keys of a queue that dead letters hold, as `held_keys` does, in this transaction."""
+    rows = target.run(held_keys, {"queue": queue, "limit": limit, "most": MOST_WAITING + 1})
+    return [HeldKey(**{**row, "waiting": counted_to(MOST_WAITING, row["waiting"])}) for row in rows]
 
 
 def settings_of(row: Row) -> QueueSettings:
@@ -286,3 +327,143 @@ def _count(number: object, name: str) -> int:
             f"{name} must be a whole number of at least 1, not {number!r}; to let nothing start, pause the queue"
         )
     return number
+
+
+_setting, _rate = queue_settings.c, key_rates.c
+_queue = bindparam("queue", type_=Text, required=True)
+_limit = bindparam("limit", type_=BigInteger, required=True)
+_one: Any = literal_column("1")
+_claim, _letter = partition_claims.c, dead_letters.c
+_most = bindparam("most", type_=BigInteger, required=True)
+SETTINGS = ("paused", "concurrency", "rate", "concurrency_per_key", "rate_per_key", "fair")
+"""The settings of which a change may set some."""
+_paused = bindparam("paused", type_=Boolean, required=True)
+_sets = {name: bindparam(f"sets_{name}", type_=Boolean, required=True) for name in SETTINGS}
+"""True for a setting that a change sets; the others stay."""
+
+
+def change(g: Grammar) -> Insert:
+    """Change the settings of :queue, and return all of them. A repeated pause keeps the time at which it began.
+
+    A changed rate limit begins with a full bucket.
+    """
+    said = {
+        "queue": _queue,
+        "paused_at": case((_paused, g.now), else_=null()),
+        "concurrency_limit": bindparam("concurrency_limit", type_=Integer, required=True),
+        "rate_limit": bindparam("rate_limit", type_=Integer, required=True),
+        "rate_seconds": bindparam("rate_seconds", type_=Double, required=True),
+        "key_concurrency": bindparam("key_concurrency", type_=Integer, required=True),
+        "key_rate_limit": bindparam("key_rate_limit", type_=Integer, required=True),
+        "key_rate_seconds": bindparam("key_rate_seconds", type_=Double, required=True),
+        "fair": bindparam("fair", type_=Boolean, required=True),
+        "updated_at": g.now,
+    }
+    new = g.insert(queue_settings).from_select(list(said), select(*said.values()))
+    other_rate = or_(
+        _setting.rate_limit.is_distinct_from(new.excluded.rate_limit),
+        _setting.rate_seconds.is_distinct_from(new.excluded.rate_seconds),
+    )
+    pause = case(
+        (new.excluded.paused_at.is_(None), null()), else_=func.coalesce(_setting.paused_at, new.excluded.paused_at)
+    )
+    values = {
+        "paused_at": _if("paused", pause, _setting.paused_at),
+        "concurrency_limit": _if("concurrency", new.excluded.concurrency_limit, _setting.concurrency_limit),
+        "rate_limit": _if("rate", new.excluded.rate_limit, _setting.rate_limit),
+        "rate_seconds": _if("rate", new.excluded.rate_seconds, _setting.rate_seconds),
+        "rate_full_at": case((and_(_sets["rate"], other_rate), null()), else_=_setting.rate_full_at),
+        "key_concurrency": _if("concurrency_per_key", new.excluded.key_concurrency, _setting.key_concurrency),
+        "key_rate_limit": _if("rate_per_key", new.excluded.key_rate_limit, _setting.key_rate_limit),
+        "key_rate_seconds": _if("rate_per_key", new.excluded.key_rate_seconds, _setting.key_rate_seconds),
+        "fair": _if("fair", new.excluded.fair, _setting.fair),
+        "updated_at": g.now,
+    }
+    return new.on_conflict_do_update(index_elements=[_setting.queue], set_=values).returning(*_setting)  # type: ignore[no-any-return]
+
+
+def forget(_: Grammar) -> Delete:
+    """Delete the row of a queue whose settings are the defaults."""
+    return delete(queue_settings).where(
+        _setting.queue == _queue,
+        _setting.paused_at.is_(None),
+        _setting.concurrency_limit.is_(None),
+        _setting.rate_limit.is_(None),
+        _setting.key_concurrency.is_(None),
+        _setting.key_rate_limit.is_(None),
+        _setting.fair,
+    )
+
+
+def settings(_: Grammar) -> Select[Any]:
+    """Select the settings of each queue."""
+    return select(queue_settings).order_by(_setting.queue)
+
+
+def forget_all(_: Grammar) -> Statement:
+    """Delete the row of a queue, whatever its settings are."""
+    return delete(queue_settings).where(_setting.queue == _queue).returning(*_setting)
+
+
+def has_tasks(_: Grammar) -> Select[Any]:
+    """Select one row if :queue has a waiting or running task, or a dead letter."""
+    return _any_of(*map(_names, (task_outbox, task_leases, dead_letters)))
+
+
+def is_named(_: Grammar) -> Select[Any]:
+    """Select one row if settings, tasks that have not ended, subscriptions, schedules, statistics or one of the newest :most tasks
+    name :queue.
+    """
+    execution = task_executions.c
+    newest = select(execution.queue).order_by(execution.id.desc()).limit(_most).subquery("newest")
+    own = (queue_settings, task_outbox, task_leases, dead_letters, task_subscriptions)
+    recent = exists(select(newest.c.queue).where(newest.c.queue == _queue))
+    return _any_of(*map(_names, own), recent, *map(_names, (task_schedules, queue_samples, task_metrics)))
+
+
+def _names(table: Table) -> ColumnElement[bool]:
+    return exists(select(table.c.queue).where(table.c.queue == _queue))
+
+
+def _any_of(*conditions: ColumnElement[bool]) -> Select[Any]:
+    return select(literal_column("1").label("found")).where(or_(*conditions))
+
+
+def forget_key_rates(_: Grammar) -> Delete:
+    """Delete what the keys of :queue have used of their rate."""
+    return delete(key_rates).where(_rate.queue == _queue)
+
+
+def _if(name: str, new: Any, old: Any) -> Any:
+    return case((_sets[name], new), else_=old)
+
+
+def queue_names(_: Grammar) -> Select[Any]:
+    """Select the names of the queues with settings, waiting or running tasks, or dead letters: of these, :most are looked at."""
+    letters = select(_letter.queue).limit(_most).subquery("letters")
+    parts: list[FromClause] = [every_queue(), every_queue(with_key=True), task_leases, queue_settings, letters]
+    names = union_all(*(select(part.c.queue) for part in parts)).subquery("names")
+    return select(names.c.queue).where(names.c.queue.is_not(None)).distinct().order_by(names.c.queue)
+
+
+def held_keys(_: Grammar) -> Select[Any]:
+    """Select the keys of :queue that dead letters hold, the oldest first, with the number of waiting tasks up to :most."""
+    held = (
+        select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _letter.failed_at)
+        .join_from(partition_claims, dead_letters, _letter.task_execution_id == _claim.task_execution_id)
+        .where(_claim.queue == _queue, _claim.held)
+        .order_by(_letter.failed_at, _claim.partition_key)
+        .limit(_limit)
+        .subquery("held")
+    )
+    entry = task_outbox.alias("entry")
+    same = (entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key)
+    waiting = select(_one.label("one")).where(*same).limit(_most).correlate(held).subquery("waiting")
+    count: Any = select(func.count()).select_from(waiting).scalar_subquery()
+    return select(
+        held.c.queue,
+        held.c.partition_key,
+        held.c.task_execution_id.label("dead_letter"),
+        held.c.failed_at,
+        count.label("waiting"),
+    ).order_by(held.c.failed_at, held.c.partition_key)
