@@ -18,9 +18,10 @@ from datetime import UTC, datetime, timedelta
 from benchmarks.bench import SERVER
 from outboxq import migrations
 from outboxq.database.engine import make_engine
+from outboxq.model.histograms import COUNTS, SECONDS
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.store.numbers.metrics import COUNTS, RUN, SECONDS, WAIT
+from outboxq.store.numbers.metrics import RUN, WAIT
 from tests import postgres
 
 TASKS, WORKERS = 20, 4

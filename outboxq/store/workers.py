@@ -239,12 +239,6 @@ def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN)
     return [_worker(row) for row in rows]
 
 
-def worker(target: Target, worker_id: UUID) -> LiveWorker | None:
-    """Return the worker as it described itself, however long ago it was seen; None: it is not registered."""
-    rows = target.run(statements.one, {"worker_id": worker_id})
-    return _worker(rows[0]) if rows else None
-
-
 def _worker(row: Row) -> LiveWorker:
     queues, topics = (None if row[name] is None else json.loads(row[name]) for name in ("queues", "topics"))
     read = {

@@ -19,6 +19,7 @@ from outboxq.cli.following import until_stopped
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome
 from outboxq.store import TailCursor
+from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
 

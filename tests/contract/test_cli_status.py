@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from outboxq.cli import main
 from outboxq.cli.status import _for_people
 from outboxq.model import EventType, Outcome
-from outboxq.model.histograms import BUCKETS
+from outboxq.model.histograms import BUCKETS, AttemptCounts
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store, TaskMetric
 from tests.terminal import shown
@@ -59,7 +59,7 @@ def lines(database, *arguments: str) -> list[dict[str, str]]:
 def counted(database, *, queue="mail", task_name="send", **numbers):
     nothing = [0] * BUCKETS
     histograms = {"wait": [0, 3, *nothing[2:]], "run": [*nothing[:10], 3, *nothing[11:]]}
-    one = TaskMetric(id=uuid7(), queue=queue, task_name=task_name, **numbers, **histograms)
+    one = TaskMetric(id=uuid7(), queue=queue, task_name=task_name, counts=AttemptCounts(**numbers, **histograms))
     database.store.metrics.record([one], worker_id=uuid4())
 
 

@@ -13,10 +13,10 @@ from sqlalchemy.exc import OperationalError
 
 from outboxq import Outbox, RetryPolicy
 from outboxq.model import EventType, Outcome
-from outboxq.model.histograms import BUCKETS, bucket_of
+from outboxq.model.histograms import BUCKETS, COUNTS, SECONDS, AttemptCounts, bucket_of
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Percentiles, Store, TaskMetric
-from outboxq.store.numbers.metrics import COUNTS, RUN, SECONDS, SUM_UP, WAIT, percentile
+from outboxq.store.numbers.metrics import RUN, SUM_UP, WAIT, percentile
 from outboxq.worker.meter import Meter
 from outboxq.worker.statistics import MetricsWriter
 from tests.contract import helpers
@@ -31,7 +31,7 @@ def metric(queue="mail", task_name="send", *, wait=(), run=(), **numbers):
     histograms = {
         name: [buckets.count(one) for one in range(BUCKETS)] for name, buckets in (("wait", wait), ("run", run))
     }
-    return TaskMetric(id=uuid7(), queue=queue, task_name=task_name, **histograms, **numbers)
+    return TaskMetric(id=uuid7(), queue=queue, task_name=task_name, counts=AttemptCounts(**histograms, **numbers))
 
 
 def sums(database):

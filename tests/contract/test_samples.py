@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.model import EventType, Outcome
-from outboxq.model.histograms import BUCKETS
+from outboxq.model.histograms import AttemptCounts
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import QueueSample, Store, TaskMetric
 from outboxq.worker.statistics import StatisticsUpkeep
@@ -27,8 +27,7 @@ def bounds(monkeypatch):
 
 def counted(database):
     """Let workers have counted something: the numbers of the window are theirs then."""
-    nothing = [0] * BUCKETS
-    one = TaskMetric(id=uuid7(), queue="mail", task_name="send", completed=1, wait=nothing, run=nothing)
+    one = TaskMetric(id=uuid7(), queue="mail", task_name="send", counts=AttemptCounts(completed=1))
     database.frozen.metrics.record([one], worker_id=uuid4())
 
 

@@ -24,7 +24,7 @@ from outboxq.database.statements.sleeping_workers import forget_ended
 from outboxq.errors import DuplicateTask, TaskFailed
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.batches import NewBatch, OnFailed, Place, new_batch_id
-from outboxq.model.histograms import BUCKETS
+from outboxq.model.histograms import AttemptCounts
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
@@ -104,8 +104,7 @@ def subscription(name: str = "tests.work") -> Subscription:
 
 
 def metric() -> TaskMetric:
-    nothing = [0] * BUCKETS
-    return TaskMetric(id=uuid7(), queue="default", task_name="tests.work", completed=1, wait=nothing, run=nothing)
+    return TaskMetric(id=uuid7(), queue="default", task_name="tests.work", counts=AttemptCounts(completed=1))
 
 
 Act = Callable[[Stage], object]

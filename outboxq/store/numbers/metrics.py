@@ -47,7 +47,7 @@ from ...database.statements.grammar import (
 from ...database.tables import task_metrics
 from ...database.target import Target
 from ...model import EARLIEST
-from ...model.histograms import BOUNDS, BUCKETS
+from ...model.histograms import BOUNDS, BUCKETS, COUNTS, SECONDS, AttemptCounts
 from ...model.uuid7 import family
 from ..arguments import identifier, storable
 from ..tasks import now
@@ -76,33 +76,19 @@ KEPT = timedelta(days=90)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskMetric:
-    """The attempts at one task of one queue that one worker saw end in ten seconds. Each is in one of the first eight numbers."""
+    """The attempts at one task of one queue that one worker saw end in ten seconds."""
 
     id: UUID
     """An id of its own, by which a row that is sent twice is written once."""
     queue: str
     task_name: str
-    completed: int = 0
-    retried: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    snoozed: int = 0
-    released: int = 0
-    lost: int = 0
-    timed_out: int = 0
-    timed_out_last: int = 0
-    """The part of `timed_out` that no other attempt followed."""
-    wait_seconds: float = 0.0
-    run_seconds: float = 0.0
-    wait: Sequence[int]
-    """For each bucket of `model.histograms`, the attempts by their seconds from due to start."""
-    run: Sequence[int]
-    """For each bucket, the attempts by the seconds of their handlers."""
+    counts: AttemptCounts
 
     def row(self) -> tuple[object, ...]:
         """Return the values in the order of `METRIC`."""
-        named = ("id", "queue", "task_name", *COUNTS, *SECONDS)
-        return (*(getattr(self, name) for name in named), *self.wait, *self.run)
+        counts = self.counts
+        numbers = (getattr(counts, name) for name in (*COUNTS, *SECONDS))
+        return (self.id, self.queue, self.task_name, *numbers, *counts.wait, *counts.run)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -287,18 +273,6 @@ def _begin(moment: datetime, length: timedelta) -> datetime:
 
 SPAN = 10
 """The seconds that a worker's row is about."""
-COUNTS = (
-    "completed",
-    "retried",
-    "failed",
-    "cancelled",
-    "snoozed",
-    "released",
-    "lost",
-    "timed_out",
-    "timed_out_last",
-)
-SECONDS = ("wait_seconds", "run_seconds")
 WAIT = tuple(f"wait_{bucket}" for bucket in range(BUCKETS))
 RUN = tuple(f"run_{bucket}" for bucket in range(BUCKETS))
 SUMMED: Columns = {
