@@ -211,13 +211,13 @@ MUTANTS = (
     ),
     Mutant(
         "a task that was enqueued behind a batch and pruned is said to be not enqueued yet",
-        "outboxq/store/explain/links.py",
+        "outboxq/store/explain/explain.py",
         (("found.then_ids[found.stage :]", "found.then_ids"),),
         ("tests/contract/test_links.py",),
     ),
     Mutant(
         "a dead letter that a batch goes on without is named as what keeps it open",
-        "outboxq/store/explain/links.py",
+        "outboxq/store/explain/explain.py",
         ((" if batch.on_failed is OnFailed.WAIT else None", ""),),
         ("tests/contract/test_links.py",),
     ),

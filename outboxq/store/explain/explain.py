@@ -28,6 +28,7 @@ from sqlalchemy import (
 
 from ...database.column_types import BigId, Instant
 from ...database.dialects import Begin, Row
+from ...database.statements import batches as batch_statements
 from ...database.statements import tasks as statements
 from ...database.statements.grammar import Columns, Grammar
 from ...database.statements.limits import LIMITS_OF_KEYS
@@ -43,16 +44,30 @@ from ...database.tables import (
 )
 from ...database.target import Target
 from ...model import EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
+from ...model.batches import Batch, BatchKind, OnFailed, is_batch, place_of
+from ...model.plurals import plural
 from ...model.progress import Progress
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from ..arguments import identifier, positive
+from ..batch_standings import BatchTask, first_task
+from ..batches import batch_of
 from ..key_limits import limits_keys, states_of
 from ..operations import futile_redrives
 from ..tasks import event_of, execution_of, no_task
 from ..transactions import Transactions
 from ..unknown_tasks import releases_as_unknown
 from ..workers import LiveWorker, live_workers
-from .reasons import Explanation, Reason, of_dead_letter, written
+from .reasons import (
+    Cure,
+    Explanation,
+    Reason,
+    cancel_of_batch,
+    cure_of,
+    inconsistent,
+    of_dead_letter,
+    of_other,
+    written,
+)
 from .rules import Facts, why
 
 MOST = 1000
@@ -107,9 +122,7 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
 
     def work(target: Target) -> Explanation:
         if (row := _one(store, target, task_id)) is None:
-            from .links import explanation_of_link  # imported when there is no task: few commands need it
-
-            if (link := explanation_of_link(target, task_id)) is not None:
+            if (link := _explanation_of_link(target, task_id)) is not None:
                 return link
             raise no_task(task_id)
         task = _task_of(row)
@@ -267,16 +280,14 @@ def _explained(
 
 
 def _failed(target: Target, task: TaskExecution) -> Explanation:
-    from .links import advice, batch_that_waits
-
-    waits = batch_that_waits(target, task)
+    waits = _batch_that_waits(target, task)
     error = f": {task.last_error}" if task.last_error else ""
     waiting_for_it = "" if waits is None else f"the {waits.kind} {waits.id} waits for it; "
     cures = of_dead_letter(task.id, "it")
     if refused := futile_redrives(target, {task.id}):
         do, cures = str(refused[task.id]).replace(f"task {task.id}", "it", 1), cures[1:]
     else:
-        do = "redrive or discard it" if waits is None else advice(waits, "it")
+        do = "redrive or discard it" if waits is None else _advice(waits, "it")
     sentence = f"it failed at {written(task.completed_at)} in attempt {task.attempt}{error}; {waiting_for_it}{do}"
     return Explanation(Reason.FAILED, sentence, cures)
 
@@ -305,6 +316,74 @@ def origin_of(headers: str | None) -> str | None:
         return f"it is the tick of the schedule {schedule!r} for {written(datetime.fromisoformat(found[TICK_HEADER]))}"
     except (ValueError, TypeError, LookupError, AttributeError):
         return None  # no schedule wrote these
+
+
+def _batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:
+    """Return the batch that goes on only once this dead letter has been redriven or discarded; None if none does."""
+    batch_id = task.pipeline_execution_id
+    found = _batch(target, batch_id) if is_batch(batch_id) else None
+    return found if found is not None and found.awaited else None
+
+
+def _explanation_of_link(target: Target, task_id: UUID) -> Explanation | None:
+    """Return why this task of which there is no row is not enqueued; None if it is to follow no batch."""
+    place = place_of(task_id)
+    found = None if place is None else _batch(target, place.batch_id)
+    return None if found is None or task_id not in found.then_ids[found.stage :] else _of_link(target, found, task_id)
+
+
+def _batch(target: Target, batch_id: UUID) -> Batch | None:
+    rows = target.run(batch_statements.get, {"batch_id": batch_id})
+    return batch_of(rows[0]) if rows else None
+
+
+def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
+    name = f"the {batch.kind} {batch.id}"
+    shown = cure_of(f"see the {batch.kind}", "batch", "show", batch.id)
+    if batch.completed_at is not None:
+        sentence = (
+            f"it is never enqueued: {name}, which it was to follow, ended as Cancelled at {written(batch.completed_at)}"
+        )
+        return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
+    if not batch.runs_then:
+        sentence = f"it is never enqueued: {name}, which it was to follow, is being cancelled"
+        return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
+    if not batch.closed:
+        sentence = (
+            f"it is never enqueued: {name}, which it was to follow, is not closed, since an error has left its `with` block; cancel "
+            "the batch, and make it anew"
+        )
+        return Explanation(Reason.NOT_ENQUEUED, sentence, (*cancel_of_batch(batch.id), *shown))
+    left, between = batch.pending, batch.then_ids.index(task_id) - batch.stage
+    counted = f"{left} {plural(left, 'task has', 'tasks have')} not ended"
+    sentence = f"it is not enqueued yet: it follows {name}, of which {counted}"
+    if between:
+        sentence += f" and {between} more {plural(between, 'comes', 'come')} before it"
+    if (first := _first(target, batch)) is not None:
+        why, cures = _why_open(batch, first)
+        return Explanation(Reason.NOT_ENQUEUED, f"{sentence}; {why}", (*cures, *shown), first.id)
+    return inconsistent(f"{sentence}, though none is found that has not")
+
+
+def _first(target: Target, batch: Batch) -> BatchTask | None:
+    """Return the first task that has not ended; of a batch that waits for dead letters, the first of these before others."""
+    dead = first_task(target, batch.id, TaskStatus.FAILED) if batch.on_failed is OnFailed.WAIT else None
+    return dead or first_task(target, batch.id, TaskStatus.READY, TaskStatus.RUNNING)
+
+
+def _why_open(batch: Batch, first: BatchTask) -> tuple[str, tuple[Cure, ...]]:
+    name = f"{first.id} ({first.task_name})"
+    if first.status is TaskStatus.FAILED:
+        return f"it waits for the dead letter {name}; {_advice(batch, 'that')}", of_dead_letter(
+            first.id, "the dead letter"
+        )
+    return f"the first of them is {name}, which is {first.status}", of_other(first.id)
+
+
+def _advice(batch: Batch, which: str) -> str:
+    """Return what to do with the dead letter that a batch waits for, and what follows."""
+    end = "ends the chain" if batch.kind is BatchKind.CHAIN else "lets the batch go on without it"
+    return f"redrive or discard {which}; a discard {end}"
 
 
 SETTINGS = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at", *LIMITS_OF_KEYS)
