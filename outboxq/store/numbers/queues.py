@@ -15,10 +15,8 @@ from sqlalchemy import (
     Boolean,
     ColumnElement,
     Delete,
-    Double,
     FromClause,
     Insert,
-    Integer,
     Select,
     Table,
     Text,
@@ -275,7 +273,7 @@ class Queues:
     def _write(self, target: Target, queue: str, settings: dict[str, Any]) -> Row:
         values = {
             "queue": queue,
-            **{f"sets_{name}": name in settings for name in SETTINGS},
+            **{f"sets_{name}": name in settings for name in _COLUMNS},
             "paused": settings.get("paused", False),
             "concurrency_limit": settings.get("concurrency"),
             "key_concurrency": settings.get("concurrency_per_key"),
@@ -335,10 +333,17 @@ _limit = bindparam("limit", type_=BigInteger, required=True)
 _one: Any = literal_column("1")
 _claim, _letter = partition_claims.c, dead_letters.c
 _most = bindparam("most", type_=BigInteger, required=True)
-SETTINGS = ("paused", "concurrency", "rate", "concurrency_per_key", "rate_per_key", "fair")
-"""The settings of which a change may set some."""
+_COLUMNS = {
+    "paused": ("paused_at",),
+    "concurrency": ("concurrency_limit",),
+    "rate": ("rate_limit", "rate_seconds"),
+    "concurrency_per_key": ("key_concurrency",),
+    "rate_per_key": ("key_rate_limit", "key_rate_seconds"),
+    "fair": ("fair",),
+}
+"""The settings of which a change may set some, and their columns."""
 _paused = bindparam("paused", type_=Boolean, required=True)
-_sets = {name: bindparam(f"sets_{name}", type_=Boolean, required=True) for name in SETTINGS}
+_sets = {name: bindparam(f"sets_{name}", type_=Boolean, required=True) for name in _COLUMNS}
 """True for a setting that a change sets; the others stay."""
 
 
@@ -347,38 +352,24 @@ def change(g: Grammar) -> Insert:
 
     A changed rate limit begins with a full bucket.
     """
+    columns = [column for name in _COLUMNS for column in _COLUMNS[name] if name != "paused"]
     said = {
         "queue": _queue,
         "paused_at": case((_paused, g.now), else_=null()),
-        "concurrency_limit": bindparam("concurrency_limit", type_=Integer, required=True),
-        "rate_limit": bindparam("rate_limit", type_=Integer, required=True),
-        "rate_seconds": bindparam("rate_seconds", type_=Double, required=True),
-        "key_concurrency": bindparam("key_concurrency", type_=Integer, required=True),
-        "key_rate_limit": bindparam("key_rate_limit", type_=Integer, required=True),
-        "key_rate_seconds": bindparam("key_rate_seconds", type_=Double, required=True),
-        "fair": bindparam("fair", type_=Boolean, required=True),
+        **{column: bindparam(column, type_=_setting[column].type, required=True) for column in columns},
         "updated_at": g.now,
     }
     new = g.insert(queue_settings).from_select(list(said), select(*said.values()))
-    other_rate = or_(
-        _setting.rate_limit.is_distinct_from(new.excluded.rate_limit),
-        _setting.rate_seconds.is_distinct_from(new.excluded.rate_seconds),
-    )
-    pause = case(
-        (new.excluded.paused_at.is_(None), null()), else_=func.coalesce(_setting.paused_at, new.excluded.paused_at)
-    )
+    given = new.excluded
+    pause = case((given.paused_at.is_(None), null()), else_=func.coalesce(_setting.paused_at, given.paused_at))
     values = {
-        "paused_at": _if("paused", pause, _setting.paused_at),
-        "concurrency_limit": _if("concurrency", new.excluded.concurrency_limit, _setting.concurrency_limit),
-        "rate_limit": _if("rate", new.excluded.rate_limit, _setting.rate_limit),
-        "rate_seconds": _if("rate", new.excluded.rate_seconds, _setting.rate_seconds),
-        "rate_full_at": case((and_(_sets["rate"], other_rate), null()), else_=_setting.rate_full_at),
-        "key_concurrency": _if("concurrency_per_key", new.excluded.key_concurrency, _setting.key_concurrency),
-        "key_rate_limit": _if("rate_per_key", new.excluded.key_rate_limit, _setting.key_rate_limit),
-        "key_rate_seconds": _if("rate_per_key", new.excluded.key_rate_seconds, _setting.key_rate_seconds),
-        "fair": _if("fair", new.excluded.fair, _setting.fair),
-        "updated_at": g.now,
+        column: case((_sets[name], pause if name == "paused" else given[column]), else_=_setting[column])
+        for name, several in _COLUMNS.items()
+        for column in several
     }
+    changed = (_setting[column].is_distinct_from(given[column]) for column in _COLUMNS["rate"])
+    values["rate_full_at"] = case((and_(_sets["rate"], or_(*changed)), null()), else_=_setting.rate_full_at)
+    values["updated_at"] = g.now
     return new.on_conflict_do_update(index_elements=[_setting.queue], set_=values).returning(*_setting)  # type: ignore[no-any-return]
 
 
@@ -432,10 +423,6 @@ def _any_of(*conditions: ColumnElement[bool]) -> Select[Any]:
 def forget_key_rates(_: Grammar) -> Delete:
     """Delete what the keys of :queue have used of their rate."""
     return delete(key_rates).where(_rate.queue == _queue)
-
-
-def _if(name: str, new: Any, old: Any) -> Any:
-    return case((_sets[name], new), else_=old)
 
 
 def queue_names(_: Grammar) -> Select[Any]:
