@@ -275,7 +275,7 @@ def _explained(
         many = f"more than {MOST}" if before > MOST else str(before)
         place = f"; due tasks of its queue before it: {many}" if before else ", and the next claim takes it"
         found = replace(found, sentence=f"{found.sentence}{place}")
-    origin = origin_of(task.headers)
+    origin = _origin_of(task.headers)
     return found if origin is None else replace(found, sentence=f"{found.sentence}; {origin}")
 
 
@@ -304,7 +304,7 @@ def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
     return Explanation(Reason.CANCELLED, f"it was {verb} at {at}{reason}")
 
 
-def origin_of(headers: str | None) -> str | None:
+def _origin_of(headers: str | None) -> str | None:
     """Return a clause that names the schedule and the tick of a task; None for one that no schedule made."""
     if headers is None or SCHEDULE_HEADER not in headers:
         return None
