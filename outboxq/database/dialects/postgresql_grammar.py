@@ -286,13 +286,14 @@ class PostgresGrammar(Grammar):
             _activity.c.backend_type != literal_column("'autovacuum worker'"),  # a vacuum does not wait for another one
         )
         prepared = select(func.min(_prepared.c.prepared, type_=Instant)).where(_prepared.c.database == here)
-        return select(
+        columns: list[ColumnElement[Any]] = [
             literal_column("'PostgreSQL'", Text).label("name"),
             func.current_setting(literal_column("'server_version'"), type_=Text).label("version"),
             func.pg_database_size(here, type_=BigInteger).label("size"),
             func.least(oldest.scalar_subquery(), prepared.scalar_subquery(), type_=Instant).label("oldest_snapshot_at"),
             self.now.label("now"),
-        )
+        ]
+        return select(*columns)
 
     def is_standby(self) -> Select[Any]:
         return select(literal_column("1").label("found")).where(func.pg_is_in_recovery())

@@ -165,13 +165,13 @@ class Metrics:
         present, done = now(self._store), 0
         MaintenanceJobs(self._store).make(SUM_UP)
         for age, length in LEVELS:
-            before = _begin(present - age, length)
+            before = _begin_of(present - age, length)
             values = {"before": before, "seconds": int(length.total_seconds())}
             for _ in range(spans):
                 if self._store.gone.is_set():
                     return done
                 found = self._store.read(newest_to_sum_up, **values)
-                if not found or not self._sum_up_one(_begin(found[0]["at"], length), length):
+                if not found or not self._sum_up_one(_begin_of(found[0]["at"], length), length):
                     break
                 done += 1
         self._store.run(lambda target: target.run(forget, {"before": present - KEPT}), begin=Begin.ASYNCHRONOUS)
@@ -266,7 +266,7 @@ def _durations(row: Row) -> dict[str, Any]:
     return {"wait": percentiles([row[name] for name in WAIT]), "run": percentiles([row[name] for name in RUN])}
 
 
-def _begin(moment: datetime, length: timedelta) -> datetime:
+def _begin_of(moment: datetime, length: timedelta) -> datetime:
     """Return the begin of the span of this length in which a moment lies."""
     return EARLIEST + (moment.astimezone(UTC) - EARLIEST) // length * length
 

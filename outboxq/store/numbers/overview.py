@@ -171,7 +171,7 @@ def _read(store: Transactions, limits: HealthLimits, target: Target) -> Overview
         live_workers=len(seen.workers),
         queues=queues,
         problems=problems(queues, seen, limits),
-        workers=seen.workers,
+        workers=[*seen.workers],
         settings=[*seen.settings.values()],
     )
 

@@ -327,7 +327,7 @@ def _count(number: object, name: str) -> int:
     return number
 
 
-_setting, _rate = queue_settings.c, key_rates.c
+_setting, _key_rate = queue_settings.c, key_rates.c
 _queue = bindparam("queue", type_=Text, required=True)
 _limit = bindparam("limit", type_=BigInteger, required=True)
 _one: Any = literal_column("1")
@@ -362,7 +362,7 @@ def change(g: Grammar) -> Insert:
     new = g.insert(queue_settings).from_select(list(said), select(*said.values()))
     given = new.excluded
     pause = case((given.paused_at.is_(None), null()), else_=func.coalesce(_setting.paused_at, given.paused_at))
-    values = {
+    values: dict[str, Any] = {
         column: case((_sets[name], pause if name == "paused" else given[column]), else_=_setting[column])
         for name, several in _COLUMNS.items()
         for column in several
@@ -422,7 +422,7 @@ def _any_of(*conditions: ColumnElement[bool]) -> Select[Any]:
 
 def forget_key_rates(_: Grammar) -> Delete:
     """Delete what the keys of :queue have used of their rate."""
-    return delete(key_rates).where(_rate.queue == _queue)
+    return delete(key_rates).where(_key_rate.queue == _queue)
 
 
 def queue_names(_: Grammar) -> Select[Any]:
