@@ -149,16 +149,16 @@ def present_by_task(g: Grammar) -> Select[Any]:
 
 def counts(g: Grammar, *, by_task: bool = False) -> list[Select[Any]]:
     """Return the parts of `present`."""
-    listed = select(dead_letters.c.queue, dead_letters.c.task_name).limit(_most).subquery("listed")
-    lease, execution = task_leases.c, task_executions.c
+    letter, lease, execution = dead_letters.c, task_leases.c, task_executions.c
+    names = (letter.queue, letter.task_name) if by_task else (letter.queue,)  # a worker's role may read the queue alone
+    listed = select(*names).limit(_most).subquery("listed")
     running = signal("running", name=lease.queue, number=func.count()).group_by(lease.queue)
-    failed = signal("failed", name=listed.c.queue, number=func.count()).group_by(listed.c.queue)
     if by_task:
         running = signal("running", name=lease.queue, detail=execution.task_name, number=func.count())
         running = running.join_from(task_leases, task_executions, execution.id == lease.task_execution_id)
         running = running.group_by(lease.queue, execution.task_name)
-        names = (listed.c.queue, listed.c.task_name)
-        failed = signal("failed", name=names[0], detail=names[1], number=func.count()).group_by(*names)
+    failed = signal("failed", name=listed.c.queue, detail=listed.c.get("task_name"), number=func.count())
+    failed = failed.group_by(*listed.c)
     return [signal("now", at=g.now), running, failed]
 
 

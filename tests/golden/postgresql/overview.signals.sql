@@ -29,7 +29,7 @@ FROM (
         CAST(count(*) AS BIGINT) AS number,
         CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at
     FROM (
-        SELECT dead_letters.queue AS queue, dead_letters.task_name AS task_name
+        SELECT dead_letters.queue AS queue
         FROM dead_letters
         LIMIT %(most)s::BIGINT
     ) AS listed

@@ -26,7 +26,7 @@ FROM (
         CAST(count(*) AS BIGINT) AS number,
         CAST(NULL AS TEXT) AS at
     FROM (
-        SELECT dead_letters.queue AS queue, dead_letters.task_name AS task_name
+        SELECT dead_letters.queue AS queue
         FROM dead_letters
         LIMIT :most
         OFFSET :param_1
