@@ -1,7 +1,7 @@
 """What a look at the statistics costs with a large backlog: `python -m benchmarks.status`, or `nox -s bench_status`.
 
 It fills a database with waiting tasks, with tasks that ended in the last hour, and with what workers have counted of them. Then
-it times `stats()` and `stats(exact=True)`, a whole refresh of `outboxq status --watch`, and a sample. Most waiting tasks have an
+it times `stats()`, a whole refresh of `outboxq status --watch`, and a sample. Most waiting tasks have an
 entry in the outbox only, without the row of the task, which none of these reads.
 """
 
@@ -18,9 +18,10 @@ from datetime import UTC, datetime, timedelta
 from benchmarks.bench import SERVER
 from outboxq import migrations
 from outboxq.database.engine import make_engine
-from outboxq.database.statements.metrics import COUNTS, RUN, SECONDS, WAIT
+from outboxq.model.histograms import COUNTS, SECONDS
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
+from outboxq.store.numbers.metrics import RUN, WAIT
 from tests import postgres
 
 TASKS, WORKERS = 20, 4
@@ -96,7 +97,6 @@ def measure(url: str, waiting: int, ended: int, rounds: int) -> None:
     }
     for what, look in looks.items():
         say(what, [timed(look) for _ in range(rounds)][1:])
-    say("stats(exact=True)", [timed(lambda: store.stats(exact=True)) for _ in range(2)])
     say("a sample, up to the bound", [timed(store.samples.look) for _ in range(rounds)])
     took = [timed(store.samples.count) for _ in range(3)]
     say("a sample, counted in full", took)

@@ -11,7 +11,7 @@ from typing import Any
 from outboxq import database, store
 from outboxq.database.dialects import time_partitions
 from outboxq.database.grammar import Builder
-from outboxq.database.statements import metrics, statistics, trends
+from outboxq.store.numbers import metrics
 from outboxq.store.tasks import task_pages
 from outboxq.store.verify import CHECKS
 from outboxq.store.verify.repairs import LOCKS, REPAIRS
@@ -23,7 +23,7 @@ MODULES = [
     if ".verify." not in name
 ]
 """The modules that build statements. Those of `verify` are named by CHECKS, LOCKS and REPAIRS."""
-ONLY_POSTGRESQL = ("channel.", "granting.", "sleeping_workers.", "table_locks.", "table_sizes.", "time_partitions.")
+ONLY_POSTGRESQL = ("channel.", "granting.", "sleeping_workers.", "system.sizes", "table_locks.", "time_partitions.")
 _BUILT = {"Select[Any]", "Insert", "Update", "Delete", "Statement", "Transition"}
 
 
@@ -41,9 +41,6 @@ def all_builders() -> Mapping[str, Builder]:
     found = dict(one for module in MODULES for one in of_module(module))
     groups: Mapping[str, Mapping[str, Builder]] = {
         "metrics.since": metrics.SINCE,
-        "statistics.by_queue": statistics.BY_QUEUE,
-        "statistics.by_task": statistics.BY_TASK,
-        "trends": trends.TRENDS,
         "task_pages.page": task_pages.PAGE,
         "task_pages.end": task_pages.END,
         "task_pages.next_ids": task_pages.NEXT_IDS,

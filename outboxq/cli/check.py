@@ -16,7 +16,7 @@ from .output import merged, wants_json, write_json
 
 if TYPE_CHECKING:
     from ..store import Store
-    from ..store.health import Problem
+    from ..store.numbers.health import Problem
 
 EXIT_PROBLEM = 1
 
@@ -77,7 +77,7 @@ def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     Each problem is one line, with the commands that help. The exit code is 0 if all is well, 3 if there is no queue of that name,
     and 69, 77 or 4 if the database cannot be asked.
     """
-    from ..store.health import OF_SCHEDULES, HealthLimits
+    from ..store.numbers.health import OF_SCHEDULES, HealthLimits
 
     given: dict[str, Any] = {
         name: None if value == "none" else value for name, value in limits.items() if value is not None

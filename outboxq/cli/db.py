@@ -16,7 +16,7 @@ from .output import show, tell, wants_json, write_json
 
 if TYPE_CHECKING:
     from ..store import Store
-    from ..store.system import System
+    from ..store.numbers.system import System
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 

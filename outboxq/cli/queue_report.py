@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ..store import QueueSettings, Statistics, Store
-    from ..store.queues import HeldKey
+    from ..store.numbers.queues import HeldKey
 
 HEAD = ("queue", "paused since", "concurrency", "rate", "order")
 PER_KEY = "per key"
@@ -59,7 +59,7 @@ def show_(store: Store, name: str) -> None:
     Also printed: when its next task is due, which keys dead letters hold, and what needs attention.
     """
     from ..store import QueueSettings, Statistics
-    from ..store.health import OF_SCHEDULES
+    from ..store.numbers.health import OF_SCHEDULES
 
     found = store.overview()
     numbers = next((one for one in found.queues if one.queue == name), None)

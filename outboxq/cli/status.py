@@ -15,6 +15,7 @@ from .console import brief, drawn, screen, short, span, table
 from .database import database_options
 from .following import until_stopped
 from .output import wants_json, write_json
+from .queue_report import number
 
 if TYPE_CHECKING:
     from ..store import Statistics, Store
@@ -63,13 +64,8 @@ _NUMBER = re.compile(r"[-+.\d].*")
     metavar="SPAN",
     help="Time span of the rates and durations, e.g. 10m or 7d.",
 )
-@click.option(
-    "--exact",
-    is_flag=True,
-    help="Count every waiting task, and the rates from the events. This takes seconds where millions wait or ended.",
-)
 @database_options
-def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta, exact: bool) -> None:
+def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
     """Show counts, rates and durations of each queue.
 
     The counts are those of now: tasks that are ready, delayed, waiting for a retry, running, or failed for good. They are
@@ -77,14 +73,11 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
     In a pipe, columns are separated by tabs and durations are in seconds. With --json and --watch, each look is one line.
     On a terminal, --watch shows problems first, and curves and workers too.
     """
-    look = partial(store.stats, window=window, by=by, exact=exact)
+    look = partial(store.stats, window=window, by=by)
     if wants_json():
         _print_json(look, watch)
         return
-    if sys.stdout.isatty():
-        tables = partial(_for_people, by_task=by == "task", exact=exact)
-    else:
-        tables = partial(_for_programs, by_task=by == "task")
+    tables = partial(_for_people if sys.stdout.isatty() else _for_programs, by_task=by == "task")
     if watch is None:
         for head, rows in tables(look()):
             table(head, rows)
@@ -149,7 +142,6 @@ def _everything(one: Statistics) -> dict[str, object]:
         "oldest ready": None if one.oldest_ready_at is None else one.oldest_ready_at.isoformat(),
         **{name: getattr(one, name) for name in ("completed", "failures", "retries", "cancelled", "throughput")},
         "failure rate": one.failure_rate,
-        **_percentiles(one, timedelta.total_seconds),
         "workers": one.live_workers,
         "paused": "paused" if one.paused else None,
         "concurrency": one.concurrency,
@@ -161,24 +153,22 @@ def _everything(one: Statistics) -> dict[str, object]:
         "at least": ", ".join(name for name in _NOW if getattr(one, f"{name}_at_least", False)),
         "sampled ready": None if one.sample is None else one.sample.ready,
         "sample age": None if one.sample_age is None else one.sample_age.total_seconds(),
-        "counted by": "workers" if one.by_workers else "events",
+        "counted by": "workers" if one.by_workers else None,
         "counted since": None if one.counted_since is None else one.counted_since.isoformat(),
     }
 
 
-def _for_people(found: Sequence[Statistics], *, by_task: bool, exact: bool) -> list[Lines]:
+def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
     """Return one table each for the counts, the rates and the durations; each fits into 80 columns."""
     lines = [_lines(found, _now, by_task=by_task), _lines(found, _happened, by_task=by_task)]
     if attempts := [one for one in found if one.wait is not None]:
         lines.append(_lines(attempts, partial(_wait_and_run, render=brief), by_task=by_task))
-    if ended := [one for one in found if one.emit_to_start is not None]:
-        lines.append(_lines(ended, partial(_percentiles, render=brief), by_task=by_task))
     if unknown := [(name.task_name, one.queue, ", ".join(name.met_by)) for one in found for name in one.unknown]:
         lines.append((["no live worker knows", "queue", "met by"], unknown))
     samples = {one.queue: one for one in found if one.sample is not None}
     if sampled := [_sampled(one) for one in samples.values()]:
         lines.append((["counted in full", "ready", "delayed", "failed", "ago"], sampled))
-    if not exact and (note := _note(found)):
+    if note := _note(found):
         lines.append(([note], []))
     return lines
 
@@ -193,7 +183,7 @@ def _sampled(one: Statistics) -> Sequence[object]:
 def _note(found: Sequence[Statistics]) -> str | None:
     """Return what is missing from the rates. None: nothing is."""
     if found and not any(one.by_workers for one in found):
-        return "rates are counted from the events: no worker has written statistics in this time"
+        return "no worker has written statistics in this time"
     if since := next((one.counted_since for one in found if one.counted_since is not None), None):
         return f"rates are what workers have counted since {short(since)} UTC"
     return None
@@ -201,17 +191,11 @@ def _note(found: Sequence[Statistics]) -> str | None:
 
 def _now(one: Statistics) -> dict[str, object]:
     return {
-        **{name: _number(one, name) for name in _NOW},
+        **{name: number(one, name) for name in _NOW},
         "oldest": None if one.oldest_ready_age is None else brief(one.oldest_ready_age),
         "workers": one.live_workers,
         "": _notes(one),
     }
-
-
-def _number(one: Statistics, name: str) -> object:
-    """Return a count, with a + where there are more."""
-    number = getattr(one, name)
-    return f"{number}+" if getattr(one, f"{name}_at_least", False) else number
 
 
 def _happened(one: Statistics) -> dict[str, object]:
@@ -233,14 +217,6 @@ def _notes(one: Statistics) -> str | None:
     if one.rate is not None:
         notes.append(f"limit {one.rate[0]} in {brief(one.rate[1])}")
     return ", ".join(notes) or None
-
-
-def _percentiles(one: Statistics, render: Callable[[timedelta], object]) -> dict[str, object]:
-    return {
-        f"{until} {name}": None if taken is None else render(getattr(taken, name))
-        for until, taken in (("start", one.emit_to_start), ("end", one.emit_to_complete))
-        for name in ("p50", "p95", "p99")
-    }
 
 
 def _wait_and_run(one: Statistics, render: Callable[[timedelta], object]) -> dict[str, object]:

@@ -13,7 +13,7 @@ from .console import brief, plain, short
 
 if TYPE_CHECKING:
     from ..store import LiveWorker, Statistics, Store
-    from ..store.overview import Overview
+    from ..store.numbers.overview import Overview
 
 Lines = tuple[Sequence[str], Sequence[Sequence[object]]]
 """Column names of a table, and its rows."""
@@ -75,10 +75,9 @@ class View:
 
     def _curve(self, queue: str | None, now: datetime) -> tuple[str, str, str]:
         since = now - self._step * _STEPS
-        depth = self._store.samples.series(since=since, until=now, step=self._step, queue=queue)
-        done = self._store.metrics.series(since=since, until=now, step=self._step, queue=queue)
+        found = self._store.trends(since=since, until=now, step=self._step, queue=queue)
         name = "all queues" if queue is None else queue
-        return name, _with_top([one.ready for one in depth]), _with_top([one.completed for one in done])
+        return name, _with_top([one.ready for one in found.depths]), _with_top([one.completed for one in found.counts])
 
 
 def _with_top(values: Sequence[float | None]) -> str:

@@ -25,8 +25,7 @@ from .task_history import history, reschedule, state_at
 from .task_report import explained, report
 
 if TYPE_CHECKING:
-    from ..store import Count, Store, TaskPage
-    from ..store.outlook import Outlook
+    from ..store import Count, Outlook, Store, TaskPage
 
 _STATUSES = {status.lower(): status for status in TaskStatus}
 

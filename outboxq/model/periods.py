@@ -1,16 +1,14 @@
-"""Divisions of time: periods that partition the history, the bounds of the ids made in them, and buckets for durations.
+"""Periods that partition the history, and the bounds of the ids made in them.
 
 A uuid7 contains its time, so a period is a range of ids.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
-from typing import Final
 from uuid import UUID
 
 from .records import EARLIEST
@@ -68,15 +66,3 @@ def _begin(every: Every, moment: datetime) -> datetime:
             return midnight - timedelta(days=midnight.weekday())
         case Every.DAY:
             return midnight
-
-
-BOUNDS: Final = (*(0.001 * 2**power for power in range(21)), 3600.0)
-"""The upper bounds of the buckets in seconds, each inclusive: from 1 ms, twice as much each time up to 17 minutes, then an hour."""
-
-BUCKETS: Final = len(BOUNDS) + 1
-"""The number of buckets: one for each bound, and one for what took longer than an hour."""
-
-
-def bucket_of(seconds: float) -> int:
-    """Return the number of the bucket, from 0, that a duration is counted in. A negative one counts as 0 s."""
-    return bisect_left(BOUNDS, seconds)

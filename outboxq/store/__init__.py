@@ -5,16 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from . import (
-    explaining,
-    outlook,
-    overview,
-    progress,
     retention,
-    statistics,
-    system,
-    table_sizes,
-    task_detail,
-    trends,
     verify,
 )
 from .arguments import queue_names
@@ -24,24 +15,24 @@ from .claims.due import Look
 from .claims.recovery import Lease, LeaseLook, OutlastingLook, Recovered
 from .claims.sleeping_workers import SleepingWorkers
 from .claims.workers import LiveWorker, Presence, TakenBack, TakenTask, UnknownRun, Workers
-from .health import HealthLimits, Problem, Rule
-from .maintenance_jobs import MaintenanceJobs, Turn
-from .metrics import MetricPoint, Metrics, Percentiles, TaskMetric
-from .outlook import Outlook
-from .overview import Overview
+from .explain import explain as explaining
+from .explain.explain import Outlook, TaskDetail
+from .explain.reasons import Cure, Explanation, Reason
+from .numbers import overview, statistics, system
+from .numbers.health import HealthLimits, Problem, Rule
+from .numbers.maintenance_jobs import MaintenanceJobs, Turn
+from .numbers.metrics import MetricPoint, Metrics, Percentiles, TaskMetric
+from .numbers.overview import Overview, Trends
+from .numbers.queues import HeldKey, Queues, QueueSettings
+from .numbers.samples import DepthPoint, QueueSample, Samples
+from .numbers.statistics import Statistics, UnknownName
+from .numbers.system import PartitionSize, System, TableSize
 from .producing import enqueue, fanout
 from .producing.batches import Batches, Member
 from .producing.enqueue import check
 from .producing.fanout import Subscriptions, check_subscription
 from .producing.schedules import Schedules, check_schedule
-from .queues import HeldKey, Queues, QueueSettings
-from .reasons import Cure, Explanation, Reason
 from .retention import TimePartitions
-from .samples import DepthPoint, QueueSample, Samples
-from .statistics import Statistics, UnknownName
-from .system import PartitionSize, System
-from .table_sizes import TableSize
-from .task_detail import TaskDetail
 from .tasks import cancelling, operations, results, task_pages, tasks
 from .tasks.dead_letters import DeadLetter, DeadLetterGroup, DeadLetterGroups, DeadLetters
 from .tasks.event_log import Count, EventLog, Snapshot, TailCursor
@@ -49,7 +40,6 @@ from .tasks.results import BatchStanding, BatchTask, ResultReader, Standing
 from .tasks.steps import NewStep, Steps, Written
 from .tasks.task_pages import TaskPage
 from .tasks.tasks import Attempt
-from .trends import Trends
 from .verify import Violation
 
 __all__ = [
@@ -172,18 +162,18 @@ class Store(Claiming):
     task_page = task_pages.task_page
     tasks = task_pages.tasks
     explain = explaining.explain
-    progress = progress.progress
-    task_detail = task_detail.task_detail
-    outlooks = outlook.outlooks
+    progress = explaining.progress
+    task_detail = explaining.task_detail
+    outlooks = explaining.outlooks
     standings = results.standings
     first_of_batch = results.first_of_batch
     batch_standings = results.batch_standings
     stats = statistics.stats
     health = overview.health
     change_mark = overview.change_mark
+    trends = overview.trends
     overview = overview.overview
-    trends = trends.trends
-    table_sizes = table_sizes.table_sizes
+    table_sizes = system.table_sizes
     why_locked = system.why_locked
     tables_are_locked = system.tables_are_locked
     system = system.system

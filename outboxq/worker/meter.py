@@ -18,8 +18,8 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from ..model import Claim, EventType, Outcome, TaskTimeout
+from ..model.histograms import BOUNDS, BUCKETS, AttemptCounts, bucket_of
 from ..model.options import headers_of_json
-from ..model.periods import BOUNDS, BUCKETS, bucket_of
 from ..model.records import OUTCOMES
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER
 
@@ -65,34 +65,6 @@ UNKNOWN: Final[Timing] = (None, None)
 
 
 @dataclass(slots=True)
-class Counts:
-    """The ends of the attempts at one task of one queue. Each attempt is in one of the first eight numbers."""
-
-    completed: int = 0
-    retried: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    snoozed: int = 0
-    released: int = 0
-    lost: int = 0
-    timed_out: int = 0
-    timed_out_last: int = 0
-    """The part of `timed_out` that no other attempt followed."""
-    wait_seconds: float = 0.0
-    """The sum over the attempts that `wait` counts."""
-    run_seconds: float = 0.0
-    """The sum over the attempts that `run` counts."""
-    wait: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket of `model.periods`, the number of attempts that began, by their seconds from due to start."""
-    run: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket, the number of attempts whose handler ended, by its seconds."""
-
-    def copy(self) -> Counts:
-        """Return a copy that later ends do not change."""
-        return replace(self, wait=self.wait.copy(), run=self.run.copy())
-
-
-@dataclass(slots=True)
 class ClaimCounts:
     """The tries to claim that came to one result."""
 
@@ -130,7 +102,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: defaultdict[tuple[str, str], Counts] = defaultdict(Counts)
+        self._counts: defaultdict[tuple[str, str], AttemptCounts] = defaultdict(AttemptCounts)
         self._claims = {result: ClaimCounts() for result in ClaimResult}
         self._recovered: Counter[str] = Counter()
         self._leases_lost: Counter[str] = Counter()
@@ -192,7 +164,7 @@ class Meter:
         """Note that the database has answered a heartbeat or the registration of the worker."""
         self.last_answer = time.time()
 
-    def read(self) -> dict[tuple[str, str], Counts]:
+    def read(self) -> dict[tuple[str, str], AttemptCounts]:
         """Return the ends of attempts by queue and name of the task. Later ends do not change it."""
         with self._lock:
             return {key: counts.copy() for key, counts in self._counts.items()}

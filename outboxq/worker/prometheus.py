@@ -22,12 +22,12 @@ from prometheus_client.utils import floatToGoString
 
 from ..database.engine import close
 from ..errors import ConfigurationError, InvalidArgument
-from ..model.periods import BOUNDS, BUCKETS
+from ..model.histograms import BOUNDS, BUCKETS, AttemptCounts
 from ..model.rules import parse_rule
 from ..store import Statistics, Store, TableSize
 from ..store.failure_log import FailureLog
 from . import metrics
-from .meter import TASK_BOUNDS, AttemptEnd, Counts
+from .meter import TASK_BOUNDS, AttemptEnd
 from .metrics import Kind, Metric, Source
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def _filled(metric: Metric, values: Mapping[tuple[str, ...], float]) -> Any:
     return family
 
 
-def _by_queue(counts: Mapping[tuple[str, str], Counts]) -> Mapping[str, list[Counts]]:
+def _by_queue(counts: Mapping[tuple[str, str], AttemptCounts]) -> Mapping[str, list[AttemptCounts]]:
     found = defaultdict(list)
     for (queue, _), one in counts.items():
         found[queue].append(one)

@@ -17,10 +17,11 @@ from datetime import timedelta
 from uuid import UUID
 
 from ..database.engine import close
+from ..model.histograms import AttemptCounts
 from ..model.uuid7 import uuid7
 from ..store import QueueSample, Store, TaskMetric
-from ..store.metrics import SUM_UP
-from .meter import Counts, Meter
+from ..store.numbers.metrics import SUM_UP
+from .meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 
@@ -34,19 +35,7 @@ _SHARE = 100
 _SUM_UP_EVERY = timedelta(minutes=1)
 _AT_MOST = timedelta(minutes=5)
 """The time after which another worker takes over a job: the one that had it has died."""
-_NUMBERS = (
-    "completed",
-    "retried",
-    "failed",
-    "cancelled",
-    "snoozed",
-    "released",
-    "lost",
-    "timed_out",
-    "timed_out_last",
-    "wait_seconds",
-    "run_seconds",
-)
+_NOTHING = AttemptCounts()
 
 
 @dataclass(eq=False, repr=False)
@@ -62,7 +51,7 @@ class MetricsWriter:
     worker_id: UUID
 
     def __post_init__(self) -> None:
-        self._written: Mapping[tuple[str, str], Counts] = {}
+        self._written: Mapping[tuple[str, str], AttemptCounts] = {}
         """The meter's counts up to which rows were made."""
         self._unwritten: Sequence[TaskMetric] = ()
         self._due = time.monotonic() + WRITE_EVERY
@@ -89,22 +78,11 @@ class MetricsWriter:
     def _counted(self) -> list[TaskMetric]:
         """Return what was counted since this was last called."""
         before, self._written = self._written, self.meter.read()
-        nothing = Counts()
-        found = []
-        for (queue, task_name), now in self._written.items():
-            then = before.get((queue, task_name), nothing)
-            if now != then:
-                found.append(
-                    TaskMetric(
-                        id=uuid7(),
-                        queue=queue,
-                        task_name=task_name,
-                        **{name: getattr(now, name) - getattr(then, name) for name in _NUMBERS},
-                        wait=_difference(now.wait, then.wait),
-                        run=_difference(now.run, then.run),
-                    )
-                )
-        return found
+        return [
+            TaskMetric(id=uuid7(), queue=queue, task_name=name, counts=now.since(before.get((queue, name), _NOTHING)))
+            for (queue, name), now in self._written.items()
+            if now != before.get((queue, name), _NOTHING)
+        ]
 
 
 @dataclass(eq=False, repr=False)
@@ -165,7 +143,3 @@ class StatisticsUpkeep:
         self.store.samples.thin_out()
         self.store.maintenance_jobs.done(SUM_UP, again_in=_SUM_UP_EVERY)
         return _SUM_UP_EVERY.total_seconds()
-
-
-def _difference(now: Sequence[int], then: Sequence[int]) -> list[int]:
-    return [more - less for more, less in zip(now, then, strict=True)]

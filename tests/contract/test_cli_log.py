@@ -19,6 +19,7 @@ from outboxq.cli.following import until_stopped
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome
 from outboxq.store import TailCursor
+from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
 
@@ -157,6 +158,28 @@ def test_a_position_by_time_or_number_is_before_what_it_names(database):
     for wrong in (lambda: store.log.tail_last(-1), lambda: store.log.tail_since(store.now().replace(tzinfo=None))):
         with pytest.raises(InvalidArgument):
             wrong()
+
+
+@pytest.mark.parametrize("missing", ["first", "last", "middle", "most"])
+def test_the_first_event_of_a_time_is_found_in_a_log_with_gaps(database, missing):
+    """The log is searched by halves; what retention took away must not mislead it."""
+    tasks = []
+    for _ in range(40):
+        claim = helpers.claimed(database)
+        database.frozen.complete(claim)
+        tasks.append((claim.id, database.clock.now))
+        database.clock.advance(60)
+    chosen = {"first": tasks[:9], "last": tasks[31:], "middle": tasks[10:30], "most": tasks[:20] + tasks[21:39]}
+    gone = {str(task_id) for task_id, _ in chosen[missing]}
+    listed = ", ".join(f"'{name.replace('-', '') if database.name == 'sqlite' else name}'" for name in gone)
+    database.run(f"DELETE FROM execution_events WHERE task_execution_id IN ({listed})")
+    database.run(f"DELETE FROM task_executions WHERE id IN ({listed})")
+    log = database.frozen.log
+    for minutes in range(0, 44, 3):
+        when = database.clock.now - timedelta(minutes=minutes)
+        found = {event.task_execution_id for event in log.tail(log.tail_since(when))[0]}
+        early = when - timedelta(minutes=2)  # the numbers of events follow their times but for this
+        assert found == {task_id for task_id, ended in tasks if ended >= early and str(task_id) not in gone}
 
 
 # --- task history, state-at, reschedule

@@ -11,7 +11,7 @@ from outboxq.model import TaskStatus
 from outboxq.model.options import headers_of_json
 from outboxq.model.rules import FARTHEST
 from outboxq.model.schedules import HORIZON, CatchUp, NewSchedule, Overlap
-from outboxq.store.health import HealthLimits, Rule
+from outboxq.store.numbers.health import HealthLimits, Rule
 from tests.conftest import NOON
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from sqlalchemy.exc import OperationalError
 
 from outboxq import Outbox, RetryPolicy
-from outboxq.database.statements.metrics import COUNTS, RUN, SECONDS, WAIT
 from outboxq.model import EventType, Outcome
-from outboxq.model.periods import BUCKETS, bucket_of
+from outboxq.model.histograms import BUCKETS, COUNTS, SECONDS, AttemptCounts, bucket_of
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Percentiles, Store, TaskMetric
-from outboxq.store.metrics import SUM_UP, percentile
+from outboxq.store.numbers.metrics import RUN, SUM_UP, WAIT, percentile
 from outboxq.worker.meter import Meter
 from outboxq.worker.statistics import MetricsWriter
 from tests.contract import helpers
@@ -32,7 +31,7 @@ def metric(queue="mail", task_name="send", *, wait=(), run=(), **numbers):
     histograms = {
         name: [buckets.count(one) for one in range(BUCKETS)] for name, buckets in (("wait", wait), ("run", run))
     }
-    return TaskMetric(id=uuid7(), queue=queue, task_name=task_name, **histograms, **numbers)
+    return TaskMetric(id=uuid7(), queue=queue, task_name=task_name, counts=AttemptCounts(**histograms, **numbers))
 
 
 def sums(database):
@@ -94,7 +93,6 @@ def test_a_worker_writes_what_it_has_counted_when_it_stops(database):
     assert (other.completed, other.failures, other.retries, other.failure_rate, other.failed) == (0, 1, 1, 1.0, 1)
     assert default.wait.p50 <= default.wait.p95 < MINUTE
     assert timedelta(0) < default.run.p99 < MINUTE
-    assert default.emit_to_start is None
     named = {(one.queue, one.task_name): one.completed for one in outbox.store.stats(by="task")}
     assert named == {("default", "fine"): 5, ("other", "bad"): 0}
 
@@ -258,32 +256,13 @@ def test_it_says_since_when_workers_have_counted(database):
     assert (hour.counted_since, hour.completed, hour.by_workers) == (None, 1, True)
 
 
-def test_while_no_worker_has_counted_the_events_are(database):
-    database.frozen.complete(helpers.claimed(database))
-    helpers.claimed(database)
-    [found] = database.frozen.stats()
-    assert (found.by_workers, found.running, found.completed, found.timed_out) == (False, 1, 1, None)
-    assert found.emit_to_start is not None
-
-
-def test_where_no_worker_has_counted_in_the_window_the_events_are(database):
-    """All workers may have gone back to a release that writes nothing."""
+def test_where_no_worker_has_counted_in_the_window_the_numbers_are_0_and_it_says_so(database):
     put(database, 2 * 3600, completed=7)
     database.frozen.complete(helpers.claimed(database, queue="mail"))
-    [found] = database.frozen.stats()
-    assert (found.completed, found.by_workers, found.counted_since) == (1, False, None)
-    [line] = database.frozen.stats(by="task")
-    assert (line.completed, line.by_workers) == (1, False)
-
-
-def test_exact_statistics_come_from_the_events(database):
-    claim = helpers.claimed(database, queue="mail")
-    database.frozen.complete(claim)
-    put(database, 20, completed=7)
-    assert [one.completed for one in database.frozen.stats()] == [7]
-    [exact] = database.frozen.stats(exact=True)
-    assert (exact.completed, exact.by_workers, exact.wait) == (1, False, None)
-    assert exact.emit_to_start is not None
+    helpers.claimed(database, queue="mail")
+    for [found] in (database.frozen.stats(), database.frozen.stats(by="task")):
+        assert (found.by_workers, found.running, found.completed, found.counted_since) == (False, 1, 0, None)
+        assert (found.wait, found.failure_rate, found.throughput) == (None, None, 0.0)
 
 
 def test_a_timeout_counts_as_what_followed_it(database):

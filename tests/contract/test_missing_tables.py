@@ -20,7 +20,7 @@ from outboxq import Outbox, SchemaOutOfDate
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.batches import BatchLink, NewBatch, new_batch_id
-from outboxq.model.periods import BUCKETS
+from outboxq.model.histograms import AttemptCounts
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
@@ -66,7 +66,7 @@ def new(**fields: Any) -> NewTask:
     return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields})
 
 
-METRIC = TaskMetric(id=uuid7(), queue="default", task_name="tests.work", wait=[0] * BUCKETS, run=[0] * BUCKETS)
+METRIC = TaskMetric(id=uuid7(), queue="default", task_name="tests.work", counts=AttemptCounts())
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "attempts": ((TASK,), {}),
     "standings": (([TASK],), {}),

@@ -8,11 +8,12 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import event
 
-from outboxq.database.statements import overview as statements
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, OnDeadLetter, Outcome
 from outboxq.model.schedules import NewSchedule
-from outboxq.store import Count, HealthLimits, QueueSample, QueueSettings, Rule, Store, overview, samples
+from outboxq.store import Count, HealthLimits, QueueSample, QueueSettings, Rule, Store
+from outboxq.store.numbers import live
+from outboxq.store.numbers import overview as statements
 from tests.contract import helpers
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -57,7 +58,7 @@ def test_the_numbers_of_all_queues_are_those_of_stats(several):
     assert (found.running, found.oldest_ready_at) == (1, several.clock.now)
     assert [one.queue for one in found.queues] == ["bad", "idle", "mail", "run", "slow"]
     same = ("ready", "delayed", "running", "failed", "oldest_ready_at", "paused", "concurrency", "rate", "live_workers")
-    exact = {one.queue: one for one in several.frozen.stats(exact=True, queues=[one.queue for one in found.queues])}
+    exact = {one.queue: one for one in several.frozen.stats(queues=[one.queue for one in found.queues])}
     for one in found.queues:
         assert [getattr(one, name) for name in same] == [getattr(exact[one.queue], name) for name in same], one.queue
     assert found.settings == several.frozen.queues.settings()
@@ -73,7 +74,7 @@ def test_all_queues_are_listed_with_or_without_settings(several):
 
 
 def test_numbers_are_counted_up_to_a_bound_and_then_sampled(database, monkeypatch):
-    monkeypatch.setattr(overview, "BOUND", 3)
+    monkeypatch.setattr(live, "BOUND", 3)
     for _ in range(5):
         database.add(queue="mail")
         failed(database, queue="bad", priority=1)
@@ -272,5 +273,4 @@ def test_an_event_that_is_committed_after_a_later_one_changes_the_mark(postgresq
 
 
 def test_the_number_of_held_keys_is_bounded():
-    assert samples.BOUND == overview.BOUND
     assert statements.HELD <= 1_000

@@ -29,7 +29,7 @@ from outboxq.cli.worker import port_of
 from outboxq.contrib.prometheus import WorkerCollector
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Role
-from outboxq.model.periods import BOUNDS
+from outboxq.model.histograms import BOUNDS
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus
@@ -79,6 +79,7 @@ def serving(outbox: Outbox, **options: object) -> Iterator[tuple]:
 def test_every_metric_has_the_name_the_kind_and_the_labels_that_are_declared(outbox):
     task = outbox.tasks.get("tests.end")
     task.using(outbox).enqueue("well")
+    task.using(outbox, delay=3600).enqueue("well")
     with serving(outbox) as (worker, port):
         until(lambda: worker.handled)
         until(lambda: scrape(port).get("outboxq_task_run_seconds_count"))

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.model import EventType, Outcome
-from outboxq.model.periods import BUCKETS
+from outboxq.model.histograms import AttemptCounts
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import QueueSample, Store, TaskMetric
 from outboxq.worker.statistics import StatisticsUpkeep
@@ -21,19 +21,13 @@ HOUR = timedelta(hours=1)
 @pytest.fixture
 def bounds(monkeypatch):
     """Count up to 5 entries, up to 2 by task, and look 3 delayed ones up."""
-    for name, number in {
-        "depths.BOUND": 5,
-        "samples.BOUND": 5,
-        "depths.BOUND_BY_TASK": 2,
-        "depths.LOOKED_UP": 3,
-    }.items():
-        monkeypatch.setattr(f"outboxq.store.{name}", number)
+    for name, number in {"BOUND": 5, "BOUND_BY_TASK": 2, "LOOKED_UP": 3}.items():
+        monkeypatch.setattr(f"outboxq.store.numbers.live.{name}", number)
 
 
 def counted(database):
     """Let workers have counted something: the numbers of the window are theirs then."""
-    nothing = [0] * BUCKETS
-    one = TaskMetric(id=uuid7(), queue="mail", task_name="send", completed=1, wait=nothing, run=nothing)
+    one = TaskMetric(id=uuid7(), queue="mail", task_name="send", counts=AttemptCounts(completed=1))
     database.frozen.metrics.record([one], worker_id=uuid4())
 
 
@@ -76,7 +70,8 @@ def test_up_to_the_bound_counts_are_exact_and_above_they_say_so(database, bounds
     add(2, delay=HOUR)
     [more] = database.frozen.stats()
     assert now(more) == (5, True, 5, False, 0, True)
-    assert now(database.frozen.stats(exact=True)[0]) == (6, False, 5, False, 0, False)
+    [whole] = database.frozen.samples.count()
+    assert (whole.ready, whole.delayed, whole.exact) == (6, 5, True)
     add(1, delay=HOUR)
     assert now(database.frozen.stats(queues=["mail", "none"])[0]) == (5, True, 5, True, 0, True)
 

@@ -9,7 +9,7 @@ import pytest
 
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, OnDeadLetter, Outcome
-from outboxq.model.periods import BUCKETS
+from outboxq.model.histograms import BUCKETS, AttemptCounts
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import DepthPoint, MetricPoint, QueueSample, TaskMetric
 
@@ -19,7 +19,9 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 def counted(database, queue="mail", task_name="send", bucket=5, **numbers):
     """Have a worker write what it counted in the ten seconds up to now."""
     histogram = [sum(numbers.values()) if place == bucket else 0 for place in range(BUCKETS)]
-    one = TaskMetric(id=uuid7(), queue=queue, task_name=task_name, wait=histogram, run=histogram, **numbers)
+    one = TaskMetric(
+        id=uuid7(), queue=queue, task_name=task_name, counts=AttemptCounts(wait=histogram, run=histogram, **numbers)
+    )
     database.frozen.metrics.record([one], worker_id=uuid4())
 
 

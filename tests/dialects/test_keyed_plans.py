@@ -18,12 +18,12 @@ import pytest
 from sqlalchemy import Connection
 
 from outboxq.database.dialects import Begin, dialect_for
-from outboxq.database.statements import explaining, task_detail
 from outboxq.database.target import target_of
 from outboxq.model import TaskStatus
 from outboxq.store import Store, retention
 from outboxq.store.claims import due, partition_keys
-from outboxq.store.tasks import dead_letters, task_pages
+from outboxq.store.explain import explain as explaining
+from outboxq.store.tasks import dead_letters, event_log, task_pages
 from tests import postgres
 from tests.conftest import Database
 from tests.dialects.test_plans import ANALYZE, ROWS, Big, Explained, address, explain, generic, scans
@@ -334,12 +334,9 @@ class Grown:
             dead_letters.newest,
             task_pages.PAGE["letters_down"],
             task_pages.END["letters_down"],
-            explaining.entry,
-            explaining.holder,
-            explaining.head,
             explaining.ahead,
             explaining.waiting,
-            task_detail.one,
+            explaining.one,
         ):
             prepared = dialect_for("postgresql").compiled[builder]
             for sql in (prepared.sql, getattr(prepared, "sql_of_one", None)):
@@ -462,22 +459,19 @@ def test_a_fair_claim_from_200_keys_of_1000_tasks_each_looks_at_two_keys_for_eac
     assert entries <= max(2 * limit, BUDGET) + 3 * limit + 10
 
 
-@pytest.mark.parametrize("by", ["queue", "task"])
-def test_statistics_read_of_the_log_what_happened_in_their_window(keyed, by):
-    """The old events are found to be old by halving."""
-    seen = keyed.captured(lambda store, _, using: store.stats(by=by, using=using))
-    about_events = [(sql, values) for sql, values in seen if "execution_events" in sql]
-    assert len(about_events) == 2
+def test_the_first_event_of_a_time_is_found_by_halving(keyed):
+    """Statistics read nothing of the log."""
+    seen = keyed.captured(lambda store, _, using: store.stats(by="task", using=using))
+    assert [sql for sql, _ in seen if "execution_events" in sql] == []
+
+    def search(store: Store, _: Big, using: Connection) -> None:
+        target = target_of(using, schema=None)
+        assert target.run(event_log.first_of_window, {"search_from": store.now() - timedelta(hours=1)})
+
     if keyed.database.name == "sqlite":
-
-        def run(_store: object, _big: object, using: Connection) -> None:
-            for sql, values in about_events:
-                using.exec_driver_sql(sql, values).all()
-
-        assert steps(keyed, run) < 500 * RECENT
+        assert steps(keyed, search) < 500 * RECENT
         return
-    for sql, values in about_events:
-        found = explain(keyed, Begin.SNAPSHOT, sql, values, ANALYZE)
-        assert not [node for node in found.on("execution_events") if node["Node Type"] == "Seq Scan"]
-        assert found.read("execution_events") <= RECENT + 20
-        assert found.read("task_executions") <= RECENT
+    [(sql, values)] = [one for one in keyed.captured(search) if "execution_events" in one[0]]
+    found = explain(keyed, Begin.SNAPSHOT, sql, values, ANALYZE)
+    assert not [node for node in found.on("execution_events") if node["Node Type"] == "Seq Scan"]
+    assert found.read("execution_events") <= RECENT + 20

@@ -635,7 +635,7 @@ LOOKS = {
 @pytest.fixture
 def bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BOUND", "BOUND_BY_TASK", "LOOKED_UP"):
-        monkeypatch.setattr(f"outboxq.store.depths.{name}", BOUND)
+        monkeypatch.setattr(f"outboxq.store.numbers.live.{name}", BOUND)
 
 
 def outbox_statements(big: Big, name: str) -> list[tuple[str, dict[str, Any]]]:

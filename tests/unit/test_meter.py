@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.model import Claim, EventType, Outcome
-from outboxq.model.periods import BUCKETS
+from outboxq.model.histograms import BUCKETS
 from outboxq.model.records import OUTCOMES
 from outboxq.worker.meter import TASK_BOUNDS, AttemptEnd, ClaimResult, Meter, Timing
 

@@ -9,7 +9,7 @@ from django import forms
 from django.contrib import admin, messages
 
 from ...model.unknown_options import no_queue
-from ...store.queues import Queues
+from ...store.numbers.queues import Queues
 from .admin_texts import local_time, plain
 from .django_outbox import outboxes
 from .integration import present_transaction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Text, Uuid
 
-from ...model.periods import BUCKETS
+from ...model.histograms import BUCKETS
 from .. import bounds
 from ..column_types import BoundedInstant
 from ..typed_table import TypedColumns, typed_table

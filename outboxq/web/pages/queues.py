@@ -10,7 +10,7 @@ from werkzeug.exceptions import NotFound
 from ...model import LATEST
 from ...model.unknown_options import no_queue
 from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
-from ...store.health import OF_SCHEDULES
+from ...store.numbers.health import OF_SCHEDULES
 from ..charts import sparkline
 from ..formats import sentence
 from ..request import PageRequest, View

@@ -16,7 +16,7 @@ from ...model.display import redacted
 from ...model.running import Step
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...store import Cure, Reason, TaskDetail
-from ...store.reasons import cure_of
+from ...store.explain.reasons import cure_of
 from ...task.built_in import BULK, Selection
 from ..request import PageRequest, View
 from .bulk import in_number, in_words

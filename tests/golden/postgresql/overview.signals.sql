@@ -1,50 +1,23 @@
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
 )
-SELECT
-    found.kind,
-    found.name,
-    found.detail,
-    found.task_id,
-    found.number_1,
-    found.number_2,
-    found.number_3,
-    found.number_4,
-    found.number_5,
-    found.seconds,
-    found.other_seconds,
-    found.at,
-    found.other_at
+SELECT found.kind, found.name, found.detail, found.task_id, found.number, found.at
 FROM (
     SELECT
         'now' AS kind,
         CAST(NULL AS TEXT) AS name,
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS UUID) AS task_id,
-        CAST(NULL AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE PRECISION) AS seconds,
-        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
-        (SELECT clock.now FROM clock) AS at,
-        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+        CAST(NULL AS BIGINT) AS number,
+        (SELECT clock.now FROM clock) AS at
     UNION ALL
     SELECT
         'running' AS kind,
         task_leases.queue AS name,
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS UUID) AS task_id,
-        CAST(count(*) AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE PRECISION) AS seconds,
-        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
-        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at,
-        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+        CAST(count(*) AS BIGINT) AS number,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at
     FROM task_leases
     GROUP BY task_leases.queue
     UNION ALL
@@ -53,15 +26,8 @@ FROM (
         listed.queue AS name,
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS UUID) AS task_id,
-        CAST(count(*) AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE PRECISION) AS seconds,
-        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
-        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at,
-        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+        CAST(count(*) AS BIGINT) AS number,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at
     FROM (
         SELECT dead_letters.queue AS queue
         FROM dead_letters
@@ -74,17 +40,10 @@ FROM (
         lately.queue AS name,
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS UUID) AS task_id,
-        CAST(count(*) AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE PRECISION) AS seconds,
-        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
-        max(lately.failed_at) AS at,
-        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+        CAST(count(*) AS BIGINT) AS number,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at
     FROM (
-        SELECT dead_letters.queue AS queue, dead_letters.failed_at AS failed_at
+        SELECT dead_letters.queue AS queue
         FROM dead_letters
         WHERE dead_letters.failed_at >= (SELECT clock.now FROM clock) + %(failed_since)s * interval '1 second'
         ORDER BY dead_letters.failed_at DESC
@@ -97,15 +56,8 @@ FROM (
         "some".queue AS name,
         "some".partition_key AS detail,
         "some".task_execution_id AS task_id,
-        CAST(NULL AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE PRECISION) AS seconds,
-        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
-        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at,
-        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+        CAST(NULL AS BIGINT) AS number,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at
     FROM (
         SELECT
             held.queue AS queue,
@@ -132,35 +84,12 @@ FROM (
     ) AS "some"
     UNION ALL
     SELECT
-        'settings' AS kind,
-        queue_settings.queue AS name,
-        CAST(NULL AS TEXT) AS detail,
-        CAST(NULL AS UUID) AS task_id,
-        CAST(queue_settings.concurrency_limit AS BIGINT) AS number_1,
-        CAST(queue_settings.rate_limit AS BIGINT) AS number_2,
-        CAST(CASE WHEN queue_settings.fair THEN %(param_1)s::INTEGER ELSE %(param_2)s::INTEGER END AS BIGINT) AS number_3,
-        CAST(queue_settings.key_concurrency AS BIGINT) AS number_4,
-        CAST(queue_settings.key_rate_limit AS BIGINT) AS number_5,
-        queue_settings.rate_seconds AS seconds,
-        queue_settings.key_rate_seconds AS other_seconds,
-        queue_settings.paused_at AS at,
-        queue_settings.updated_at AS other_at
-    FROM queue_settings
-    UNION ALL
-    SELECT
-        'schedule' AS kind,
+        'overdue' AS kind,
         late.name AS name,
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS UUID) AS task_id,
-        CAST(NULL AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE PRECISION) AS seconds,
-        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
-        late.planted_until AS at,
-        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+        CAST(NULL AS BIGINT) AS number,
+        late.planted_until AS at
     FROM (
         SELECT task_schedules.name AS name, task_schedules.planted_until AS planted_until
         FROM task_schedules
@@ -175,15 +104,8 @@ FROM (
         early.name AS name,
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS UUID) AS task_id,
-        CAST(NULL AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE PRECISION) AS seconds,
-        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
-        early.planted_until AS at,
-        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS other_at
+        CAST(NULL AS BIGINT) AS number,
+        early.planted_until AS at
     FROM (
         SELECT task_schedules.name AS name, task_schedules.planted_until AS planted_until
         FROM task_schedules
@@ -198,34 +120,22 @@ FROM (
     ) AS early
     UNION ALL
     SELECT
-        'sample' AS kind,
-        last.queue AS name,
+        'unclosed' AS kind,
+        unclosed.name AS name,
         CAST(NULL AS TEXT) AS detail,
-        CAST(NULL AS UUID) AS task_id,
-        CAST(last.ready AS BIGINT) AS number_1,
-        CAST(last.delayed AS BIGINT) AS number_2,
-        CAST(last.running AS BIGINT) AS number_3,
-        CAST(last.failed AS BIGINT) AS number_4,
-        CAST(CASE WHEN last.exact THEN %(param_3)s::INTEGER ELSE %(param_4)s::INTEGER END AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE PRECISION) AS seconds,
-        CAST(NULL AS DOUBLE PRECISION) AS other_seconds,
-        last.at AS at,
-        last.oldest_ready_at AS other_at
+        unclosed.id AS task_id,
+        CAST(NULL AS BIGINT) AS number,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS at
     FROM (
-        SELECT
-            queue_samples.at AS at,
-            queue_samples.queue AS queue,
-            queue_samples.ready AS ready,
-            queue_samples.delayed AS delayed,
-            queue_samples.running AS running,
-            queue_samples.failed AS failed,
-            queue_samples.oldest_ready_at AS oldest_ready_at,
-            queue_samples.exact AS exact
-        FROM queue_samples
-        WHERE queue_samples.at = (
-            SELECT max(queue_samples.at) AS max_1
-            FROM queue_samples
-            WHERE queue_samples.at <= (SELECT clock.now FROM clock)
-        )
-    ) AS last
+        SELECT first.id AS id, first.name AS name
+        FROM (
+            SELECT task_batches.id AS id, task_batches.name AS name, task_batches.closed AS closed
+            FROM task_batches
+            WHERE task_batches.completed_at IS NULL
+            ORDER BY task_batches.id
+            LIMIT %(most)s::BIGINT
+        ) AS first
+        WHERE NOT first.closed
+        ORDER BY first.id
+    ) AS unclosed
 ) AS found

@@ -1,47 +1,20 @@
-SELECT
-    found.kind,
-    found.name,
-    found.detail,
-    found.task_id,
-    found.number_1,
-    found.number_2,
-    found.number_3,
-    found.number_4,
-    found.number_5,
-    found.seconds,
-    found.other_seconds,
-    found.at,
-    found.other_at
+SELECT found.kind, found.name, found.detail, found.task_id, found.number, found.at
 FROM (
     SELECT
         'now' AS kind,
         CAST(NULL AS TEXT) AS name,
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS CHAR(32)) AS task_id,
-        CAST(NULL AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE) AS seconds,
-        CAST(NULL AS DOUBLE) AS other_seconds,
-        :now AS at,
-        CAST(NULL AS TEXT) AS other_at
+        CAST(NULL AS BIGINT) AS number,
+        :now AS at
     UNION ALL
     SELECT
         'running' AS kind,
         task_leases.queue AS name,
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS CHAR(32)) AS task_id,
-        CAST(count(*) AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE) AS seconds,
-        CAST(NULL AS DOUBLE) AS other_seconds,
-        CAST(NULL AS TEXT) AS at,
-        CAST(NULL AS TEXT) AS other_at
+        CAST(count(*) AS BIGINT) AS number,
+        CAST(NULL AS TEXT) AS at
     FROM task_leases
     GROUP BY task_leases.queue
     UNION ALL
@@ -50,15 +23,8 @@ FROM (
         listed.queue AS name,
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS CHAR(32)) AS task_id,
-        CAST(count(*) AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE) AS seconds,
-        CAST(NULL AS DOUBLE) AS other_seconds,
-        CAST(NULL AS TEXT) AS at,
-        CAST(NULL AS TEXT) AS other_at
+        CAST(count(*) AS BIGINT) AS number,
+        CAST(NULL AS TEXT) AS at
     FROM (
         SELECT dead_letters.queue AS queue
         FROM dead_letters
@@ -72,17 +38,10 @@ FROM (
         lately.queue AS name,
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS CHAR(32)) AS task_id,
-        CAST(count(*) AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE) AS seconds,
-        CAST(NULL AS DOUBLE) AS other_seconds,
-        max(lately.failed_at) AS at,
-        CAST(NULL AS TEXT) AS other_at
+        CAST(count(*) AS BIGINT) AS number,
+        CAST(NULL AS TEXT) AS at
     FROM (
-        SELECT dead_letters.queue AS queue, dead_letters.failed_at AS failed_at
+        SELECT dead_letters.queue AS queue
         FROM dead_letters
         WHERE dead_letters.failed_at >= (
             strftime(
@@ -113,15 +72,8 @@ FROM (
         some.queue AS name,
         some.partition_key AS detail,
         some.task_execution_id AS task_id,
-        CAST(NULL AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE) AS seconds,
-        CAST(NULL AS DOUBLE) AS other_seconds,
-        CAST(NULL AS TEXT) AS at,
-        CAST(NULL AS TEXT) AS other_at
+        CAST(NULL AS BIGINT) AS number,
+        CAST(NULL AS TEXT) AS at
     FROM (
         SELECT
             held.queue AS queue,
@@ -151,35 +103,12 @@ FROM (
     ) AS some
     UNION ALL
     SELECT
-        'settings' AS kind,
-        queue_settings.queue AS name,
-        CAST(NULL AS TEXT) AS detail,
-        CAST(NULL AS CHAR(32)) AS task_id,
-        CAST(queue_settings.concurrency_limit AS BIGINT) AS number_1,
-        CAST(queue_settings.rate_limit AS BIGINT) AS number_2,
-        CAST(CASE WHEN queue_settings.fair THEN :param_8 ELSE :param_9 END AS BIGINT) AS number_3,
-        CAST(queue_settings.key_concurrency AS BIGINT) AS number_4,
-        CAST(queue_settings.key_rate_limit AS BIGINT) AS number_5,
-        queue_settings.rate_seconds AS seconds,
-        queue_settings.key_rate_seconds AS other_seconds,
-        queue_settings.paused_at AS at,
-        queue_settings.updated_at AS other_at
-    FROM queue_settings
-    UNION ALL
-    SELECT
-        'schedule' AS kind,
+        'overdue' AS kind,
         late.name AS name,
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS CHAR(32)) AS task_id,
-        CAST(NULL AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE) AS seconds,
-        CAST(NULL AS DOUBLE) AS other_seconds,
-        late.planted_until AS at,
-        CAST(NULL AS TEXT) AS other_at
+        CAST(NULL AS BIGINT) AS number,
+        late.planted_until AS at
     FROM (
         SELECT task_schedules.name AS name, task_schedules.planted_until AS planted_until
         FROM task_schedules
@@ -189,22 +118,22 @@ FROM (
                 strftime(
                     :strftime_4,
                     (
-                        CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_10 + CAST(
+                        CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_8 + CAST(
                             substr(:now, :substr_7, :substr_8) AS INTEGER
-                        ) + CAST(round(:overdue_before * :param_11) AS INTEGER)
+                        ) + CAST(round(:overdue_before * :param_9) AS INTEGER)
                     ) / 1000000,
                     :strftime_6
                 ) || printf(
                     :printf_2,
                     (
-                        CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_10 + CAST(
+                        CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_8 + CAST(
                             substr(:now, :substr_7, :substr_8) AS INTEGER
-                        ) + CAST(round(:overdue_before * :param_11) AS INTEGER)
+                        ) + CAST(round(:overdue_before * :param_9) AS INTEGER)
                     ) % 1000000
                 )
             )
         LIMIT :most
-        OFFSET :param_12
+        OFFSET :param_10
     ) AS late
     UNION ALL
     SELECT
@@ -212,15 +141,8 @@ FROM (
         early.name AS name,
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS CHAR(32)) AS task_id,
-        CAST(NULL AS BIGINT) AS number_1,
-        CAST(NULL AS BIGINT) AS number_2,
-        CAST(NULL AS BIGINT) AS number_3,
-        CAST(NULL AS BIGINT) AS number_4,
-        CAST(NULL AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE) AS seconds,
-        CAST(NULL AS DOUBLE) AS other_seconds,
-        early.planted_until AS at,
-        CAST(NULL AS TEXT) AS other_at
+        CAST(NULL AS BIGINT) AS number,
+        early.planted_until AS at
     FROM (
         SELECT task_schedules.name AS name, task_schedules.planted_until AS planted_until
         FROM task_schedules
@@ -230,7 +152,7 @@ FROM (
                 strftime(
                     :strftime_7,
                     (
-                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_13 + CAST(
+                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_11 + CAST(
                             substr(:now, :substr_11, :substr_12) AS INTEGER
                         ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
                     ) / 1000000,
@@ -238,7 +160,7 @@ FROM (
                 ) || printf(
                     :printf_3,
                     (
-                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_13 + CAST(
+                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_11 + CAST(
                             substr(:now, :substr_11, :substr_12) AS INTEGER
                         ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
                     ) % 1000000
@@ -249,7 +171,7 @@ FROM (
                     strftime(
                         :strftime_7,
                         (
-                            CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_13 + CAST(
+                            CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_11 + CAST(
                                 substr(:now, :substr_11, :substr_12) AS INTEGER
                             ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
                         ) / 1000000,
@@ -257,7 +179,7 @@ FROM (
                     ) || printf(
                         :printf_3,
                         (
-                            CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_13 + CAST(
+                            CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_11 + CAST(
                                 substr(:now, :substr_11, :substr_12) AS INTEGER
                             ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
                         ) % 1000000
@@ -267,7 +189,7 @@ FROM (
                         strftime(
                             :strftime_10,
                             (
-                                CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_14 + CAST(
+                                CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_12 + CAST(
                                     substr(:now, :substr_15, :substr_16) AS INTEGER
                                 ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
                             ) / 1000000,
@@ -275,7 +197,7 @@ FROM (
                         ) || printf(
                             :printf_4,
                             (
-                                CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_14 + CAST(
+                                CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_12 + CAST(
                                     substr(:now, :substr_15, :substr_16) AS INTEGER
                                 ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
                             ) % 1000000
@@ -283,38 +205,27 @@ FROM (
                     )
             )
         LIMIT :most
-        OFFSET :param_15
+        OFFSET :param_13
     ) AS early
     UNION ALL
     SELECT
-        'sample' AS kind,
-        last.queue AS name,
+        'unclosed' AS kind,
+        unclosed.name AS name,
         CAST(NULL AS TEXT) AS detail,
-        CAST(NULL AS CHAR(32)) AS task_id,
-        CAST(last.ready AS BIGINT) AS number_1,
-        CAST(last.delayed AS BIGINT) AS number_2,
-        CAST(last.running AS BIGINT) AS number_3,
-        CAST(last.failed AS BIGINT) AS number_4,
-        CAST(CASE WHEN last.exact THEN :param_16 ELSE :param_17 END AS BIGINT) AS number_5,
-        CAST(NULL AS DOUBLE) AS seconds,
-        CAST(NULL AS DOUBLE) AS other_seconds,
-        last.at AS at,
-        last.oldest_ready_at AS other_at
+        unclosed.id AS task_id,
+        CAST(NULL AS BIGINT) AS number,
+        CAST(NULL AS TEXT) AS at
     FROM (
-        SELECT
-            queue_samples.at AS at,
-            queue_samples.queue AS queue,
-            queue_samples.ready AS ready,
-            queue_samples.delayed AS delayed,
-            queue_samples.running AS running,
-            queue_samples.failed AS failed,
-            queue_samples.oldest_ready_at AS oldest_ready_at,
-            queue_samples.exact AS exact
-        FROM queue_samples
-        WHERE queue_samples.at = (
-            SELECT max(queue_samples.at) AS max_1
-            FROM queue_samples
-            WHERE queue_samples.at <= :now
-        )
-    ) AS last
+        SELECT first.id AS id, first.name AS name
+        FROM (
+            SELECT task_batches.id AS id, task_batches.name AS name, task_batches.closed AS closed
+            FROM task_batches
+            WHERE task_batches.completed_at IS NULL
+            ORDER BY task_batches.id
+            LIMIT :most
+            OFFSET :param_14
+        ) AS first
+        WHERE first.closed = 0
+        ORDER BY first.id
+    ) AS unclosed
 ) AS found

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from outboxq.database.tables import queue_samples, task_metrics
-from outboxq.model.periods import BUCKETS
+from outboxq.model.histograms import BUCKETS
 from tests.integrations.dashboard.shop import BOOK, CHARGE, EXPORT, PARCEL, RECEIPT, id_at
 
 MINUTE = timedelta(minutes=1)

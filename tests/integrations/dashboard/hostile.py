@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from outboxq import Outbox
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
-from outboxq.model.periods import BUCKETS
+from outboxq.model.histograms import BUCKETS, AttemptCounts
 from outboxq.model.running import Progress
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample, Store, TaskMetric
@@ -200,7 +200,12 @@ def _others(store: Store, clock: Clock, found: Hostile) -> None:
         histogram = [0] * (BUCKETS - 1) + [2**31 - 1]
         store.metrics.record(
             [
-                TaskMetric(id=id_at(clock.now), queue=name, task_name=name, wait=histogram, run=histogram, **counts)
+                TaskMetric(
+                    id=id_at(clock.now),
+                    queue=name,
+                    task_name=name,
+                    counts=AttemptCounts(wait=histogram, run=histogram, **counts),
+                )
                 for name in NAMES
             ],
             worker_id=found.workers["old"],

@@ -1,0 +1,59 @@
+"""The ends of attempts, and the buckets into which their durations are counted: for the statistics in the database and for metrics."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field, fields, replace
+from typing import Final
+
+BOUNDS: Final = (*(0.001 * 2**power for power in range(21)), 3600.0)
+"""The upper bounds of the buckets in seconds, each inclusive: from 1 ms, twice as much each time up to 17 minutes, then an hour."""
+
+BUCKETS: Final = len(BOUNDS) + 1
+"""The number of buckets: one for each bound, and one for what took longer than an hour."""
+
+
+def bucket_of(seconds: float) -> int:
+    """Return the number of the bucket, from 0, that a duration is counted in. A negative one counts as 0 s."""
+    return bisect_left(BOUNDS, seconds)
+
+
+@dataclass(kw_only=True, slots=True)
+class AttemptCounts:
+    """The ends of the attempts at one task of one queue. Each attempt is in one of the first eight numbers."""
+
+    completed: int = 0
+    retried: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    snoozed: int = 0
+    released: int = 0
+    lost: int = 0
+    timed_out: int = 0
+    timed_out_last: int = 0
+    """The part of `timed_out` that no other attempt followed."""
+    wait_seconds: float = 0.0
+    """The sum over the attempts that `wait` counts."""
+    run_seconds: float = 0.0
+    """The sum over the attempts that `run` counts."""
+    wait: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    """For each bucket, the number of attempts that began, by their seconds from due to start."""
+    run: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    """For each bucket, the number of attempts whose handler ended, by its seconds."""
+
+    def copy(self) -> AttemptCounts:
+        """Return a copy that later ends do not change."""
+        return replace(self, wait=[*self.wait], run=[*self.run])
+
+    def since(self, earlier: AttemptCounts) -> AttemptCounts:
+        """Return what was counted after `earlier`."""
+        numbers = {name: getattr(self, name) - getattr(earlier, name) for name in (*COUNTS, *SECONDS)}
+        wait, run = (
+            [more - less for more, less in zip(now, then, strict=True)]
+            for now, then in ((self.wait, earlier.wait), (self.run, earlier.run))
+        )
+        return AttemptCounts(**numbers, wait=wait, run=run)
+
+
+COUNTS: Final = tuple(one.name for one in fields(AttemptCounts) if one.type == "int")
+SECONDS: Final = ("wait_seconds", "run_seconds")

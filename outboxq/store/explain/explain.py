@@ -1,0 +1,501 @@
+"""Explain tasks: one, a page of them, or one with everything that its page shows. What the rules need is read here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Select,
+    SmallInteger,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
+
+from ...database.column_types import BigId, Instant
+from ...database.dialects import Begin, Row
+from ...database.grammar import Columns, Grammar
+from ...database.queue_order import LIMITS_OF_KEYS
+from ...database.tables import (
+    dead_letters,
+    idempotency_keys,
+    partition_claims,
+    queue_settings,
+    task_executions,
+    task_leases,
+    task_outbox,
+    workers,
+)
+from ...database.target import Target
+from ...model import EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
+from ...model.batches import Batch, BatchKind, OnFailed, is_batch, link_of
+from ...model.plurals import plural
+from ...model.running import Progress
+from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
+from ..arguments import identifier, positive
+from ..claims.limits import limits_keys, states_of
+from ..claims.workers import LiveWorker, live_workers, releases_as_unknown
+from ..producing import batches_sql
+from ..producing.batches import batch_of
+from ..tasks import tasks as statements
+from ..tasks.operations import futile_redrives
+from ..tasks.results import BatchTask, first_task
+from ..tasks.tasks import event_of, execution_of, no_task
+from ..transactions import Transactions
+from .reasons import (
+    Cure,
+    Explanation,
+    Reason,
+    cancel_of_batch,
+    cure_of,
+    inconsistent,
+    of_dead_letter,
+    of_other,
+    written,
+)
+from .rules import Facts, why
+
+MOST = 1000
+"""Maximum number of tasks ahead that are counted."""
+_EVENTS = 100
+_UNFINISHED = frozenset({TaskStatus.READY, TaskStatus.RUNNING})
+_COLUMNS = tuple(one.name for one in fields(TaskExecution))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskDetail:
+    """A task, the reason why it does not run, and its newest events."""
+
+    at: datetime
+    """The moment that all of it is of, by the database's clock."""
+    task: TaskExecution
+    explanation: Explanation
+    events: list[ExecutionEvent]
+    """The newest events, oldest first."""
+    is_cut: bool
+    """True if there are older events."""
+    due_at: datetime | None
+    """Due time of a Ready task; None in any other status."""
+    holds_key: bool
+    """True if it is a dead letter whose partition key waits for it."""
+    exception: str | None
+    """Class of the exception of a dead letter."""
+    idempotency_key: str | None
+    lost_key: str | None
+    """Idempotency key of a dead letter that another task has taken over."""
+    workers: Mapping[UUID, str]
+    """Labels of the workers that the events name, as far as they are registered."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outlook:
+    """The reason why a task that has not ended is where it is, and its due time."""
+
+    reason: Reason
+    """The reason that `explain` gives."""
+    due_at: datetime | None = None
+    """Due time of a Ready task; None for a Running one."""
+
+
+def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
+    """Return why the task does not run, or what it does; of several reasons, the one to be dealt with first.
+
+    A task that follows a batch or another task of a chain, and is not enqueued yet, is explained too.
+    All is as of one moment, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
+    """
+    identifier(task_id)
+
+    def work(target: Target) -> Explanation:
+        if (row := _one(store, target, task_id)) is None:
+            if (link := _explanation_of_link(target, task_id)) is not None:
+                return link
+            raise no_task(task_id)
+        task = _task_of(row)
+        events = _newest(target, task_id, _EVENTS)[:_EVENTS] if task.status is TaskStatus.CANCELLED else []
+        return _explained(target, task, row, _facts_of_one(store, target, task, row), events)
+
+    return store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+
+def task_detail(store: Transactions, task_id: UUID, *, events: int = _EVENTS, using: object = None) -> TaskDetail:
+    """Return a task with the reason why it does not run, and its newest `events` events. Raises TaskNotFound.
+
+    It takes at most five statements.
+    """
+    identifier(task_id)
+    positive(events, "events")
+
+    def work(target: Target) -> TaskDetail:
+        if (row := _one(store, target, task_id)) is None:
+            raise no_task(task_id)
+        task, newest = _task_of(row), _newest(target, task_id, events + 1)
+        shown = newest[:events]
+        facts = _facts_of_one(store, target, task, row, {event.worker_id for event in shown})
+        return TaskDetail(
+            at=row["now"],
+            task=task,
+            explanation=_explained(target, task, row, facts, shown),
+            events=shown[::-1],
+            is_cut=len(newest) > events,
+            due_at=row["entry_available_at"],
+            holds_key=row["holds_key"] is not None,
+            exception=row["dead_letter_exception"],
+            idempotency_key=row["idempotency_key"],
+            lost_key=row["lost_key"],
+            workers=facts.labels,
+        )
+
+    return store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+
+def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: object = None) -> Mapping[UUID, Outlook]:
+    """Return the outlook of each of these tasks that is Ready or Running, by its id.
+
+    It takes a few statements, however many tasks there are. A task that has moved on since it was read is left out.
+    """
+    asked = [task for task in tasks if task.status in _UNFINISHED]
+    ready = [task.id for task in asked if task.status is TaskStatus.READY]
+
+    def work(target: Target) -> dict[UUID, Outlook]:
+        packed = target.dialect.pack("tasks", WAITING, [(task_id,) for task_id in ready])
+        rows = {row["id"]: row for row in (target.run(waiting, store.values(target, **packed)) if ready else ())}
+        now = (
+            next((row["now"] for row in rows.values()), None)
+            or target.run(statements.select_now, store.values(target))[0]["now"]
+        )
+        there = [task for task in asked if task.id in rows or task.status is TaskStatus.RUNNING]
+        facts = _facts(store, target, there, rows, now)
+        found = {task.id: why(task, facts) for task in there}
+        return {task_id: Outlook(reason=one.reason, due_at=one.due_at) for task_id, one in found.items()}
+
+    return store.run(work, using=using, begin=Begin.SNAPSHOT) if asked else {}
+
+
+def progress(store: Transactions, task_ids: Iterable[UUID], *, using: object = None) -> Mapping[UUID, Progress]:
+    """Return the progress of those of these tasks that run and have reported one, as their last heartbeat wrote it."""
+    wanted = {identifier(one) for one in task_ids}
+    if not wanted:
+        return {}
+
+    def work(target: Target) -> dict[UUID, Progress]:
+        rows = target.run(progress_of, target.dialect.pack("asked", ASKED, [(one,) for one in sorted(wanted)]))
+        return {row["id"]: Progress(fraction=row["progress"], note=row["progress_note"] or "") for row in rows}
+
+    return store.run(work, using=using, begin=Begin.READ)
+
+
+def _one(store: Transactions, target: Target, task_id: UUID) -> Row | None:
+    packed = target.dialect.pack("tasks", WAITING, [(task_id,)])
+    return next(iter(target.run(one, store.values(target, task_id=task_id, **packed))), None)
+
+
+def _task_of(row: Row) -> TaskExecution:
+    return execution_of({name: row[name] for name in _COLUMNS})
+
+
+def _newest(target: Target, task_id: UUID, limit: int) -> list[ExecutionEvent]:
+    """Return the newest events of a task, newest first."""
+    return [event_of(row) for row in target.run(statements.select_recent_history, {"task_id": task_id, "limit": limit})]
+
+
+def _facts_of_one(
+    store: Transactions, target: Target, task: TaskExecution, row: Row, named: Iterable[UUID | None] = ()
+) -> Facts:
+    """Read what the rules need for one task, with the labels of the workers `named`."""
+    if task.status not in _UNFINISHED:
+        return Facts(now=row["now"], labels=_labels(target, named, ()))
+    entry = {name: row[f"entry_{name}"] for name in _FACTS}
+    rows = {task.id: entry} if entry["id"] is not None else {}
+    return _facts(store, target, [task], rows, row["now"], named=named)
+
+
+def _facts(
+    store: Transactions,
+    target: Target,
+    tasks: Sequence[TaskExecution],
+    rows: Mapping[UUID, Row],
+    now: datetime,
+    *,
+    named: Iterable[UUID | None] = (),
+) -> Facts:
+    """Read what the rules need, once for all of these tasks; `rows` are those of `waiting`."""
+    live = live_workers(target, now)
+    later = [(task.id, task.lease_token) for task in tasks if task.id in rows and rows[task.id]["available_at"] > now]
+    by_key = [(task.queue, task.partition_key) for task in tasks if task.id in rows and limits_keys(rows[task.id])]
+    running = {task.worker_id for task in tasks if task.status is TaskStatus.RUNNING}
+    return Facts(
+        now=now,
+        rows=rows,
+        workers=live,
+        labels=_labels(target, {*running, *named}, live),
+        keys=states_of(store, target, by_key),
+        given_back=releases_as_unknown(target, later) if later else {},
+    )
+
+
+def _labels(target: Target, wanted: Iterable[UUID | None], live: Iterable[LiveWorker]) -> dict[UUID, str]:
+    """Return the labels of these workers, as far as they are registered. Those of live ones cost nothing."""
+    found = {one.id: one.label for one in live}
+    if missing := {one for one in wanted if one is not None} - found.keys():
+        packed = target.dialect.pack("named", NAMED, [(one,) for one in sorted(missing)])
+        found |= {row["id"]: row["label"] for row in target.run(labels, packed)}
+    return found
+
+
+def _explained(
+    target: Target, task: TaskExecution, row: Row, facts: Facts, events: Sequence[ExecutionEvent]
+) -> Explanation:
+    """Return why the task does not run. `events` are its newest ones, newest first."""
+    done = None
+    if row["progress"] is not None:
+        done = Progress(fraction=row["progress"], note=row["progress_note"] or "")
+    if task.status is TaskStatus.FAILED:
+        found = _failed(target, task)
+    elif task.status not in _UNFINISHED:
+        found = _ended(task, next((one for one in events if status_after(one.event_type) is not None), None))
+    else:
+        found = replace(why(task, facts, done), progress=done)
+    if found.reason is Reason.DUE and not found.cures:
+        before = target.run(ahead, {**facts.rows[task.id], "queue": task.queue, "now": facts.now})[0]["tasks"]
+        many = f"more than {MOST}" if before > MOST else str(before)
+        place = f"; due tasks of its queue before it: {many}" if before else ", and the next claim takes it"
+        found = replace(found, sentence=f"{found.sentence}{place}")
+    origin = _origin_of(task.headers)
+    return found if origin is None else replace(found, sentence=f"{found.sentence}; {origin}")
+
+
+def _failed(target: Target, task: TaskExecution) -> Explanation:
+    waits = _batch_that_waits(target, task)
+    error = f": {task.last_error}" if task.last_error else ""
+    waiting_for_it = "" if waits is None else f"the {waits.kind} {waits.id} waits for it; "
+    cures = of_dead_letter(task.id, "it")
+    if refused := futile_redrives(target, {task.id}):
+        do, cures = str(refused[task.id]).replace(f"task {task.id}", "it", 1), cures[1:]
+    else:
+        do = "redrive or discard it" if waits is None else _advice(waits, "it")
+    sentence = f"it failed at {written(task.completed_at)} in attempt {task.attempt}{error}; {waiting_for_it}{do}"
+    return Explanation(Reason.FAILED, sentence, cures)
+
+
+def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
+    at = written(task.completed_at)
+    if task.status is TaskStatus.COMPLETED:
+        return Explanation(Reason.COMPLETED, f"it completed at {at}")
+    kind, data = (last.event_type, last.event_data) if last else (None, {})
+    if kind is EventType.EXPIRED:
+        return Explanation(Reason.CANCELLED, f"it expired: it was not to be started after {written(task.expires_at)}")
+    verb = "discarded as a dead letter" if kind is EventType.DISCARDED else "cancelled"
+    reason = f": {data['reason']}" if data.get("reason") else ""
+    return Explanation(Reason.CANCELLED, f"it was {verb} at {at}{reason}")
+
+
+def _origin_of(headers: str | None) -> str | None:
+    """Return a clause that names the schedule and the tick of a task; None for one that no schedule made."""
+    if headers is None or SCHEDULE_HEADER not in headers:
+        return None
+    try:
+        found = json.loads(headers)
+        schedule = found[SCHEDULE_HEADER]
+        if (by := found.get(TRIGGER_HEADER)) is not None:
+            return f"it was triggered from the schedule {schedule!r}{f' by {by}' if by else ''}"
+        return f"it is the tick of the schedule {schedule!r} for {written(datetime.fromisoformat(found[TICK_HEADER]))}"
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None  # no schedule wrote these
+
+
+def _batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:
+    """Return the batch that goes on only once this dead letter has been redriven or discarded; None if none does."""
+    batch_id = task.pipeline_execution_id
+    found = _batch(target, batch_id) if is_batch(batch_id) else None
+    return found if found is not None and found.awaited else None
+
+
+def _explanation_of_link(target: Target, task_id: UUID) -> Explanation | None:
+    """Return why this task of which there is no row is not enqueued; None if it is to follow no batch."""
+    link = link_of(task_id)
+    found = None if link is None else _batch(target, link.batch_id)
+    return None if found is None or task_id not in found.then_ids[found.stage :] else _of_link(target, found, task_id)
+
+
+def _batch(target: Target, batch_id: UUID) -> Batch | None:
+    rows = target.run(batches_sql.get, {"batch_id": batch_id})
+    return batch_of(rows[0]) if rows else None
+
+
+def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
+    name = f"the {batch.kind} {batch.id}"
+    shown = cure_of(f"see the {batch.kind}", "batch", "show", batch.id)
+    if batch.completed_at is not None:
+        sentence = (
+            f"it is never enqueued: {name}, which it was to follow, ended as Cancelled at {written(batch.completed_at)}"
+        )
+        return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
+    if not batch.runs_then:
+        sentence = f"it is never enqueued: {name}, which it was to follow, is being cancelled"
+        return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
+    if not batch.closed:
+        sentence = (
+            f"it is never enqueued: {name}, which it was to follow, is not closed, since an error has left its `with` block; cancel "
+            "the batch, and make it anew"
+        )
+        return Explanation(Reason.NOT_ENQUEUED, sentence, (*cancel_of_batch(batch.id), *shown))
+    left, between = batch.pending, batch.then_ids.index(task_id) - batch.stage
+    counted = f"{left} {plural(left, 'task has', 'tasks have')} not ended"
+    sentence = f"it is not enqueued yet: it follows {name}, of which {counted}"
+    if between:
+        sentence += f" and {between} more {plural(between, 'comes', 'come')} before it"
+    if (first := _first(target, batch)) is not None:
+        why, cures = _why_open(batch, first)
+        return Explanation(Reason.NOT_ENQUEUED, f"{sentence}; {why}", (*cures, *shown), first.id)
+    return inconsistent(f"{sentence}, though none is found that has not")
+
+
+def _first(target: Target, batch: Batch) -> BatchTask | None:
+    """Return the first task that has not ended; of a batch that waits for dead letters, the first of these before others."""
+    dead = first_task(target, batch.id, TaskStatus.FAILED) if batch.on_failed is OnFailed.WAIT else None
+    return dead or first_task(target, batch.id, TaskStatus.READY, TaskStatus.RUNNING)
+
+
+def _why_open(batch: Batch, first: BatchTask) -> tuple[str, tuple[Cure, ...]]:
+    name = f"{first.id} ({first.task_name})"
+    if first.status is TaskStatus.FAILED:
+        return f"it waits for the dead letter {name}; {_advice(batch, 'that')}", of_dead_letter(
+            first.id, "the dead letter"
+        )
+    return f"the first of them is {name}, which is {first.status}", of_other(first.id)
+
+
+def _advice(batch: Batch, which: str) -> str:
+    """Return what to do with the dead letter that a batch waits for, and what follows."""
+    end = "ends the chain" if batch.kind is BatchKind.CHAIN else "lets the batch go on without it"
+    return f"redrive or discard {which}; a discard {end}"
+
+
+SETTINGS = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at", *LIMITS_OF_KEYS)
+"""The columns of a queue's settings that keep tasks from being claimed."""
+WAITING: Columns = {"id": Uuid()}
+"""The columns of the batch :tasks."""
+NAMED: Columns = {"id": Uuid()}
+"""The columns of the batch :named."""
+ASKED: Columns = {"id": Uuid()}
+"""The columns of the batch :asked."""
+_FACTS = ("id", "entry_id", "available_at", "priority", "head", "head_due", "owner", "held", *SETTINGS, "running")
+"""The columns of `waiting` that the rules are asked of."""
+_entry: Any = task_outbox.c
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+_queue = bindparam("queue", type_=Text, required=True)
+_entry_id = bindparam("entry_id", type_=BigId, required=True)
+_priority = bindparam("priority", type_=SmallInteger, required=True)
+_available_at = bindparam("available_at", type_=Instant, required=True)
+
+
+def waiting(g: Grammar) -> Select[Any]:
+    """Select, for each waiting task of :tasks, its outbox entry, the first task of its key, the task that owns the key, the settings
+    of its queue, and the number of tasks that run there if they are limited.
+
+    They are subqueries, so each task costs a few look-ups, however many tasks wait. The settings are read once for each queue.
+    """
+    among = g.among(_entry.task_execution_id, g.rows("tasks", WAITING).c.id)
+    columns = (_entry.queue, _entry.partition_key, _entry.available_at, _entry.priority)
+    ids = (_entry.task_execution_id.label("id"), _entry.id.label("entry_id"))
+    page = select(*ids, *columns).where(among).cte("page").prefix_with("MATERIALIZED")
+    set_up, claim, first = _of_queues(g, page.c.queue), partition_claims.alias("claim").c, task_outbox.alias("first").c
+    head = select(first.task_execution_id).where(
+        first.queue == page.c.queue, first.partition_key == page.c.partition_key
+    )
+    head = head.order_by(first.priority.desc(), first.position).limit(1).correlate(page)
+    taken = select(claim.held).where(claim.queue == page.c.queue, claim.partition_key == page.c.partition_key)
+    taken = taken.correlate(page)
+    return select(
+        page.c.id,
+        page.c.entry_id,
+        page.c.available_at,
+        page.c.priority,
+        g.now.label("now"),
+        head.scalar_subquery().label("head"),
+        head.with_only_columns(first.available_at).scalar_subquery().label("head_due"),
+        taken.with_only_columns(claim.task_execution_id).scalar_subquery().label("owner"),
+        taken.scalar_subquery().label("held"),
+        *(column for column in set_up.c if column.key != "queue"),
+    ).outerjoin_from(page, set_up, set_up.c.queue == page.c.queue)
+
+
+def _of_queues(g: Grammar, queues: ColumnElement[str]) -> CTE:
+    """Select the settings of queues, and the number of tasks that run where that is limited."""
+    mine, lease = queue_settings.c, task_leases.c
+    running = select(func.count()).select_from(task_leases).where(lease.queue == mine.queue).correlate(queue_settings)
+    count = case((mine.concurrency_limit.is_not(None), running.scalar_subquery())).label("running")
+    found = select(mine.queue, *(mine[name] for name in SETTINGS), count).where(g.among(mine.queue, queues))
+    return found.cte("set_up").prefix_with("MATERIALIZED")
+
+
+def one(g: Grammar) -> Select[Any]:
+    """Select the task :task_id with its lease, its dead letter, its idempotency key, and the columns of `waiting`; :tasks is that one."""
+    execution, claim, key, letter = task_executions.c, partition_claims.c, idempotency_keys.c, dead_letters.c
+    entry = waiting(g).subquery("entry")
+    # As subqueries: a join of the claims reads all of them, since the planner cannot tell that one key has one row.
+    holds = select(claim.task_execution_id).where(
+        claim.queue == execution.queue,
+        claim.partition_key == execution.partition_key,
+        claim.task_execution_id == execution.id,
+        claim.held,
+    )
+    idempotency = select(key.key).where(key.task_execution_id == execution.id).order_by(key.key).limit(1)
+    return (
+        statements.with_lease()
+        .outerjoin(entry, entry.c.id == execution.id)
+        .outerjoin(dead_letters, letter.task_execution_id == execution.id)
+        .add_columns(
+            g.now.label("now"),
+            task_leases.c.progress,
+            task_leases.c.progress_note,
+            *(entry.c[name].label(f"entry_{name}") for name in _FACTS),
+            holds.correlate(task_executions).scalar_subquery().label("holds_key"),
+            letter.exception.label("dead_letter_exception"),
+            letter.lost_key.label("lost_key"),
+            idempotency.correlate(task_executions).scalar_subquery().label("idempotency_key"),
+        )
+        .where(execution.id == _task_id)
+    )
+
+
+def labels(g: Grammar) -> Select[Any]:
+    """Select the labels of the workers of :named that are registered."""
+    return select(workers.c.id, workers.c.label).where(g.among(workers.c.id, g.rows("named", NAMED).c.id))
+
+
+def ahead(g: Grammar) -> Select[Any]:
+    """Count the due tasks of the queue that a claim takes before this one, up to one more than MOST."""
+    older = or_(_entry.available_at < _available_at, and_(_entry.available_at == _available_at, _entry.id < _entry_id))
+    before = select(_entry.id).where(
+        _entry.queue == _queue,
+        _entry.available_at <= g.now,
+        _entry.priority >= _priority,
+        or_(_entry.priority > _priority, older),
+    )
+    # Two parts, each with an index of its own.
+    parts = union_all(before.where(_entry.partition_key.is_(None)), before.where(_entry.partition_key.is_not(None)))
+    counted = select(parts.subquery("parts")).limit(literal_column(str(MOST + 1))).subquery("counted")
+    return select(func.count().label("tasks")).select_from(counted)
+
+
+def progress_of(g: Grammar) -> Select[Any]:
+    """Select the progress of those tasks of :asked that run and have reported one. Heartbeats write it."""
+    lease = task_leases.c
+    return select(lease.task_execution_id.label("id"), lease.progress, lease.progress_note).where(
+        g.among(lease.task_execution_id, g.rows("asked", ASKED).c.id), lease.progress.is_not(None)
+    )

@@ -1,0 +1,148 @@
+"""The reasons why tasks do not run, in a word and in a sentence, with the commands that help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from ...model.running import Progress
+
+
+class Reason(StrEnum):
+    """The reason why a task is where it is."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    CANCEL_REQUESTED = "cancel_requested"
+    """The task runs, and was asked to stop."""
+    LEASE_ENDED = "lease_ended"
+    """The lease has ended; the task is about to be taken back."""
+    WORKER_SILENT = "worker_silent"
+    """The worker may be dead; the lease is not over yet."""
+    RUNNING = "running"
+    NOT_ENQUEUED = "not_enqueued"
+    """There is no task yet, or never: it follows a batch or another task of a chain."""
+    EXPIRED = "expired"
+    RETRY_LATER = "retry_later"
+    DELAYED = "delayed"
+    QUEUE_PAUSED = "queue_paused"
+    KEY_HELD = "key_held"
+    """A dead letter holds the task's partition key."""
+    KEY_RUNNING = "key_running"
+    KEY_WAITING = "key_waiting"
+    """An earlier task of the same partition key comes first."""
+    KEY_LIMIT = "key_limit"
+    """The concurrency key runs as many tasks as it may."""
+    KEY_RATE = "key_rate"
+    """The key has used up its starts."""
+    CONCURRENCY_LIMIT = "concurrency_limit"
+    RATE_LIMIT = "rate_limit"
+    NO_WORKER = "no_worker"
+    TOPIC_UNWANTED = "topic_unwanted"
+    TASK_UNKNOWN = "task_unknown"
+    DUE = "due"
+    """Nothing prevents the task from starting."""
+    INCONSISTENT = "inconsistent"
+    """The tables disagree about the task; see `verify`."""
+
+    @property
+    def words(self) -> str:
+        """The reason in a few words, for a list of tasks. `Store.explain` has the whole sentence."""
+        return _REASON_WORDS.get(self, str(self))
+
+
+_REASON_WORDS: Final[Mapping[Reason, str]] = {
+    Reason.CANCEL_REQUESTED: "asked to stop",
+    Reason.LEASE_ENDED: "its lease ended",
+    Reason.WORKER_SILENT: "its worker is silent",
+    Reason.NOT_ENQUEUED: "not enqueued",
+    Reason.RETRY_LATER: "waits for its retry",
+    Reason.QUEUE_PAUSED: "queue paused",
+    Reason.KEY_HELD: "a dead letter holds its key",
+    Reason.KEY_RUNNING: "another of its key runs",
+    Reason.KEY_WAITING: "behind another of its key",
+    Reason.KEY_LIMIT: "limit of its key",
+    Reason.KEY_RATE: "rate of its key",
+    Reason.CONCURRENCY_LIMIT: "concurrency limit",
+    Reason.RATE_LIMIT: "rate limit",
+    Reason.NO_WORKER: "no worker on its queue",
+    Reason.TOPIC_UNWANTED: "no worker takes its topic",
+    Reason.TASK_UNKNOWN: "no worker knows it",
+    Reason.INCONSISTENT: "see outboxq verify",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """A command that helps."""
+
+    purpose: str
+    """Purpose of the command in words: ``resume it``."""
+    command: tuple[str, ...]
+    """Words after the program's name, for `FrontEnd.typed`: ``("queue", "resume", "mail")``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The answer of `explain`: the reason why a task does not run, and commands that help."""
+
+    reason: Reason
+    sentence: str
+    cures: tuple[Cure, ...] = ()
+    """Commands that help; empty if none does."""
+    waits_for: UUID | None = None
+    """Id of the task that comes first."""
+    due_at: datetime | None = None
+    """Due time of a Ready task; None in any other status."""
+    progress: Progress | None = None
+    """Progress of a running task, if its handler has reported one."""
+
+
+def span_of(span: timedelta) -> str:
+    """Return the span in one or two units: 0.2 s, 12 s, 3 min 5 s, 2 h, 4 d 1 h."""
+    seconds = span.total_seconds()
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole, parts = round(seconds), []
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, whole = divmod(whole, length)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+def inconsistent(what: str) -> Explanation:
+    """Return the explanation where the tables contradict each other; `what` says how."""
+    sentence = f"{what}; verify and repair the tables"
+    return Explanation(Reason.INCONSISTENT, sentence, cure_of("put it right", "verify", "--repair"))
+
+
+def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
+    """Return the two commands that end a dead letter, which the first calls `which`."""
+    redrive = cure_of(f"redrive {which}", "failed", "redrive", task_id)
+    return redrive + cure_of(f"discard {which}", "failed", "discard", task_id)
+
+
+def of_other(task_id: UUID) -> tuple[Cure, ...]:
+    """Return the command that explains the task that comes first."""
+    return cure_of("see why that does not end", "task", "explain", task_id)
+
+
+def cure_of(purpose: str, *words: object) -> tuple[Cure, ...]:
+    """Return one command that helps, alone."""
+    return (Cure(purpose, tuple(str(word) for word in words)),)
+
+
+def cancel_of_batch(batch_id: UUID) -> tuple[Cure, ...]:
+    """Return the command that ends a batch."""
+    return cure_of("cancel it", "batch", "cancel", batch_id)
+
+
+def written(moment: datetime | None) -> str:
+    """Return a moment as sentences have it, to the second."""
+    return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

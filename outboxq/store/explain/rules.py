@@ -1,0 +1,234 @@
+"""Rules that say why a task that has not ended is where it is. One task and a page of tasks are asked of the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from uuid import UUID
+
+from ...cli.progress import Progress
+from ...database.column_types import UnreadableInstant
+from ...database.dialects import Row
+from ...model import LONGEST, TaskExecution, TaskStatus
+from ..claims.limits import KeyState
+from ..claims.workers import LiveWorker
+from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
+
+_OVERDUE = 0.6
+"""The share of a lease after which a living worker has extended it: it does so at a third, and at half of it at the latest."""
+_PRESENCE_DUE = timedelta(seconds=45)
+"""The time within which a living worker reports its presence again: it does so every 30 seconds, and a report may be slow."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """The facts that the rules are asked of, for one task or for many."""
+
+    now: datetime
+    rows: Mapping[UUID, Row] = field(default_factory=dict)
+    """For each Ready task, its outbox entry, the owner and the first task of its key, and what the settings of its queue say."""
+    workers: Sequence[LiveWorker] = ()
+    """The live workers."""
+    labels: Mapping[UUID, str] = field(default_factory=dict)
+    """Labels of the workers that run the tasks, as far as they are registered."""
+    keys: Mapping[tuple[str, str | None], KeyState] = field(default_factory=dict)
+    """States of the keys that their queues limit."""
+    given_back: Mapping[UUID, tuple[int, datetime]] = field(default_factory=dict)
+    """How often in a row, and since when, workers that did not know a task have given it back."""
+
+    def key_of(self, task: TaskExecution) -> KeyState | None:
+        """Return the state of the task's key; None: it has none, or its queue does not limit its keys."""
+        return self.keys.get((task.queue, task.partition_key))
+
+
+def why(task: TaskExecution, facts: Facts, progress: Progress | None = None) -> Explanation:
+    """Return why a Ready or Running task is where it is: the rules are tried in their order, and the first that speaks is the reason.
+
+    `progress`: what its handler has reported, for the sentence.
+    """
+    if task.status is TaskStatus.RUNNING:
+        return _running(task, facts, progress)
+    if (row := facts.rows.get(task.id)) is None:
+        return inconsistent("it is Ready, but not in the outbox")
+    found = (rule(task, row, facts) for rule in _RULES)
+    return replace(next(one for one in found if one is not None), due_at=row["available_at"])
+
+
+def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Explanation:
+    now, ends, worker_id = facts.now, task.lease_expires_at, task.worker_id
+    if ends is None or worker_id is None:
+        return inconsistent("it is Running without a lease")
+    if _is_impossible_lease(task):
+        return inconsistent(f"its lease of {task.lease_seconds} seconds ends at {ends}")
+    label = facts.labels.get(worker_id)
+    name = f"worker {label or worker_id}"
+    if ends < now:
+        ended = f"its lease ended {span_of(now - ends)} ago, and {name} has not extended it"
+        if any(one.id != worker_id for one in facts.workers):
+            return Explanation(Reason.LEASE_ENDED, f"{ended}; a live worker takes it back")
+        sentence = f"{ended}; no other live worker is there to take it back; start one"
+        return Explanation(Reason.LEASE_ENDED, sentence, _another_worker(task.queue))
+    left = f"its lease ends in {span_of(ends - now)}"
+    if task.cancel_requested_at is not None:
+        asked = f"it was asked to stop at {written(task.cancel_requested_at)}"
+        cures = cure_of("not wait for it", "task", "cancel", task.id, "--force")
+        return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not answered yet; {left}", cures)
+    if label is None:
+        return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {left} and it is then taken back")
+    if silent := _silence(task, ends, now):
+        overdue = f"its {name} has not extended its lease for {span_of(silent)}, as it should have"
+        return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back")
+    done = "" if progress is None else f"; its handler reported {progress}"
+    sentence = f"{name} runs it since {written(task.started_at)}{done}; {left} unless that extends it"
+    return Explanation(Reason.RUNNING, sentence, cure_of("ask it to stop", "task", "cancel", task.id))
+
+
+def _is_impossible_lease(task: TaskExecution) -> bool:
+    """Return whether no claim can have written the task's lease: its end is no time, or its length is not possible."""
+    return isinstance(task.lease_expires_at, UnreadableInstant) or not 0 < task.lease_seconds <= LONGEST.total_seconds()
+
+
+def _silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | None:
+    """Return the time since the lease was extended; None where a living worker need not have extended it since."""
+    silent = now - (ends - timedelta(seconds=task.lease_seconds))
+    return silent if silent.total_seconds() > task.lease_seconds * _OVERDUE else None
+
+
+def _expired(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
+    if task.expires_at is None or task.expires_at > facts.now:
+        return None
+    sentence = f"it expired at {written(task.expires_at)}; that is recorded as soon as a worker comes by it"
+    return Explanation(Reason.EXPIRED, sentence)
+
+
+def _given_back(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
+    """A worker that did not know it gave it back, and there is still no live worker to run it."""
+    due = row["available_at"]
+    if task.id not in facts.given_back or due <= facts.now or (missing := _unmanned(task, row, facts)) is None:
+        return None
+    (times, since), when = (
+        facts.given_back[task.id],
+        f"it is tried again in {span_of(due - facts.now)}, at {written(due)}",
+    )
+    known = f"given back as unknown since {written(since)}, {times} times" if times > 1 else "given back as unknown"
+    return replace(missing, sentence=f"{missing.sentence}; {known}; {when}")
+
+
+def _not_yet(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
+    if (due := row["available_at"]) <= facts.now:
+        return None
+    when, cures = f"in {span_of(due - facts.now)}, at {written(due)}", cure_of("run it now", "task", "run-now", task.id)
+    if task.retry_at is None:
+        return Explanation(Reason.DELAYED, f"it is due {when}", cures)
+    error = f" ({task.last_error})" if task.last_error else ""
+    return Explanation(Reason.RETRY_LATER, f"attempt {task.attempt} is due {when}{error}", cures)
+
+
+def _paused(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
+    if (since := row["paused_at"]) is None:
+        return None
+    sentence = f"its queue is paused since {written(since)}, for {span_of(facts.now - since)}; resume it"
+    return Explanation(Reason.QUEUE_PAUSED, sentence, cure_of("resume it", "queue", "resume", task.queue))
+
+
+def _behind(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
+    """Its key is another's, or another is before it. Where the queue limits its keys, a concurrency key has no order."""
+    if task.partition_key is None or (task.concurrency_key is not None and facts.key_of(task) is not None):
+        return None
+    key = _name_of_key(task)
+    if (other := row["owner"]) is not None:
+        if row["held"]:
+            sentence = f"{key} is held by the dead letter {other}; redrive or discard that"
+            return Explanation(Reason.KEY_HELD, sentence, of_dead_letter(other, "the dead letter"), other)
+        sentence = f"task {other} of {key} is running, and one of a key runs at a time"
+        return Explanation(Reason.KEY_RUNNING, sentence, of_other(other), other)
+    if (first := row["head"]) not in {None, task.id}:
+        sentence = f"task {first} of {key} comes first; that is due at {written(row['head_due'])}"
+        return Explanation(Reason.KEY_WAITING, sentence, of_other(first), first)
+    return None
+
+
+def _name_of_key(task: TaskExecution) -> str:
+    if task.concurrency_key is not None:
+        return f"its concurrency key {task.concurrency_key!r}"
+    return f"its partition key {task.partition_key!r}"
+
+
+def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
+    """Its key may start nothing now."""
+    state, now = facts.key_of(task), facts.now
+    if state is None or task.partition_key is None:
+        return None
+    lift = partial(cure_of, "raise the limit", "queue", "limit", task.queue)
+    most, rate = state.limits.key_concurrency, state.limits.key_rate
+    if task.concurrency_key is not None and state.running >= most:
+        sentence = f"{_name_of_key(task)} may run {most} at a time, and runs {state.running}"
+        return Explanation(Reason.KEY_LIMIT, sentence, lift("--concurrency-per-key", most + 1))
+    if rate is not None and rate.free(state.full_at, now) < 1 and state.full_at is not None:
+        following = state.full_at - timedelta(seconds=rate.seconds - rate.interval)
+        each = f"{rate.starts} in {span_of(timedelta(seconds=rate.seconds))}"
+        sentence = f"{_name_of_key(task)} may start {each}; the next may start in {span_of(following - now)}"
+        return Explanation(Reason.KEY_RATE, sentence, lift("--per-key", "none"))
+    return None
+
+
+def _limited(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
+    """Its queue starts no task now."""
+    lift = partial(cure_of, "lift the limit", "queue", "limit", task.queue)
+    if (most := row["concurrency_limit"]) is not None and (number := row["running"]) >= most:
+        sentence = f"its queue may run {most} at a time, and runs {number}"
+        return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
+    starts, seconds, full_at = (row[name] for name in ("rate_limit", "rate_seconds", "rate_full_at"))
+    if starts is not None and seconds is not None and full_at is not None:
+        following = full_at - timedelta(seconds=seconds - seconds / starts)
+        if following > facts.now:
+            each = f"{starts} in {span_of(timedelta(seconds=seconds))}"
+            sentence = f"its queue may start {each}; the next may start in {span_of(following - facts.now)}"
+            return Explanation(Reason.RATE_LIMIT, sentence, lift("--rate", "none"))
+    return None
+
+
+def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
+    """No live worker takes the task, or none of those knows it."""
+    here = [one for one in facts.workers if one.works_on(task.queue)]
+    if not here:
+        sentence = f"no live worker works on its queue {task.queue!r}"
+        return Explanation(Reason.NO_WORKER, sentence, _another_worker(task.queue))
+    taking = [one for one in here if one.takes(task.topic)]
+    if not taking:
+        what = "tasks without a topic" if task.topic is None else f"the topic {task.topic!r}"
+        sentence = f"no live worker on its queue takes {what}"
+        return Explanation(Reason.TOPIC_UNWANTED, sentence, _another_worker(task.queue))
+    if any(task.task_name in one.task_names for one in taking):
+        return None
+    known = f"no live worker that would take it knows the task {task.task_name!r}"
+    cure = cure_of("start a worker that knows it", "worker", "-q", task.queue)
+    return Explanation(Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", cure)
+
+
+def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
+    """Nothing prevents it from starting, but that the workers may be dead."""
+    seen_at = max(one.last_seen_at for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic))
+    if (silent := facts.now - seen_at) > _PRESENCE_DUE:
+        sentence = f"it is due and free, but no worker on its queue has been seen for {span_of(silent)}"
+        return Explanation(Reason.DUE, sentence, _another_worker(task.queue))
+    return Explanation(Reason.DUE, "it is due and free")
+
+
+def _another_worker(queue: str) -> tuple[Cure, ...]:
+    return cure_of("start a worker", "worker", "-q", queue)
+
+
+_RULES: tuple[Callable[[TaskExecution, Row, Facts], Explanation | None], ...] = (
+    _expired,
+    _given_back,
+    _not_yet,
+    _paused,
+    _behind,
+    _limited_key,
+    _limited,
+    _unmanned,
+    _due,
+)

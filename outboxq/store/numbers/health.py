@@ -1,0 +1,211 @@
+"""Rules that say what needs attention: old tasks, failures, queues without workers, overdue schedules, pauses, held keys, unknown tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from ...errors import InvalidArgument
+from ...model.plurals import plural
+from ..explain.reasons import Cure, cancel_of_batch, of_dead_letter, span_of
+from .statistics import Present, Statistics
+
+
+class Rule(StrEnum):
+    """A rule that a queue or a schedule can break."""
+
+    OLDEST = "oldest"
+    """A task has been due for too long."""
+    FAILED = "failed"
+    """Tasks have failed for good lately."""
+    NO_WORKER = "no_worker"
+    """Tasks are due, and no live worker works on their queue."""
+    SCHEDULE_OVERDUE = "schedule_overdue"
+    """No worker turns the ticks of a schedule into tasks."""
+    SCHEDULE_AHEAD = "schedule_ahead"
+    """A schedule is planted further ahead than the present clock can have planted it."""
+    QUEUE_PAUSED = "queue_paused"
+    KEY_HELD = "key_held"
+    """Tasks wait for a dead letter that holds their partition key."""
+    UNKNOWN_TASK = "unknown_task"
+    """Workers met tasks that none of them knows."""
+    BATCH_UNCLOSED = "batch_unclosed"
+    """An error has left the `with` block of a batch, and its transaction was committed: nothing follows it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HealthLimits:
+    """Limits of the rules. None or False: the rule is not asked."""
+
+    oldest: timedelta | None = timedelta(minutes=5)
+    """The longest time that a task may be due."""
+    failed: int | None = 0
+    """Maximum number of dead letters that failed within `failed_within`, in all queues together."""
+    failed_within: timedelta = timedelta(hours=1)
+    no_worker: bool = True
+    schedule_overdue: timedelta | None = timedelta(minutes=1)
+    """The longest time after which the ticks of a schedule must be tasks. Workers are a minute ahead."""
+    schedule_ahead: bool = True
+    queue_paused: bool = False
+    key_held: bool = True
+    unknown_task: bool = True
+    batch_unclosed: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for a number or a time below 0."""
+        if self.failed is not None and (type(self.failed) is not int or self.failed < 0):
+            raise InvalidArgument(f"failed must be a whole number of at least 0, not {self.failed!r}")
+        for name in ("oldest", "failed_within", "schedule_overdue"):
+            span = getattr(self, name)
+            if span is not None and not (isinstance(span, timedelta) and timedelta(0) <= span <= timedelta(days=3650)):
+                raise InvalidArgument(f"{name} must be a timedelta from 0 to 3650 days, not {span!r}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """A rule that is broken."""
+
+    rule: Rule
+    subject: str
+    """Name of the queue or of the schedule."""
+    sentence: str
+    cures: tuple[Cure, ...] = ()
+    """Commands that help; empty if none does."""
+
+
+def problems(queues: Iterable[Statistics], seen: Present, limits: HealthLimits) -> list[Problem]:
+    """Return the rules that are broken, in the order of the rules, then by subject.
+
+    `seen` has the signs that `overview.signals` selects.
+    """
+    found = [*_of_queues(queues, seen, limits), *_of_schedules(seen, limits), *_of_batches(seen, limits)]
+    place = {rule: number for number, rule in enumerate(_URGENT)}
+    return sorted(found, key=lambda one: (place[one.rule], one.subject))
+
+
+_URGENT = (
+    Rule.NO_WORKER,
+    Rule.UNKNOWN_TASK,
+    Rule.SCHEDULE_OVERDUE,
+    Rule.SCHEDULE_AHEAD,
+    Rule.KEY_HELD,
+    Rule.BATCH_UNCLOSED,
+    Rule.FAILED,
+    Rule.OLDEST,
+    Rule.QUEUE_PAUSED,
+)
+"""The order of problems: what stops tasks altogether comes first."""
+OF_SCHEDULES = frozenset({Rule.SCHEDULE_OVERDUE, Rule.SCHEDULE_AHEAD})
+"""The rules whose subject is a schedule, not a queue."""
+
+
+def _of_queues(queues: Iterable[Statistics], seen: Present, limits: HealthLimits) -> Iterator[Problem]:
+    failed_lately = {row["name"]: row["number"] for row in seen.live.signs.get("failed_lately", ())}
+    too_many = limits.failed is not None and sum(failed_lately.values()) > limits.failed
+    held_keys: dict[str, list[tuple[str, UUID]]] = {}
+    for row in seen.live.signs.get("held", ()):
+        held_keys.setdefault(row["name"], []).append((row["detail"], row["task_id"]))
+    for one in queues:
+        name, due = f"the queue {one.queue!r}", _number(one.ready, "task", at_least=one.ready_at_least)
+        if limits.no_worker and one.ready and not one.live_workers:
+            cure = Cure("start a worker", ("worker", "-q", one.queue))
+            yield _of(
+                Rule.NO_WORKER, one, f"no live worker works on {name}, and {due} of it {_is(one.ready)} due", cure
+            )
+        if limits.unknown_task and one.unknown:
+            unknown = ", ".join(repr(each.task_name) for each in one.unknown[:3])
+            more = f" and {len(one.unknown) - 3} more" if len(one.unknown) > 3 else ""
+            modules = plural(len(one.unknown), "its module", "their modules")
+            sentence = f"no live worker of {name} knows {unknown}{more}; import {modules} where the worker starts"
+            yield _of(Rule.UNKNOWN_TASK, one, sentence)
+        if limits.key_held and (held := held_keys.get(one.queue)):
+            yield _held(one, held)
+        if too_many and (failed := failed_lately.get(one.queue)):
+            within = span_of(limits.failed_within)
+            sentence = f"{_number(failed, 'task')} of {name} failed for good within {within}"
+            yield _of(Rule.FAILED, one, sentence, Cure("see why", ("failed", "list", "-q", one.queue)))
+        age = one.oldest_ready_age
+        if limits.oldest is not None and age is not None and age > limits.oldest:
+            yield _oldest(seen, one, age)
+        if limits.queue_paused and one.paused:
+            sentence = f"{name} has been paused for {_paused_for(seen, one)}"
+            yield _of(Rule.QUEUE_PAUSED, one, sentence, _resume(one.queue))
+
+
+def _paused_for(seen: Present, one: Statistics) -> str:
+    since = seen.settings[one.queue].paused_at
+    return span_of(timedelta(0) if since is None else seen.live.now - since)
+
+
+def _oldest(seen: Present, one: Statistics, age: timedelta) -> Problem:
+    sentence = f"a task of the queue {one.queue!r} has been due for {span_of(age)}"
+    if one.paused:
+        paused = f"{sentence}; the queue has been paused for {_paused_for(seen, one)}"
+        return _of(Rule.OLDEST, one, paused, _resume(one.queue))
+    cure = Cure("see which tasks wait", ("task", "list", "--status", "ready", "-q", one.queue))
+    return _of(Rule.OLDEST, one, sentence, cure)
+
+
+def _held(one: Statistics, held: list[tuple[str, UUID]]) -> Problem:
+    key, task_id = held[0]
+    if len(held) == 1:
+        sentence = f"tasks of the queue {one.queue!r} wait for the dead letter {task_id}, which holds their key {key!r}"
+    else:
+        sentence = (
+            f"tasks of the queue {one.queue!r} wait for {len(held)} dead letters that hold their keys, such as {task_id}, "
+            f"which holds {key!r}"
+        )
+    return _of(Rule.KEY_HELD, one, sentence, *of_dead_letter(task_id, "it"))
+
+
+def _of_schedules(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
+    now, cures = seen.live.now, (Cure("start a worker", ("worker",)),)
+    for row in seen.live.signs.get("overdue", ()) if limits.schedule_overdue is not None else ():
+        sentence = (
+            f"no tick of the schedule {row['name']!r} has become a task for {span_of(now - row['at'])}: no live worker turns ticks "
+            "into tasks"
+        )
+        yield Problem(rule=Rule.SCHEDULE_OVERDUE, subject=row["name"], sentence=sentence, cures=cures)
+    for row in seen.live.signs.get("ahead", ()) if limits.schedule_ahead else ():
+        sentence = (
+            f"the schedule {row['name']!r} is planted for the next {span_of(row['at'] - now)}, by a clock that was ahead: a live "
+            "worker plants it by the present clock within 15 seconds; if it does not, the present clock is behind"
+        )
+        yield Problem(rule=Rule.SCHEDULE_AHEAD, subject=row["name"], sentence=sentence, cures=cures)
+
+
+def _of_batches(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
+    """Yield one problem for all of them: the first one is named."""
+    unclosed = sorted(seen.live.signs.get("unclosed", ()), key=lambda row: row["task_id"])
+    if not unclosed or not limits.batch_unclosed:
+        return
+    batch_id, name = unclosed[0]["task_id"], unclosed[0]["name"]
+    which = f"the batch {batch_id}" if name is None else f"the batch {name!r} ({batch_id})"
+    more = len(unclosed) - 1
+    others = f", nor are {more} more" if more > 1 else ", nor is another" if more else ""
+    yield Problem(
+        rule=Rule.BATCH_UNCLOSED,
+        subject=str(batch_id),
+        sentence=f"{which} is not closed{others}: an error has left its `with` block, and its transaction was committed all the "
+        "same, so nothing follows it",
+        cures=cancel_of_batch(batch_id),
+    )
+
+
+def _of(rule: Rule, one: Statistics, sentence: str, *cures: Cure) -> Problem:
+    return Problem(rule=rule, subject=one.queue, sentence=sentence, cures=cures)
+
+
+def _resume(queue: str) -> Cure:
+    return Cure("resume it", ("queue", "resume", queue))
+
+
+def _number(number: int, noun: str, *, at_least: bool = False) -> str:
+    return f"{'more than ' if at_least else ''}{number:,} {plural(number, noun)}"
+
+
+def _is(number: int) -> str:
+    return plural(number, "is", "are")

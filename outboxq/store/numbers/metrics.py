@@ -1,0 +1,385 @@
+"""The counts of workers: written every ten seconds, summed up to longer spans as they grow old, deleted after 90 days.
+
+A row of `task_metrics` is about a queue, a task and a span of time. Old spans are summed up to longer ones: a transition deletes the
+rows of a span and inserts their sums, so a row is summed up once, even where two workers try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Delete,
+    Double,
+    Integer,
+    Select,
+    Text,
+    Uuid,
+    bindparam,
+    cast,
+    delete,
+    func,
+    insert,
+    literal_column,
+    null,
+    or_,
+    select,
+)
+
+from ...database.column_types import Instant
+from ...database.dialects import Begin, Row
+from ...database.grammar import Builder, Columns, Grammar, Relations, Statement, Transition, insert_values, worker_id
+from ...database.tables import task_metrics
+from ...database.target import Target
+from ...model import EARLIEST
+from ...model.histograms import BOUNDS, BUCKETS, COUNTS, SECONDS, AttemptCounts
+from ...model.uuid7 import family
+from ..arguments import identifier, storable
+from ..tasks.tasks import now
+from ..transactions import Transactions
+from .live import Found
+from .maintenance_jobs import MaintenanceJobs, locked
+from .series import Steps, read_steps
+
+SUM_UP = "sum up metrics"
+"""The job of summing up."""
+LEVELS = (
+    (timedelta(minutes=2), timedelta(minutes=1)),
+    (timedelta(hours=2), timedelta(minutes=5)),
+    (timedelta(hours=6), timedelta(minutes=15)),
+    (timedelta(hours=48), timedelta(hours=1)),
+)
+"""The age from which on shorter spans are summed up, and the length of the sums.
+
+The chart of a day has steps of 15 minutes, that of six hours steps of 5. Of 20 tasks it reads 4 800 rows; with minutes alone it read
+28 800, and took six times as long: `python -m benchmarks.dashboard`.
+
+With ten minutes instead of two, `stats()` read twice as many rows of an hour: `python -m benchmarks.status`.
+"""
+KEPT = timedelta(days=90)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskMetric:
+    """The attempts at one task of one queue that one worker saw end in ten seconds."""
+
+    id: UUID
+    """An id of its own, by which a row that is sent twice is written once."""
+    queue: str
+    task_name: str
+    counts: AttemptCounts
+
+    def row(self) -> tuple[object, ...]:
+        """Return the values in the order of `METRIC`."""
+        counts = self.counts
+        numbers = (getattr(counts, name) for name in (*COUNTS, *SECONDS))
+        return (self.id, self.queue, self.task_name, *numbers, *counts.wait, *counts.run)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Percentiles:
+    """Durations by nearest rank: 50, 95 and 99 of 100 took no longer."""
+
+    p50: timedelta
+    p95: timedelta
+    p99: timedelta
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricPoint:
+    """The attempts that workers saw end in one step of time."""
+
+    at: datetime
+    """The begin of the step."""
+    step: timedelta
+    completed: int = 0
+    failed: int = 0
+    """Number of ends as Failed."""
+    retried: int = 0
+    """Number of attempts that failed and were followed by another."""
+    cancelled: int = 0
+    wait: Percentiles | None = None
+    """Time from due to start; None: no attempt began."""
+    run: Percentiles | None = None
+    """Time from the start of the handler to its end; None: none ended."""
+
+
+class Metrics:
+    """The counts of all workers."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def record(self, metrics: Sequence[TaskMetric], *, worker_id: UUID, using: object = None) -> None:
+        """Write what a worker has counted in the last ten seconds. A metric that was written before is not written again."""
+        if not metrics:
+            return
+        rows = [one.row() for one in metrics]
+        worker = identifier(worker_id)
+
+        def work(target: Target) -> None:
+            with target.atomic():
+                target.run(record, self._store.values(target, worker_id=worker), rows)
+
+        self._store.run(work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS)
+
+    def series(
+        self,
+        *,
+        since: datetime,
+        until: datetime | None = None,
+        step: timedelta | float,
+        queue: str | None = None,
+        task: str | None = None,
+        using: object = None,
+    ) -> list[MetricPoint]:
+        """Return a point for each step from `since` to `until` (None: to now), of one queue or task or of all, oldest first.
+
+        What a worker has counted in ten seconds is in the step in which these began. Old counts are kept in longer
+        spans (`LEVELS`): with a shorter step, those of a span are all in the first of its steps. Raises InvalidArgument for more than 2 000 steps.
+        """
+        read = partial(metric_points, queue=storable(queue, "queue"), task=storable(task, "task"))
+        return read_steps(self._store, read, since=since, until=until, step=step, using=using)
+
+    def sum_up(self, *, spans: int = 100) -> int:
+        """Sum up old metrics, up to so many spans of each length, and delete very old ones. Returns the number of spans.
+
+        Each span is a transaction of its own, and is summed up once, however many workers do it. Once the store's owner has gone,
+        the rest is left to others.
+        """
+        present, done = now(self._store), 0
+        MaintenanceJobs(self._store).make(SUM_UP)
+        for age, length in LEVELS:
+            before = _begin_of(present - age, length)
+            values = {"before": before, "seconds": int(length.total_seconds())}
+            for _ in range(spans):
+                if self._store.gone.is_set():
+                    return done
+                found = self._store.read(newest_to_sum_up, **values)
+                if not found or not self._sum_up_one(_begin_of(found[0]["at"], length), length):
+                    break
+                done += 1
+        self._store.run(lambda target: target.run(forget, {"before": present - KEPT}), begin=Begin.ASYNCHRONOUS)
+        return done
+
+    def _sum_up_one(self, begin: datetime, length: timedelta, *, using: object = None) -> bool:
+        """Sum up one span. Returns False if another session does so."""
+        span = {"begin": begin, "end": begin + length, "seconds": int(length.total_seconds()), "family": family()}
+
+        def work(target: Target) -> bool:
+            if not locked(self._store, target, SUM_UP):
+                return False
+            with target.atomic():
+                target.run(sum_up, self._store.values(target, **span))
+            return True
+
+        return self._store.run(work, using=using, begin=Begin.ASYNCHRONOUS)
+
+
+def happened(target: Target, since: datetime, *, by_task: bool) -> Found:
+    """Add up what workers have counted since a moment, by queue or task, under the names of `Statistics`.
+
+    Empty: no worker has written anything in this time. A worker writes a span of ten seconds when it is over. So the window ends,
+    as it begins, up to ten seconds earlier.
+    """
+    rows = target.run(SINCE["by_task" if by_task else "by_queue"], {"since": since - timedelta(seconds=SPAN)})
+    return {(row["queue"], row.get("task_name")): _numbers(row) for row in rows}
+
+
+def first_counted(target: Target) -> datetime | None:
+    """Return the begin of the first span that is kept; None: there is none."""
+    return target.run(first)[0]["at"]  # type: ignore[no-any-return]
+
+
+def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
+    """Return the duration that so many of 100 did not exceed, by nearest rank, interpolated within its bucket.
+
+    The buckets' bounds double, so it is off by less than a factor of two. None for an empty histogram. What took longer than an
+    hour counts as an hour.
+    """
+    total = sum(histogram)
+    rank, before = (total * percent + 99) // 100, 0
+    for bucket, number in enumerate(histogram):
+        if number and before + number >= rank:
+            low, high = (BOUNDS[bucket - 1] if bucket else 0.0), BOUNDS[min(bucket, len(BOUNDS) - 1)]
+            return timedelta(seconds=low + (high - low) * (rank - before) / number)
+        before += number
+    return None
+
+
+def percentiles(histogram: Sequence[int]) -> Percentiles | None:
+    """Return the percentiles of a histogram; None for an empty one."""
+    found = {f"p{each}": percentile(histogram, each) for each in (50, 95, 99)}
+    known = {name: taken for name, taken in found.items() if taken is not None}
+    return Percentiles(**known) if known else None
+
+
+def metric_points(target: Target, steps: Steps, *, queue: str | None, task: str | None = None) -> list[MetricPoint]:
+    """Return a point for each step, in this transaction."""
+    span = {"since": steps.since, "until": steps.until, "step": steps.step // timedelta(microseconds=1)}
+    rows = {row["step"]: row for row in target.run(series, {"queue": queue, "task_name": task, **span})}
+    return [_point(at, steps.step, rows.get(place)) for place, at in enumerate(steps.begins())]
+
+
+def _point(at: datetime, step: timedelta, row: Row | None) -> MetricPoint:
+    if row is None:
+        return MetricPoint(at=at, step=step)
+    numbers = {"failed": _failed(row), "retried": _retried(row), **_durations(row)}
+    return MetricPoint(at=at, step=step, completed=row["completed"], cancelled=row["cancelled"], **numbers)
+
+
+def _numbers(row: Row) -> Row:
+    """Return what `stats` shows of a row of sums."""
+    same = ("completed", "cancelled", "timed_out", "snoozed", "released", "lost")
+    return {
+        **{name: row[name] for name in same},
+        "failures": _failed(row),
+        "retries": _retried(row),
+        **_durations(row),
+    }
+
+
+def _failed(row: Row) -> int:
+    return row["failed"] + row["timed_out_last"]  # type: ignore[no-any-return]
+
+
+def _retried(row: Row) -> int:
+    return row["retried"] + row["timed_out"] - row["timed_out_last"]  # type: ignore[no-any-return]
+
+
+def _durations(row: Row) -> dict[str, Any]:
+    return {"wait": percentiles([row[name] for name in WAIT]), "run": percentiles([row[name] for name in RUN])}
+
+
+def _begin_of(moment: datetime, length: timedelta) -> datetime:
+    """Return the begin of the span of this length in which a moment lies."""
+    return EARLIEST + (moment.astimezone(UTC) - EARLIEST) // length * length
+
+
+SPAN = 10
+"""The seconds that a worker's row is about."""
+WAIT = tuple(f"wait_{bucket}" for bucket in range(BUCKETS))
+RUN = tuple(f"run_{bucket}" for bucket in range(BUCKETS))
+SUMMED: Columns = {
+    **{name: Integer() for name in COUNTS},
+    **{name: Double() for name in SECONDS},
+    **{name: Integer() for name in (*WAIT, *RUN)},
+}
+"""The columns that are added up."""
+SERIES = ("completed", "retried", "failed", "cancelled", "timed_out", "timed_out_last", *WAIT, *RUN)
+"""The columns of which a series has the sums."""
+METRIC: Columns = {"id": Uuid(), "queue": Text(), "task_name": Text(), **SUMMED}
+
+_metric = task_metrics.c
+_begin = bindparam("begin", type_=Instant, required=True)
+_end = bindparam("end", type_=Instant, required=True)
+_before = bindparam("before", type_=Instant, required=True)
+_since = bindparam("since", type_=Instant, required=True)
+_until = bindparam("until", type_=Instant, required=True)
+_a_span_ago = bindparam("a_span_ago", -float(SPAN), type_=Double)
+_seconds = bindparam("seconds", type_=Integer, required=True)
+_family = bindparam("family", type_=Uuid, required=True)
+
+
+def record(g: Grammar) -> Transition:
+    """Write rows that a worker has counted in the ten seconds up to now. A row whose id is there already is not written again."""
+
+    def rows(r: Relations) -> Statement:
+        given = r["given"].c
+        values = {
+            "id": given.id,
+            "at": g.later(g.now, _a_span_ago),
+            "seconds": literal_column(str(SPAN), Integer),
+            "worker_id": worker_id,
+            **{name: given[name] for name in METRIC if name != "id"},
+        }
+        # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
+        new = insert_values(g.insert(task_metrics), values, r["given"], given.id.is_not(None))
+        return new.on_conflict_do_nothing()  # type: ignore[no-any-return]
+
+    return Transition(given=METRIC, steps={"rows": rows})
+
+
+def newest_to_sum_up(_: Grammar) -> Select[Any]:
+    """Select the begin of the newest span before :before that is shorter than :seconds."""
+    found = (_metric.at < _before, _metric.seconds < _seconds)
+    return select(_metric.at).where(*found).order_by(_metric.at.desc()).limit(1)
+
+
+def sum_up(g: Grammar) -> Transition:
+    """Replace the rows that begin from :begin to before :end, and are shorter than :seconds, by their sums.
+
+    Returns the rows that were replaced.
+    """
+
+    def gone(_: Relations) -> Statement:
+        span = (_metric.at >= _begin, _metric.at < _end, _metric.seconds < _seconds)
+        return (
+            delete(task_metrics).where(*span).returning(_metric.id, *(_metric[name] for name in _KEY + tuple(SUMMED)))
+        )
+
+    def sums(r: Relations) -> Statement:
+        row = r["gone"].c
+        key = [row[name] for name in _KEY]
+        values = {
+            "id": g.numbered(_family, func.row_number().over(order_by=key)),
+            "at": cast(_begin, task_metrics.c.at.type),
+            "seconds": cast(_seconds, Integer),
+            "worker_id": cast(null(), Uuid),
+            **{name: row[name] for name in _KEY},
+            **{name: func.sum(row[name]) for name in SUMMED},
+        }
+        new = insert(task_metrics)
+        return new.from_select(list(values), select(*values.values()).group_by(*key))
+
+    return Transition(steps={"gone": gone, "sums": sums}, returns="gone", returning=("id",))
+
+
+def forget(_: Grammar) -> Delete:
+    """Delete the rows of spans that begin before :before."""
+    return delete(task_metrics).where(_metric.at < _before)
+
+
+def first(_: Grammar) -> Select[Any]:
+    """Select the begin of the first span that is kept; NULL if there is none."""
+    return select(func.min(_metric.at).label("at"))
+
+
+def _since_then(_: Grammar, *, by_task: bool) -> Select[Any]:
+    """Select the sums of the spans that begin from :since on."""
+    names = _KEY if by_task else _KEY[:1]
+    sums = (cast(func.sum(_metric[name]), BigInteger if name not in SECONDS else Double).label(name) for name in SUMMED)
+    return (
+        select(*(_metric[name] for name in names), *sums)
+        .where(_metric.at >= _since)
+        .group_by(*(_metric[n] for n in names))
+    )
+
+
+def series(g: Grammar) -> Select[Any]:
+    """Select the sums of each step of :step microseconds from :since to before :until, of one :queue or :task_name or all."""
+    micros = bindparam("step", type_=BigInteger, required=True)
+    same = [or_(wanted.is_(None), _metric[name] == wanted) for name, wanted in _WANTED.items()]
+    spans = (
+        select(g.steps(_since, _metric.at, micros).label("step"), *(_metric[name] for name in SERIES))
+        .where(_metric.at >= _since, _metric.at < _until, *same)
+        .subquery("spans")
+    )
+    sums = (cast(func.sum(spans.c[name]), BigInteger).label(name) for name in SERIES)
+    return select(spans.c.step, *sums).group_by(spans.c.step)
+
+
+_KEY = ("queue", "task_name")
+_WANTED = {name: bindparam(name, type_=Text, required=True) for name in _KEY}
+"""Filters; NULL for any value."""
+SINCE: Mapping[str, Builder] = {
+    "by_queue": partial(_since_then, by_task=False),
+    "by_task": partial(_since_then, by_task=True),
+}
+"""The statements that add up what was counted, a row for each queue or for each task of a queue."""

@@ -1,0 +1,262 @@
+"""What people look at first: the numbers of all queues, what needs attention, whether anything has changed, and curves.
+
+All of it is read in a few statements that cost the same whatever the size of the tables: each part looks things up by an index, or
+reads a small table, or ends after a bounded number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Double,
+    FromClause,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    func,
+    literal_column,
+    select,
+)
+
+from ...database.column_types import Instant
+from ...database.dialects import Begin
+from ...database.grammar import Grammar
+from ...database.tables import (
+    dead_letters,
+    execution_events,
+    partition_claims,
+    queue_samples,
+    queue_settings,
+    task_metrics,
+    task_outbox,
+    task_schedules,
+    workers,
+)
+from ...database.target import Target
+from ..arguments import positive, storable
+from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered
+from ..producing import batches_sql
+from ..producing.schedules_sql import stands_ahead
+from ..tasks.event_log import Count
+from ..transactions import Transactions
+from .health import HealthLimits, Problem, problems
+from .live import counts, signal
+from .live import signals as signals_of
+from .metrics import MetricPoint, metric_points
+from .queues import HeldKey, QueueSettings, read_held_keys
+from .samples import DepthPoint, depth_points
+from .series import Steps, read_steps
+from .statistics import Present, Statistics
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overview:
+    """The present numbers of all queues together and one by one, and what needs attention."""
+
+    at: datetime
+    ready: Count
+    """Number of tasks that are due."""
+    delayed: Count
+    """Number of tasks that are due later, for a retry or not."""
+    running: int
+    failed: Count
+    """Number of dead letters, whenever they failed."""
+    oldest_ready_at: datetime | None
+    live_workers: int
+    queues: list[Statistics]
+    """The present numbers of each queue that has tasks, dead letters, settings or a live worker, by name; nothing about a window of
+    time. Those that wait for a retry are in `delayed`.
+    """
+    problems: list[Problem]
+    workers: list[LiveWorker] = field(default_factory=list)
+    settings: list[QueueSettings] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trends:
+    """Counts and samples in steps of time."""
+
+    counts: list[MetricPoint]
+    """The points that `metrics.series` returns."""
+    depths: list[DepthPoint]
+    """The points that `samples.series` returns."""
+    held: list[HeldKey] = field(default_factory=list)
+    """The keys that `queues.held_keys` returns; empty if they were not asked for."""
+
+
+def overview(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> Overview:
+    """Return the present numbers of all queues and what needs attention, by the rules of `health`.
+
+    Of the waiting tasks of each queue and priority, and of all dead letters, 10 000 are counted; where there are more, a queue has its
+    last sample too. Four statements, and a fifth for the samples.
+    """
+    limits = limits or HealthLimits()
+    return store.run(partial(_read, store, limits), using=using, begin=Begin.READ)
+
+
+def health(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> list[Problem]:
+    """Return the rules that are broken now, the most urgent first; empty if all is well. It reads what `overview` reads.
+
+    `limits` None: the default ones. Raises InvalidArgument for limits below 0.
+    """
+    return overview(store, limits, using=using).problems
+
+
+def change_mark(store: Transactions, *, using: object = None) -> str:
+    """Return a text that is another one when a task, a setting, a schedule, a sample or a count has changed, or a worker has come
+    or gone. One statement of index look-ups and of small tables.
+
+    It does not tell of what changes without a row: a delayed task that is due by now, an age. Nor of a heartbeat, of how busy a
+    worker is, of old tasks that are pruned, or of a task that a transaction enqueued 200 events ago and has only now committed.
+    """
+
+    def work(target: Target) -> str:
+        values = store.values(target, live_since=-LIVE_WITHIN.total_seconds())
+        (row,) = target.run(mark, values)
+        return "|".join("" if value is None else str(value) for value in row.values())
+
+    return store.run(work, using=using, begin=Begin.READ)
+
+
+def trends(
+    store: Transactions,
+    *,
+    since: datetime,
+    until: datetime,
+    step: timedelta | float,
+    queue: str | None = None,
+    held_keys: int | None = None,
+    using: object = None,
+) -> Trends:
+    """Return the series of `metrics` and of `samples` for the same steps, of one queue or of all, in one transaction.
+
+    With `held_keys`, up to so many keys of the queue that dead letters hold are read with them. Raises InvalidArgument for more than 2 000 steps.
+    """
+    name = storable(queue, "queue")
+    limit = None if queue is None or held_keys is None else positive(held_keys)
+
+    def read(target: Target, steps: Steps) -> Trends:
+        return Trends(
+            counts=metric_points(target, steps, queue=name),
+            depths=depth_points(target, steps, queue=name),
+            held=[] if limit is None or queue is None else read_held_keys(target, queue, limit),
+        )
+
+    return read_steps(store, read, since=since, until=until, step=step, using=using)
+
+
+def _read(store: Transactions, limits: HealthLimits, target: Target) -> Overview:
+    overdue = limits.schedule_overdue or timedelta(0)
+    since = {"failed_since": -limits.failed_within.total_seconds(), "overdue_before": -overdue.total_seconds()}
+    seen = Present.read(store, target, signals, retries=False, **since)
+    named = {name for one in seen.workers for name in one.queues or ()}
+    queues = [seen.of(name) for name in sorted({*(queue for queue, _ in seen.live.found), *seen.settings, *named})]
+    oldest = [one.oldest_ready_at for one in queues if one.oldest_ready_at is not None]
+    return Overview(
+        at=seen.live.now,
+        ready=_total(queues, "ready"),
+        delayed=_total(queues, "delayed"),
+        running=sum(one.running for one in queues),
+        failed=_total(queues, "failed"),
+        oldest_ready_at=min(oldest, default=None),
+        live_workers=len(seen.workers),
+        queues=queues,
+        problems=problems(queues, seen, limits),
+        workers=[*seen.workers],
+        settings=[*seen.settings.values()],
+    )
+
+
+def _total(queues: Iterable[Statistics], state: str) -> Count:
+    several = list(queues)
+    at_least = any(getattr(one, f"{state}_at_least") for one in several)
+    return Count(number=sum(getattr(one, state) for one in several), at_least=at_least)
+
+
+HELD = 100
+"""Maximum number of held keys behind which tasks wait that are selected."""
+_HELD_LOOKED_AT = 1_000
+"""The number of held keys, with or without waiting tasks, among which they are found."""
+NEWEST = 200
+"""The number of the newest events that the mark of change is about: where some are numbered before others and committed later, it
+changes with each.
+"""
+_most = bindparam("most", type_=BigInteger, required=True)
+_failed_since, _overdue_before, _live_since = (
+    bindparam(name, type_=Double, required=True) for name in ("failed_since", "overdue_before", "live_since")
+)
+"""Seconds from now, below 0."""
+_one: Any = literal_column("1")
+_letter, _claim, _schedule = dead_letters.c, partition_claims.c, task_schedules.c
+
+
+def signals(g: Grammar) -> Select[Any]:
+    """Select the rows of `live.present`, and of further kinds: the tasks that failed lately, held keys behind which tasks wait,
+    schedules that are overdue or planted by a clock that was ahead, and batches that are not closed.
+    """
+    schedules = select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
+    late = schedules.where(_schedule.planted_until < g.later(g.now, _overdue_before)).subquery("late")
+    early, batch = schedules.where(stands_ahead(g)).subquery("early"), batches_sql.unclosed(g).subquery("unclosed")
+    return signals_of(
+        *counts(g),
+        _failed_lately(g),
+        _held(),
+        signal("overdue", name=late.c.name, at=late.c.planted_until),
+        signal("ahead", name=early.c.name, at=early.c.planted_until),
+        signal("unclosed", name=batch.c.name, task_id=batch.c.id),
+    )
+
+
+def _failed_lately(g: Grammar) -> Select[Any]:
+    lately = (
+        select(_letter.queue)
+        .where(_letter.failed_at >= g.later(g.now, _failed_since))
+        .order_by(_letter.failed_at.desc())
+        .limit(_most)
+        .subquery("lately")
+    )
+    return signal("failed_lately", name=lately.c.queue, number=func.count()).group_by(lately.c.queue)
+
+
+def _held() -> Select[Any]:
+    """Select up to HELD of the held keys behind which tasks wait."""
+    held = select(partition_claims).where(_claim.held).limit(literal_column(str(_HELD_LOOKED_AT))).subquery("held")
+    entry = task_outbox.alias("entry")
+    waits = select(_one).where(entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key).limit(_one)
+    some = select(held).where(waits.correlate(held).scalar_subquery().is_not(None)).limit(literal_column(str(HELD)))
+    found = some.subquery("some")
+    return signal("held", name=found.c.queue, detail=found.c.partition_key, task_id=found.c.task_execution_id)
+
+
+def mark(g: Grammar) -> Select[Any]:
+    """Select numbers and times of which one differs when anything has changed that people see."""
+    event = execution_events.c.sequence_num
+    newest = select(event).order_by(event.desc()).limit(literal_column(str(NEWEST))).subquery("newest")
+    seen = select(func.max(newest.c.sequence_num).label("last"), func.sum(newest.c.sequence_num).label("sum")).subquery(
+        "seen"
+    )
+    live = and_(workers.c.last_seen_at >= g.later(g.now, _live_since), is_registered())
+    there = select(
+        func.count().filter(live).label("live"), func.max(workers.c.started_at, type_=Instant).label("started")
+    ).subquery("there")
+    columns: list[Any] = [seen.c.last, cast(seen.c.sum, Text).label("events"), there.c.live, there.c.started]
+    sources: list[FromClause] = [seen, there]
+    for table in (queue_settings, task_schedules):
+        one = (
+            select(func.count().label("rows"), func.max(table.c.updated_at, type_=Instant).label("changed"))
+            .select_from(table)
+            .subquery(f"of_{table.name}")
+        )
+        sources.append(one)
+        columns += [one.c.rows.label(f"{table.name}_rows"), one.c.changed.label(f"{table.name}_changed")]
+    for column, name in ((task_metrics.c.at, "metrics_at"), (queue_samples.c.at, "samples_at")):
+        columns.append(select(func.max(column, type_=Instant)).scalar_subquery().label(name))
+    return select(*columns).select_from(*sources)

@@ -1,0 +1,456 @@
+"""Settings of a queue: paused or not, its limits, the order of its keys."""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from types import EllipsisType
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Delete,
+    FromClause,
+    Insert,
+    Select,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    union_all,
+)
+
+from ...database.dialects.base import Begin
+from ...database.dialects.prepared import Row
+from ...database.grammar import Grammar, Statement
+from ...database.queue_order import every_queue
+from ...database.tables import (
+    dead_letters,
+    key_rates,
+    partition_claims,
+    queue_samples,
+    queue_settings,
+    task_executions,
+    task_leases,
+    task_metrics,
+    task_outbox,
+    task_schedules,
+    task_subscriptions,
+)
+from ...database.target import Target
+from ...errors import InvalidArgument, InvalidTransition, QueueNotFound
+from ...model.options import TaskOptions, duration
+from ...model.unknown_options import no_queue
+from ..arguments import positive, storable
+from ..claims.workers import live_workers
+from ..tasks.event_log import Count, counted_to
+from ..tasks.task_pages import tasks
+from ..transactions import Transactions
+from . import samples
+
+_LONGEST = timedelta(days=3650)
+_LOOKED_AT = 10_000
+MOST_WAITING = 1_000
+_DEFAULT = TaskOptions().queue
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueSettings:
+    """The settings of a queue. A queue without a row has the defaults."""
+
+    queue: str
+    paused_at: datetime | None = None
+    """Time since which none of its tasks is claimed; None: the queue is not paused."""
+    concurrency: int | None = None
+    """Maximum number of its tasks that run at once, on all machines together; None: no limit."""
+    rate: tuple[int, timedelta] | None = None
+    """Maximum number of starts in a time span, on all machines together; None: no limit."""
+    concurrency_per_key: int | None = None
+    """Maximum number of tasks of one concurrency key that run at once; None: 1."""
+    rate_per_key: tuple[int, timedelta] | None = None
+    """Maximum number of starts of one key in a time span, be it a concurrency key or a partition key; None: no limit."""
+    fair: bool = True
+    """True: partition keys take turns. False: the key whose task has been due the longest is next."""
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldKey:
+    """A partition key that a dead letter holds."""
+
+    queue: str
+    partition_key: str
+    dead_letter: UUID
+    failed_at: datetime
+    waiting: Count
+    """Number of tasks that wait for the dead letter, counted up to 1 000."""
+
+
+class Queues:
+    """The settings of queues."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def pause(self, queue: str, *, create: bool = False, using: object = None) -> QueueSettings:
+        """From the commit on nothing of the queue is claimed; what runs, runs on, and tasks can be enqueued as always.
+
+        Once paused is paused: the first pause's moment stays. Returns the queue's settings, as do the next three. All raise
+        QueueNotFound for a name that may be mistyped: no task, setting, subscription, schedule or live worker names it, nor a task
+        that the application declares. `create` sets such a queue up before its first task.
+        """
+        return self._say(queue, using, create=create, paused=True)
+
+    def resume(self, queue: str, *, using: object = None) -> QueueSettings:
+        """End the pause; sleeping workers are woken."""
+        return self._say(queue, using, create=None, paused=False)
+
+    def limit(
+        self,
+        queue: str,
+        *,
+        concurrency: int | EllipsisType | None = ...,
+        rate: tuple[int, timedelta | float] | EllipsisType | None = ...,
+        concurrency_per_key: int | EllipsisType | None = ...,
+        rate_per_key: tuple[int, timedelta | float] | EllipsisType | None = ...,
+        create: bool = False,
+        using: object = None,
+    ) -> QueueSettings:
+        """Limit how many tasks of the queue run at once, or start in a time: `rate=(100, timedelta(minutes=1))`.
+
+        The last two are limits of each key: how many tasks of one concurrency key run at once, and how many of one key start in
+        a time.
+
+        What is left out stays; None removes that limit. What runs already is not stopped. `create` is that of `pause`. Raises
+        InvalidArgument and QueueNotFound.
+        """
+        given = {
+            "concurrency": concurrency,
+            "rate": rate,
+            "concurrency_per_key": concurrency_per_key,
+            "rate_per_key": rate_per_key,
+        }
+        settings: dict[str, Any] = {
+            name: None if value is None else (_rate if name.startswith("rate") else _count)(value, name)
+            for name, value in given.items()
+            if value is not ...
+        }
+        if not settings:
+            raise InvalidArgument(
+                "limit() takes concurrency, rate, concurrency_per_key, rate_per_key, or some of them; None removes a limit"
+            )
+        return self._say(queue, using, create=create, **settings)
+
+    def order(self, queue: str, *, fair: bool, create: bool = False, using: object = None) -> QueueSettings:
+        """Have keys take turns, which is the default, or have the key come next whose task has been due the longest.
+
+        `create` is that of `pause`. Raises QueueNotFound.
+        """
+        if type(fair) is not bool:
+            raise InvalidArgument(f"fair must be True or False, not {fair!r}")
+        return self._say(queue, using, create=create, fair=fair)
+
+    def forget(self, queue: str, *, using: object = None) -> QueueSettings:
+        """Delete the settings of a queue without tasks, such as one that was set up under a mistyped name; returns what they were.
+
+        Raises QueueNotFound for a queue without settings; InvalidTransition while a task of the queue waits or runs, or while the queue
+        has dead letters: without its settings they would start. `resume` and `limit` decide that.
+        """
+        values = {"queue": storable(queue, "queue")}
+
+        def work(target: Target) -> QueueSettings:
+            with target.atomic():
+                rows = target.run(forget_all, values)
+                if not rows:
+                    raise QueueNotFound(f"the queue {queue!r} has no settings")
+                if target.run(has_tasks, values):
+                    raise InvalidTransition(
+                        f"the queue {queue!r} has tasks, so its settings stay; resume it, or set its limits to none"
+                    )
+                target.run(forget_key_rates, values)
+            self._store.wake(target, [queue])
+            return settings_of(rows[0])
+
+        return self._store.run(work, using=using)
+
+    def is_known(self, queue: str, *, using: object = None) -> bool:
+        """Return whether anything names the queue: a task, a setting, a subscription, a schedule, a live worker, or a task that the
+        application declares. Of the tasks that have ended, the newest 10 000 are looked at.
+        """
+        storable(queue, "queue")
+        return self._store.run(lambda target: self._is_known(target, queue), using=using, begin=Begin.READ)
+
+    def settings(self, *, using: object = None) -> builtins.list[QueueSettings]:
+        """Return the queues that have settings, by name."""
+        return self._store.run(self._settings, using=using, begin=Begin.READ)
+
+    def list(self, *, using: object = None) -> builtins.list[QueueSettings]:
+        """Return all queues by name: those with settings, with waiting or running tasks, with dead letters, in the last sample, or
+        named by a live worker. One without settings has the defaults.
+
+        Of the dead letters, 10 000 are looked at.
+        """
+
+        def work(target: Target) -> builtins.list[QueueSettings]:
+            found = {one.queue: one for one in self._settings(target)}
+            return [found.get(name) or QueueSettings(queue=name) for name in sorted(self._names(target))]
+
+        return self._store.run(work, using=using, begin=Begin.READ)
+
+    def _names(self, target: Target) -> set[str]:
+        values = self._store.values(target, most=_LOOKED_AT)
+        named = (row["queue"] for found in (queue_names, samples.latest) for row in target.run(found, values))
+        return {*named, *self._of_workers(target)}
+
+    def _of_workers(self, target: Target) -> set[str]:
+        present = target.run(tasks.select_now, self._store.values(target))[0]["now"]
+        return {name for worker in live_workers(target, present) for name in worker.queues or ()}
+
+    def _is_known(self, target: Target, queue: str) -> bool:
+        if queue == _DEFAULT or queue in self._store.declared():
+            return True
+        named = target.run(is_named, {"queue": queue, "most": _LOOKED_AT})
+        return bool(named) or queue in self._of_workers(target)
+
+    def _ensure_known(self, target: Target, queue: str, *, may_create: bool) -> None:
+        if not self._is_known(target, queue):
+            known = self._names(target) | {_DEFAULT, *self._store.declared()}
+            sentence = no_queue(queue, known)
+            how = "o set it up before its first task, pass create=True (on the command line, --create)"
+            raise QueueNotFound(
+                f"{sentence}{' T' if sentence.endswith('?') else '; t'}{how}" if may_create else sentence
+            )
+
+    def _settings(self, target: Target) -> builtins.list[QueueSettings]:
+        return [settings_of(row) for row in target.run(settings)]
+
+    def held_keys(self, queue: str, *, limit: int = 50, using: object = None) -> builtins.list[HeldKey]:
+        """Return up to `limit` partition keys of a queue that dead letters hold, those held for longest first."""
+        storable(queue, "queue")
+        read = partial(read_held_keys, queue=queue, limit=positive(limit))
+        return self._store.run(read, using=using, begin=Begin.READ)
+
+    def _say(self, queue: str, using: object, *, create: bool | None, **settings: Any) -> QueueSettings:
+        """Change settings. `create` None: the change makes no queue, so there is no way to ask for that."""
+        if not queue:
+            raise InvalidArgument("a queue's name is not empty")
+        storable(queue, "queue")
+
+        def work(target: Target) -> QueueSettings:
+            if not create:
+                self._ensure_known(target, queue, may_create=create is False)
+            with target.atomic():
+                row = self._change(target, queue, settings)
+                target.run(forget, {"queue": queue})
+            if settings.get("paused") is not True:
+                self._store.wake(target, [queue])
+            return settings_of(row)
+
+        return self._store.run(work, using=using)
+
+    def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> Row:
+        """Change the settings, and return the row. A changed rate per key begins with full buckets."""
+        # The row is locked before its rate is compared: no claim spends starts of the old rate meanwhile.
+        old = self._write(target, queue, {}) if "rate_per_key" in settings else None
+        row = self._write(target, queue, settings)
+        if old is not None and any(old[name] != row[name] for name in ("key_rate_limit", "key_rate_seconds")):
+            target.run(forget_key_rates, {"queue": queue})
+        return row
+
+    def _write(self, target: Target, queue: str, settings: dict[str, Any]) -> Row:
+        values = {
+            "queue": queue,
+            **{f"sets_{name}": name in settings for name in _COLUMNS},
+            "paused": settings.get("paused", False),
+            "concurrency_limit": settings.get("concurrency"),
+            "key_concurrency": settings.get("concurrency_per_key"),
+            "fair": settings.get("fair", True),
+        }
+        values["rate_limit"], values["rate_seconds"] = settings.get("rate") or (None, None)
+        values["key_rate_limit"], values["key_rate_seconds"] = settings.get("rate_per_key") or (None, None)
+        return target.run(change, self._store.values(target, **values))[0]
+
+
+def read_held_keys(target: Target, queue: str, limit: int) -> list[HeldKey]:
+    """Return the keys of a queue that dead letters hold, as `held_keys` does, in this transaction."""
+    rows = target.run(held_keys, {"queue": queue, "limit": limit, "most": MOST_WAITING + 1})
+    return [HeldKey(**{**row, "waiting": counted_to(MOST_WAITING, row["waiting"])}) for row in rows]
+
+
+def settings_of(row: Row) -> QueueSettings:
+    """Return the settings of a row."""
+    return QueueSettings(
+        queue=row["queue"],
+        paused_at=row["paused_at"],
+        concurrency=row["concurrency_limit"],
+        rate=_span(row["rate_limit"], row["rate_seconds"]),
+        concurrency_per_key=row["key_concurrency"],
+        rate_per_key=_span(row["key_rate_limit"], row["key_rate_seconds"]),
+        fair=row["fair"],
+        updated_at=row["updated_at"],
+    )
+
+
+def _span(starts: int | None, seconds: float | None) -> tuple[int, timedelta] | None:
+    return None if starts is None or seconds is None else (starts, timedelta(seconds=seconds))
+
+
+def _rate(rate: object, name: str) -> tuple[int, float]:
+    if not isinstance(rate, tuple) or len(rate) != 2:
+        raise InvalidArgument(f"{name} takes a number and a time, as (100, timedelta(minutes=1)), not {rate!r}")
+    number, span = _count(rate[0], name), duration(rate[1], name)
+    if not timedelta(0) < span <= _LONGEST:
+        raise InvalidArgument(
+            f"the time of a {name.replace('_', ' ')} must be longer than nothing and at most {_LONGEST.days} days"
+        )
+    return number, span.total_seconds()
+
+
+def _count(number: object, name: str) -> int:
+    if type(number) is not int or not 1 <= number <= 2**31 - 1:
+        raise InvalidArgument(
+            f"{name} must be a whole number of at least 1, not {number!r}; to let nothing start, pause the queue"
+        )
+    return number
+
+
+_setting, _key_rate = queue_settings.c, key_rates.c
+_queue = bindparam("queue", type_=Text, required=True)
+_limit = bindparam("limit", type_=BigInteger, required=True)
+_one: Any = literal_column("1")
+_claim, _letter = partition_claims.c, dead_letters.c
+_most = bindparam("most", type_=BigInteger, required=True)
+_COLUMNS = {
+    "paused": ("paused_at",),
+    "concurrency": ("concurrency_limit",),
+    "rate": ("rate_limit", "rate_seconds"),
+    "concurrency_per_key": ("key_concurrency",),
+    "rate_per_key": ("key_rate_limit", "key_rate_seconds"),
+    "fair": ("fair",),
+}
+"""The settings of which a change may set some, and their columns."""
+_paused = bindparam("paused", type_=Boolean, required=True)
+_sets = {name: bindparam(f"sets_{name}", type_=Boolean, required=True) for name in _COLUMNS}
+"""True for a setting that a change sets; the others stay."""
+
+
+def change(g: Grammar) -> Insert:
+    """Change the settings of :queue, and return all of them. A repeated pause keeps the time at which it began.
+
+    A changed rate limit begins with a full bucket.
+    """
+    columns = [column for name in _COLUMNS for column in _COLUMNS[name] if name != "paused"]
+    said = {
+        "queue": _queue,
+        "paused_at": case((_paused, g.now), else_=null()),
+        **{column: bindparam(column, type_=_setting[column].type, required=True) for column in columns},
+        "updated_at": g.now,
+    }
+    new = g.insert(queue_settings).from_select(list(said), select(*said.values()))
+    given = new.excluded
+    pause = case((given.paused_at.is_(None), null()), else_=func.coalesce(_setting.paused_at, given.paused_at))
+    values: dict[str, Any] = {
+        column: case((_sets[name], pause if name == "paused" else given[column]), else_=_setting[column])
+        for name, several in _COLUMNS.items()
+        for column in several
+    }
+    changed = (_setting[column].is_distinct_from(given[column]) for column in _COLUMNS["rate"])
+    values["rate_full_at"] = case((and_(_sets["rate"], or_(*changed)), null()), else_=_setting.rate_full_at)
+    values["updated_at"] = g.now
+    return new.on_conflict_do_update(index_elements=[_setting.queue], set_=values).returning(*_setting)  # type: ignore[no-any-return]
+
+
+def forget(_: Grammar) -> Delete:
+    """Delete the row of a queue whose settings are the defaults."""
+    return delete(queue_settings).where(
+        _setting.queue == _queue,
+        _setting.paused_at.is_(None),
+        _setting.concurrency_limit.is_(None),
+        _setting.rate_limit.is_(None),
+        _setting.key_concurrency.is_(None),
+        _setting.key_rate_limit.is_(None),
+        _setting.fair,
+    )
+
+
+def settings(_: Grammar) -> Select[Any]:
+    """Select the settings of each queue."""
+    return select(queue_settings).order_by(_setting.queue)
+
+
+def forget_all(_: Grammar) -> Statement:
+    """Delete the row of a queue, whatever its settings are."""
+    return delete(queue_settings).where(_setting.queue == _queue).returning(*_setting)
+
+
+def has_tasks(_: Grammar) -> Select[Any]:
+    """Select one row if :queue has a waiting or running task, or a dead letter."""
+    return _any_of(*map(_names, (task_outbox, task_leases, dead_letters)))
+
+
+def is_named(_: Grammar) -> Select[Any]:
+    """Select one row if settings, tasks that have not ended, subscriptions, schedules, statistics or one of the newest :most tasks
+    name :queue.
+    """
+    execution = task_executions.c
+    newest = select(execution.queue).order_by(execution.id.desc()).limit(_most).subquery("newest")
+    own = (queue_settings, task_outbox, task_leases, dead_letters, task_subscriptions)
+    recent = exists(select(newest.c.queue).where(newest.c.queue == _queue))
+    return _any_of(*map(_names, own), recent, *map(_names, (task_schedules, queue_samples, task_metrics)))
+
+
+def _names(table: Table) -> ColumnElement[bool]:
+    return exists(select(table.c.queue).where(table.c.queue == _queue))
+
+
+def _any_of(*conditions: ColumnElement[bool]) -> Select[Any]:
+    return select(literal_column("1").label("found")).where(or_(*conditions))
+
+
+def forget_key_rates(_: Grammar) -> Delete:
+    """Delete what the keys of :queue have used of their rate."""
+    return delete(key_rates).where(_key_rate.queue == _queue)
+
+
+def queue_names(_: Grammar) -> Select[Any]:
+    """Select the names of the queues with settings, waiting or running tasks, or dead letters: of these, :most are looked at."""
+    letters = select(_letter.queue).limit(_most).subquery("letters")
+    parts: list[FromClause] = [every_queue(), every_queue(with_key=True), task_leases, queue_settings, letters]
+    names = union_all(*(select(part.c.queue) for part in parts)).subquery("names")
+    return select(names.c.queue).where(names.c.queue.is_not(None)).distinct().order_by(names.c.queue)
+
+
+def held_keys(_: Grammar) -> Select[Any]:
+    """Select the keys of :queue that dead letters hold, the oldest first, with the number of waiting tasks up to :most."""
+    held = (
+        select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _letter.failed_at)
+        .join_from(partition_claims, dead_letters, _letter.task_execution_id == _claim.task_execution_id)
+        .where(_claim.queue == _queue, _claim.held)
+        .order_by(_letter.failed_at, _claim.partition_key)
+        .limit(_limit)
+        .subquery("held")
+    )
+    entry = task_outbox.alias("entry")
+    same = (entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key)
+    waiting = select(_one.label("one")).where(*same).limit(_most).correlate(held).subquery("waiting")
+    count: Any = select(func.count()).select_from(waiting).scalar_subquery()
+    return select(
+        held.c.queue,
+        held.c.partition_key,
+        held.c.task_execution_id.label("dead_letter"),
+        held.c.failed_at,
+        count.label("waiting"),
+    ).order_by(held.c.failed_at, held.c.partition_key)

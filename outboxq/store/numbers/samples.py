@@ -1,0 +1,273 @@
+"""Samples: how many tasks each queue had in each state at a moment. One worker takes them for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    Boolean,
+    Delete,
+    Double,
+    Select,
+    Text,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    literal_column,
+    or_,
+    select,
+)
+
+from ...database.column_types import Instant
+from ...database.dialects import Begin
+from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, insert_values
+from ...database.tables import queue_samples
+from ...database.target import Target
+from ...model import EARLIEST
+from ..arguments import storable
+from ..tasks.tasks import now
+from ..transactions import Transactions
+from .live import MARKS, STATES, count
+from .series import Steps, read_steps
+
+_ALL = 2**62
+_MOST_ROWS = 20_000
+KEPT, IN_FULL = timedelta(days=90), timedelta(hours=48)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueSample:
+    """The number of tasks of one queue in each state, at the moment of a sample."""
+
+    queue: str
+    ready: int = 0
+    delayed: int = 0
+    """Number of tasks that are due later, for a retry or not."""
+    running: int = 0
+    failed: int = 0
+    oldest_ready_at: datetime | None = None
+    exact: bool = True
+    """False: `ready`, `delayed` and `failed` are lower bounds."""
+    at: datetime = EARLIEST
+    """The moment of the sample."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DepthPoint:
+    """The number of tasks in each state at the last sample of a step. All are None in a step without a sample, and where there was
+    nothing to count.
+    """
+
+    at: datetime
+    """The begin of the step."""
+    ready: int | None = None
+    delayed: int | None = None
+    running: int | None = None
+    failed: int | None = None
+
+
+class Samples:
+    """The samples of all queues."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+        self._thinned_before = EARLIEST
+        """All samples before this moment have been thinned out, as far as this process knows."""
+
+    def latest(self, *, using: object = None) -> dict[str, QueueSample]:
+        """Return the last sample of each queue that had tasks then."""
+        return self._store.run(partial(last_samples, self._store), using=using, begin=Begin.READ)
+
+    def series(
+        self,
+        *,
+        since: datetime,
+        until: datetime | None = None,
+        step: timedelta | float,
+        queue: str | None = None,
+        using: object = None,
+    ) -> list[DepthPoint]:
+        """Return a point for each step from `since` to `until` (None: to now), of one queue or of all together, oldest first.
+
+        Samples are taken every 15 seconds at most; those older than 48 hours are kept once an hour. Raises InvalidArgument for more than 2 000 steps.
+        """
+        read = partial(depth_points, queue=storable(queue, "queue"))
+        return read_steps(self._store, read, since=since, until=until, step=step, using=using)
+
+    def by_queue(
+        self, *, since: datetime, until: datetime, step: timedelta | float, using: object = None
+    ) -> dict[str, list[int | None]]:
+        """Return the number of due tasks in each queue at the last sample of each step; None in a step without a sample.
+
+        It reads 20 000 rows at most: where more queues than that have tasks, the oldest steps are left out. Raises InvalidArgument
+        for more than 2 000 steps.
+        """
+        return read_steps(self._store, _by_queue, since=since, until=until, step=step, using=using)
+
+    def look(self) -> list[QueueSample]:
+        """Count the tasks of each queue, up to 10,000 in each state. `exact` says whether that was enough."""
+        return self._store.run(partial(_counted, self._store, None), begin=Begin.READ)
+
+    def count(self) -> list[QueueSample]:
+        """Count all tasks of each queue. It reads every entry of the outbox."""
+        return self._store.run(partial(_counted, self._store, _ALL), begin=Begin.SNAPSHOT)
+
+    def record(self, found: Iterable[QueueSample]) -> None:
+        """Write a sample of now. A queue that had tasks in the last sample, and has none now, gets a row of zeros once."""
+        rows = {one.queue: one for one in found}
+
+        def work(target: Target) -> None:
+            values = self._store.values(target)
+            for row in target.run(latest, values):
+                if row["queue"] not in rows and any(row[state] for state in STATES):
+                    rows[row["queue"]] = QueueSample(queue=row["queue"])
+            if rows:
+                with target.atomic():
+                    target.run(record, values, [astuple(one)[:-1] for one in rows.values()])
+
+        self._store.run(work, begin=Begin.ASYNCHRONOUS)
+
+    def thin_out(self) -> None:
+        """Keep one sample an hour of those older than 48 hours, and none that is older than 90 days."""
+        present = now(self._store)
+        before = present - IN_FULL
+        span = {"since": min(self._thinned_before, before), "before": before}
+        self._store.run(lambda target: target.run(thin_out, span), begin=Begin.ASYNCHRONOUS)
+        self._thinned_before = before
+        self._store.run(lambda target: target.run(forget, {"before": present - KEPT}), begin=Begin.ASYNCHRONOUS)
+
+
+def last_samples(store: Transactions, target: Target) -> dict[str, QueueSample]:
+    """Return the last sample of each queue that had tasks then, in this transaction."""
+    return {row["queue"]: QueueSample(**row) for row in target.run(latest, store.values(target))}
+
+
+def depth_points(target: Target, steps: Steps, *, queue: str | None) -> list[DepthPoint]:
+    """Return a point for each step, in this transaction."""
+    values = {"queue": queue, **target.dialect.pack("steps", STEPS, steps.spans())}
+    found = {row.pop("begins_at"): row for row in target.run(series, values)}
+    sums = {at: {state: int(number) for state, number in row.items()} for at, row in found.items()}
+    return [DepthPoint(at=at, **sums.get(at, {})) for at in steps.begins()]
+
+
+def _by_queue(target: Target, steps: Steps) -> dict[str, list[int | None]]:
+    rows = target.run(by_queue, {"most": _MOST_ROWS, **target.dialect.pack("steps", STEPS, steps.spans())})
+    places, sampled = {at: place for place, at in enumerate(steps.begins())}, {row["begins_at"] for row in rows}
+    nothing = [0 if at in sampled else None for at in places]  # a sample has no row of a queue without tasks
+    found: dict[str, list[int | None]] = {}
+    for row in rows:
+        found.setdefault(row["queue"], [*nothing])[places[row["begins_at"]]] = row["ready"]
+    return found
+
+
+def _counted(store: Transactions, most: int | None, target: Target) -> list[QueueSample]:
+    found = count(store, target, most=most, retries=False).found
+    return [
+        QueueSample(
+            queue=queue,
+            **{state: row.get(state, 0) for state in STATES},
+            oldest_ready_at=row.get("oldest_ready_at"),
+            exact=not any(row.get(mark) for mark in MARKS),
+        )
+        for (queue, _), row in found.items()
+    ]
+
+
+SAMPLE: Columns = {
+    "queue": Text(),
+    "ready": BigInteger(),
+    "delayed": BigInteger(),
+    "running": BigInteger(),
+    "failed": BigInteger(),
+    "oldest_ready_at": Instant,
+    "exact": Boolean(),
+}
+_sample = queue_samples.c
+_before = bindparam("before", type_=Instant, required=True)
+_since = bindparam("since", type_=Instant, required=True)
+_queue = bindparam("queue", type_=Text, required=True)
+
+
+def record(g: Grammar) -> Transition:
+    """Write the rows of one sample, which was taken now."""
+
+    def rows(r: Relations) -> Statement:
+        given = r["given"].c
+        values = {"at": g.now, **{name: given[name] for name in SAMPLE}}
+        new = insert_values(g.insert(queue_samples), values, r["given"], given.queue.is_not(None))
+        return new.on_conflict_do_nothing()  # type: ignore[no-any-return]
+
+    return Transition(given=SAMPLE, steps={"rows": rows})
+
+
+def latest(g: Grammar) -> Select[Any]:
+    """Select the rows of the last sample. One from the future does not count: the clock was set back."""
+    last = select(func.max(_sample.at)).where(_sample.at <= g.now)
+    return select(queue_samples).where(_sample.at == last.scalar_subquery())
+
+
+STEPS: Columns = {"begins_at": Instant, "ends_at": Instant}
+"""The columns of the batch :steps."""
+
+
+def series(g: Grammar) -> Select[Any]:
+    """Select the last sample of each of :steps, with the sums of all queues or of :queue; NULL where the step has none.
+
+    The sums are no integers, because these could be too large for the database, while a chart needs no more than 15 digits.
+    Each step is one look-up in the primary key, however many samples there are.
+    """
+    moments = _last_of_steps(g)
+    wanted = or_(_queue.is_(None), _sample.queue == _queue)
+    numbers = (
+        func.sum(cast(case((wanted, _sample[name]), else_=literal_column("0")), Double), type_=Double).label(name)
+        for name in STATES
+    )
+    return (
+        select(moments.c.begins_at.label("begins_at"), *numbers)
+        .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
+        .group_by(moments.c.begins_at)
+    )
+
+
+def by_queue(g: Grammar) -> Select[Any]:
+    """Select the due tasks of each queue in the last sample of each of :steps, up to :most rows, the newest steps first."""
+    moments = _last_of_steps(g)
+    return (
+        select(moments.c.begins_at.label("begins_at"), _sample.queue, _sample.ready)
+        .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
+        .order_by(moments.c.begins_at.desc())
+        .limit(bindparam("most", type_=BigInteger, required=True))
+    )
+
+
+def _last_of_steps(g: Grammar) -> CTE:
+    """Select the moment of the last sample of each of :steps; NULL where the step has none."""
+    step = g.rows("steps", STEPS)
+    in_step = (_sample.at >= step.c.begins_at, _sample.at < step.c.ends_at)
+    last = select(func.max(_sample.at, type_=Instant)).where(*in_step).correlate(step).scalar_subquery()
+    return select(step.c.begins_at, last.label("at")).cte("moments").prefix_with("MATERIALIZED")
+
+
+def thin_out(g: Grammar) -> Delete:
+    """Delete the samples from :since to before :before, but the first of each queue and hour."""
+    other = queue_samples.alias("other")
+    first = (
+        select(func.min(other.c.at))
+        .where(other.c.queue == _sample.queue, other.c.at >= g.hour(_sample.at))
+        .correlate(queue_samples)
+    )
+    span = (_sample.at >= _since, _sample.at < _before)
+    return delete(queue_samples).where(*span, _sample.at > first.scalar_subquery())
+
+
+def forget(_: Grammar) -> Delete:
+    """Delete the samples before :before."""
+    return delete(queue_samples).where(_sample.at < _before)

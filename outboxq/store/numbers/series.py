@@ -1,0 +1,70 @@
+"""Steps of time for charts: as many as a chart has points, from one moment to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from ...database.dialects import Begin
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import duration
+from ..arguments import aware
+from ..tasks import tasks
+from ..transactions import Transactions
+
+_MOST = 2_000
+"""The largest number of points of a series."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steps:
+    """Equal steps of time, the last of which may go beyond `until`."""
+
+    since: datetime
+    until: datetime
+    step: timedelta
+
+    def begins(self) -> Sequence[datetime]:
+        """Return the begin of each step."""
+        number = -(-(self.until - self.since) // self.step)
+        return [self.since + place * self.step for place in range(number)]
+
+    def spans(self) -> list[tuple[datetime, datetime]]:
+        """Return the begin and the end of each step, none of which is beyond `until`."""
+        begins = self.begins()
+        return list(zip(begins, [*begins[1:], self.until], strict=True))
+
+
+def read_steps(
+    store: Transactions,
+    read: Callable[[Target, Steps], _T],
+    *,
+    since: datetime,
+    until: datetime | None,
+    step: timedelta | float,
+    using: object,
+) -> _T:
+    """Return what `read` makes of the steps up to `until` (None: to now), in one transaction.
+
+    Raises InvalidArgument for a step below a second, and for none or too many of them.
+    """
+
+    def work(target: Target) -> _T:
+        return read(target, _steps(since, until or target.run(tasks.select_now, store.values(target))[0]["now"], step))
+
+    return store.run(work, using=using, begin=Begin.READ)
+
+
+def _steps(since: datetime, until: datetime, step: timedelta | float) -> Steps:
+    length = duration(step, "step")
+    if length < timedelta(seconds=1):
+        raise InvalidArgument(f"step must be a second or longer, not {step!r}")
+    if aware(since, "since") >= aware(until, "until"):
+        raise InvalidArgument(f"since must be before until, but {since} is not before {until}")
+    if (until - since) / length > _MOST:
+        raise InvalidArgument(f"a series has at most {_MOST} points; take a longer step than {length}")
+    return Steps(since=since, until=until, step=length)

@@ -1,0 +1,232 @@
+"""Statistics of queues or tasks: what waits, runs and has failed now, and what workers have counted lately.
+
+They cost the same whatever waits and whatever has happened: `live` counts up to a bound, and `metrics` adds up what workers wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Literal, Self, get_args
+
+from ...database.dialects import Begin
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import LONGEST, duration
+from ..arguments import queue_names
+from ..claims.workers import LiveWorker, live_workers
+from ..transactions import Transactions
+from . import metrics, queues
+from .live import MARKS, STATES, Live, count
+from .metrics import Percentiles
+from .queues import QueueSettings, settings_of
+from .samples import QueueSample, last_samples
+
+By = Literal["queue", "task"]
+
+HOUR = timedelta(hours=1)
+_SHORTEST = timedelta(seconds=10)
+"""The time that a worker's first counts are about: a clock that was set back makes it no shorter."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnknownName:
+    """The name of a task that live workers met and none of them knows."""
+
+    task_name: str
+    met_by: tuple[str, ...]
+    """Labels of the workers that met it lately."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statistics:
+    """Counts, rates and durations of a queue, or of one task name in it: now, and over a window of time up to now."""
+
+    queue: str
+    task_name: str | None = None
+    """Name of the task; None: all tasks of the queue."""
+    ready: int = 0
+    """Number of tasks that are due now."""
+    ready_at_least: bool = False
+    """True: there are more than `ready`, which was counted up to its bound. `sample` has the last full count."""
+    delayed: int = 0
+    """Number of tasks that are due later, other than for a retry."""
+    delayed_at_least: bool = False
+    retrying: int = 0
+    """Number of tasks that are due later for a retry."""
+    retrying_at_least: bool = False
+    """True: only the 1,000 that are due next were looked at; the others are in `delayed`."""
+    running: int = 0
+    failed: int = 0
+    """Number of dead letters, whenever they failed."""
+    failed_at_least: bool = False
+    sample: QueueSample | None = None
+    """The last full count, if one of the numbers before is a lower bound and there is such a count."""
+    sample_age: timedelta | None = None
+    oldest_ready_at: datetime | None = None
+    """Time at which the oldest due task became due."""
+    oldest_ready_age: timedelta | None = None
+    paused: bool = False
+    concurrency: int | None = None
+    """Maximum number of the queue's tasks that run at once; None: no limit."""
+    rate: tuple[int, timedelta] | None = None
+    """Maximum number of the queue's starts in a time span; None: no limit."""
+    concurrency_per_key: int | None = None
+    """Maximum number of tasks of one concurrency key that run at once; None: 1."""
+    rate_per_key: tuple[int, timedelta] | None = None
+    """Maximum number of starts of one key in a time span; None: no limit."""
+    live_workers: int = 0
+    """Number of live workers on the queue; for one task name, of those that also know it."""
+    unknown: tuple[UnknownName, ...] = ()
+    """Names of waiting tasks that live workers met lately and no live worker of the queue knows."""
+    window: timedelta = HOUR
+    by_workers: bool = False
+    """True: workers have written down numbers in the window. False: none has, so the numbers of the window are 0."""
+    counted_since: datetime | None = None
+    """The begin of what workers have counted, if that is later than the begin of the window."""
+    completed: int = 0
+    """Number of tasks that workers completed in the window. All further fields are about the window too."""
+    failures: int = 0
+    """Number of ends as Failed; a dead letter that is redriven and fails again counts twice. Those that no handler ended, such as
+    tasks abandoned after several recoveries, are not counted.
+    """
+    retries: int = 0
+    """Number of attempts that failed and were followed by another."""
+    timed_out: int = 0
+    """Number of attempts that failed because they ran beyond the task's timeout; each is among `failures` or `retries` too."""
+    snoozed: int = 0
+    released: int = 0
+    """Number of claims that were given back unfinished."""
+    lost: int = 0
+    """Number of attempts whose outcome was discarded because their lease was lost."""
+    cancelled: int = 0
+    """Number of tasks that were cancelled while they ran."""
+    throughput: float = 0.0
+    """Tasks completed or failed, per second of the window, or of the time since `counted_since`."""
+    failure_rate: float | None = None
+    """Share of `failures` among the completed and failed, from 0 to 1; None if there are none."""
+    wait: Percentiles | None = None
+    """Time from the moment at which the task was due to the start of its handler, of all attempts. It is interpolated within
+    buckets whose bounds double, from 1 ms to an hour.
+    """
+    run: Percentiles | None = None
+    """Time from the start of the handler to its end, in the same way."""
+
+
+def stats(
+    store: Transactions,
+    *,
+    window: timedelta | float = HOUR,
+    queues: Sequence[str] | None = None,
+    by: By = "queue",
+    using: object = None,
+) -> list[Statistics]:
+    """Return the statistics of each queue, or with `by="task"` of each task name in each queue; sorted by these names.
+
+    With `queues`, only those are returned, each with or without tasks. Without, it is every queue in which something waits,
+    runs, is a dead letter or was counted in the `window` (a timedelta or seconds), or that is paused.
+
+    At most 10,000 due tasks of each queue and priority are counted, and as many delayed ones (with `by="task"` 1,000); fields
+    such as `ready_at_least` say where there are more, and `sample` has the last full count. The numbers of the window are those
+    that workers have written down up to ten seconds ago.
+    """
+    since = duration(window, "window")
+    if not timedelta(0) < since <= LONGEST:
+        raise InvalidArgument(f"window must be longer than nothing, and at most {LONGEST.days} days, not {window}")
+    if by not in get_args(By):
+        raise InvalidArgument(f"by is 'queue' or 'task', not {by!r}")
+    work = partial(_read, store, window=since, names=queue_names(queues), by_task=by == "task")
+    return store.run(work, using=using, begin=Begin.READ)
+
+
+def _read(
+    store: Transactions, target: Target, *, window: timedelta, names: list[str] | None, by_task: bool
+) -> list[Statistics]:
+    seen = Present.read(store, target, names=names, by_task=by_task)
+    now = seen.live.now
+    happened = metrics.happened(target, now - window, by_task=by_task)
+    first = metrics.first_counted(target) if happened else None
+    late = first is not None and first > now - window
+    counting = max(now - first, _SHORTEST) if late and first is not None else window
+    keys = {*seen.live.found, *(key for key in happened if names is None or key[0] in names)}
+    if names is None and not by_task:
+        keys |= {(one.queue, None) for one in seen.settings.values() if one.paused_at is not None}
+    found = []
+    for key in sorted(keys, key=lambda key: (key[0], key[1] or "")):
+        numbers: Mapping[str, Any] = happened.get(key, {})
+        ended = numbers.get("completed", 0) + numbers.get("failures", 0)
+        found.append(
+            replace(
+                seen.of(*key),
+                window=window,
+                by_workers=bool(happened),
+                counted_since=first if late else None,
+                throughput=ended / counting.total_seconds(),
+                failure_rate=numbers.get("failures", 0) / ended if ended else None,
+                **numbers,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Present:
+    """The live numbers, with the settings of the queues, the live workers and, where a number is a lower bound, the last sample."""
+
+    live: Live
+    settings: Mapping[str, QueueSettings]
+    workers: Sequence[LiveWorker]
+    samples: Mapping[str, QueueSample]
+
+    @classmethod
+    def read(cls, store: Transactions, target: Target, *arguments: Any, **options: Any) -> Self:
+        """Count as `live.count` does with these arguments, and read the rest. Four statements at most five."""
+        live = count(store, target, *arguments, **options)
+        settings = {one.queue: one for one in map(settings_of, target.run(queues.settings))}
+        capped = live.failed_at_least or any(row.get(mark) for row in live.found.values() for mark in MARKS)
+        samples = last_samples(store, target) if capped else {}
+        if live.failed_at_least and not options.get("by_task"):
+            names = options.get("names")
+            for one in samples.values():
+                if one.failed and (names is None or one.queue in names):
+                    live.found.setdefault((one.queue, None), {})["failed_at_least"] = True
+        return cls(live=live, settings=settings, workers=live_workers(target, live.now), samples=samples)
+
+    def of(self, queue: str, task_name: str | None = None) -> Statistics:
+        """Return the present numbers of a queue, or of one task name in it."""
+        row = self.live.found.get((queue, task_name), {})
+        mine = self.settings.get(queue) or QueueSettings(queue=queue)
+        sample = self.samples.get(queue) if any(row.get(mark) for mark in MARKS) else None
+        here = [worker for worker in self.workers if worker.works_on(queue)]
+        waits = any(row.get(name) for name in ("ready", "delayed", "retrying"))
+        oldest = row.get("oldest_ready_at")
+        return Statistics(
+            queue=queue,
+            task_name=task_name,
+            **{name: row.get(name, 0) for name in (*STATES, "retrying")},
+            **{name: row.get(name, False) for name in MARKS},
+            sample=sample,
+            sample_age=None if sample is None else self.live.now - sample.at,
+            oldest_ready_at=oldest,
+            oldest_ready_age=None if oldest is None else self.live.now - oldest,
+            paused=mine.paused_at is not None,
+            concurrency=mine.concurrency,
+            rate=mine.rate,
+            concurrency_per_key=mine.concurrency_per_key,
+            rate_per_key=mine.rate_per_key,
+            live_workers=sum(task_name is None or task_name in worker.task_names for worker in here),
+            unknown=_unknown_names(queue, task_name, here) if waits else (),
+        )
+
+
+def _unknown_names(queue: str, task_name: str | None, workers: Sequence[LiveWorker]) -> tuple[UnknownName, ...]:
+    """Return the names of tasks of a queue that its live workers met lately and none of them knows."""
+    met: dict[str, list[str]] = {}
+    for worker in workers:
+        for where, name in worker.unknown_tasks:
+            if where == queue and task_name in {None, name}:
+                met.setdefault(name, []).append(worker.label)
+    known = {name for worker in workers for name in worker.task_names}
+    return tuple(UnknownName(task_name=name, met_by=tuple(met[name])) for name in sorted(met.keys() - known))

@@ -1,0 +1,181 @@
+"""The database that the tables are in, for people who operate it: its version, its sizes, and who keeps the tables locked."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from sqlalchemy import BigInteger, Select, Text, column, func, literal_column, select, true, union_all
+
+from ...database import table_locks
+from ...database.column_types import Instant
+from ...database.dialects import Begin, time_partitions
+from ...database.grammar import Grammar
+from ...database.tables import metadata, version_table
+from ...database.target import Target
+from ...errors import TablesLocked
+from ..transactions import Transactions, patience
+
+log = logging.getLogger("outboxq.store")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableSize:
+    """The size of one table."""
+
+    name: str
+    size: int
+    """Bytes, with indexes and partitions."""
+    dead_rows: int
+    """Rows that are not vacuumed yet, as PostgreSQL estimates them."""
+    index_size: int = 0
+    """Bytes of the indexes, which are among `size`."""
+    rows: int = 0
+    """Number of rows, as PostgreSQL estimates it."""
+    last_vacuumed_at: datetime | None = None
+    """Time of the last vacuum, an automatic one or not; of a partitioned table, that of its last partition. None: not since the
+    statistics were reset.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionSize:
+    """The size of one partition of the history."""
+
+    name: str
+    size: int
+    """Bytes, with indexes."""
+    rows: int
+    """Number of rows, as PostgreSQL estimates it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class System:
+    """The database: its schema, its version, and the sizes of what is in it."""
+
+    at: datetime
+    """Time of the look."""
+    revision: str
+    """Revision of the schema."""
+    oldest_code: str
+    """Oldest revision that a release must know to work with this schema."""
+    server: str
+    """Name and version, such as PostgreSQL 17.2."""
+    size: int | None
+    """Bytes of the whole database."""
+    tables: list[TableSize]
+    """Sizes of outboxq's tables by name; empty on SQLite."""
+    oldest_snapshot: timedelta | None
+    """Age of the oldest transaction whose snapshot keeps dead rows from being cleaned up; None: there is none, or the role may not
+    see it.
+    """
+    partitions: list[PartitionSize]
+    """Partitions of the history by name; empty where it is not partitioned."""
+
+
+def system(store: Transactions, *, using: object = None) -> System:
+    """Return what the database says of itself. Three statements at most, none of which reads a row of the tables of tasks."""
+    return store.run(partial(_read, store), using=using, begin=Begin.READ)
+
+
+def table_sizes(store: Transactions) -> list[TableSize]:
+    """Return the sizes of the tables that are there, by name. On SQLite, whose tables have no sizes of their own, return nothing."""
+    if not store.dialect.measures_tables:
+        return []
+    return store.run(_sizes_of, begin=Begin.READ)
+
+
+def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None:
+    """Return the error that names who holds the lock for which a statement waited in vain; None: `error` is of another kind.
+
+    It asks the database, on another connection, for the sessions that have locks now.
+    """
+    if store.dialect.one_writer:
+        if not store.dialect.is_transient(error):
+            return None
+        notes = getattr(error, "__notes__", ())
+        return TablesLocked(notes[-1] if notes else "another connection keeps the SQLite file locked")
+    if not store.dialect.is_locked_out(error):
+        return None
+    place = store.dialect.place(store.bound_engine.url, lambda: None)
+    why = "other sessions keep it locked"
+    try:
+        why = table_locks.explained(_holders(store))
+    except Exception as unanswered:
+        log.debug("the sessions that hold locks could not be listed", exc_info=unanswered)
+    return TablesLocked(f"a statement waited in vain for a lock in {place}: {why}")
+
+
+def tables_are_locked(store: Transactions) -> bool:
+    """Return whether another session has locked one of our tables against all use. It waits for no lock itself."""
+    return table_locks.are_locked(_holders(store))
+
+
+def _holders(store: Transactions) -> list[table_locks.Holder]:
+    with patience(0):
+        return store.run(lambda target: table_locks.holders(target.dialect, target.execute), begin=Begin.READ)
+
+
+def _read(store: Transactions, target: Target) -> System:
+    store.ensure_schema(target)
+    (found,) = target.run(server, store.values(target))
+    oldest = found["oldest_snapshot_at"]
+    measures = target.dialect.measures_tables
+    partitions = target.run(time_partitions.sizes) if target.dialect.has_partitions else []
+    return System(
+        at=found["now"],
+        revision=found["revision"],
+        oldest_code=found["oldest_code"],
+        server=f"{found['name']} {found['version'].partition(' ')[0]}",
+        size=found["size"],
+        tables=_sizes_of(target) if measures else [],
+        oldest_snapshot=None if oldest is None else max(timedelta(0), found["now"] - oldest),
+        partitions=[PartitionSize(**row) for row in partitions],
+    )
+
+
+def _sizes_of(target: Target) -> list[TableSize]:
+    return [TableSize(**row) for row in target.run(sizes)]
+
+
+def server(g: Grammar) -> Select[Any]:
+    """Select the database's name and version, its bytes, the begin of the oldest transaction that has a snapshot, and the revision
+    of our schema with the oldest code that it admits.
+    """
+    found, schema = g.server().subquery("server"), version_table.c
+    revision, oldest_code = (select(one).scalar_subquery() for one in (schema.version_num, schema.oldest_code))
+    return select(found, revision.label("revision"), oldest_code.label("oldest_code"))
+
+
+def sizes(g: Grammar) -> Select[Any]:
+    """Select for each of our tables that is there its bytes, with indexes and partitions, and its dead rows.
+
+    It reads the catalogue and the sizes of files, and no row of a table.
+    """
+    named = union_all(
+        *(
+            select(literal_column(f"'{name}'", Text).label("name"), g.oid(name).label("oid"))
+            for name in sorted(metadata.tables)
+        )
+    ).subquery("named")
+    # A table without partitions has no tree.
+    part = func.pg_partition_tree(named.c.oid).table_valued(column("relid")).render_derived(name="part").lateral("part")
+    one = func.coalesce(part.c.relid, named.c.oid)
+    vacuumed = (func.pg_stat_get_last_vacuum_time(one), func.pg_stat_get_last_autovacuum_time(one))
+    return (
+        select(
+            named.c.name,
+            func.sum(func.pg_total_relation_size(one)).cast(BigInteger).label("size"),
+            func.sum(func.pg_stat_get_dead_tuples(one)).cast(BigInteger).label("dead_rows"),
+            func.sum(func.pg_indexes_size(one)).cast(BigInteger).label("index_size"),
+            func.sum(func.pg_stat_get_live_tuples(one)).cast(BigInteger).label("rows"),
+            func.max(func.greatest(*vacuumed), type_=Instant).label("last_vacuumed_at"),
+        )
+        .select_from(named.outerjoin(part, true()))
+        .where(named.c.oid.is_not(None))
+        .group_by(named.c.name)
+        .order_by(named.c.name)
+    )

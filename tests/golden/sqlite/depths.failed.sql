@@ -1,8 +1,0 @@
-SELECT listed.queue, count(*) AS failed
-FROM (
-    SELECT dead_letters.queue AS queue
-    FROM dead_letters
-    LIMIT :most
-    OFFSET :param_1
-) AS listed
-GROUP BY listed.queue
