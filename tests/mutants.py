@@ -278,7 +278,7 @@ MUTANTS = (
                 "return next_moment(g, *all_queues())",
             ),
         ),
-        ("tests/contract/test_limits_sql.py",),
+        ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
         "two transactions that end tasks of two batches lock them in their own orders",

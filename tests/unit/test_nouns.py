@@ -1,24 +1,53 @@
-"""One noun has one name: the SQL of a noun and the transactions that run it lie in files of the same name."""
+"""The SQL of a noun lies in the file of the transactions that run it, or in a file beside it; and a store has its verbs by name."""
 
 from __future__ import annotations
 
-import pkgutil
+import ast
+import inspect
 from functools import cached_property
+from pathlib import Path
 
 from outboxq import store
-from outboxq.database import statements
 from outboxq.store import Store
+from tests.builders import MODULES, of_module
 
-SHARED = {"channel", "grammar", "limits", "table_locks", "task_rows"}
-"""Parts of several nouns' statements; `channel` is the worker's, which listens, and `table_locks` is for all that wait for a lock."""
+ROOMS = {module.__name__: module for module in MODULES if module.__name__.startswith(f"{store.__name__}.")}
+
+RUN_ABOVE = {"ended_by", "make_due", "unclosed"}
+"""Statements that are run in a room above: how a claim ended, entries that a worker knows again, batches that need attention."""
 
 
-def names(package) -> set[str]:
-    return {name for _, name, _ in pkgutil.iter_modules(package.__path__)}
+def test_a_file_of_sql_alone_lies_beside_its_transactions():
+    alone = [name for name in ROOMS if name.endswith("_sql")]
+    assert alone
+    assert [name for name in alone if name.removesuffix("_sql") not in ROOMS] == []
 
 
-def test_statements_are_run_by_the_file_of_their_name():
-    assert names(statements) - names(store) == SHARED
+def test_each_statement_is_run_in_its_room():
+    texts: dict[str, set[str]] = {}
+    for name, module in ROOMS.items():
+        texts.setdefault(name.rpartition(".")[0], set()).update(names_read(inspect.getsource(module)))
+    built = {name: [one.__name__ for _, one in of_module(module)] for name, module in ROOMS.items()}
+    assert sum(map(len, built.values())) > 100
+    elsewhere = [
+        one for name, builders in built.items() for one in builders if one not in texts[name.rpartition(".")[0]]
+    ]
+    assert set(elsewhere) == RUN_ABOVE
+
+
+def names_read(text: str) -> set[str]:
+    """Return the names and attributes that a text of Python reads."""
+    nodes = list(ast.walk(ast.parse(text)))
+    names = {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    return names | {one.attr for one in nodes if isinstance(one, ast.Attribute)}
+
+
+def test_the_order_of_the_lines_of_a_store_has_no_meaning():
+    [body] = [one.body for one in ast.parse(Path(store.__file__).read_text()).body if isinstance(one, ast.ClassDef)]
+    lines = [line for line in body if isinstance(line, ast.Assign)]
+    declared = {target.id for line in lines for target in line.targets if isinstance(target, ast.Name)}
+    read = {one.id for line in lines for one in ast.walk(line.value) if isinstance(one, ast.Name)}
+    assert declared & read == set()
 
 
 def test_a_store_has_its_verbs_by_name_and_not_by_inheritance():
@@ -32,7 +61,6 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             "create",
             "close",
             "forbid_commit",
-            "ensure_current",
             "get",
             "list",
             "statuses",
@@ -62,7 +90,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             "upcoming",
             "plant",
         ],
-        "steps": ["ensure_usable", "of_claim", "complete", "is_written", "rewind", "after", "list"],
+        "steps": ["of_claim", "complete", "is_written", "rewind", "after", "list"],
         "sleeping_workers": ["compile", "announce", "horizon", "look", "withdraw", "forget", "forget_ended"],
         "subscriptions": ["replace", "remove", "list"],
         "time_partitions": ["make", "drop_before", "layout"],
