@@ -86,7 +86,7 @@ _NOBODY = null()
 
 
 def row(task: NewTask) -> tuple[object, ...]:
-    """The columns of `statements.enqueue.NEW_TASK`."""
+    """Return the columns of `NEW_TASK`."""
     return (
         task.id,
         task.pipeline_execution_id or task.id,

@@ -96,7 +96,7 @@ class Dialect(ABC):
     one_statement: ClassVar[bool]
     """True if a transition is one statement, which is atomic in a caller's transaction without a savepoint."""
     notifies: ClassVar[bool]
-    """True if the database notifies sleeping workers of new tasks (`statements/sleeping_workers.py`)."""
+    """True if the database notifies sleeping workers of new tasks (`dialects/channel.py`)."""
     stops_midway: ClassVar[bool]
     """True if an exception of a signal may come in the midst of a statement, after which its connection is of no use."""
     has_roles: ClassVar[bool]
@@ -104,7 +104,7 @@ class Dialect(ABC):
     has_partitions: ClassVar[bool]
     """True if the history can be divided by time (`partitioning.py`)."""
     measures_tables: ClassVar[bool]
-    """True if the database knows the sizes of single tables (`statements/table_sizes.py`)."""
+    """True if the database knows the sizes of single tables (`outboxq db`)."""
     driver_error: ClassVar[type[Exception]]
     """The class of the driver's errors."""
 
