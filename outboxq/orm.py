@@ -239,7 +239,7 @@ def _seen(kind: type[Any], **options: Any) -> Any:
 
 
 def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[bool]:
-    """Return the join of a task and its events: one part for each of three disjoint indexes, as in `statements.tasks.history`.
+    """Return the join of a task and its events: one part for each of three disjoint indexes, as in `select_history` of `store/tasks/tasks.py`.
 
     The parts name the task in two equivalent ways. Otherwise PostgreSQL would factor the common condition out, and then hash the
     whole history for a few tasks.

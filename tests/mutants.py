@@ -191,8 +191,8 @@ MUTANTS = (
     ),
     Mutant(
         "a prune deletes results that a batch still needs",
-        "outboxq/store/retention.py",
-        (("batch.completed_at.is_(None), batch.completed_at >= _before", "batch.completed_at.is_(None)"),),
+        "outboxq/database/history.py",
+        (("batch.completed_at.is_(None), batch.completed_at >= before", "batch.completed_at.is_(None)"),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
@@ -235,7 +235,7 @@ MUTANTS = (
     ),
     Mutant(
         "verify does not look at the functions of triggers after a schema was renamed",
-        "outboxq/store/verify/rows.py",
+        "outboxq/database/dialects/catalogue.py",
         (("or_(beside, _function.c.oid.in_(fired))", "beside"),),
         ("tests/contract/test_renamed_schema.py",),
     ),
@@ -259,13 +259,13 @@ MUTANTS = (
     ),
     Mutant(
         "a claim takes from a queue that limits its keys without counting them",
-        "outboxq/store/claims/limits_sql.py",
+        "outboxq/database/queue_order.py",
         (("settings.c.rate_limit.is_not(None), limits_keys(settings))", "settings.c.rate_limit.is_not(None))"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
         "a worker does not sleep while every key of a queue has reached its limit",
-        "outboxq/store/claims/limits_sql.py",
+        "outboxq/database/queue_order.py",
         (("or_(_is_paused(mine), limits_keys(mine), full,", "or_(_is_paused(mine), full,"),),
         ("tests/contract/test_key_limits.py",),
     ),
@@ -286,7 +286,7 @@ MUTANTS = (
         "outboxq/store/claims/due.py",
         (
             (
-                "return next_moment(g, *all_queues(), key_limits.next_start(g, key_limits.open_queues(g, None)))",
+                "return next_moment(g, *all_queues(), limits_sql.next_start(g, limits_sql.open_queues(g, None)))",
                 "return next_moment(g, *all_queues())",
             ),
         ),
@@ -500,7 +500,7 @@ MUTANTS = (
     Mutant(
         "a step whose COMMIT was not answered is taken for undone",
         "outboxq/store/tasks/steps.py",
-        (("            return target.run(statements.written, given) or None\n", "            return None\n"),),
+        (("            return target.run(written, given) or None\n", "            return None\n"),),
         ("tests/contract/test_steps.py",),
     ),
     Mutant(
@@ -1482,7 +1482,7 @@ MUTANTS = (
     ),
     Mutant(
         "what frees work notifies another channel than the trigger",
-        "outboxq/store/claims/sleeping_workers.py",
+        "outboxq/database/dialects/channel.py",
         (("func.pg_notify(channel, queues", "func.pg_notify(channel + 's', queues"),),
         ("tests/dialects/test_channel.py",),
     ),
@@ -1787,8 +1787,8 @@ MUTANTS = (
     ),
     Mutant(
         "prune counts a task's age from its enqueueing",
-        "outboxq/store/retention.py",
-        (("and_(execution.completed_at < _before", "and_(execution.created_at < _before"),),
+        "outboxq/database/history.py",
+        (("and_(execution.completed_at < before", "and_(execution.created_at < before"),),
         ("tests/contract/test_retention.py",),
     ),
     Mutant(
@@ -2293,10 +2293,10 @@ MUTANTS = (
         "outboxq/store/producing/planting.py",
         (
             (
-                "        target.run(statements.advance, values, forward)\n",
+                "        target.run(schedules_sql.advance, values, forward)\n",
                 (
                     "        target.execute('COMMIT', {})\n        target.execute('BEGIN', {})\n"
-                    "        target.run(statements.advance, values, forward)\n"
+                    "        target.run(schedules_sql.advance, values, forward)\n"
                 ),
             ),
         ),

@@ -151,7 +151,7 @@ def paused_or_limited(queue: ColumnElement[str]) -> ColumnElement[bool]:
 def stopped(g: Grammar, queue: ColumnElement[str]) -> ColumnElement[bool]:
     """Return a condition: no task of the queue may start now. It is paused, or at its concurrency limit or rate limit.
 
-    A queue that limits its keys counts as stopped: what it may start depends on the keys (`key_limits.py`).
+    A queue that limits its keys counts as stopped: what it may start depends on the keys (`store/claims/limits_sql.py`).
     """
     lease = task_leases.alias("lease")
 
@@ -170,7 +170,7 @@ def any_limited() -> ColumnElement[bool]:
 
 
 def any_by_key() -> ColumnElement[bool]:
-    """Return a condition: some queue limits its keys (`key_limits.py`)."""
+    """Return a condition: some queue limits its keys (`store/claims/limits_sql.py`)."""
     mine = queue_settings.alias("by_key")
     found = select(mine.c.queue).where(limits_keys(mine)).limit(1)
     return found.scalar_subquery().is_not(None)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from . import (
-    retention,
-    verify,
-)
+from . import retention
+from . import verify as checks
 from .arguments import queue_names
-from .claims import due, ends, recovery, units_of_work, workers
+from .claims import due, ends, recovery, units_of_work
+from .claims import workers as live_workers
 from .claims.claim import ClaimCursor, Claiming
 from .claims.due import Look
 from .claims.recovery import Lease, LeaseLook, OutlastingLook, Recovered
@@ -18,7 +17,9 @@ from .claims.workers import LiveWorker, Presence, TakenBack, TakenTask, UnknownR
 from .explain import explain as explaining
 from .explain.explain import Outlook, TaskDetail
 from .explain.reasons import Cure, Explanation, Reason
-from .numbers import overview, statistics, system
+from .numbers import overview as overviews
+from .numbers import statistics
+from .numbers import system as systems
 from .numbers.health import HealthLimits, Problem, Rule
 from .numbers.maintenance_jobs import MaintenanceJobs, Turn
 from .numbers.metrics import MetricPoint, Metrics, Percentiles, TaskMetric
@@ -27,13 +28,15 @@ from .numbers.queues import HeldKey, Queues, QueueSettings
 from .numbers.samples import DepthPoint, QueueSample, Samples
 from .numbers.statistics import Statistics, UnknownName
 from .numbers.system import PartitionSize, System, TableSize
-from .producing import enqueue, fanout
+from .producing import enqueue as enqueueing
+from .producing import fanout
 from .producing.batches import Batches, Member
 from .producing.enqueue import check
 from .producing.fanout import Subscriptions, check_subscription
 from .producing.schedules import Schedules, check_schedule
 from .retention import TimePartitions
-from .tasks import cancelling, operations, results, task_pages, tasks
+from .tasks import cancelling, operations, results, task_pages
+from .tasks import tasks as reading
 from .tasks.dead_letters import DeadLetter, DeadLetterGroup, DeadLetterGroups, DeadLetters
 from .tasks.event_log import Count, EventLog, Snapshot, TailCursor
 from .tasks.results import BatchStanding, BatchTask, ResultReader, Standing
@@ -113,9 +116,11 @@ class Store(Claiming):
     runs in that connection's transaction instead: nothing is committed and nothing run again.
     """
 
+    # A right side names no other verb (`tests/unit/test_nouns.py`), so the order of these lines has no meaning.
+
     # Producers
-    enqueue_many = enqueue.enqueue_many
-    enqueue = enqueue.enqueue
+    enqueue_many = enqueueing.enqueue_many
+    enqueue = enqueueing.enqueue
     emit = fanout.emit
 
     # Claims and their ends
@@ -129,8 +134,8 @@ class Store(Claiming):
     compile_ends = ends.compile_ends
     unit = units_of_work.unit
     interruptions = ends.interruptions
-    unknown_runs = workers.unknown_runs
-    make_known_due = workers.make_known_due
+    unknown_runs = live_workers.unknown_runs
+    make_known_due = live_workers.make_known_due
 
     # Leases of workers that are gone
     recover = recovery.recover
@@ -149,15 +154,15 @@ class Store(Claiming):
     set_priority = operations.set_priority
 
     # Questions
-    now = tasks.now
-    get = tasks.get
-    history = tasks.history
-    recent_history = tasks.recent_history
-    get_ready_for_retry = tasks.get_ready_for_retry
+    now = reading.now
+    get = reading.get
+    history = reading.history
+    recent_history = reading.recent_history
+    get_ready_for_retry = reading.get_ready_for_retry
     next_available_at = due.next_available_at
     look_ahead = due.look_ahead
-    attempts = tasks.attempts
-    find = tasks.find
+    attempts = reading.attempts
+    find = reading.find
     count_tasks = cancelling.count_tasks
     task_page = task_pages.task_page
     tasks = task_pages.tasks
@@ -169,17 +174,17 @@ class Store(Claiming):
     first_of_batch = results.first_of_batch
     batch_standings = results.batch_standings
     stats = statistics.stats
-    health = overview.health
-    change_mark = overview.change_mark
-    trends = overview.trends
-    overview = overview.overview
-    table_sizes = system.table_sizes
-    why_locked = system.why_locked
-    tables_are_locked = system.tables_are_locked
-    system = system.system
+    health = overviews.health
+    change_mark = overviews.change_mark
+    trends = overviews.trends
+    overview = overviews.overview
+    table_sizes = systems.table_sizes
+    why_locked = systems.why_locked
+    tables_are_locked = systems.tables_are_locked
+    system = systems.system
 
     # Upkeep
-    verify = verify.verify
+    verify = checks.verify
     prune = retention.prune
 
     # By noun

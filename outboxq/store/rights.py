@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Protocol, TypeVar
 
-from ..database.dialects import Begin, Row, granting
+from ..database.dialects import Begin, Dialect, Row, granting
 from ..database.dialects.granting import grant, pack
 from ..database.privileges import Feature, Kind, Privilege, Right, Role, rights
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 
-if TYPE_CHECKING:
-    from .transactions import Transactions
-
+T = TypeVar("T")
 _MOST = 3
-"""So many rights are named in a sentence."""
+"""The largest number of rights that a sentence names."""
+
+
+class RunsTransactions(Protocol):
+    """The part of a store in whose transactions its rights are read and granted."""
+
+    schema: str | None
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def transaction(self, begin: Begin) -> AbstractContextManager[Target]: ...
+
+    def run(self, work: Callable[[Target], T], *, begin: Begin = ...) -> T: ...
 
 
 class Rights:
     """The rights of the store's database role, as far as they are known, and those that it grants to others."""
 
-    def __init__(self, store: Transactions, *, works: bool) -> None:
+    def __init__(self, store: RunsTransactions, *, works: bool) -> None:
         """`works`: the store is a worker's own."""
         self._store = store
         self._works = works

@@ -11,9 +11,8 @@ from outboxq.database.dialects import Begin
 from outboxq.errors import InvalidArgument, ScheduleNotFound
 from outboxq.model import OnDeadLetter, TaskStatus
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
-from outboxq.store.claims.limits_sql import HORIZON
 from outboxq.store.producing import planting
-from outboxq.store.producing.planting import plant, prepare
+from outboxq.store.producing.planting import HORIZON, plant, prepare
 from tests.conftest import NOON
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -16,7 +16,6 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import PendingRollbackError
 
 from ..grammar import Builder, Columns, Grammar, Statement, Transition
-from .causes import causes
 from .one_statement import OneStatement
 from .prepared import Prepared
 from .script import Script
@@ -96,7 +95,7 @@ class Dialect(ABC):
     one_statement: ClassVar[bool]
     """True if a transition is one statement, which is atomic in a caller's transaction without a savepoint."""
     notifies: ClassVar[bool]
-    """True if the database notifies sleeping workers of new tasks (`statements/sleeping_workers.py`)."""
+    """True if the database notifies sleeping workers of new tasks (`dialects/channel.py`)."""
     stops_midway: ClassVar[bool]
     """True if an exception of a signal may come in the midst of a statement, after which its connection is of no use."""
     has_roles: ClassVar[bool]
@@ -104,7 +103,7 @@ class Dialect(ABC):
     has_partitions: ClassVar[bool]
     """True if the history can be divided by time (`partitioning.py`)."""
     measures_tables: ClassVar[bool]
-    """True if the database knows the sizes of single tables (`statements/table_sizes.py`)."""
+    """True if the database knows the sizes of single tables (`outboxq db`)."""
     driver_error: ClassVar[type[Exception]]
     """The class of the driver's errors."""
 
@@ -316,3 +315,25 @@ class Dialect(ABC):
     @abstractmethod
     def plan(self, transition: Transition) -> Plan:
         """Return how a transition runs on this database."""
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and every error that it was raised from, or while it was handled, each once."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        waiting += [one.__cause__, one.__context__]
+
+
+def signal_behind(error: BaseException, before: BaseException | None) -> BaseException | None:
+    """Return what `error` replaced: an exception such as KeyboardInterrupt, which is no error. None: there is none.
+
+    `before` is what was handled already when the work began.
+    """
+    known = () if before is None else {id(one) for one in causes(before)}
+    return next((one for one in causes(error) if not isinstance(one, Exception) and id(one) not in known), None)

@@ -30,7 +30,7 @@ class Look:
     """The answer to a look ahead."""
 
     settled: bool = True
-    """No transaction is open that this may have missed (`store/sleeping_workers.py`)."""
+    """No transaction is open that this may have missed (`sleeping_workers.py`)."""
     due: bool
     """Something may be claimed, unless another worker is about to."""
     seconds: float | None

@@ -1,4 +1,4 @@
-"""The claim of a queue that limits its keys, under the lock of its settings (`statements/key_limits.py` has the reasons)."""
+"""The claim of a queue that limits its keys, under the lock of its settings (`limits_sql.py` has the reasons)."""
 
 from __future__ import annotations
 

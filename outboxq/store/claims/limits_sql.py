@@ -1,20 +1,17 @@
-"""Claim from a queue that limits its keys: at most so many of a concurrency key at once, so many starts of any key in a time.
+"""Claim from a queue that has limits on running tasks or on starts, for the whole queue or for each of its keys.
 
-The caller has locked the settings of the queue, so nothing else starts a task there, and its counts are exact until it commits.
+A queue without settings costs one look-up in a small table. A claim of a limited queue locks the row of its settings. So nothing
+else starts a task there, and its counts are exact until it commits. A claim that finds the row locked skips the queue.
+
 A running task takes a place of its key as long as it has a lease. So an end, a crash and a recovery free the place, whatever
-release writes them. What a key has used of its rate is a row of `key_rates`, a bucket as that of a queue (`limits.py`).
+release writes them. What a key has used of its rate is a row of `key_rates`, a bucket like that of the queue.
 
-There are two looks, and both pass over keys that may start nothing:
+Two statements look for tasks whose keys have limits, and both pass over keys that may start nothing:
 
 * `oldest` reads the longest due entries. It is the whole answer where they are fewer than its budget.
 * `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due ones of some keys.
 
 A partition key runs one task at a time and in order here too. Its head is claimed by `partition_keys.acquire_given`.
-
-Apply the settings of queues: a paused queue, a limit of concurrent tasks, a rate limit of starts.
-
-A queue without settings costs one look-up in a small table. Claims of a limited queue lock its row one after the other, so
-that their counts are exact. A claim that finds the row locked skips the queue.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Live workers, as each describes itself for people to read, and the tasks that they gave back because they did not know them.
+"""Live workers, as each describes itself for people to read, and the tasks that workers gave back because they did not know them.
 
-Recovery does not rely on it.
+Recovery does not rely on these descriptions.
 """
 
 from __future__ import annotations

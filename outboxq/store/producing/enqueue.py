@@ -1,4 +1,4 @@
-"""Writing tasks."""
+"""Enqueue tasks: one or thousands, in the caller's transaction or in one of our own."""
 
 from __future__ import annotations
 

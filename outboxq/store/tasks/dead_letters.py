@@ -1,4 +1,4 @@
-"""Dead letters: what has failed for good, until it is redriven or discarded."""
+"""Dead letters: tasks that have failed for good, until somebody redrives or discards them."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class EventLog:
 
 
 def _marked(cursor: TailCursor, seen: Row) -> TailCursor:
-    """The cursor, its mark passed where that is so, and a new one made where there is none. See `statements/event_log.py`."""
+    """Return the cursor with its mark passed if that has happened, and with a new mark if it has none. See the top of this file."""
     head, oldest_open, next_transaction = seen["head"], seen["oldest_open"], seen["next_transaction"]
     if oldest_open >= next_transaction:  # nobody writes: a new mark would have passed already
         return replace(cursor, settled=max(cursor.settled, head), mark_xact=0, mark_sequence=0)

@@ -271,7 +271,7 @@ def _refusal(task_id: UUID, key: Key, owner: UUID) -> DuplicateTask:
 
 
 def keyed_row(task: NewTask) -> tuple[object, ...]:
-    """The columns of `statements.idempotency.KEYED`."""
+    """Return the columns of `KEYED`."""
     unique_for = None if task.unique_for is None else task.unique_for.total_seconds()
     return *row(task), task.idempotency_key, unique_for, task.unique_until_finished
 

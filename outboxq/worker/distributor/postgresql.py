@@ -1,4 +1,4 @@
-"""Waiting by notifications: a listening thread, and the protocol by which only sleeping workers are notified (`store/sleeping_workers.py`)."""
+"""Waiting by notifications: a listening thread, and the protocol by which only sleeping workers are notified (`store/claims/sleeping_workers.py`)."""
 
 from __future__ import annotations
 
