@@ -215,7 +215,7 @@ class Chain(Generic[R_co]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StandIn:
-    """What stands in for parts of an Outbox during a test."""
+    """The store that stands in for that of an Outbox during a test."""
 
     store: Store
     making: Callable[[AbstractContextManager[object]], AbstractContextManager[object]]

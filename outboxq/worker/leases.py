@@ -107,7 +107,7 @@ class Outcomes(Protocol):
 
 
 class LeaseView(Protocol):
-    """Answers whether the lease of a claim still holds, and is told how it ends."""
+    """Answers whether the lease of a claim still holds, and takes note of its end."""
 
     def is_void(self, context: TaskContext) -> bool:
         """Return whether an outcome of this attempt must not count, even if the database takes it."""

@@ -249,7 +249,6 @@ class ChildProcess:
         context.deadline = job.news.deadline
         # The worker sends its heartbeats, and warns that it runs past its timeout.
         active = ActiveClaim(claim=claim, context=context, sent=job.sent, next_beat=math.inf, warned_late=True)
-        self._outcomes.taken = None
         with self._telling:
             self._tell(context, self._news or job.news)
             self._context = context
@@ -261,7 +260,7 @@ class ChildProcess:
             log.exception(text, extra=fields_of(claim))
         finally:
             context.error = None
-        outcome = self._outcomes.taken
+        outcome = self._outcomes.take()
         return Answer(
             outcome=None if outcome is None else packed(outcome),
             is_committed=active.state is ClaimState.COMMITTED,
@@ -295,15 +294,20 @@ class _ChildOutcomes:
     """Keeps the outcome of the job for its answer: the worker writes it."""
 
     def __init__(self) -> None:
-        self.taken: Outcome | None = None
+        self._kept: Outcome | None = None
+
+    def take(self) -> Outcome | None:
+        """Return the outcome, and forget it; None: there is none to write."""
+        kept, self._kept = self._kept, None
+        return kept
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         if active is not None:
             active.state = ClaimState.HANDED_OVER
-        self.taken = outcome
+        self._kept = outcome
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:  # noqa: ARG002 - the worker counts it
-        self.taken = outcome
+        self._kept = outcome
 
     def lost(self, active: ActiveClaim) -> None:
         active.context.was_lost = True

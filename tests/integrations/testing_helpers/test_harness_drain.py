@@ -495,14 +495,14 @@ class TestTheOutbox:
             shop.outbox.worker().run(burst=True)
 
     def test_is_given_back(self, shop, connection):
-        kind = type(shop.outbox)
+        own = shop.outbox.store
         with Harness(shop.outbox, using=connection) as harness:
-            assert type(shop.outbox) is not kind
-            assert isinstance(shop.outbox, Outbox)
+            assert shop.outbox.store is harness.store
+            assert type(shop.outbox) is Outbox
             with pytest.raises(ConfigurationError, match="in use"):
                 harness.__enter__()
-        assert type(shop.outbox) is kind
-        assert shop.outbox.store.clock is None
+        assert shop.outbox.store is own
+        assert own.clock is None
         with pytest.raises(ConfigurationError, match="with Harness"):
             harness.drain()
 
