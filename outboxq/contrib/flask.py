@@ -75,7 +75,7 @@ class Outboxq(Outbox):
 
         `session` is the scoped_session of an application without Flask-SQLAlchemy. `schema` is the PostgreSQL schema of outboxq's
         tables. `hooks`, `version` and `retention` are those of `Outbox`; a hook that needs an application context pushes one. Raises
-        ConfigurationError for another kind of session, and for a hook that is no Hook.
+        ConfigurationError for another kind of session, and for a hook that is not a Hook.
         """
         if session is not None and not isinstance(session, scoped_session):
             raise ConfigurationError(

@@ -17,7 +17,7 @@ class FrameworkStore(Store):
     @property
     @abstractmethod
     def upgrade_command(self) -> str:
-        """The command that creates and upgrades the tables, as it is typed."""
+        """The command that creates and upgrades the tables, as a user types it."""
 
     def ensure_file(self) -> None:
         with self._naming_the_command():

@@ -1,4 +1,4 @@
-"""The OpenTelemetry hook: a trace through what is sent and what is processed, and metrics of both.
+"""The OpenTelemetry hook: a trace from each enqueue through its attempts, and metrics of both.
 
 Names and attributes follow OpenTelemetry's conventions for messaging. Only its API is imported, the package opentelemetry-api of
 the extra `outboxq[opentelemetry]`. In a program without OpenTelemetry's SDK that API does nothing.
@@ -62,7 +62,7 @@ class OpenTelemetryHook(Hook):
             meter_provider: The maker of meters. None: the program's, also one that is set later.
             same_trace_for: The time after its enqueue within which a task starts in the same trace.
 
-        Raises InvalidArgument if `same_trace_for` is no span of time.
+        Raises InvalidArgument if `same_trace_for` is not a time span.
         """
         self._same_trace_for = duration(same_trace_for, "same_trace_for")
         self._tracer = trace.get_tracer("outboxq", tracer_provider=tracer_provider)

@@ -65,7 +65,7 @@ class SentryHook(Hook):
                 for it.
             checkin_margin: The time after a tick from which on Sentry takes it for missed: longer than the schedule's jitter.
 
-        Raises InvalidArgument if `checkin_margin` is no span of time.
+        Raises InvalidArgument if `checkin_margin` is not a time span.
         """
         self._every_attempt = every_attempt
         self._monitors = monitor_schedules
@@ -106,7 +106,7 @@ class SentryHook(Hook):
             self._running[id(context)] = attempt
             attempt.end_as("aborted")  # unless it ends: its outcome is discarded if its lease was lost
             try:
-                # `ended` has set the status: a Retry, for instance, is no failure.
+                # `ended` has set the status: a Retry, for instance, is not a failure.
                 with suppress(Exception):
                     yield
             finally:
@@ -158,14 +158,14 @@ class _Attempt:
             span.end_as(status)
 
     def end_after(self, seconds: float) -> None:
-        """End the spans now, as if they had begun so many seconds ago."""
+        """End the spans now, and let them begin this number of seconds ago."""
         for span in reversed(self.spans):
             span.end_after(seconds)
 
 
 def _data(context: TaskContext) -> dict[str, object]:
     """Return the data fields of an attempt, under the names that Sentry's page about queues reads."""
-    # Where the due time is not known, that of the enqueue: they differ for a task that was delayed or is tried again.
+    # Without a due time, the time of the enqueue: the two differ for a delayed task and for a retry.
     since = context.claim.waits_since or context.created_at
     waited = max(timedelta(0), context.claim.started_at - since)
     return {
@@ -234,7 +234,7 @@ class AnySpan(Protocol):
         """Set its status: ok, cancelled, aborted or internal_error."""
 
     def end_after(self, seconds: float) -> None:
-        """End it now, as if it had begun so many seconds ago. One that is streamed keeps its own begin."""
+        """End the span now, and let it begin this number of seconds ago. A streamed span keeps its beginning."""
 
     def headers(self) -> dict[str, str]:
         """Return the headers that continue its trace: `sentry-trace` and `baggage`."""
@@ -356,7 +356,7 @@ class CheckIn:
 
     @classmethod
     def of(cls, context: TaskContext, margin: timedelta) -> CheckIn | None:
-        """Return the check-in of an attempt's tick. None: it is for no tick, or Sentry cannot express the rule."""
+        """Return the check-in of an attempt's tick. None: the attempt has no tick, or Sentry cannot express the rule."""
         headers = context.headers
         name, rule = headers.get(SCHEDULE_HEADER), headers.get(RULE_HEADER)
         if name is None or rule is None or TICK_HEADER not in headers:

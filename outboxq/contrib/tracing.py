@@ -1,4 +1,4 @@
-"""The parts that tracing libraries share: the header `baggage`, in which each has members of its own, and the error of an attempt."""
+"""Code that the hooks for tracing share: the header `baggage`, in which each library has members, and the error of an attempt."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..model import EventType, Outcome, Retry
 
 HEADER: Final = "baggage"
 LONGEST: Final = 4096
-"""The bytes of the header's value that are kept: half of what all headers of a task may have."""
+"""Maximum number of bytes of the header's value: half of the limit for all headers of a task."""
 
 
 def with_baggage(ours: Mapping[str, str], earlier: Mapping[str, str]) -> dict[str, str]:
-    """Return our headers, their baggage joined with that of earlier ones. A member that is in both is ours.
+    """Return our headers, with the baggage of the earlier headers added to ours. Our member wins where both have one.
 
-    Members that do not fit are left out, ours last: else all headers of the hook would be too long.
+    Members that do not fit are left out, ours last: otherwise all headers of the hook would be too long.
     """
     mine, theirs = _members(ours.get(HEADER, "")), _members(earlier.get(HEADER, ""))
     kept: list[str] = []
@@ -39,7 +39,7 @@ def _members(baggage: str) -> dict[str, str]:
 def error_of(context: TaskContext, outcome: Outcome) -> BaseException | None:
     """Return the error of a failed attempt. None: it did not fail.
 
-    A Retry is a wish of the handler, and no failure, unless there is no further attempt.
+    A handler that raises Retry asks for another attempt. That is a failure only if no attempt is left.
     """
     error = context.error
     if outcome.event_type is EventType.FAILED:

@@ -1,75 +1,270 @@
-"""Django's admin of tasks: the list, a page with the history of each task, and actions."""
+"""Django's admin of an outbox: its tasks, dead letters and schedules. The mounted dashboard shows everything else.
+
+A list chooses its pages from the newest rows only, so a page costs the same in tables of any size. No form changes a row: the actions of
+the lists do, through the store.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+from uuid import UUID
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import ValidationError
+from django.db.models import OuterRef, Subquery
+from django.db.models.functions import Left
+from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.timezone import get_current_timezone_name as zone
 
+from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound
 from ...model import TaskStatus
-from ...model.batches import is_batch
 from ...model.display import HIDDEN, redacted
-from .admin_batches import BatchAdmin
-from .admin_detail import story_of
-from .admin_failures import FailuresAdmin
-from .admin_links import has_pages, page_of, short_id
-from .admin_list import BatchFilter, CreatedFilter, QueueFilter, StatusFilter, TaskFilter, TaskList, as_uuid
-from .admin_queues import QueueSettingsAdmin
-from .admin_schedules import TaskScheduleAdmin
-from .admin_texts import local_time, plain
-from .models import Batch, QueueSettings, TaskExecution, TaskSchedule
-
-_LINE = 60
-"""Number of characters of an error in the list. The tooltip shows more."""
-
-_MOMENTS = ("created", "first_started", "started", "completed", "retry", "expires", "cancel_requested", "updated")
-"""Columns `…_at`. Each is a method here, since Django would format the times in another way."""
-
-_ROW = (
-    (None, {"fields": ("whole_id", "state", "name", "queue", "priority", "tries", "error")}),
-    ("Times", {"fields": _MOMENTS}),
-    (
-        "Details",
-        {
-            "classes": ("collapse",),
-            "fields": (
-                "pipeline_execution_id",
-                "topic",
-                "partition_key",
-                "position",
-                "on_dead_letter",
-                "recovery_attempts",
-                "lease_seconds",
-                "timeout_seconds",
-                "lease_token",
-                "worker_id",
-            ),
-        },
-    ),
+from ...model.plurals import plural
+from ...model.rules import sentence_of, stands_ahead
+from .admin_verbs import (
+    CANCEL,
+    CANCEL_NOW,
+    DISCARD,
+    PAUSE_SCHEDULE,
+    REDRIVE,
+    RESUME_SCHEDULE,
+    RUN_NOW,
+    TRIGGER,
+    Outcome,
+    Verb,
 )
+from .dashboard import VIEW, page_of
+from .django_outbox import outboxes
+from .integration import present_transaction
+from .models import DeadLetter, OutboxEntry, TaskExecution, TaskLease, TaskSchedule
+
+NEWEST = 10_000
+"""Number of rows from which the pages of a list are chosen."""
+AT_ONCE = 1_000
+"""Maximum number of rows that one request changes."""
+_NAMED = 1_000
+"""Number of newest rows whose names a filter offers."""
+_CHOICES = 100
+_REFUSALS = 10
+"""Maximum number of refusals that are shown one by one."""
+_ERROR = 2_000
+"""Number of characters of an error that a list of dead letters reads."""
+_LONGEST = 20_000
+"""Maximum number of characters of a text on a page."""
+
+_SOURCES: Mapping[str, Any] = {
+    TaskStatus.READY: OutboxEntry,
+    TaskStatus.RUNNING: TaskLease,
+    TaskStatus.FAILED: DeadLetter,
+}
+"""The tables that hold the tasks of a status and no others."""
 
 
-def _moment(name: str) -> Any:
-    """Return the method for one of these columns."""
-
-    @admin.display(description=name.replace("_", " "), empty_value="")
-    def moment(_admin: TaskExecutionAdmin, task: Any) -> str:
-        return local_time(getattr(task, f"{name}_at"))
-
-    return moment
+def permission_of(verb: Verb) -> str:
+    """Return the permission that an action needs, beside the one to view the list."""
+    return f"outboxq.{verb.right}_{'taskschedule' if verb.right == 'change' else 'taskexecution'}"
 
 
-class TaskExecutionAdmin(FailuresAdmin):
-    """The admin of tasks, for users with the view permission. Each action needs a permission of its own.
+def _action(verb: Verb) -> Callable[..., None]:
+    """Return the verb as an action of Django's."""
 
-    To show more or less, register a subclass instead: see `alias`, `hidden` and `show_arguments`.
+    @admin.action(description=verb.label)
+    def act(shown: OutboxAdmin, request: Any, rows: Any) -> None:
+        shown.act_on(request, verb, rows)
+
+    act.__name__ = verb.key
+    return act
+
+
+def _columns(*names: str) -> tuple[Callable[[Any], str], ...]:
+    """Return the fields of a page that show these columns: a time in Django's active zone, anything else as plain text."""
+    return tuple(map(_column, names))
+
+
+def _column(column: str) -> Callable[[Any], str]:
+    label = column.removesuffix("_at").removesuffix("_name").replace("_", " ")
+
+    @admin.display(description=label, empty_value="")
+    def shown(row: Any) -> str:
+        value = getattr(row, column)
+        return local_time(value) if isinstance(value, datetime) else plain_text("" if value is None else str(value))
+
+    shown.__name__ = column
+    return shown
+
+
+class NewestRows(ChangeList):
+    """A list of the newest rows, of which a search for an id finds any."""
+
+    def get_queryset(self, request: Any, exclude_parameters: Any = None) -> Any:
+        found = super().get_queryset(request, exclude_parameters)
+        chosen = {spec.parameter_name: spec.value() for spec in self.filter_specs}
+        return found if _as_uuid(self.query) is not None else self.model_admin.newest(found, chosen)
+
+
+class NameFilter(admin.SimpleListFilter):
+    """A filter by a name that one of the newest rows has, or by any other name in the address."""
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
+        rows = model_admin.get_queryset(request).order_by(*model_admin.ordering)
+        names = sorted(set(rows.values_list(self.parameter_name, flat=True)[:_NAMED]))[:_CHOICES]
+        if (chosen := self.value()) is not None and chosen not in names:
+            if "\0" in chosen:
+                raise IncorrectLookupParameters("a name has no NUL")
+            names.append(chosen)
+        return [(name, plain_text(name)) for name in names]
+
+    def queryset(self, _request: Any, queryset: Any) -> Any:
+        return queryset if self.value() is None else queryset.filter(**{self.parameter_name: self.value()})
+
+
+class QueueFilter(NameFilter):
+    title = parameter_name = "queue"
+
+
+class TaskFilter(NameFilter):
+    title, parameter_name = "task", "task_name"
+
+
+class StatusFilter(NameFilter):
+    title = parameter_name = "status"
+
+    def lookups(self, _request: Any, _model_admin: Any) -> list[tuple[str, str]]:
+        return [(status.value, status.value) for status in TaskStatus]
+
+
+class OutboxAdmin(admin.ModelAdmin):
+    """The admin of one kind of row, for users with the view permission. Each action needs its own permission as well.
+
+    The history of a task or schedule names the user. Each change is also in Django's own log.
     """
 
     alias = "default"
     """Alias of the outbox's database in DATABASES."""
+    noun: ClassVar[str]
+    verbs: ClassVar[tuple[Verb, ...]]
+    dashboard_page: ClassVar[str]
+    """Page of the dashboard that shows all rows."""
+
+    sortable_by = ()
+    list_per_page = 100
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+
+    def get_queryset(self, request: Any) -> Any:  # noqa: ARG002
+        """Return the rows of the database `alias`, whatever the routers say."""
+        return self.model._default_manager.using(self.alias)  # noqa: SLF001 - Django's own name for it
+
+    def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:  # noqa: ARG002
+        """Allow only the filters of the list: any other could read the whole table, or reveal hidden arguments."""
+        return lookup in {one.parameter_name for one in self.list_filter}
+
+    def has_change_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002
+        """Return False: rows change by actions only."""
+        return False
+
+    has_add_permission = has_delete_permission = has_change_permission
+
+    def get_actions(self, request: Any) -> Any:
+        """Return the actions that the user may take."""
+        missing = {verb.key for verb in self.verbs if not request.user.has_perm(permission_of(verb))}
+        return {name: one for name, one in super().get_actions(request).items() if name not in missing}
+
+    def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
+        address = self._in_dashboard(request, self.dashboard_page)
+        return super().changelist_view(request, {"dashboard": address, **(extra_context or {})})
+
+    def render_change_form(self, request: Any, context: Any, *args: Any, obj: Any = None, **options: Any) -> Any:
+        if obj is not None:
+            address = self._in_dashboard(request, *self.place_of(obj))
+            context |= {"subtitle": plain_text(str(obj)), "dashboard": address}
+        return super().render_change_form(request, context, *args, obj=obj, **options)
+
+    def place_of(self, row: Any) -> tuple[str, Mapping[str, str]]:
+        """Return the page of the dashboard that shows the row, and its query parameters."""
+        return f"tasks/{row.pk}", {}
+
+    def response_action(self, request: Any, queryset: Any, **where: Any) -> Any:
+        """Act on the ticked rows, even if the list has changed meanwhile."""
+        if "1" not in request.POST.getlist("select_across"):
+            queryset = self.get_queryset(request)
+        try:
+            return super().response_action(request, queryset, **where)
+        except ValidationError:  # one of the keys is not a UUID
+            self.message_user(request, "The selection names no row, so nothing was changed.", messages.WARNING)
+            return None
+
+    def act_on(self, request: Any, verb: Verb, rows: Any) -> None:
+        """Change each row of a query, and show the user the results."""
+        chosen = list(rows[: AT_ONCE + 1])
+        done, refused = list[Outcome](), list[str]()
+        for row in chosen[:AT_ONCE]:
+            try:
+                done.append(self._act(request, verb, row))
+            except (DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound) as error:
+                refused.append(str(error))
+        for predicate, number in Counter(one.of_many for one in done).items():
+            several = f"{number} of {len(chosen[:AT_ONCE])} {self.noun}s {predicate}"
+            words = several if number > 1 else next(one.sentence for one in done if one.of_many == predicate)
+            self._tell(request, words, messages.SUCCESS)
+        warnings = refused[:_REFUSALS]
+        if (left := len(refused) - _REFUSALS) > 0:
+            warnings.append(f"{left} {plural(left, 'other was', 'others were')} refused too")
+        if len(chosen) > AT_ONCE:
+            warnings.append(f"only the first {AT_ONCE} {self.noun}s were changed; repeat the action for the others")
+        if not chosen:
+            warnings.append(f"the {self.noun} does not exist any more")
+        for warning in warnings:
+            self._tell(request, warning, messages.WARNING)
+
+    def _tell(self, request: Any, sentence: str, level: int) -> None:
+        words = plain_text(sentence)
+        self.message_user(request, f"{words[:1].upper()}{words[1:]}.", level)
+
+    def _act(self, request: Any, verb: Verb, row: Any) -> Outcome:
+        """Change the row and write Django's log, in the request's transaction or in a separate one."""
+        outbox, by = outboxes[self.alias], f"by {request.user.get_username()} in the admin"
+        with outbox.integration.transaction() as transaction:
+            outcome = verb.do(outbox.store, row.pk, by=by, using=transaction)
+            self.log_change(request, row, outcome.sentence)
+        return outcome
+
+    def _in_dashboard(self, request: Any, page: str, query: Mapping[str, str] | None = None) -> str | None:
+        """Return the address of a page of the dashboard. None: it is not mounted, or the user may not see it."""
+        address = page_of(page, self.alias) if request.user.has_perm(VIEW) else None
+        return f"{address}?{urlencode(query)}" if address and query else address
+
+
+class NewestAdmin(OutboxAdmin):
+    """An admin of rows that may be millions, which have the name of a task."""
+
+    search_fields = ("task_name",)
+    search_help_text = f"The whole id of any task, or the beginning of a task name among the newest {NEWEST:,}."
+
+    def get_changelist(self, request: Any, **_options: Any) -> type[ChangeList]:  # noqa: ARG002
+        return NewestRows
+
+    def get_search_results(self, request: Any, queryset: Any, search_term: str) -> tuple[Any, bool]:  # noqa: ARG002
+        """Search by id among all rows, or by the beginning of the name among those of the list."""
+        if not search_term:
+            return queryset, False
+        if (task_id := _as_uuid(search_term)) is not None:
+            return queryset.filter(pk=task_id), False
+        return queryset.filter(task_name__startswith=search_term), False
+
+
+class TaskExecutionAdmin(NewestAdmin):
+    """The admin of tasks. To show more or less, register a subclass instead: see `alias`, `hidden` and `show_arguments`."""
+
+    noun, dashboard_page = "task", "tasks"
     show_arguments = True
     """False hides arguments and results."""
     hidden: re.Pattern[str] | None = HIDDEN
@@ -78,144 +273,166 @@ class TaskExecutionAdmin(FailuresAdmin):
     Messages of exceptions are shown unchanged.
     """
 
-    list_display = (
-        "short_id",
-        "state",
-        "name",
-        "queue",
-        "now",
-        "failure",
-        "tries",
-        "due",
-        "created",
-        "completed",
-        "batch",
-    )
-    list_display_links = ("short_id", "name")
-    list_filter = (BatchFilter, StatusFilter, QueueFilter, TaskFilter, CreatedFilter)
-    search_fields = ("task_name",)
-    search_help_text = "A task's id, or the beginning of a task name."
     ordering = ("-id",)
-    sortable_by = ()
-    list_per_page = 100
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
-    change_list_template = "admin/outboxq/taskexecution/change_list.html"
-    change_form_template = "admin/outboxq/taskexecution/change_form.html"
-    fieldsets = _ROW
-    readonly_fields = tuple(field for _, options in _ROW for field in options["fields"])
-
-    @admin.display(description="task")
-    def name(self, task: Any) -> str:
-        return plain(task.task_name)
-
-    @admin.display(description="status")
-    def state(self, task: Any) -> Any:
-        return format_html('<span class="outboxq-status outboxq-{}">{}</span>', task.status.lower(), task.status)
-
-    @admin.display(description="attempt")
-    def tries(self, task: Any) -> str:
-        return str(task.attempt) if task.max_attempts is None else f"{task.attempt} of {task.max_attempts}"
-
-    created, first_started, started, completed, retry, expires, cancel_requested, updated = map(_moment, _MOMENTS)
-
-    @admin.display(description="id")
-    def short_id(self, task: Any) -> Any:
-        """Return the beginning of the id (its time) and its end (random digits), with the whole id as tooltip."""
-        return short_id(task.pk)
-
-    @admin.display(description="id")
-    def whole_id(self, task: Any) -> Any:
-        """Return the id, which one click selects."""
-        return format_html('<code class="outboxq-whole-id">{}</code>', task.pk)
-
-    def due(self, task: Any) -> str:
-        """Return the due time. Only the list has this column and the next two."""
-        return local_time(task.glance.due)
+    list_display = _columns("task_name", "status", "queue", "attempt", "created_at", "completed_at", "id")
+    list_filter = (StatusFilter, QueueFilter, TaskFilter)
+    fields = (
+        *_columns("id", "task_name", "status"),
+        "now",
+        *_columns("last_error"),
+        "arguments",
+        "returned",
+        *_columns("queue", "priority", "attempt", "max_attempts", "recovery_attempts", "topic", "partition_key"),
+        *_columns("created_at", "first_started_at", "started_at", "completed_at", "retry_at", "expires_at"),
+        *_columns("worker_id", "lease_token", "pipeline_execution_id"),
+    )
+    verbs = (RUN_NOW, CANCEL, CANCEL_NOW)
+    actions = tuple(map(_action, verbs))
 
     def now(self, task: Any) -> str:
-        return str(task.glance.reason)
+        """Return why the task does not run, or what it does."""
+        with suppress(TaskNotFound), present_transaction(self.alias, mode="DEFERRED") as using:
+            return plain_text(outboxes[self.alias].store.explain(task.pk, using=using).sentence)
+        return ""
 
-    @admin.display(description="last error")
-    def failure(self, task: Any) -> Any:
-        """Return the first line of the last error, unless the task has completed."""
-        text = "" if task.status == TaskStatus.COMPLETED else plain(task.beginning_of_error or "")
-        line = text.partition("\n")[0]
-        shown = line if len(line) <= _LINE else f"{line[:_LINE]}…"
-        return format_html('<span class="outboxq-error" title="{}">{}</span>', text, shown) if text else ""
+    def arguments(self, task: Any) -> Any:
+        return _written(redacted(task.args, self.hidden))
 
-    @admin.display(description="batch")
-    def batch(self, task: Any) -> Any:
-        """Return a link to the task's batch or chain. The list has this column for users who may view batches."""
-        if not is_batch(batch_id := task.pipeline_execution_id):
-            return ""
-        return short_id(batch_id, page_of(self.admin_site, Batch, "change", batch_id))
+    @admin.display(description="result")
+    def returned(self, task: Any) -> Any:
+        return _written(redacted(task.result, self.hidden))
 
-    @admin.display(description="last error")
-    def error(self, task: Any) -> str:
-        return plain(task.last_error or "")
+    def get_queryset(self, request: Any) -> Any:
+        """Return the tasks without their long columns, which a list does not show."""
+        return super().get_queryset(request).defer("args", "headers", "result", "last_error")
 
-    def get_queryset(self, request: Any) -> Any:  # noqa: ARG002
-        """Return the tasks of the database `alias`, whatever the routers say."""
-        return self.model._default_manager.using(self.alias)  # noqa: SLF001 - Django's own name for it
+    def get_fields(self, request: Any, obj: Any = None) -> list[Any]:
+        hidden = () if self.show_arguments else ("arguments", "returned")
+        return [name for name in super().get_fields(request, obj) if name not in hidden]
 
-    def get_list_display(self, request: Any) -> Any:
-        """Return the columns: that of batches only if the user may view them here."""
-        found = super().get_list_display(request)
-        return found if self._has_batches(request) else [column for column in found if column != "batch"]
+    def newest(self, found: Any, chosen: Mapping[str, str | None]) -> Any:
+        """Return the rows of a list that are among the newest tasks; of a status that a small table holds, of that status."""
+        source = _SOURCES.get(chosen["status"] or "")
+        if source is None:
+            return found.filter(**_since("id", TaskExecution.objects.using(self.alias)))
+        rows = source.objects.using(self.alias)
+        if chosen["queue"] is not None:
+            rows = rows.filter(queue=chosen["queue"])
+        column = "task_execution_id"
+        return found.filter(pk__in=rows.filter(**_since(column, rows)).values(column))
 
-    def get_fieldsets(self, request: Any, obj: Any = None) -> Any:
-        """Return the fieldsets, with the time zone in the title of the times."""
-        found = super().get_fieldsets(request, obj)
-        return [(f"{name} ({zone()})" if name == "Times" else name, options) for name, options in found]
 
-    def get_changelist(self, request: Any, **_options: Any) -> type[TaskList]:  # noqa: ARG002
-        return TaskList
+class DeadLetterAdmin(NewestAdmin):
+    """The admin of tasks that have failed for good."""
 
-    def get_search_results(self, request: Any, queryset: Any, search_term: str) -> tuple[Any, bool]:  # noqa: ARG002
-        """Search by id among all tasks, or by the beginning of the name among the tasks of the list."""
-        if not search_term:
-            return queryset, False
-        if (task_id := as_uuid(search_term)) is not None:
-            return queryset.filter(pk=task_id), False
-        return queryset.filter(task_name__startswith=search_term), False
+    noun, dashboard_page = "dead letter", "failures"
+    ordering = ("-failed_at", "-task_execution_id")
+    list_display = (*_columns("task_name"), "first_line", *_columns("queue", "failed_at", "task_execution_id"))
+    list_filter = (QueueFilter, TaskFilter)
+    fields = _columns(
+        "task_execution_id", "task_name", "exception", "error", "failed_at", "queue", "topic", "partition_key"
+    )
+    verbs = (REDRIVE, DISCARD)
+    actions = tuple(map(_action, verbs))
 
-    def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:  # noqa: ARG002
-        """Allow only the filters of this list: any other could read the whole table, or reveal hidden arguments."""
-        return lookup in {one.parameter_name for one in self.list_filter}
+    @admin.display(description="error")
+    def first_line(self, dead_letter: Any) -> str:
+        return plain_text((dead_letter.error or "").partition("\n")[0][:100])
 
-    def has_change_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002
-        """Return False: tasks change by actions only."""
-        return False
+    def get_queryset(self, request: Any) -> Any:
+        """Return the dead letters, each with the beginning of its error."""
+        tasks = TaskExecution.objects.using(self.alias).filter(pk=OuterRef("pk"))
+        return super().get_queryset(request).annotate(error=Subquery(tasks.values(text=Left("last_error", _ERROR))))
 
-    has_add_permission = has_delete_permission = has_change_permission
+    def newest(self, found: Any, _chosen: Mapping[str, str | None]) -> Any:
+        return found.filter(**_since("failed_at", DeadLetter.objects.using(self.alias)))
 
-    def change_view(self, request: Any, object_id: str, form_url: str = "", extra_context: Any = None) -> Any:
-        task_id = as_uuid(object_id)
-        story = None if task_id is None or not self.has_view_permission(request) else story_of(self.alias, task_id)
-        return super().change_view(request, object_id, form_url, {"story": story, **(extra_context or {})})
+    def log_change(self, request: Any, obj: Any, message: Any) -> Any:
+        """Write the change to the log of the task, which outlives its dead letter."""
+        return super().log_change(request, TaskExecution(pk=obj.pk, task_name=obj.task_name), message)
 
-    def render_change_form(self, request: Any, context: Any, *args: Any, obj: Any = None, **options: Any) -> Any:
-        """Add the history, the arguments and the offered actions to the context of the page."""
-        if obj is not None:
-            story = context.get("story")
-            offered = self.offered(request, obj, is_delayed=story is None or story.is_delayed)
-            context |= {"offered": offered, "subtitle": plain(str(obj)), "zone": zone()}
-            context |= {"failed_at": local_time(story.dead_letter.failed_at) if story and story.dead_letter else ""}
-            if is_batch(obj.pipeline_execution_id) and self._has_batches(request):
-                context |= {"batch_address": page_of(self.admin_site, Batch, "change", obj.pipeline_execution_id)}
-            if self.show_arguments:
-                context |= {"arguments": self._payload(obj.args), "result": self._payload(obj.result)}
-        return super().render_change_form(request, context, *args, obj=obj, **options)
 
-    def _has_batches(self, request: Any) -> bool:
-        return has_pages(self.admin_site, Batch, self.alias, request)
+class TaskScheduleAdmin(OutboxAdmin):
+    """The admin of schedules. It does not show their arguments."""
 
-    def _payload(self, text: str | None) -> str:
-        return plain(redacted(text, self.hidden))
+    noun, dashboard_page = "schedule", "schedules"
+    search_fields = ("name", "task_name")
+    ordering = ("name",)
+    list_display = (*_columns("name", "task_name"), "when", *_columns("next_tick"), "state")
+    fields = (
+        *list_display,
+        *_columns("pause_reason", "rule", "tz", "starts_at", "ends_at", "declared_by", "queue", "priority"),
+        *_columns("overlap", "catch_up", "grace_seconds", "jitter_seconds"),
+    )
+    verbs = (PAUSE_SCHEDULE, RESUME_SCHEDULE, TRIGGER)
+    actions = tuple(map(_action, verbs))
+
+    def when(self, schedule: Any) -> str:
+        return plain_text(sentence_of(schedule))
+
+    def state(self, schedule: Any) -> str:
+        if schedule.paused_at is not None:
+            return f"paused since {local_time(schedule.paused_at)}"
+        return "planted by a clock that was ahead" if stands_ahead(schedule, timezone.now()) else "open"
+
+    def get_changelist_instance(self, request: Any) -> Any:
+        page = super().get_changelist_instance(request)
+        page.result_list = self._with_next_ticks(page.result_list)
+        return page
+
+    def get_object(self, request: Any, object_id: str, from_field: str | None = None) -> Any:
+        found = super().get_object(request, object_id, from_field)
+        return found and self._with_next_ticks([found])[0]
+
+    def place_of(self, row: Any) -> tuple[str, Mapping[str, str]]:
+        return "schedule", {"name": row.name}
+
+    def _with_next_ticks(self, schedules: Iterable[Any]) -> list[Any]:
+        """Read the next ticks of all of them at once."""
+        found = list(schedules)
+        upcoming = outboxes[self.alias].store.schedules.upcoming(found, 1, using=self.alias)
+        for schedule in found:
+            schedule.next_tick = next(iter(upcoming[schedule.name]), None)
+        return found
 
 
 admin.site.register(TaskExecution, TaskExecutionAdmin)
-admin.site.register(Batch, BatchAdmin)
-admin.site.register(QueueSettings, QueueSettingsAdmin)
+admin.site.register(DeadLetter, DeadLetterAdmin)
 admin.site.register(TaskSchedule, TaskScheduleAdmin)
+
+
+def local_time(moment: datetime | None) -> str:
+    """Return an aware datetime in Django's active time zone, which it names; empty for None."""
+    if moment is None:
+        return ""
+    try:
+        here = moment.astimezone(timezone.get_current_timezone())
+    except OverflowError:  # at the end of the calendar
+        return moment.isoformat(" ", "seconds")
+    return f"{here.replace(tzinfo=None).isoformat(' ', 'seconds')} {here.tzname()}"
+
+
+def plain_text(text: str) -> str:
+    """Return the text, cut if it is too long, with invisible characters written out so that none can imitate other text."""
+    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\n… and {len(text) - _LONGEST} characters more"
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in cut)
+
+
+def _written(text: str) -> Any:
+    """Return JSON with its lines and indents. Where a Content-Security-Policy forbids the style, its long lines are not wrapped."""
+    return text and format_html(
+        '<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>', plain_text(text)
+    )
+
+
+def _since(column: str, rows: Any) -> dict[str, Any]:
+    """Return the condition that leaves the newest of these rows by a column that an index has."""
+    last = rows.order_by(f"-{column}").values_list(column, flat=True)[NEWEST - 1 : NEWEST]
+    return {f"{column}__gte": one for one in last}
+
+
+def _as_uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text.strip())
+    except ValueError:
+        return None

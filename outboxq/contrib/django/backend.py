@@ -64,8 +64,8 @@ class OutboxqBackend(AdaptedBackend):
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Enqueue the task in the transaction of Django's connection; outside `atomic()` in its own, as `save()` would.
 
-        Returns the TaskResult: that of another task if the idempotency key is taken. Raises InvalidTask for a task that no
-        worker could find, TypeError for arguments that do not fit the function or are no JSON, PayloadError for those that
+        Returns the TaskResult, or that of the task which has the idempotency key already. Raises InvalidTask for a task that no
+        worker could find, TypeError for arguments that do not fit the function or are not JSON, PayloadError for arguments that
         cannot be stored; all of them before anything is written.
         """
         self.validate_task(task)

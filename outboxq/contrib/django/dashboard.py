@@ -9,15 +9,16 @@ from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db import DEFAULT_DB_ALIAS
 from django.http import HttpResponse
-from django.urls import path
+from django.urls import NoReverseMatch, path, reverse
 from django.views.decorators.csrf import csrf_exempt
 
-from ...web import Dashboard, Viewer, application
 from .django_outbox import outboxes
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.urls import URLPattern
+
+    from ...web import Dashboard, Viewer
 
 VIEW: Final = "outboxq.view_taskexecution"
 """The permission to see the dashboard."""
@@ -28,8 +29,10 @@ ACT: Final = (
     "outboxq.change_queuesettings",
     "outboxq.change_taskschedule",
 )
-"""The permissions to act, all of which are needed: the dashboard has one right for all its actions."""
+"""The permissions to act. A user needs all of them, because the dashboard has one right for all its actions."""
 _VIEWER: Final = "outboxq.viewer"
+_NAME: Final = "outboxq_dashboard_{}"
+"""Name of the dashboard's URLs, with the alias of its database."""
 
 
 def dashboard_urls(
@@ -38,13 +41,15 @@ def dashboard_urls(
     """Return the dashboard of an outbox for ``path("outboxq/", include(dashboard_urls()))``.
 
     Users need the permission to view task executions, and to act those to retry, cancel and discard them and to change queues and
-    schedules. Who is not logged in comes to the log-in of the settings.
+    schedules. A visitor who is not logged in is sent to the log-in page of the settings.
 
     Args:
         using: Alias of the outbox's database.
         allow_actions: True: users with these permissions change tasks, queues and schedules.
         show_arguments: True: users see arguments, results and headers of tasks; values of secret names stay hidden.
     """
+    from ...web import Viewer, application  # the admin imports this module where the extra `web` may be missing
+
     dashboard = application(
         outboxes[using],
         allow_actions=allow_actions,
@@ -52,7 +57,7 @@ def dashboard_urls(
         authorize=lambda environ: environ.get(_VIEWER),
     )
 
-    @csrf_exempt  # it has a protection of its own
+    @csrf_exempt  # the dashboard checks a token of its own
     def view(request: HttpRequest, page: str = "", **_prefix: object) -> HttpResponse:
         user = request.user
         if not user.is_authenticated:
@@ -62,7 +67,16 @@ def dashboard_urls(
         viewer = Viewer(name=str(user), may_act=user.has_perms(ACT), may_see_arguments=True)
         return _answer(dashboard, request, page, viewer)
 
-    return [path("", view), path("<path:page>", view)]
+    name = _NAME.format(using)
+    return [path("", view, name=name), path("<path:page>", view, name=name)]
+
+
+def page_of(page: str, using: str = DEFAULT_DB_ALIAS) -> str | None:
+    """Return the address of a page of the dashboard. None: the project's `urls.py` does not mount it for this database."""
+    try:
+        return reverse(_NAME.format(using), kwargs={"page": page})
+    except NoReverseMatch:
+        return None
 
 
 def _answer(dashboard: Dashboard, request: HttpRequest, page: str, viewer: Viewer) -> HttpResponse:

@@ -1,10 +1,11 @@
-"""The admin of the project, and one of its own for the other database."""
+"""The admin of the project with the dashboard of its database, and an admin of the other database without one."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 
-from outboxq.contrib.django.admin import TaskExecutionAdmin
-from outboxq.contrib.django.models import TaskExecution
+from outboxq.contrib.django.admin import DeadLetterAdmin, TaskExecutionAdmin
+from outboxq.contrib.django.dashboard import dashboard_urls
+from outboxq.contrib.django.models import DeadLetter, TaskExecution
 
 
 class OtherTasks(TaskExecutionAdmin):
@@ -12,7 +13,16 @@ class OtherTasks(TaskExecutionAdmin):
     show_arguments = False
 
 
+class OtherDeadLetters(DeadLetterAdmin):
+    alias = "other"
+
+
 other = admin.AdminSite(name="other")
 other.register(TaskExecution, OtherTasks)
+other.register(DeadLetter, OtherDeadLetters)
 
-urlpatterns = [path("admin/", admin.site.urls), path("other/", other.urls)]
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("other/", other.urls),
+    path("outboxq/", include(dashboard_urls())),
+]

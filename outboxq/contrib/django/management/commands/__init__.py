@@ -94,7 +94,7 @@ def _add(parser: argparse.ArgumentParser, option: click.Option) -> None:
 
 
 def _written(option: click.Option, value: Any) -> list[str]:
-    """Return the option as it is written for click; an empty list if it was not given."""
+    """Return the words of the option for click; an empty list if the option was not given."""
     longest = max(option.opts, key=len)
     if value is None:
         return []
