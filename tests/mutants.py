@@ -531,7 +531,7 @@ MUTANTS = (
     Mutant(
         "a task that follows others is taken for one that does not exist",
         "outboxq/task/waiting.py",
-        (("if self.place is not None and not self.is_ahead and not self.is_found:", "if self.place is self.batch:"),),
+        (("if self.link is not None and not self.is_ahead and not self.is_found:", "if self.link is self.batch:"),),
         ("tests/contract/test_batch_results.py",),
     ),
     Mutant(
