@@ -1274,7 +1274,7 @@ MUTANTS = (
     ),
     Mutant(
         "a transition in two transactions: what a claim took is committed before it is recorded",
-        "outboxq/database/dialects/script.py",
+        "outboxq/database/dialects/plans.py",
         (
             (
                 "constant=constant).run(execute, values, found)\n",
@@ -1290,13 +1290,13 @@ MUTANTS = (
     ),
     Mutant(
         "a batch on SQLite is taken for one with constant columns: every task ends as the first one does",
-        "outboxq/database/dialects/script.py",
+        "outboxq/database/dialects/plans.py",
         (("len(set(map(self._constants, given))) == 1", "len(set(map(self._constants, given))) >= 1"),),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
         "a batch on PostgreSQL is taken for one with constant columns: every task ends as the first one does",
-        "outboxq/database/dialects/one_statement.py",
+        "outboxq/database/dialects/plans.py",
         (("len(set(map(self._constants, rows))) == 1", "len(set(map(self._constants, rows))) >= 1"),),
         ("tests/contract/test_finish.py",),
     ),

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..model.plurals import plural
 from .dialects import Dialect, Execute
-from .dialects.prepared import Row
+from .dialects.plans import Row
 from .statements import table_locks as statements
 
 LOCK_TIMEOUT: Final = timedelta(milliseconds=900)

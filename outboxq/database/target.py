@@ -20,10 +20,10 @@ from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidTarget
 from .dialects import Begin, Dialect, Prepared, Row, dialect_for
+from .dialects.sqlite_engine import begins_by_itself, file_of
 from .drivers import advice, is_async_psycopg, is_psycopg
 from .engine_events import listen
 from .refusals import refusal
-from .sqlite_connection import begins_by_itself, file_of
 from .statements.grammar import Builder
 from .tables import task_executions
 

@@ -10,7 +10,7 @@ from ...errors import ConfigurationError, UnsupportedDatabase
 from ..drivers import ensure_psycopg
 from .base import Begin, Dialect, milliseconds_of_a_statement, statement_timeout
 from .causes import signal_behind
-from .prepared import Execute, Prepared, Row
+from .plans import Execute, Prepared, Row
 from .sqlite_engine import real_path
 from .sqlite_file import OpenFile, damaged, is_damaged
 

@@ -17,9 +17,7 @@ from sqlalchemy.exc import PendingRollbackError
 
 from ..statements.grammar import Builder, Columns, Grammar, Statement, Transition
 from .causes import causes
-from .one_statement import OneStatement
-from .prepared import Prepared
-from .script import Script
+from .plans import OneStatement, Prepared, Script
 from .sqlite_file import OpenFile
 
 Plan = OneStatement | Script

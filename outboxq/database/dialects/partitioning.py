@@ -26,7 +26,7 @@ from ..statements.time_partitions import PARTITIONED
 from ..tables import execution_events, task_executions
 from ..typed_table import in_words, storage_of
 from .base import Dialect
-from .prepared import Execute, Prepared
+from .plans import Execute, Prepared
 
 FIRST, DEFAULT = "first", "default"
 SEQUENCE = "execution_events_sequence_num_seq"

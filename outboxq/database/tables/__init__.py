@@ -1,6 +1,6 @@
 """Define the tables in SQLAlchemy Core: the migrations create them, and every statement names them.
 
-Statements name them without a schema, which is added when a statement is compiled (`dialects/prepared.py`).
+Statements name them without a schema, which is added when a statement is compiled (`dialects/plans.py`).
 """
 
 # `as` makes a name public to type checkers.
