@@ -149,11 +149,9 @@ def naming_options(
     return decorate
 
 
-def _with_options(
-    signature: inspect.Signature, options: Iterable[str], defaults: Mapping[str, Any]
-) -> inspect.Signature:
+def _with_options(signature: inspect.Signature, options: Any, defaults: Mapping[str, Any]) -> inspect.Signature:
     """Return the signature with a keyword for each option, in place of ``**options``."""
-    kinds = {name: getattr(kind, "__forward_arg__", kind) for name, kind in dict(options).items()}  # type: ignore[call-overload]
+    kinds = {name: getattr(kind, "__forward_arg__", kind) for name, kind in dict(options).items()}
     named = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
         for name, kind in kinds.items()
