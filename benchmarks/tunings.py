@@ -25,7 +25,7 @@ from benchmarks.bench import server
 from benchmarks.place import completed, new
 from outboxq import migrations
 from outboxq.database import column_types, dialects
-from outboxq.database.dialects import one_statement, prepared, script
+from outboxq.database.dialects import plans
 from outboxq.database.dialects.postgresql import PostgresGrammar
 from outboxq.database.engine import make_engine
 from outboxq.database.grammar import StepCondition
@@ -59,16 +59,16 @@ def json_of_two(self: Any, text: Any = None, **pairs: Any) -> Any:
     return grammar_json(self, text, **pairs, nothing=null())
 
 
-batch_kind = one_statement.OneStatement._kind
+batch_kind = plans.OneStatement._kind
 grammar_json = PostgresGrammar.json
-columns_read = script._columns_read
+columns_read = plans._columns_read
 TUNINGS: dict[str, list[Patch]] = {
     "nothing": [],
     "constant": [(module, "CONSTANT_COLUMNS", frozenset()) for module in (enqueue, ends)],
     "conditions": [(StepCondition, "is_met", lambda _self, _cells: True)],
-    "single": [(script._Step, "form", two_forms), (one_statement.OneStatement, "_kind", never_single)],
-    "columns-read": [(script, "_columns_read", every_column)],
-    "ids-remembered": [(prepared, "_uuid", prepared._uuid.__wrapped__)],
+    "single": [(plans._Step, "form", two_forms), (plans.OneStatement, "_kind", never_single)],
+    "columns-read": [(plans, "_columns_read", every_column)],
+    "ids-remembered": [(plans, "_uuid", plans._uuid.__wrapped__)],
     "arrays-as-text": [(column_types.Packed, "bind_processor", lambda _self, _dialect: None)],
     "json-of-one": [(PostgresGrammar, "json_of_one", generic_json)],
     "json-of-integer": [(PostgresGrammar, "json", json_of_two)],

@@ -548,7 +548,7 @@ MUTANTS = (
     Mutant(
         "a task that follows others is taken for one that does not exist",
         "outboxq/task/waiting.py",
-        (("if self.place is not None and not self.is_ahead and not self.is_found:", "if self.place is self.batch:"),),
+        (("if self.link is not None and not self.is_ahead and not self.is_found:", "if self.link is self.batch:"),),
         ("tests/contract/test_batch_results.py",),
     ),
     Mutant(
@@ -1291,7 +1291,7 @@ MUTANTS = (
     ),
     Mutant(
         "a transition in two transactions: what a claim took is committed before it is recorded",
-        "outboxq/database/dialects/script.py",
+        "outboxq/database/dialects/plans.py",
         (
             (
                 "constant=constant).run(execute, values, found)\n",
@@ -1307,13 +1307,13 @@ MUTANTS = (
     ),
     Mutant(
         "a batch on SQLite is taken for one with constant columns: every task ends as the first one does",
-        "outboxq/database/dialects/script.py",
+        "outboxq/database/dialects/plans.py",
         (("len(set(map(self._constants, given))) == 1", "len(set(map(self._constants, given))) >= 1"),),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
         "a batch on PostgreSQL is taken for one with constant columns: every task ends as the first one does",
-        "outboxq/database/dialects/one_statement.py",
+        "outboxq/database/dialects/plans.py",
         (("len(set(map(self._constants, rows))) == 1", "len(set(map(self._constants, rows))) >= 1"),),
         ("tests/contract/test_finish.py",),
     ),

@@ -36,7 +36,7 @@ from sqlalchemy.sql.compiler import DDLCompiler
 
 from ..model.plurals import plural
 from .dialects import Dialect, Execute
-from .dialects.prepared import Row
+from .dialects.plans import Row
 from .grammar import Grammar
 from .tables import VERSION_TABLE, metadata
 

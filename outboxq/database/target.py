@@ -20,7 +20,7 @@ from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidTarget
 from .dialects import Begin, Dialect, Prepared, Row, dialect_for, real_path
-from .dialects.sqlite_engine import fetch
+from .dialects.sqlite_engine import begins_by_itself, fetch, file_of
 from .drivers import advice, is_async_psycopg, is_psycopg
 from .engine_events import listen
 from .grammar import Builder

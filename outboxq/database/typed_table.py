@@ -56,7 +56,7 @@ def _columns(columns: type[TypedColumns]) -> dict[str, Column[Any]]:
 
 def _named(key: str, column: Column[Any]) -> Column[Any]:
     """Return the column under this name; a copy if a table has it already."""
-    if column.table is not None:
+    if getattr(column, "table", None) is not None:
         return Column(key, column.type, nullable=column.nullable)
     column.name = column.key = key
     return column

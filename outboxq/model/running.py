@@ -1,4 +1,4 @@
-"""What a running handler reports and leaves behind: its progress, the last lines that it logged, and its durable steps."""
+"""Progress, log lines and durable steps: the reports of a running handler, and what it leaves behind."""
 
 from __future__ import annotations
 

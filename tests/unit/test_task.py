@@ -505,7 +505,10 @@ def test_an_emit_knows_none_of_its_own_variables_as_options():
             lambda: Outbox().schedules.put("x", "y", evry=3),
             "schedules.put() has no option 'evry'; did you mean 'every'? ",
         ),
-        (lambda: Outbox().schedules.put("x", "y", "z", 3), "schedules.put() takes its options by name: every, tz, "),
+        (
+            lambda: Outbox().schedules.put("x", "y", "z", 3),
+            "schedules.put() takes its options by name: every, using, tz, ",
+        ),
     ],
 )
 def test_a_wrong_option_is_answered_with_the_right_one(call, sentence):

@@ -9,7 +9,7 @@ from functools import lru_cache
 from ...errors import ConfigurationError, UnsupportedDatabase
 from ..drivers import ensure_psycopg
 from .base import Begin, Dialect, milliseconds_of_a_statement, signal_behind, statement_timeout
-from .prepared import Execute, Prepared, Row
+from .plans import Execute, Prepared, Row
 from .sqlite_engine import real_path
 from .sqlite_file import OpenFile, damaged, is_damaged
 

@@ -16,9 +16,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import PendingRollbackError
 
 from ..grammar import Builder, Columns, Grammar, Statement, Transition
-from .one_statement import OneStatement
-from .prepared import Prepared
-from .script import Script
+from .plans import OneStatement, Prepared, Script
 from .sqlite_file import OpenFile
 
 Plan = OneStatement | Script

@@ -25,7 +25,7 @@ from ..tables import execution_events, task_executions
 from ..typed_table import in_words, storage_of
 from . import time_partitions
 from .base import Dialect
-from .prepared import Execute, Prepared
+from .plans import Execute, Prepared
 from .time_partitions import PARTITIONED
 
 FIRST, DEFAULT = "first", "default"

@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL
 from ..grammar import Columns, Transition
 from . import postgresql_encoding, postgresql_errors, postgresql_session
 from .base import Dialect
-from .one_statement import OneStatement
+from .plans import OneStatement
 from .postgresql_grammar import PostgresGrammar
 from .psycopg_driver import PsycopgDriver
 

@@ -19,7 +19,7 @@ from ...errors import ConfigurationError
 from ..grammar import Columns, Transition
 from . import sqlite_engine, sqlite_file
 from .base import Begin, Dialect
-from .script import Encoder, Script, packed
+from .plans import Encoder, Script, packed
 from .sqlite_grammar import SqliteGrammar
 
 

@@ -131,3 +131,16 @@ def real_path(file: str) -> str:
 @lru_cache(maxsize=64)
 def _resolved(file: str) -> str:
     return str(Path(file).resolve())
+
+
+def begins_by_itself(raw: sqlite3.Connection) -> bool:
+    """Return True if the driver opens transactions (its default mode), and not the user or SQLAlchemy's begin event."""
+    legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
+    return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
+
+
+def file_of(raw: sqlite3.Connection) -> str | None:
+    for _, name, file in fetch(raw, "PRAGMA database_list", {}):
+        if name == "main":
+            return real_path(file) if file else None
+    return None

@@ -78,27 +78,30 @@ class OptionColumns(TypedColumns):
     on_dead_letter = Column(Text, nullable=False)
 
 
+_option = vars(OptionColumns)
+
+
 class TaskExecutionsColumns(OptionColumns):
     id = Column(Uuid, primary_key=True)
     pipeline_execution_id = Column(Uuid, nullable=False)
     task_name = Column(Text, nullable=False)
-    queue = OptionColumns.queue
+    queue = _option["queue"]
     topic = Column(Text)
     partition_key = Column(Text)
     position = Column(Number, nullable=False)
-    priority = OptionColumns.priority
+    priority = _option["priority"]
     args = Column(Text, nullable=False)  # text, not jsonb: nothing queries it, and parsing it costs a fifth of a claim
     headers = Column(Text)
     status = Column(Status, nullable=False)
     attempt = Column(Attempts, nullable=False)
-    max_attempts = OptionColumns.max_attempts
+    max_attempts = _option["max_attempts"]
     recovery_attempts = Column(Recoveries, nullable=False)
-    lease_seconds = OptionColumns.lease_seconds
-    timeout_seconds = OptionColumns.timeout_seconds
+    lease_seconds = _option["lease_seconds"]
+    timeout_seconds = _option["timeout_seconds"]
     lease_token = Column(Number, nullable=False)
     worker_id = Column(Uuid)
     cancel_requested_at = Column(BoundedInstant)
-    on_dead_letter = OptionColumns.on_dead_letter
+    on_dead_letter = _option["on_dead_letter"]
     expires_at = Column(BoundedInstant)
     retry_at = Column(BoundedInstant)
     first_started_at = Column(BoundedInstant)

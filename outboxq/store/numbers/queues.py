@@ -34,7 +34,7 @@ from sqlalchemy import (
 )
 
 from ...database.dialects.base import Begin
-from ...database.dialects.prepared import Row
+from ...database.dialects.plans import Row
 from ...database.grammar import Grammar, Statement
 from ...database.queue_order import every_queue
 from ...database.tables import (

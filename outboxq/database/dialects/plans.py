@@ -1,0 +1,438 @@
+"""Compile Core statements and transitions once, to be run through any cursor: SQLAlchemy's, Django's, psycopg's or sqlite3's.
+
+One object serves every kind of caller's connection, and costs a third of what executing the construct does. `Prepared` is a single
+statement. A transition is a OneStatement on PostgreSQL, and a Script on SQLite.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from operator import itemgetter
+from typing import Any, Protocol
+from uuid import UUID
+
+from sqlalchemy import Dialect as SqlalchemyDialect
+from sqlalchemy import Float, FromClause, Select, Uuid, select
+from sqlalchemy.sql import visitors
+from sqlalchemy.types import TypeEngine
+
+from ..column_types import UnreadableId
+from ..grammar import Columns, Grammar, Relations, Statement, Transition
+
+Row = dict[str, Any]
+Cells = Sequence[Any]
+"""A row as the driver returns or takes it."""
+Execute = Callable[[str, Mapping[str, Any]], Iterable[Cells]]
+"""Runs one statement on one connection; returns the driver's rows, none for a statement without a result."""
+
+
+class Prepared:
+    """SQL text, with the conversion of values into its parameters and of rows into values."""
+
+    def __init__(self, statement: Statement, dialect: SqlalchemyDialect, schema: str | None) -> None:
+        placed = {"schema_translate_map": {None: schema}, "render_schema_translate": True} if schema else {}
+        compiled: Any = statement.compile(
+            dialect=dialect,
+            compile_kwargs={"render_postcompile": True},
+            **placed,  # type: ignore[arg-type]
+        )
+        self.sql = str(compiled)
+        self._constants: dict[str, Any] = {}
+        self._required: list[str] = []
+        self._optional: dict[str, Any] = {}
+        self._encoders: dict[str, Callable[[Any], Any]] = {}
+        for bind, name in compiled.bind_names.items():
+            encode = bind.type.dialect_impl(dialect).bind_processor(dialect)
+            default = bind.effective_value if encode is None else encode(bind.effective_value)
+            if bind.unique:  # it has no name by which a caller could set its value
+                self._constants[name] = default
+                continue
+            if bind.required:
+                self._required.append(name)
+            else:
+                self._optional[name] = default
+            if encode is not None:
+                self._encoders[name] = encode
+        columns = statement.selected_columns if isinstance(statement, Select) else statement.exported_columns
+        self.columns = {str(column.key): column.type for column in columns}
+        self._decoders = {
+            name: (position, _decoder(kind, dialect)) for position, (name, kind) in enumerate(self.columns.items())
+        }
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the statement's parameters."""
+        return frozenset((*self._required, *self._optional, *self._constants))
+
+    def bind(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the driver's parameters. `values` may hold more than this statement takes."""
+        parameters = {**self._constants, **self._optional}
+        for name in self._required:
+            parameters[name] = values[name]
+        for name in self._optional:
+            if name in values:
+                parameters[name] = values[name]
+        for name, encode in self._encoders.items():
+            if name in values:
+                parameters[name] = encode(values[name])
+        return parameters
+
+    def run(self, execute: Execute, values: Mapping[str, Any]) -> list[Row]:
+        return self.read(execute(self.sql, self.bind(values)))
+
+    def read(self, rows: Iterable[Cells], names: Collection[str] | None = None) -> list[Row]:
+        """Return these columns (None: all) of the driver's rows as Python values, decoded a column at a time."""
+        columns = list(zip(*rows, strict=True))
+        if not columns:
+            return []
+        wanted = self.columns if names is None else names
+        values = [
+            columns[position]
+            if decode is None
+            else [None if cell is None else decode(cell) for cell in columns[position]]
+            for position, decode in map(self._decoders.__getitem__, wanted)
+        ]
+        return [dict(zip(wanted, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def cells_of(columns: Iterable[str], names: Collection[str]) -> Callable[[Cells], Any]:
+    """Return a function that takes these columns from a row of `columns`: a tuple, or the value of a single column."""
+    positions = {name: position for position, name in enumerate(columns)}
+    return itemgetter(*(positions[name] for name in names))
+
+
+def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any], Any] | None:
+    """Return the function that converts a driver's value, which is not NULL; None if it needs none."""
+    if isinstance(kind, Float):
+        return None  # every driver returns a float; SQLAlchemy would ask for the driver's type code
+    processor = kind.dialect_impl(dialect).result_processor(dialect, None)
+    return _uuid if isinstance(kind, Uuid) and processor is not None else processor
+
+
+_is_stored_id = re.compile("[0-9a-f]{32}").fullmatch
+
+
+@lru_cache(maxsize=2048)  # 4 % of a claim and its end on SQLite: python -m benchmarks.tunings --only ids-remembered
+def _uuid(stored: object) -> UUID | UnreadableId:
+    """Return a stored id. Anything but 32 lower-case hexadecimal digits stays as it is, to be shown and written again."""
+    return UUID(stored) if isinstance(stored, str) and _is_stored_id(stored) else UnreadableId(stored)
+
+
+Pack = Callable[[str, Columns, Sequence[Cells], frozenset[str]], dict[str, Any]]
+"""Turns the rows of a relation into its parameters; the columns in the set are constant."""
+
+
+class OneStatement:
+    """A transition as one statement on PostgreSQL: each step is a data-modifying CTE, which reads the steps before it.
+
+    `OneStatement.run` chooses a variant of the statement by the batch, compiles it at its first use, and runs it:
+
+    1. Columns that hold one value in the whole batch are sent as one value each, the others as arrays. Every column of a batch of
+       one is such a column, so the planner sees constants.
+    2. A step whose condition no row of the batch meets is left out, because the server prepares even a step that finds nothing.
+    3. The last SELECT reads the step that the transition returns, and joins the columns of the joined steps by id.
+
+    `python -m benchmarks.tunings --on postgresql` prints what the variants gain, in CPU time of this process and the server.
+    Without 1, an enqueue of 100 tasks takes 12 % more, and the end of one task 13 %. Without 2, the end of 100 tasks takes 19 %
+    more, and that of one task 14 %.
+    """
+
+    def __init__(
+        self, transition: Transition, grammar: Grammar, *, prepare: Callable[[Statement], Prepared], pack: Pack
+    ) -> None:
+        self._transition, self._grammar, self._prepare, self._pack = transition, grammar, prepare, pack
+        self._every_column = frozenset(transition.given)
+        constant = transition.constant_columns
+        self._constants = cells_of(transition.given, constant) if constant else None
+        self._conditions = [
+            (name, condition, cells_of(transition.given, [condition.column]))
+            for name, condition in transition.conditions.items()
+        ]
+        self._variants: dict[tuple[frozenset[str], frozenset[str]], Prepared] = {}
+
+    @property
+    def sql(self) -> str:
+        return self._variant(frozenset()).sql
+
+    @property
+    def sql_of_one(self) -> str | None:
+        """The text for a batch of one, which differs in `given` only; None for a transition without a batch."""
+        return self._variant(self._every_column).sql if self._every_column else None
+
+    def sql_for(self, rows: Sequence[Cells]) -> str:
+        """Return the text that is run for this batch."""
+        return self._variant(*self._kind(rows)).sql
+
+    def compile(self) -> None:
+        """Compile now, instead of at the first use, the variants that most batches take: those without the needless steps."""
+        for constant in {self._every_column, self._transition.constant_columns}:
+            self._variant(constant, frozenset(name for name, *_ in self._conditions))
+
+    def run(self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Cells] | None = None) -> list[Row]:
+        if rows is None:
+            return self._variant(frozenset()).run(execute, values)
+        constant, needless = self._kind(rows)
+        batch = self._pack("given", self._transition.given, rows, constant)
+        return self._variant(constant, needless).run(execute, {**values, **batch})
+
+    def _kind(self, rows: Sequence[Cells]) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the columns that hold one value in the whole batch, and the steps for which it has no row."""
+        if len(rows) == 1:
+            constant = self._every_column
+        elif self._constants is not None and len(set(map(self._constants, rows))) == 1:
+            constant = self._transition.constant_columns
+        else:
+            constant = frozenset()
+        needless = [name for name, condition, cell in self._conditions if not condition.is_met(map(cell, rows))]
+        return constant, frozenset(needless)
+
+    def _variant(self, constant: frozenset[str], without: frozenset[str] = frozenset()) -> Prepared:
+        found = self._variants.get((constant, without))
+        if found is None:
+            columns = self._transition.given
+            given = self._grammar.rows("given", columns, constant) if columns else None
+            found = self._variants[constant, without] = self._prepare(_built(self._transition, given, without))
+        return found
+
+
+def _built(transition: Transition, given: FromClause | None, without: frozenset[str]) -> Statement:
+    """Return the statement of a transition whose batch is the relation `given`, with the steps that are not in `without`."""
+    relations: dict[str, Any] = {} if given is None else {"given": given}
+    *inner, (last, build_last) = [(name, build) for name, build in transition.steps.items() if name not in without]
+    for name, build in inner:
+        relations[name] = _cte(build(relations), name)
+    ctes = [relations[name] for name, _ in inner]
+    if transition.returns is None:
+        return build_last(relations).add_cte(*ctes)
+    relations[last] = _cte(build_last(relations), last)
+    return _returned(transition, relations).add_cte(*ctes, relations[last])
+
+
+def _cte(statement: Statement, name: str) -> Any:
+    relation = statement.cte(name)
+    # Without MATERIALIZED the planner may merge a SELECT into its reader and run it more than once, with its LIMIT and locks.
+    return relation.prefix_with("MATERIALIZED") if isinstance(statement, Select) else relation
+
+
+def _returned(transition: Transition, relations: Relations) -> Select[Any]:
+    returned = relations[transition.returns or ""]
+    columns, rows = {key: returned.c[key] for key in transition.returning or returned.c.keys()}, returned
+    for name in transition.joined_steps:
+        other = relations[name]
+        columns |= {key: other.c[key] for key in transition.joined(other.c.keys())}
+        rows = rows.outerjoin(other, other.c.id == returned.c.id)
+    return select(*columns.values()).select_from(rows)
+
+
+Encoder = Callable[[Any], Any]
+Found = Mapping[str, Sequence[Cells]]
+"""The rows of the batch and of each step so far, by relation, as SQLite has them."""
+
+
+class RelationGrammar(Protocol):
+    """The part of SQLite's grammar that turns parameters into relations."""
+
+    def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> FromClause: ...
+
+    def row(self, name: str, columns: Columns) -> FromClause: ...
+
+
+class Script:
+    """A transition as a chain of statements on SQLite, which has no data-modifying CTEs.
+
+    `Script.run` goes through the steps of the transition in order:
+
+    1. It converts the batch, the relation `given`, into the values that SQLite stores.
+    2. It passes over each step whose condition no row meets.
+    3. It runs the step's statement. The rows of the relations that the statement reads (the batch, and what earlier steps
+       returned) are parameters of it.
+    4. It decodes the rows of the step that the transition returns, and adds the columns of the joined steps by id.
+
+    A relation is sent as one JSON array, with the columns that the statement reads. Each statement has two further forms, which
+    return the same rows for less work:
+
+    * `single`, where every relation has one row: each of its columns is a parameter.
+    * `constant`, where the constant columns of the batch hold one value each: these are parameters, and the rest is an array.
+
+    `python -m benchmarks.tunings --on sqlite` prints the CPU time that a call takes without a tuning. With all columns in the
+    arrays a claim of 100 takes 83 % more, without conditions the end of 100 tasks 68 %, without `constant` an enqueue of 100 tasks
+    25 %, and without `single` an enqueue of one 15 %.
+    """
+
+    def __init__(
+        self,
+        transition: Transition,
+        grammar: RelationGrammar,
+        *,
+        prepare: Callable[[Statement], Prepared],
+        encoders: Sequence[Encoder | None],
+    ) -> None:
+        self._transition = transition
+        self._encoders = encoders
+        self._steps: dict[str, _Step] = {}
+        relations: dict[str, Columns] = {"given": transition.given} if transition.given else {}
+        for name, build in transition.steps.items():
+            self._steps[name] = step = _Step(build, dict(relations), grammar, prepare, transition.constant_columns)
+            relations[name] = step.columns
+        self._conditions = {
+            name: (condition, cells_of(transition.given, [condition.column]))
+            for name, condition in transition.conditions.items()
+        }
+        self._joined = {name: transition.joined(relations[name]) for name in transition.joined_steps}
+        self._id_of = {name: cells_of(columns, ["id"]) for name, columns in relations.items() if "id" in columns}
+        constant = transition.constant_columns
+        self._constants = cells_of(transition.given, constant) if constant else None
+
+    @property
+    def sql(self) -> str:
+        return _sql({name: step.packed for name, step in self._steps.items()})
+
+    @property
+    def sql_of_one(self) -> str:
+        """The text for relations of one row each."""
+        return _sql({name: step.single for name, step in self._steps.items()})
+
+    @property
+    def sql_of_constants(self) -> str:
+        """The text for a batch whose constant columns hold one value each."""
+        return _sql({name: step.constant for name, step in self._steps.items()})
+
+    def compile(self) -> None:
+        """Compile every form now instead of at its first use."""
+        for step in self._steps.values():
+            _ = step.single, step.constant
+
+    def run(self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Cells] | None = None) -> list[Row]:
+        given = _encoded(rows, self._encoders) if rows else ()
+        constant = self._constants is not None and len(set(map(self._constants, given))) == 1
+        found: dict[str, Sequence[Cells]] = {"given": given}
+        for name, step in self._steps.items():
+            if name in self._conditions and not self._is_met(name, found):
+                found[name] = ()
+            else:
+                found[name] = step.form(found, constant=constant).run(execute, values, found)
+        return self._outcome(found)
+
+    def _is_met(self, name: str, found: Found) -> bool:
+        condition, cell = self._conditions[name]
+        return condition.is_met(map(cell, found["given"]))
+
+    def _outcome(self, found: Found) -> list[Row]:
+        """Return the decoded rows of the returned step, each with the columns of the joined steps' row of its id."""
+        if self._transition.returns is None:
+            return []
+        returned = self._transition.returns
+        outcome = self._steps[returned].decode(found[returned], self._transition.returning)
+        for name, columns in self._joined.items():
+            rows = self._steps[name].decode(found[name], columns)
+            by_id = dict(zip(map(self._id_of[name], found[name]), rows, strict=True))
+            nothing = dict.fromkeys(columns)
+            ids = map(self._id_of[returned], found[returned])
+            outcome = [{**row, **by_id.get(key, nothing)} for key, row in zip(ids, outcome, strict=True)]
+        return outcome
+
+
+class _Step:
+    """A statement of the chain in its three forms."""
+
+    def __init__(
+        self,
+        build: Callable[[Relations], Statement],
+        relations: Mapping[str, Columns],
+        grammar: RelationGrammar,
+        prepare: Callable[[Statement], Prepared],
+        constant: frozenset[str],
+    ) -> None:
+        self._build, self._grammar, self._prepare, self._constant = build, grammar, prepare, constant
+        self._columns = relations
+        self._relations = {name: grammar.rows(name, columns) for name, columns in relations.items()}
+        self._read = _columns_read(build(self._relations), self._relations, relations)
+        self.packed = self._form(grammar.rows)
+        self.columns = self.packed.prepared.columns
+        self.decode = self.packed.prepared.read
+
+    @cached_property
+    def single(self) -> _Form:
+        return self._form(self._grammar.row)
+
+    @cached_property
+    def constant(self) -> _Form:
+        def rows(name: str, columns: Columns) -> FromClause:
+            return self._grammar.rows(name, columns, self._constant if name == "given" else frozenset())
+
+        return self._form(rows) if self._constant else self.packed
+
+    def form(self, found: Found, *, constant: bool) -> _Form:
+        """Return the form for these rows; `constant`: the constant columns of the batch hold one value each."""
+        if self._read and all(len(found[name]) == 1 for name in self._read):
+            return self.single
+        return self.constant if constant else self.packed
+
+    def _form(self, relation: Callable[[str, Columns], FromClause]) -> _Form:
+        """Compile the statement, with the relations that it reads made by `relation`."""
+        read = {name: relation(name, columns) for name, columns in self._read.items()}
+        return _Form(self._prepare(self._build({**self._relations, **read})), self._read, self._columns)
+
+
+class _Form:
+    """A compiled statement, and how the rows of the relations that it reads become its parameters."""
+
+    def __init__(self, prepared: Prepared, read: Mapping[str, Columns], columns: Mapping[str, Columns]) -> None:
+        self.prepared = prepared
+        self._single: list[tuple[str, str, Callable[[Cells], Any]]] = []
+        """Each parameter that is a column of a relation's first row: its name, the relation, and what takes it from the row."""
+        self._packed: dict[str, Callable[[Cells], Any]] = {}
+        """Each relation that is sent as an array, and what takes the array's columns from a row."""
+        for name, keys in read.items():
+            single = [key for key in keys if f"{name}_{key}" in prepared.names]
+            self._single += [(f"{name}_{key}", name, cells_of(columns[name], [key])) for key in single]
+            if name in prepared.names:
+                self._packed[name] = cells_of(columns[name], [key for key in keys if key not in single])
+
+    def run(self, execute: Execute, values: Mapping[str, Any], found: Found) -> list[Cells]:
+        packed = {name: _json(list(map(cells, found[name]))) for name, cells in self._packed.items()}
+        parameters = self.prepared.bind({**values, **packed})
+        # Cells are as SQLite stores them already: bind() would convert them a second time.
+        parameters.update((parameter, cell(found[name][0])) for parameter, name, cell in self._single)
+        return list(execute(self.prepared.sql, parameters))
+
+
+def _columns_read(statement: Statement, relations: Relations, columns: Mapping[str, Columns]) -> dict[str, Columns]:
+    """Return the relations that a statement reads, each with the columns that it reads."""
+    names = {relation: name for name, relation in relations.items()}
+    read: dict[str, set[str]] = {}
+    for element in visitors.iterate(statement):
+        if (name := names.get(getattr(element, "table", None))) is not None:
+            read.setdefault(name, set()).add(element.key)  # type: ignore[attr-defined]
+    return {name: {key: kind for key, kind in columns[name].items() if key in keys} for name, keys in read.items()}
+
+
+def packed(rows: Sequence[Cells], encoders: Sequence[Encoder | None]) -> str:
+    """Return a batch as one parameter: a JSON array of arrays, or of the values of its only column."""
+    cells = _encoded(rows, encoders)
+    return _json([cell for (cell,) in cells] if len(encoders) == 1 else cells)
+
+
+def _encoded(rows: Sequence[Cells], encoders: Sequence[Encoder | None]) -> list[Cells]:
+    """Return rows of Python values as rows of the values that SQLite stores."""
+    if not rows:
+        return []
+    columns = zip(encoders, zip(*rows, strict=True), strict=True)
+    return list(zip(*(column if encode is None else map(encode, column) for encode, column in columns), strict=True))
+
+
+def _text_of_blob(value: object) -> str:
+    """Return a BLOB in a text column as text: a claim must not fail because of the row that holds it."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    raise TypeError(f"{type(value).__name__} is not for JSON")
+
+
+_json = json.JSONEncoder(default=_text_of_blob).encode
+
+
+def _sql(steps: Mapping[str, _Form]) -> str:
+    return ";\n\n".join(f"-- {name}\n{form.prepared.sql}" for name, form in steps.items())
