@@ -248,7 +248,7 @@ def _facts(
 
 
 def _labels(target: Target, wanted: Iterable[UUID | None], live: Iterable[LiveWorker]) -> dict[UUID, str]:
-    """Return the labels of these workers, as far as they are registered. Those of live ones cost nothing."""
+    """Return the labels of these workers, as far as they are registered. Those of `live` are known already."""
     found = {one.id: one.label for one in live}
     if missing := {one for one in wanted if one is not None} - found.keys():
         packed = target.dialect.pack("named", NAMED, [(one,) for one in sorted(missing)])

@@ -44,7 +44,7 @@ class Facts:
 
 
 def why(task: TaskExecution, facts: Facts, progress: Progress | None = None) -> Explanation:
-    """Return why a Ready or Running task is where it is: the rules are tried in their order, and the first that speaks is the reason.
+    """Return why a Ready or Running task is where it is: the rules are tried in their order, and the first one that applies is the reason.
 
     `progress`: what its handler has reported, for the sentence.
     """
@@ -104,7 +104,7 @@ def _expired(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None
 
 
 def _given_back(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
-    """A worker that did not know it gave it back, and there is still no live worker to run it."""
+    """Return the reason if a worker that did not know the task gave it back, and no live worker would run it."""
     due = row["available_at"]
     if task.id not in facts.given_back or due <= facts.now or (missing := _unmanned(task, row, facts)) is None:
         return None
@@ -134,7 +134,7 @@ def _paused(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
 
 
 def _behind(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
-    """Its key is another's, or another is before it. Where the queue limits its keys, a concurrency key has no order."""
+    """Return the reason if another task has its key, or comes first in it. In a queue that limits its keys, a concurrency key has no order."""
     if task.partition_key is None or (task.concurrency_key is not None and facts.key_of(task) is not None):
         return None
     key = _name_of_key(task)
@@ -157,7 +157,7 @@ def _name_of_key(task: TaskExecution) -> str:
 
 
 def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
-    """Its key may start nothing now."""
+    """Return the reason if its key may start nothing now."""
     state, now = facts.key_of(task), facts.now
     if state is None or task.partition_key is None:
         return None
@@ -175,7 +175,7 @@ def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | 
 
 
 def _limited(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
-    """Its queue starts no task now."""
+    """Return the reason if its queue starts no task now."""
     lift = partial(cure_of, "lift the limit", "queue", "limit", task.queue)
     if (most := row["concurrency_limit"]) is not None and (number := row["running"]) >= most:
         sentence = f"its queue may run {most} at a time, and runs {number}"
@@ -191,7 +191,7 @@ def _limited(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
 
 
 def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
-    """No live worker takes the task, or none of those knows it."""
+    """Return the reason if no live worker takes the task, or none that takes it knows it."""
     here = [one for one in facts.workers if one.works_on(task.queue)]
     if not here:
         sentence = f"no live worker works on its queue {task.queue!r}"
@@ -209,7 +209,7 @@ def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | Non
 
 
 def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
-    """Nothing prevents it from starting, but that the workers may be dead."""
+    """Return that nothing prevents it from starting, or that the workers may be dead."""
     seen_at = max(one.last_seen_at for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic))
     if (silent := facts.now - seen_at) > _PRESENCE_DUE:
         sentence = f"it is due and free, but no worker on its queue has been seen for {span_of(silent)}"

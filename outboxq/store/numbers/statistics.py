@@ -182,7 +182,7 @@ class Present:
 
     @classmethod
     def read(cls, store: Transactions, target: Target, *arguments: Any, **options: Any) -> Self:
-        """Count as `live.count` does with these arguments, and read the rest. Four statements at most five."""
+        """Count as `live.count` does with these arguments, and read the rest: four statements, and a fifth for the samples."""
         live = count(store, target, *arguments, **options)
         settings = {one.queue: one for one in map(settings_of, target.run(queues.settings))}
         capped = live.failed_at_least or any(row.get(mark) for row in live.found.values() for mark in MARKS)
