@@ -19,8 +19,8 @@ from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidTarget
-from .dialects import Begin, Dialect, Prepared, Row, dialect_for, real_path
-from .dialects.sqlite_engine import begins_by_itself, fetch, file_of
+from .dialects import Begin, Dialect, Prepared, Row, dialect_for
+from .dialects.sqlite_engine import begins_by_itself, file_of
 from .drivers import advice, is_async_psycopg, is_psycopg
 from .engine_events import listen
 from .grammar import Builder
@@ -451,16 +451,3 @@ def refusal(using: object) -> str:
         f"cannot enqueue on {name}; pass a SQLAlchemy Session or Connection, a psycopg or sqlite3 connection, a Django "
         "connection or alias, or the context of a transactional task"
     )
-
-
-def begins_by_itself(raw: sqlite3.Connection) -> bool:
-    """Return True if the driver opens transactions (its default mode), and not the user or SQLAlchemy's begin event."""
-    legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
-    return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
-
-
-def file_of(raw: sqlite3.Connection) -> str | None:
-    for _, name, file in fetch(raw, "PRAGMA database_list", {}):
-        if name == "main":
-            return real_path(file) if file else None
-    return None
