@@ -11,7 +11,7 @@ import click
 
 from ..model import TaskStatus
 from ..model.batches import UNCLOSED, BatchKind, BatchStatus
-from ..model.plurals import plural
+from ..model.wording import plural
 from .confirmation import Exactly, changed, confirmation_options, confirmed
 from .console import in_utc, plain, table
 from .database import database_options, front_end

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..database.revisions import OLDEST_SCHEMA, REVISION, is_newer
-from ..model.plurals import plural
+from ..model.wording import plural
 from .console import EXIT_SCHEMA
 from .database import any_schema, database_options
 from .groups import Group

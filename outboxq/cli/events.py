@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from ..model import ExecutionEvent
-from ..model.plurals import plural
 from ..model.progress import progress_of
+from ..model.wording import plural
 from .output import merged
 
 HEAD: Final = ("time", "event", "worker", "token", "details", "error")

@@ -11,7 +11,7 @@ import click
 
 from ..errors import InvalidTransition
 from ..model import TaskStatus
-from ..model.plurals import plural
+from ..model.wording import plural
 from .confirmation import FEW, Counted, Exactly, changed, confirmation_options, confirmed, grouped, outcome, up_to
 from .database import database_options, database_options_after_ids
 from .filters import OF_DEAD_LETTERS, TASK_ID, check_choice, filtered, in_words, take_key_back

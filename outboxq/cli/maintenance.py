@@ -12,7 +12,7 @@ import click
 
 from ..model import EARLIEST, TaskStatus
 from ..model.periods import Every
-from ..model.plurals import plural
+from ..model.wording import plural
 from .confirmation import FEW, Change, Exactly, changed, confirmation_options, confirmed
 from .console import plain, short, span
 from .database import database_options, rounds_options

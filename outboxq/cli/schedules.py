@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..model.planning import stands_ahead
-from ..model.plurals import plural
 from ..model.rules import describe, parse_rule, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.upcoming import sentence_of
+from ..model.wording import plural
 from .confirmation import Change, Exactly, confirmed, yes_option
 from .console import in_utc, plain, span, speaking_plainly, table
 from .database import database_options, present_outbox

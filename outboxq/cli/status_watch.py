@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from ..model.plurals import plural
+from ..model.wording import plural
 from .console import brief, plain, short
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..model import TaskStatus
-from ..model.plurals import plural
 from ..model.steps import Step
+from ..model.wording import plural
 from .confirmation import FEW, Exactly, changed, confirmation_options, confirmed
 from .database import database_options
 from .filters import TASK_ID, take_key_back

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..database.revisions import is_newer, left_alone
-from ..model.plurals import plural
+from ..model.wording import plural
 from .console import EXIT_USAGE, command_on_database, fail
 from .database import (
     Given,

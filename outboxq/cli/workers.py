@@ -10,7 +10,7 @@ from uuid import UUID
 import click
 
 from ..model import TaskStatus
-from ..model.plurals import plural
+from ..model.wording import plural
 from .console import EXIT_NOT_FOUND, brief, fail, short, table
 from .database import database_options
 from .events import PAYLOAD

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from sqlalchemy.exc import DBAPIError
 
-from ..model.plurals import plural
+from ..model.wording import plural
 from .dialects import Dialect, Execute
 from .dialects.prepared import Row
 from .statements import table_locks as statements

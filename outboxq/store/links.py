@@ -8,7 +8,7 @@ from ..database.statements import batches
 from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
 from ..model.batches import Batch, BatchKind, OnFailed, is_batch, place_of
-from ..model.plurals import plural
+from ..model.wording import plural
 from .batch_standings import BatchTask, first_task
 from .batches import batch_of
 from .reasons import (

@@ -12,7 +12,7 @@ from ..context import TaskContext
 from ..errors import TaskNotFound
 from ..model import TaskStatus
 from ..model.batches import Batch, BatchKind
-from ..model.plurals import plural
+from ..model.wording import plural
 from ..payload.parameters import parsed_result
 from ..store import Member
 from .registry import TaskRegistry

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ..errors import TaskCancelled, TaskFailed
 from ..model import EventType, TaskStatus
 from ..model.batches import BatchKind
-from ..model.plurals import plural
+from ..model.wording import plural
 from ..store import BatchStanding, Standing, Store
 from .wait import Wait
 

@@ -16,10 +16,10 @@ from ..errors import ConfigurationError, InvalidArgument
 from ..model import Claim, EventType, duration
 from ..model.batches import NewBatch
 from ..model.planning import stands_ahead
-from ..model.plurals import plural
 from ..model.rules import parse_rule
 from ..model.schedules import NewSchedule, Schedule
 from ..model.subscriptions import Emitted
+from ..model.wording import plural
 from ..outbox import Outbox
 from ..store import Store
 from ..store.arguments import aware

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from markupsafe import Markup, escape
 
-from ..model.plurals import plural
+from ..model.wording import plural
 
 _LONGEST = 20_000
 """Maximum number of characters of a text."""

@@ -18,7 +18,7 @@ from ..errors import FileUnusable, OutcomesRefused
 from ..model import STATUS_AFTER, Claim, EventType, Outcome, TaskStatus
 from ..model.batches import is_batch
 from ..model.log_fields import LOST, fields_of
-from ..model.plurals import plural
+from ..model.wording import plural
 from ..store import Store
 from ..store.failure_log import FailureLog, say
 from .executor import released, unwritable

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ..model import EventType, Outcome
 from ..model.log_fields import OUTCOMES, fields_of
-from ..model.plurals import plural
+from ..model.wording import plural
 from ..store import Store
 from ..store.failure_log import say
 from .deadline import run_with_timeout

@@ -15,8 +15,8 @@ from uuid import UUID
 from ..context import TaskContext
 from ..model import Claim, Outcome
 from ..model.log_fields import LOST, fields_of
-from ..model.plurals import plural
 from ..model.progress import Progress
+from ..model.wording import plural
 from ..store import Lease, Store
 from ..store.ends import Beat
 from ..store.failure_log import FailureLog, say

@@ -21,7 +21,7 @@ from ..context import TaskContext
 from ..integration.front_end import FrontEnd
 from ..model import EventType, Outcome
 from ..model.log_fields import OUTCOMES, fields_of
-from ..model.plurals import plural
+from ..model.wording import plural
 from ..store import Store
 from .options import WorkerSettings
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from ..database.column_types import iso
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome
 from ..model.log_fields import OUTCOMES
-from ..model.plurals import plural
+from ..model.wording import plural
 from ..store import Store, UnknownRun
 from ..store.failure_log import say
 from .executor import released

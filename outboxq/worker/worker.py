@@ -20,7 +20,7 @@ from ..integration.hook_calls import HookCalls, WorkerHooks
 from ..integration.hooks import WorkerInfo
 from ..model import Claim, duration
 from ..model.log_fields import fields_of
-from ..model.plurals import plural
+from ..model.wording import plural
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_POST
 
 from ...errors import DuplicateTask, InvalidTransition, TaskNotFound
 from ...model import TaskStatus
-from ...model.plurals import plural
+from ...model.wording import plural
 from ...store import Store
 from .admin_list import as_uuid
 from .admin_texts import plain

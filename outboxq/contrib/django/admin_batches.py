@@ -18,7 +18,7 @@ from ...errors import BatchNotFound, InvalidTransition
 from ...model import TaskStatus
 from ...model.batches import UNCLOSED, OnFailed
 from ...model.batches import Batch as Found
-from ...model.plurals import plural
+from ...model.wording import plural
 from ...store.batches import Batches, already_ended
 from .admin_links import has_pages, page_of, short_id
 from .admin_list import BEFORE, BatchFilter, StatusFilter, as_uuid

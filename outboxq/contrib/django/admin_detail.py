@@ -14,9 +14,9 @@ from ...errors import TaskNotFound
 from ...model import ExecutionEvent
 from ...model.handler_log import log_of, omitted_of
 from ...model.history import summed_up
-from ...model.plurals import plural
 from ...model.progress import progress_of
 from ...model.steps import Step
+from ...model.wording import plural
 from .admin_texts import local_time, localized, plain
 from .django_outbox import outboxes
 from .models import DeadLetter, LiveWorker, OutboxEntry

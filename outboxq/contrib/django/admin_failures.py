@@ -12,7 +12,7 @@ from django.urls import path, reverse
 from django.views.decorators.http import require_POST
 
 from ...errors import InvalidArgument
-from ...model.plurals import plural
+from ...model.wording import plural
 from ...store import DeadLetterGroup, Snapshot
 from .admin_actions import ActingAdmin
 from .admin_texts import local_time, plain

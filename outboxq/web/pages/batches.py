@@ -11,7 +11,7 @@ from werkzeug.exceptions import NotFound
 from ...errors import BatchNotFound, InvalidTransition
 from ...model import TaskStatus
 from ...model.batches import UNCLOSED, Batch
-from ...model.plurals import plural
+from ...model.wording import plural
 from ..formats import sentence
 from ..request import PageRequest, Redirect, View
 from .task_actions import reason_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import InvalidArgument
 from ...model import TaskStatus
-from ...model.plurals import plural
+from ...model.wording import plural
 from ...store import Count, Cure, Snapshot
 from ...task.bulk import BULK, BULK_QUEUE, BulkAction, Selection
 from ..formats import number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from outboxq.model.plurals import plural
+from outboxq.model.wording import plural
 
 PACKAGE = Path(__file__).parents[2] / "outboxq"
 BY_HAND = re.compile(r"""["']s["'] if |["']["'] if [^}]* == 1 else ["']s["']|if [^}]*== 1 else ["'][a-z ]*s["']""")
