@@ -74,7 +74,9 @@ def read_rate(text: str) -> tuple[int, timedelta] | None:
     except InvalidArgument:
         found = None, timedelta(0)
     if found[0] is None or not found[1]:
-        raise InvalidArgument(f"write it as 100/1m or 5/1s, or none, not {text[:40]!r}")
+        raise InvalidArgument(
+            f"write a number of starts and a time span above 0, such as 100/1m, or none, not {text[:40]!r}"
+        )
     return found[0], found[1]
 
 
@@ -83,3 +85,10 @@ def read_priority(text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,3}", text) or not -100 <= int(text) <= 100:
         raise InvalidArgument(f"write a whole number from -100 to 100, not {text[:40]!r}")
     return int(text)
+
+
+def read_order(text: str) -> bool:
+    """Return whether the partition keys of a queue take turns: True for ``turns``, False for ``oldest``."""
+    if text not in {"turns", "oldest"}:
+        raise InvalidArgument("choose turns or oldest")
+    return text == "turns"

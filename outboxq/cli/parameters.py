@@ -1,4 +1,4 @@
-"""The filters of commands on tasks and on dead letters: their options, their values for the store, and their words."""
+"""The values that commands take: their click types, and the filters of commands on tasks and on dead letters."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import click
 
 from ..errors import InvalidArgument
 from ..model import TaskStatus
-from .console import short, span
-from .moments import INSTANT
+from ..model.wording import short
+from ..operating.reading import read_instant, read_span
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -22,60 +22,56 @@ if TYPE_CHECKING:
 Command = Callable[..., None]
 
 
-class Moment(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
-    """A click type: a span of time before now, such as 2h, or a moment in ISO 8601 with its offset."""
+class Read(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
+    """A click type: a text that a function of `operating.reading` reads."""
 
-    name = "span|time"
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta | datetime | None:
-        if isinstance(value, (timedelta, datetime)):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):  # a default is a value already
             return value
-        text = str(value)
-        if "-" in text or ":" in text:  # as in 2026-11-23
-            return INSTANT.convert(text, param, ctx)
         try:
-            return span(ctx, param, text)  # type: ignore[arg-type]  # it reads neither
-        except click.BadParameter as error:
-            self.fail(f"{error.message}, or a moment as 2026-11-23T02:30Z", param, ctx)
-
-
-class TaskId(click.ParamType):  # type: ignore[type-arg]
-    """A click type: the hex digits of an id or of its beginning, for `Store.find`."""
-
-    name = "id"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ..store.tasks import digits_of
-
-        try:
-            return digits_of(str(value))
+            return self._read(value)
         except InvalidArgument as error:
-            hint = "; where ids may be left out, APP is given as --app" if ":" in str(value) else ""
-            self.fail(f"{error}{hint}", param, ctx)
+            self.fail(str(error), param, ctx)
 
 
-class GroupId(click.ParamType):  # type: ignore[type-arg]
-    """A click type: the id of a group of dead letters."""
+def _read_moment(text: str) -> timedelta | datetime:
+    """Return a span of time before now, such as 2h, or a moment in ISO 8601 with its offset."""
+    if "-" in text or ":" in text:  # as in 2026-11-23
+        return read_instant(text)
+    try:
+        return read_span(text)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{error}, or a moment as 2026-11-23T02:30Z") from None
 
-    name = "id"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value).lower()
-        if len(text) != _GROUP_DIGITS or not set(text) <= set(hexdigits):
-            self.fail(
-                f"{value!r} is no id of a group: write its 16 hex digits, as `failed summary` prints them", param, ctx
-            )
-        return text
+def _read_task_id(text: str) -> str:
+    """Return the hex digits of an id or of its beginning, for `Store.find`."""
+    from ..store.tasks import digits_of
+
+    try:
+        return digits_of(text)
+    except InvalidArgument as error:
+        hint = "; where ids may be left out, APP is given as --app" if ":" in text else ""
+        raise InvalidArgument(f"{error}{hint}") from None
+
+
+def _read_group_id(text: str) -> str:
+    """Return the id of a group of dead letters."""
+    found = text.lower()
+    if len(found) != _GROUP_DIGITS or not set(found) <= set(hexdigits):
+        raise InvalidArgument(
+            f"{found!r} is not the id of a group: write its 16 hex digits, as `failed summary` prints them"
+        )
+    return found
 
 
 _GROUP_DIGITS: Final = 16
-MOMENT, TASK_ID, GROUP_ID = Moment(), TaskId(), GroupId()
-
-take_key_back = click.option(
-    "--take-key-back", is_flag=True, help="Take the idempotency key back from another task that has it now."
-)
+SPAN, INSTANT = Read("span", read_span), Read("time", read_instant)
+MOMENT, TASK_ID, GROUP_ID = Read("span|time", _read_moment), Read("id", _read_task_id), Read("id", _read_group_id)
 
 OF_DEAD_LETTERS: Final = (
     click.option("-q", "--queue", help="Only dead letters of this queue."),

@@ -6,9 +6,9 @@ import sys
 
 import click
 
-from ..model.forks import CAN_FORK
-from .console import EXIT_USAGE, command_on_database, fail
-from .database import Given, is_typed
+from ...model.forks import CAN_FORK
+from ..console import EXIT_USAGE, command_on_database, fail
+from ..database import Given, is_typed
 
 
 @click.command()
@@ -25,7 +25,7 @@ def demo(context: click.Context, /, url: str | None, orders: int, workers: int) 
     """
     if not CAN_FORK:
         fail("the demo kills a worker, which needs a system that can fork, such as Linux or macOS", EXIT_USAGE)
-    from .demo_run import run
+    from .run import run
 
     upgrade = None if url is None else Given(url=url, from_environment=not is_typed(context, "url")).upgrade
     with command_on_database(upgrade):

@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..worker.signals import SignalCounter, unignored_stop_signals
-from ..worker.stacks import SIGNAL as STACKS
-from .console import EXIT_FILE, EXIT_KILLED, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
+from ...worker.signals import SignalCounter, unignored_stop_signals
+from ...worker.stacks import SIGNAL as STACKS
+from ..console import EXIT_FILE, EXIT_KILLED, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
 from .stop_requests import Lifeline, Order
 
 log = logging.getLogger("outboxq.supervisor")

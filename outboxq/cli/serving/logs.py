@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol, TextIO
 
-from ..context import LOG_FIELDS, TaskContextFilter
-from .console import plain
+from ...context import LOG_FIELDS, TaskContextFilter
+from ...model.wording import plain
 
 EVERY = 1.0
 """Seconds between two looks at the worker for the live line."""

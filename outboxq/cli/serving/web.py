@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import ConfigurationError
-from ..integration.front_end import FrontEnd
-from .console import EXIT_USAGE, fail, leave_uncollected, speaking_plainly
-from .database import app_argument, app_option, front_end, given, opened, present_outbox, schema_option, url_option
+from ...errors import ConfigurationError
+from ...integration.front_end import FrontEnd
+from ..console import EXIT_USAGE, fail, leave_uncollected, speaking_plainly
+from ..database import app_argument, app_option, front_end, given, opened, present_outbox, schema_option, url_option
 from .logs import LogFormat, configure, open_closed_streams
 from .stop_requests import stop_on_signals
 
@@ -84,9 +84,9 @@ def web(context: click.Context, /, **options: Any) -> None:
     open_closed_streams()
     configure("INFO", LogFormat.TEXT)
     with speaking_plainly():  # the extra may be missing
-        from ..outbox import Outbox
-        from ..web import application
-        from ..web.addresses import is_loopback_name
+        from ...outbox import Outbox
+        from ...web import application
+        from ...web.browser import is_loopback_name
     host = options["host"]
     token = _token(options["token_file"])
     if not is_loopback_name(_written(host)) and token is None and options["trust_header"] is None:
@@ -164,7 +164,7 @@ def _server(dashboard: Any, listening: socket.socket, threads: int) -> BaseWSGIS
     from waitress import create_server
     from waitress.task import ThreadedTaskDispatcher
 
-    from ..web.probes import HEALTH
+    from ...web.probes import HEALTH
 
     class Dispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
         """Keeps programs that ask whether the dashboard lives from queueing behind pages that wait for a lock."""

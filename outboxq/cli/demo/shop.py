@@ -1,4 +1,4 @@
-"""The demo's small shop, written like a user's application. Its workers run `outboxq worker outboxq.cli.demo_shop:outbox`."""
+"""The demo's small shop, written like a user's application. Its workers run `outboxq worker outboxq.cli.demo.shop:outbox`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from functools import cache
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, insert, select
 from sqlalchemy.orm import Session
 
-from ..context import TaskContext
-from ..database.engine import configure_sqlite
-from ..model import Handle
-from ..outbox import Outbox
-from ..retry import RetryPolicy
+from ...context import TaskContext
+from ...database.engine import configure_sqlite
+from ...model import Handle
+from ...outbox import Outbox
+from ...retry import RetryPolicy
 
 QUEUE = "outboxq-demo"
 FLAKY_EVERY = 7

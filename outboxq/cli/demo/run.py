@@ -21,12 +21,12 @@ import click
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from .. import migrations
-from ..errors import TaskNotFound
-from ..model import EventType, TaskStatus
-from ..store import Statistics
-from . import demo_shop as shop
-from .console import screen
+from ... import migrations
+from ...errors import TaskNotFound
+from ...model import EventType, TaskStatus
+from ...store import Statistics
+from ..console import screen
+from . import shop
 
 PATIENCE = 60.0
 """Seconds without a change of the counts after which the demo stops waiting for its tasks."""
@@ -120,7 +120,7 @@ def _kill_the_packer(running: Sequence[subprocess.Popen[bytes]], day: Day) -> No
 
 
 def _start_worker(database: str, cleanup: ExitStack) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "outboxq", "worker", "outboxq.cli.demo_shop:outbox", "-q", shop.QUEUE, "-c", "4"]
+    command = [sys.executable, "-m", "outboxq", "worker", "outboxq.cli.demo.shop:outbox", "-q", shop.QUEUE, "-c", "4"]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database}
     silent: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     worker = subprocess.Popen(command, env=environment, **silent)  # noqa: S603 - this very program
