@@ -470,7 +470,7 @@ MUTANTS = (
     ),
     Mutant(
         "a process that had to end with its handler is replaced later each time",
-        "outboxq/cli/supervisor.py",
+        "outboxq/cli/serving/supervisor.py",
         ((" or code == EXIT_KILLED\n", "\n"),),
         ("tests/unit/test_supervisor.py",),
     ),
@@ -653,8 +653,8 @@ MUTANTS = (
     ),
     Mutant(
         "a button acts on the queue whose name has no spaces around it",
-        "outboxq/web/pages/queue_actions.py",
-        (('return request.query.get("name", "")', 'return request.query.get("name", "").strip()'),),
+        "outboxq/web/pages/actions.py",
+        (('else request.query.get(key, "")', 'else request.query.get(key, "").strip()'),),
         ("tests/integrations/dashboard/test_watch_pages.py::test_a_hostile_name_is_shown_and_acted_on_as_it_is",),
     ),
     Mutant(
@@ -730,8 +730,8 @@ MUTANTS = (
     ),
     Mutant(
         "a dead letter is redriven with a key that another task has, though no box was ticked",
-        "outboxq/web/pages/task_actions.py",
-        (('takes_key_back = request.form.get("take_key_back") == "yes"', "takes_key_back = True"),),
+        "outboxq/operating/verbs.py",
+        (('return texts == ["yes"]', "return True"),),
         ("tests/integrations/dashboard/test_task_pages.py",),
     ),
     Mutant(
@@ -742,19 +742,19 @@ MUTANTS = (
     ),
     Mutant(
         "the dashboard takes a form whose token is of another browser or person",
-        "outboxq/web/forms.py",
+        "outboxq/web/browser.py",
         (("    if not browser.accepts(request.form):\n", "    if FIELD not in request.form:\n"),),
         ("tests/integrations/dashboard/test_security.py",),
     ),
     Mutant(
         "the dashboard takes a form from a neighbouring host",
-        "outboxq/web/forms.py",
+        "outboxq/web/browser.py",
         (('return site == "same-origin"', 'return site in {"same-origin", "same-site"}'),),
         ("tests/integrations/dashboard/test_security.py",),
     ),
     Mutant(
         "a proxy on the machine opens the dashboard to everyone",
-        "outboxq/web/addresses.py",
+        "outboxq/web/browser.py",
         (
             ("any(request.headers.get(name) for name in _FORWARDED)", "request.headers.get('Forwarded')"),
             (
@@ -766,7 +766,7 @@ MUTANTS = (
     ),
     Mutant(
         "tokens that are tried at once are counted when they turn out to be wrong",
-        "outboxq/web/login_tries.py",
+        "outboxq/web/access.py",
         (
             (
                 "            self._tries.append((now, address))\n",
@@ -777,7 +777,7 @@ MUTANTS = (
     ),
     Mutant(
         "a log-in leads to the host that a link names",
-        "outboxq/web/login.py",
+        "outboxq/web/answers.py",
         (
             ('wanted.startswith(("//", "/\\\\"))', 'wanted.startswith("/\\\\")'),
             ('"/" if parts.scheme or parts.netloc else wanted', "wanted"),
@@ -804,25 +804,25 @@ MUTANTS = (
     ),
     Mutant(
         "a command that changes many reads its answer from a pipe",
-        "outboxq/cli/confirmation.py",
+        "outboxq/cli/changes.py",
         (("    return _is_terminal(sys.stdin) and _is_terminal(sys.stderr)", "    return True"),),
         ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
     ),
     Mutant(
         "a question that is answered by return goes on",
-        "outboxq/cli/confirmation.py",
+        "outboxq/cli/changes.py",
         (('line.strip().lower() in {"y", "yes"}', 'line.strip().lower() in {"", "y", "yes"}'),),
         ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
     ),
     Mutant(
         "what fails while the question is read is discarded with the others",
-        "outboxq/cli/failed.py",
-        (("snapshot=count().snapshot, limit", "limit"),),
+        "outboxq/cli/tasks.py",
+        (("snapshot=counted().snapshot, on_progress", "on_progress"),),
         ("tests/contract/test_cli_questions.py",),
     ),
     Mutant(
         "Ctrl-C ends a command in the middle of a batch, and nobody learns how far it came",
-        "outboxq/cli/progress.py",
+        "outboxq/cli/changes.py",
         (
             (
                 "        if not state.ask_to_stop(stop):\n            raise stop",
@@ -870,7 +870,7 @@ MUTANTS = (
     ),
     Mutant(
         "a probe of the dashboard queues behind pages that wait for a lock",
-        "outboxq/cli/web.py",
+        "outboxq/cli/serving/web.py",
         (("is_health = request.path == HEALTH and not request.query", "is_health = False"),),
         ("tests/contract/test_cli_web.py::test_healthz_does_not_queue_behind_pages_that_wait_for_a_lock",),
     ),
@@ -882,7 +882,7 @@ MUTANTS = (
     ),
     Mutant(
         "Ctrl-C is an exception in the midst of a statement, and the log is followed for ever",
-        "outboxq/cli/following.py",
+        "outboxq/cli/groups.py",
         (("        if self._waits:\n            raise _Woken\n", "        raise _Woken\n"),),
         ("tests/contract/test_cli_log.py",),
     ),
@@ -899,7 +899,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker process that still imports dies of the signal that asks for its stacks",
-        "outboxq/cli/supervisor.py",
+        "outboxq/cli/serving/supervisor.py",
         ((" and child.lifeline.listens()", ""),),
         ("tests/contract/test_worker_stacks.py",),
     ),
@@ -941,7 +941,7 @@ MUTANTS = (
     ),
     Mutant(
         "all processes of a supervisor take the same port for their metrics",
-        "outboxq/cli/worker.py",
+        "outboxq/cli/serving/worker.py",
         (("first + number - 1 if first else first", "first"),),
         ("tests/contract/test_prometheus.py",),
     ),
@@ -1176,7 +1176,7 @@ MUTANTS = (
     ),
     Mutant(
         "every process of a fleet says where all of them work",
-        "outboxq/cli/supervisor.py",
+        "outboxq/cli/serving/supervisor.py",
         (('        return {} if introduces_all else {INTRODUCED: "1"}\n', "        return {}\n"),),
         ("tests/contract/test_worker_introduction.py",),
     ),
@@ -1546,13 +1546,13 @@ MUTANTS = (
     ),
     Mutant(
         "a supervisor's echo of the service manager's signal counts as a second one",
-        "outboxq/cli/supervisor.py",
+        "outboxq/cli/serving/supervisor.py",
         (("and not self.lifeline.send(order):", "and (self.lifeline.send(order), True)[1]:"),),
         ("tests/unit/test_supervisor.py",),
     ),
     Mutant(
         "a person's second signal to the supervisor is one more polite one to its workers",
-        "outboxq/cli/supervisor.py",
+        "outboxq/cli/serving/supervisor.py",
         (
             (
                 "self._send_to_all(Order.AT_ONCE if at_once else Order.STOP, number)",
@@ -1876,7 +1876,7 @@ MUTANTS = (
     ),
     Mutant(
         "a successor that cannot start stops the fleet",
-        "outboxq/cli/supervisor.py",
+        "outboxq/cli/serving/supervisor.py",
         (("return first and code in _REFUSED", "return code in _REFUSED"),),
         ("tests/unit/test_supervisor.py::test_the_pause_grows_for_processes_that_cannot_start",),
     ),
@@ -1969,7 +1969,7 @@ MUTANTS = (
     ),
     Mutant(
         "the log of a command prints tracebacks of tasks that nobody asked for",
-        "outboxq/cli/logs.py",
+        "outboxq/cli/serving/logs.py",
         (("            if not self._tracebacks:\n", "            if False:\n"),),
         ("tests/unit/test_end_log.py",),
     ),
@@ -2078,13 +2078,13 @@ MUTANTS = (
     ),
     Mutant(
         "a worker is started beside the log of a file that was replaced",
-        "outboxq/cli/supervisor.py",
+        "outboxq/cli/serving/supervisor.py",
         (("        if code == EXIT_FILE:\n            return True\n", ""),),
         ("tests/unit/test_supervisor.py::test_a_file_that_a_successor_would_destroy_ends_all_at_any_time",),
     ),
     Mutant(
         "a fleet without rights is started for ever",
-        "outboxq/cli/supervisor.py",
+        "outboxq/cli/serving/supervisor.py",
         (("frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})", "frozenset({EXIT_USAGE, EXIT_SCHEMA})"),),
         ("tests/unit/test_supervisor.py::test_a_process_that_can_never_start_ends_all",),
     ),
@@ -2122,7 +2122,7 @@ MUTANTS = (
     ),
     Mutant(
         "an application's upgrade does not say which revision it reached",
-        "outboxq/cli/upgrade.py",
+        "outboxq/cli/db.py",
         (('is now {revision}"', 'is up to date"'),),
         ("tests/contract/test_cli.py",),
     ),
@@ -2450,7 +2450,7 @@ MUTANTS = (
     ),
     Mutant(
         "invisible characters stay invisible in pages",
-        "outboxq/web/formats.py",
+        "outboxq/model/wording.py",
         (("one if one.isprintable() or one in", "one if True or one in"),),
         ("tests/integrations/dashboard/test_hostile_pages.py",),
     ),

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event
 
 from benchmarks.peers.driver import Driver, began, main
 from outboxq import Outbox
-from outboxq.cli.worker import leave_uncollected
+from outboxq.cli.console import leave_uncollected
 from outboxq.database.engine import make_engine
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7

@@ -11,12 +11,13 @@ import click
 
 from ..model import TaskStatus
 from ..model.batches import UNCLOSED, BatchKind, BatchStatus
-from ..model.plurals import plural
-from .confirmation import Exactly, changed, confirmation_options, confirmed
-from .console import in_utc, plain, table
+from ..model.wording import plain, plural
+from ..operating.verbs import CANCEL_BATCH
+from .acting import with_fields
+from .changes import Exactly, changed, confirmation_options, confirmed
+from .console import in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, front_end
 from .groups import Group
-from .output import merged, show, tell, wants_json, write_json
 
 if TYPE_CHECKING:
     from ..model.batches import Batch
@@ -108,18 +109,12 @@ def _lines(found: Batch) -> list[tuple[str, object]]:
     ]
 
 
-@batch.command()
+@batch.command(help=CANCEL_BATCH.help)
 @click.argument("batch_id", type=click.UUID)
-@click.option("--reason", default="", help="The reason, which is stored with each task.")
-@click.option("--force", is_flag=True, help="Cancel running tasks at once, without waiting for their handlers.")
+@with_fields(*CANCEL_BATCH.fields)
 @confirmation_options
 @database_options
 def cancel(store: Store, batch_id: UUID, *, reason: str, force: bool, yes: bool, dry_run: bool) -> None:
-    """Cancel the tasks of a batch that have not ended. What would follow is not enqueued.
-
-    A running task is asked to stop. Dead letters that the batch waits for are discarded. The batch takes no more tasks, so
-    those that were added after the count are cancelled too.
-    """
     from ..store.producing.batches import already_ended
 
     found = store.batches.get(batch_id)
@@ -129,8 +124,8 @@ def cancel(store: Store, batch_id: UUID, *, reason: str, force: bool, yes: bool,
     count = Exactly(number=found.pending)
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="cancelled"):
         return
-    number = store.batches.cancel(batch_id, reason=reason, force=force)
-    tell(f"cancelled {number} {plural(number, 'task')}", changed("cancelled", number, count))
+    outcome = CANCEL_BATCH.do(store, batch_id, reason=reason, force=force)
+    tell(outcome.sentence, changed("cancelled", outcome.record["changed"], count))
 
 
 def _cells(one: Batch) -> tuple[object, ...]:

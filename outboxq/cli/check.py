@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..model.unknown_options import no_queue
-from .console import EXIT_NOT_FOUND, fail, plain, span
+from ..model.wording import plain
+from .console import EXIT_NOT_FOUND, fail, merged, wants_json, write_json
 from .database import database_options, front_end
-from .output import merged, wants_json, write_json
+from .parameters import SPAN
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -22,7 +23,7 @@ EXIT_PROBLEM = 1
 
 
 def _optional_span(context: click.Context, parameter: click.Parameter, value: str | None) -> timedelta | str | None:
-    return value if value in {None, "none"} else span(context, parameter, value)
+    return value if value in {None, "none"} else SPAN.convert(value, parameter, context)
 
 
 def _optional_number(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | str | None:
@@ -48,7 +49,7 @@ def _optional_number(_context: click.Context, _parameter: click.Parameter, value
     metavar="NUMBER",
     help="Maximum number of dead letters within --failed-within. Default: 0. `none`: do not ask.",
 )
-@click.option("--failed-within", callback=span, metavar="SPAN", help="Time span of --max-failed. Default: 1h.")
+@click.option("--failed-within", type=SPAN, help="Time span of --max-failed. Default: 1h.")
 @click.option(
     "--max-lateness",
     "schedule_overdue",

@@ -1,15 +1,15 @@
-"""The console: messages with their exit codes, tables, and spans of time."""
+"""The console: messages with their exit codes, and tables."""
 
 from __future__ import annotations
 
 import gc
+import json
 import os
-import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NoReturn
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from uuid import UUID
 
 import click
@@ -17,6 +17,7 @@ import click
 from ..errors import (
     AmbiguousTask,
     BatchNotFound,
+    InvalidArgument,
     NotPermitted,
     OutboxqError,
     QueueNotFound,
@@ -25,7 +26,10 @@ from ..errors import (
     TablesLocked,
     TaskNotFound,
 )
-from ..model import LONGEST, forks
+from ..model import forks
+from ..model.display import as_json
+from ..model.wording import plain, short
+from ..operating.reading import read_span
 from .groups import Group, Terminated, ending_on_signals, exit_code
 
 if TYPE_CHECKING:
@@ -113,8 +117,8 @@ def _longest_statement() -> timedelta:
         return _LONGEST_STATEMENT
     try:
         return read_span(text)
-    except click.BadParameter as error:
-        fail(f"{STATEMENT_TIMEOUT} is {text!r}: {error.message}", EXIT_USAGE)
+    except InvalidArgument as error:
+        fail(f"{STATEMENT_TIMEOUT} is {text!r}: {error}", EXIT_USAGE)
 
 
 def _upgrade_of_the_group() -> str | None:
@@ -181,26 +185,6 @@ def drawn(
     return lines
 
 
-def span(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
-    """Read a span of time as a click callback."""
-    return None if value is None else read_span(value)
-
-
-def read_span(value: str) -> timedelta:
-    """Read a span of time: 90d, 7d12h, 30m, 45s, 0.5s, 500ms. Raises BadParameter for other text."""
-    parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?(?:(\d+)ms)?", value)
-    if not value or parts is None:
-        raise click.BadParameter("write it as 90d, 7d12h, 30m, 0.5s or 500ms")
-    units = ("days", "hours", "minutes", "seconds", "milliseconds")
-    try:
-        given = timedelta(**{unit: float(part or 0) for unit, part in zip(units, parts.groups(), strict=True)})
-    except (OverflowError, ValueError):  # a number too large becomes infinite
-        given = timedelta.max
-    if given > LONGEST:
-        raise click.BadParameter(f"that is longer than {LONGEST.days}d")
-    return given
-
-
 class _Column:
     def __init__(self, name: str, values: Collection[object], *, is_id: bool = False) -> None:
         kinds = {type(value) for value in values if value is not None}
@@ -213,33 +197,9 @@ class _Column:
         self.least = longest if self.is_whole else min(longest, _LEAST)
 
 
-def short(moment: datetime) -> str:
-    """Return the time in UTC, to the second."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-
-
 def in_utc(moment: datetime | None) -> datetime | str | None:
     """Return the time as the tables write it on a terminal."""
     return f"{short(moment)} UTC" if moment is not None and sys.stdout.isatty() else moment
-
-
-def brief(span: timedelta) -> str:
-    """Write a duration in about seven characters at most: 12ms, 1.5s, 5m, 2h, 3d."""
-    seconds = span.total_seconds()
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    if seconds < 100:
-        return f"{seconds:.1f}s"
-    for unit, length in (("m", 60), ("h", 3600)):
-        if seconds < 100 * length:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{seconds / 86400:.0f}d"
-
-
-def plain(cell: object, *, kept: str = "") -> str:
-    """Return the text with invisible characters, except those to be kept, written out: none may control the terminal."""
-    text = "" if cell is None else str(cell)
-    return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)
 
 
 def leave_uncollected() -> None:
@@ -251,3 +211,72 @@ def leave_uncollected() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+JSON: Final = "outboxq.json"
+"""The key in `Context.meta` that is True where `--json` was given."""
+
+
+def _remember(context: click.Context, _option: click.Parameter, value: bool | None) -> None:
+    if value:
+        context.meta[JSON] = True
+
+
+def json_option(command: C) -> C:
+    """Add `--json`. `show`, `tell` and `wants_json` look at it; the command gets no argument."""
+    add: Callable[[C], C] = click.option(
+        "--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON, for programs."
+    )
+    return add(command)
+
+
+def wants_json() -> bool:
+    """Return whether `--json` was given to the present command."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(JSON, False))
+
+
+def show(
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    records: object,
+    spare: Sequence[str] = (),
+    whole: Collection[str] = (),
+) -> None:
+    """Print the rows as a table (see `console.table`) or, with `--json`, the records: a list of them, or one."""
+    if wants_json():
+        write_json(records)
+        return
+    from .console import table
+
+    table(head, [*rows], spare=spare, whole=whole)
+
+
+def tell(sentence: str, record: object) -> None:
+    """Print the sentence or, with `--json`, the record."""
+    if wants_json():
+        write_json(record)
+        return
+    click.echo(plain(sentence, kept="\n"))
+
+
+def write_json(records: object, *, line: bool = False) -> None:
+    """Print one JSON document: on a terminal indented, in a pipe as one line. `line`: always one line, for `--watch` and `--follow`.
+
+    Everything but ASCII is escaped, so that no character of a table controls the terminal.
+    """
+    indent = 2 if sys.stdout.isatty() and not line else None
+    text = json.dumps(as_json(records), indent=indent, allow_nan=False)
+    click.echo(text.replace("\x7f", "\\u007f"))
+
+
+def merged(*records: object, without: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the fields of several records as one object, without those that must not be shown."""
+    whole: dict[str, Any] = {}
+    for record in records:
+        whole |= as_json(record)
+    left_out = set(without)
+    return {name: value for name, value in whole.items() if name not in left_out}

@@ -17,9 +17,9 @@ from click.core import ParameterSource
 
 from ..errors import ConfigurationError
 from ..integration import FrontEnd
-from .console import EXIT_USAGE, command_on_database, fail, span
+from .console import EXIT_USAGE, command_on_database, fail, json_option
 from .groups import DATABASE_PARAMETERS
-from .output import json_option
+from .parameters import SPAN
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Engine
@@ -69,16 +69,14 @@ def rounds_options(command: C) -> C:
             "--wait",
             default="2m",
             show_default=True,
-            callback=span,
-            metavar="SPAN",
+            type=SPAN,
             help="Time for which the tables are asked for again while other transactions use them (PostgreSQL).",
         ),
         click.option(
             "--lock-timeout",
             default="900ms",
             show_default=True,
-            callback=span,
-            metavar="SPAN",
+            type=SPAN,
             help="Longest time for which producers and workers queue behind one such round (PostgreSQL).",
         ),
     ):

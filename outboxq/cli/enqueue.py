@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..model import OnConflict
-from .console import EXIT_USAGE, fail, short, span
-from .database import database_options, present_outbox
-from .moments import INSTANT
-from .output import merged, show, tell, wants_json
+from ..model.wording import short
+from .changes import FEW, Exactly, changed, confirmation_options, confirmed
+from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, merged, show, tell, wants_json
+from .database import database_options, database_options_after_ids, present_outbox
+from .groups import Group
+from .parameters import INSTANT, SPAN
 
 if TYPE_CHECKING:
     from ..model.subscriptions import Subscription
@@ -54,11 +56,9 @@ def _json(kind: str, example: str) -> Callable[[click.Context, click.Parameter, 
 
 
 _OF_BOTH = (
-    click.option("--delay", callback=span, metavar="SPAN", help="Time span from now until it is due, e.g. 10m."),
+    click.option("--delay", type=SPAN, help="Time span from now until it is due, e.g. 10m."),
     click.option("--at", "run_after", type=INSTANT, help="Time at which it is due, e.g. 2026-11-23T02:30Z."),
-    click.option(
-        "--expires", callback=span, metavar="SPAN", help="Time span from now after which it is not started any more."
-    ),
+    click.option("--expires", type=SPAN, help="Time span from now after which it is not started any more."),
     click.option("--key", "partition_key", help="Partition key: tasks of one key run one at a time, in order."),
     click.option("--concurrency-key", help="Key of which so many tasks run at once as the queue's limit per key says."),
     click.option("--idempotency-key", help="Key that can have one task: with the same key again, nothing is added."),
@@ -107,12 +107,7 @@ class OfTask(click.Command):
 @click.option(
     "--max-attempts", type=click.IntRange(min=1), help="Number of attempts. Default: the retry policy decides."
 )
-@click.option(
-    "--unique-for",
-    callback=span,
-    metavar="SPAN",
-    help="Time span for which the idempotency key is taken. Default: for ever.",
-)
+@click.option("--unique-for", type=SPAN, help="Time span for which the idempotency key is taken. Default: for ever.")
 @click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key once that task has ended.")
 @click.option(
     "--on-conflict",
@@ -234,3 +229,55 @@ def _plan(store: Store, topic: str, payload: object, **options: Any) -> None:
     handles = dict.fromkeys(sorted(subscribers))
     record = {"pipeline_execution_id": None, "handles": handles, "dry_run": True}
     show(("task", "queue", "subscribes to"), rows, records=record)
+
+
+@click.group(cls=Group)
+def subscription() -> None:
+    """List or remove the subscriptions of tasks to topics."""
+
+
+@subscription.command("list")
+@click.option("--topic", help="Only those that an event of this topic reaches.")
+@click.option("--task", help="Only those of this task.")
+@database_options
+def list_(store: Store, topic: str | None, task: str | None) -> None:
+    """List the subscriptions, by topic and task.
+
+    A task that subscribes to a topic, or to a pattern of it, is enqueued for each event that is emitted.
+    """
+    from ..store.claims.workers import takes
+
+    found = [
+        one
+        for one in store.subscriptions.list()
+        if (topic is None or takes((one.topic,), topic)) and (task is None or one.task_name == task)
+    ]
+    rows = [(one.topic, one.task_name, one.parameter, one.queue, one.priority, one.max_attempts) for one in found]
+    show(
+        ("topic", "task", "parameter", "queue", "priority", "attempts"),
+        rows,
+        records=found,
+        spare=("attempts", "priority", "parameter"),
+    )
+
+
+@subscription.command()
+@click.argument("names", nargs=-1, required=True, metavar="TASK…")
+@confirmation_options
+@database_options_after_ids
+def remove(store: Store, names: Sequence[str], *, yes: bool, dry_run: bool) -> None:
+    """Remove all subscriptions of tasks whose code is gone.
+
+    What was emitted before stays enqueued. A worker that still declares the task stores its subscriptions again at its start.
+    """
+    wanted = dict.fromkeys(names)
+    found = [one for one in store.subscriptions.list() if one.task_name in wanted]
+    if missing := [name for name in wanted if name not in {one.task_name for one in found}]:
+        fail(f"no subscription of {', '.join(map(repr, missing))} is stored; nothing was removed", EXIT_NOT_FOUND)
+    count = Exactly(number=len(found))
+    what = f"subscriptions of {', '.join(map(repr, wanted))}"
+    first = [f"{one.task_name}  {one.topic}" for one in found[:FEW]]
+    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="removed", first=lambda: first):
+        return
+    store.subscriptions.replace([], tasks=wanted)
+    tell(f"{len(found)} removed", changed("removed", len(found), count))

@@ -82,7 +82,7 @@ def framed(command: click.Command, frame: Frame) -> click.Command:
 
     A command that needs no database runs as it is.
     """
-    from .confirmation import ATTENDED
+    from .changes import ATTENDED
     from .database import FRONT_END, OUTBOX, run_on_store
 
     needs_database = any(one.name in DATABASE_PARAMETERS for one in command.params)

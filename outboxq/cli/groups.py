@@ -1,4 +1,4 @@
-"""Groups of commands whose lists show whole sentences, without an import of the commands."""
+"""Groups of commands, which import a command when it is used; and the signals that end commands."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import gc
 import signal
 import sys
 import threading
+import time
 from collections import UserDict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pkgutil import resolve_name
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "database_urls"})
 """Names of the parameters that choose the database. A framework's commands leave them out: its settings choose it."""
@@ -61,6 +62,55 @@ def ending_on_signals() -> Iterator[None]:
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
+
+
+class Stop:
+    """The wish of the command's user that it ends. A command looks at it between two pieces of work."""
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+        self._waits = False
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until a signal comes; returns whether the command should end."""
+        with suppress(_Woken):
+            self._waits = True
+            if not self.is_wanted:
+                time.sleep(seconds)
+        self._waits = False
+        return self.is_wanted
+
+    def ask(self, _number: int, _frame: FrameType | None) -> None:
+        """Handle a signal. A further one ends the command wherever it is."""
+        if self.is_wanted:
+            raise KeyboardInterrupt
+        self.is_wanted = True
+        if self._waits:
+            raise _Woken
+
+
+class _Woken(BaseException):
+    """Raised by the first signal while the command waits."""
+
+
+@contextmanager
+def until_stopped() -> Iterator[Stop]:
+    """Have Ctrl-C and SIGTERM end the block when it next looks at the `Stop`. Such an end is no error.
+
+    The signal raises nothing inside a transaction: an exception in the midst of a statement would leave its connection unusable,
+    and look like an outage after which the statement is run again.
+    """
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+        yield stop
+        return
+    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with suppress(KeyboardInterrupt, _Woken):
+            yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Group(click.Group):
@@ -167,3 +217,21 @@ class _Commands(UserDict[str, Any]):
             found = self.data[name] = resolve_name(f"{__package__}{found.path}")
         assert isinstance(found, click.Command), "a Place names a command"
         return found
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, /, shell: str) -> None:
+    """Print the script for completion in bash, zsh or fish.
+
+    \b
+    bash  eval "$(outboxq completion bash)" in ~/.bashrc
+    zsh   eval "$(outboxq completion zsh)" in ~/.zshrc
+    fish  outboxq completion fish > ~/.config/fish/completions/outboxq.fish
+    """  # noqa: D301 - click reads the backspace
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows these shells"
+    script = kind(context.find_root().command, {}, "outboxq", "_OUTBOXQ_COMPLETE").source_template
+    names = {"complete_func": "_outboxq_completion", "complete_var": "_OUTBOXQ_COMPLETE", "prog_name": "outboxq"}
+    click.echo(script % names)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ..model.unknown_options import no_queue
-from .console import EXIT_NOT_FOUND, brief, fail, plain, short, table
+from ..model.wording import brief, plain, short
+from .console import EXIT_NOT_FOUND, fail, merged, show, table, wants_json, write_json
 from .database import database_options, front_end
-from .output import merged, show, wants_json, write_json
 
 if TYPE_CHECKING:
     from datetime import timedelta

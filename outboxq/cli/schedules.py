@@ -12,15 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..model.plurals import plural
-from ..model.rules import describe, parse_rule, sentence_of, stands_ahead, zone_of
+from ..errors import InvalidArgument
+from ..model import EARLIEST, LATEST
+from ..model.rules import check_rule, describe, parse_rule, rule_of, sentence_of, stands_ahead, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
-from .confirmation import Change, Exactly, confirmed, yes_option
-from .console import in_utc, plain, span, speaking_plainly, table
+from ..model.wording import plain, plural
+from ..operating.reading import read_span
+from ..operating.verbs import REMOVE, Noun, Outcome
+from .acting import add_verbs, say
+from .changes import Change, Exactly, confirmed, yes_option
+from .console import (
+    in_utc,
+    json_option,
+    merged,
+    show,
+    speaking_plainly,
+    table,
+    tell,
+    wants_json,
+    write_json,
+)
 from .database import database_options, present_outbox
 from .groups import Group
-from .output import json_option, merged, show, tell, wants_json, write_json
-from .rule_options import MOMENT, RULE, number_option, tz_option
+from .parameters import SPAN, Read
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -29,13 +43,55 @@ _HEAD = ("schedule", "task", "when", "next tick", "paused since", "rule", "time 
 _FARTHEST = timedelta(days=1)
 
 
-def _ahead(context: click.Context, parameter: click.Parameter, value: str) -> timedelta:
-    """Read the span of `plant` as a click callback. A schedule of each second has 86 400 ticks a day."""
-    found = span(context, parameter, value)
-    assert found is not None, "it has a default"
+_MOST = 1000
+
+
+def _read_rule(text: str) -> str:
+    """Return the rule as it is stored, of a cron expression, or of `every` and a span of time."""
+    words = text.split()
+    if words[:1] == ["every"] and len(words) == 2 and not words[1].isdigit():
+        text = rule_of(None, read_span(words[1]))
+    check_rule(text, "UTC")
+    return rule_of(text, None)
+
+
+def _read_local(text: str) -> datetime:
+    """Return a moment in ISO 8601. Without an offset it is naive, and meant in the time zone of the schedule."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"{text!r} is not a moment; write it as 2026-11-23, 2026-11-23T02:30 or …+01:00"
+        ) from None
+    if not EARLIEST.year < moment.year < LATEST.year:
+        raise InvalidArgument(f"{text!r} is not in the years {EARLIEST.year + 1} to {LATEST.year - 1}")
+    return moment
+
+
+def _read_zone(text: str) -> str:
+    zone_of(text)
+    return text
+
+
+def _read_ahead(text: str) -> timedelta:
+    """Return the span of `plant`. A schedule of each second has 86 400 ticks a day."""
+    found = read_span(text)
     if found > _FARTHEST:
-        raise click.BadParameter("that is longer than 1d, so more ticks than anybody needs would be stored")
+        raise InvalidArgument("that is longer than 1d, so more ticks than anybody needs would be stored")
     return found
+
+
+RULE, MOMENT = Read("rule", _read_rule), Read("time", _read_local)
+tz_option = click.option(
+    "--tz",
+    default="UTC",
+    show_default=True,
+    type=Read("text", _read_zone),
+    help="Time zone of the rule, by its IANA name.",
+)
+number_option = click.option(
+    "-n", "--number", default=5, show_default=True, type=click.IntRange(1, _MOST), help="Number of ticks to print."
+)
 
 
 @click.group(cls=Group)
@@ -103,7 +159,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @click.option("-q", "--queue", help="Queue of the tasks.")
 @click.option("--priority", type=click.IntRange(-100, 100), help="Priority of the tasks.")
 @click.option("--max-attempts", type=click.IntRange(1), help="Maximum number of attempts at each task.")
-@click.option("--timeout", callback=span, metavar="SPAN", help="Timeout of each task, e.g. 5m.")
+@click.option("--timeout", type=SPAN, help="Timeout of each task, e.g. 5m.")
 @click.option(
     "--overlap",
     type=click.Choice([one.value for one in Overlap]),
@@ -121,12 +177,8 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @click.option(
     "--catch-up-limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Maximum number of those."
 )
-@click.option(
-    "--grace", callback=span, metavar="SPAN", help="Time after a tick from which on its task is not started, e.g. 10m."
-)
-@click.option(
-    "--jitter", callback=span, metavar="SPAN", help="Maximum time by which a tick's task is due later, e.g. 30s."
-)
+@click.option("--grace", type=SPAN, help="Time after a tick from which on its task is not started, e.g. 10m.")
+@click.option("--jitter", type=SPAN, help="Maximum time by which a tick's task is due later, e.g. 30s.")
 @click.option("--starts-at", type=MOMENT, help="Moment of the earliest tick. Default: now.")
 @click.option("--ends-at", type=MOMENT, help="Moment from which on there are no ticks.")
 @database_options
@@ -141,7 +193,7 @@ def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
 
 
 @schedule.command("add-retention")
-@click.argument("age", callback=span)
+@click.argument("age", type=SPAN, metavar="AGE")
 @database_options
 def add_retention(store: Store, age: timedelta) -> None:
     """Delete old tasks every hour from now on.
@@ -170,43 +222,7 @@ def remove(store: Store, name: str, *, dry_run: bool) -> None:
         sentence = f"{found.name!r}, which enqueues {found.task_name} {sentence_of(found)}, would be deleted"
         tell(sentence, {"name": name, "removed": False})
         return
-    store.schedules.remove(name)
-    tell("removed", {"name": name, "removed": True})
-
-
-@schedule.command()
-@click.argument("name")
-@click.option("--reason", default="", help="Reason, shown by `show`.")
-@database_options
-def pause(store: Store, name: str, reason: str) -> None:
-    """Plant no ticks of a schedule until it is resumed.
-
-    Its planted ticks that are not due yet are cancelled. Tasks that already run go on.
-    """
-    _print_one(store, store.schedules.pause(name, reason=reason))
-
-
-@schedule.command()
-@click.argument("name")
-@database_options
-def resume(store: Store, name: str) -> None:
-    """Resume a paused schedule.
-
-    Its catch-up policy decides about the ticks since.
-    """
-    _print_one(store, store.schedules.resume(name))
-
-
-@schedule.command()
-@click.argument("name")
-@database_options
-def trigger(store: Store, name: str) -> None:
-    """Enqueue a task of a schedule now, and print its id.
-
-    The ticks of the schedule stay as they are. A paused schedule can be triggered too.
-    """
-    task_id = store.schedules.trigger(name, by="outboxq schedule trigger").id
-    tell(str(task_id), {"id": task_id, "schedule": name})
+    say(store, REMOVE.do(store, name))
 
 
 @schedule.command()
@@ -240,8 +256,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bo
 @schedule.command()
 @click.option(
     "--ahead",
-    callback=_ahead,
-    metavar="SPAN",
+    type=Read("span", _read_ahead),
     default=f"{HORIZON.total_seconds():.0f}s",
     show_default=True,
     help="How far ahead to plant.",
@@ -287,6 +302,13 @@ def _object(text: str) -> dict[str, Any]:
 
 def _in_zone(moment: datetime, tz: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=zone_of(tz))
+
+
+def _print_outcome(store: Store, outcome: Outcome) -> None:
+    if isinstance(outcome.record, Schedule):
+        _print_one(store, outcome.record)
+    else:
+        say(store, outcome)
 
 
 def _print_one(store: Store, found: Schedule) -> None:
@@ -335,3 +357,6 @@ def _lines(found: Schedule, now: datetime) -> dict[str, object]:
         "paused since": in_utc(found.paused_at),
         "paused because": found.pause_reason,
     }
+
+
+add_verbs(schedule, Noun.SCHEDULE, _print_outcome)

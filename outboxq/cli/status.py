@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from .console import brief, drawn, screen, short, span, table
+from ..model.wording import brief, short
+from .console import drawn, screen, table, wants_json, write_json
 from .database import database_options
-from .following import until_stopped
-from .output import wants_json, write_json
+from .groups import until_stopped
+from .parameters import SPAN
 from .queue_report import number
 
 if TYPE_CHECKING:
@@ -60,8 +61,7 @@ _NUMBER = re.compile(r"[-+.\d].*")
     "--window",
     default="1h",
     show_default=True,
-    callback=span,
-    metavar="SPAN",
+    type=SPAN,
     help="Time span of the rates and durations, e.g. 10m or 7d.",
 )
 @database_options

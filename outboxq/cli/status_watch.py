@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from ..model.plurals import plural
-from .console import brief, plain, short
+from ..model.wording import brief, plain, plural, short
 
 if TYPE_CHECKING:
     from ..store import LiveWorker, Statistics, Store
@@ -60,9 +59,7 @@ class View:
         now = time.monotonic()
         if self._read_at is None or now - self._read_at >= _CURVES_EVERY:
             self._read_at, self._curves = now, self._look(found, overview.at)
-        lines: list[Lines] = [
-            ((f"the last {brief(self._step * _STEPS)}", "waiting", "done"), self._curves),
-        ]
+        lines: list[Lines] = [((f"the last {brief(self._step * _STEPS)}", "waiting", "done"), self._curves)]
         if overview.workers:
             rows = [_row(one, overview.at) for one in islice(_by_load(overview.workers), _WORKERS)]
             lines.append((("worker", "pid", "version", "busy", "seen ago"), rows))

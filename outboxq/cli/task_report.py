@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import click
@@ -11,13 +12,15 @@ import click
 from ..errors import TaskNotFound
 from ..model import TERMINAL, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from ..model.batches import is_batch
-from .console import in_utc, table
-from .database import front_end
-from .events import HANDLER_LOG, HEAD, PAYLOAD, SPARE, brief, lines, record_of, wait_of
-from .output import merged, wants_json, write_json
-from .steps import HEAD as STEPS
-from .steps import SPARE as SPARE_OF_STEPS
-from .steps import cells, records
+from ..model.running import Step
+from ..model.wording import plural, short, span
+from ..operating.verbs import REASON, TAKE_KEY_BACK
+from .acting import with_fields
+from .changes import FEW, Exactly, changed, confirmation_options, confirmed
+from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, tell, wants_json, write_json
+from .database import database_options, front_end
+from .log import HANDLER_LOG, HEAD, PAYLOAD, SPARE, lines, record_of, wait_of
+from .parameters import INSTANT, TASK_ID
 
 if TYPE_CHECKING:
     from ..store import Explanation, Store
@@ -135,8 +138,8 @@ def due_because(found: TaskExecution, history: Iterable[ExecutionEvent]) -> str 
     if wait is None or clause is None:
         return None
     if (sleep := causes[-1].event_data.get("step")) is not None:
-        return f"it sleeps for {brief(wait)}, by its step {sleep!r}"
-    return clause.format(wait=brief(wait), attempt=causes[-1].event_data.get("attempt"))
+        return f"it sleeps for {span(wait)}, by its step {sleep!r}"
+    return clause.format(wait=span(wait), attempt=causes[-1].event_data.get("attempt"))
 
 
 def _sets_due_time(event: ExecutionEvent) -> bool:
@@ -175,3 +178,110 @@ def _print_log(attempt: Attempt, *, whole: bool) -> None:
             for part in f"{line.at:%H:%M:%S} {line.level} {line.logger} {line.text}".splitlines()
         ],
     )
+
+
+@click.command()
+@click.argument("task_id", type=TASK_ID)
+@click.option("--show-args", is_flag=True, help="With --json, print the arguments of replaced tasks too.")
+@click.option("--traceback", is_flag=True, help="With --json, print the traceback of each failed attempt too.")
+@database_options
+def history(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> None:
+    """Print the events of a task, oldest first.
+
+    Each line is one transition: enqueued, claimed, failed, retried. `outboxq log` follows the events of all tasks.
+    """
+    found = store.find(task_id)
+    store.get(found)  # raises TaskNotFound: an unknown task has an empty history
+    events = store.history(found)
+    records = [record_of(one, show_args=show_args, traceback=traceback) for one in events]
+    show(HEAD, lines(events), records=records, spare=SPARE)
+
+
+@click.command("state-at")
+@click.argument("task_id", type=TASK_ID)
+@click.argument("moment", type=INSTANT, metavar="TIME")
+@database_options
+def state_at(store: Store, task_id: str, moment: datetime) -> None:
+    """Print a task as it was at a moment of the past.
+
+    The task's events are replayed up to then. TIME is written with its offset: 2026-11-23T02:30Z.
+    """
+    found = store.find(task_id)
+    state = store.log.state_at(found, moment)
+    if state is None:
+        fail(f"task {found} was not there yet at {short(moment)} UTC", EXIT_NOT_FOUND)
+    values = {**_fields(state), "steps": ", ".join(state.steps) or None}
+    rows = [(name.replace("_", " "), value) for name, value in values.items() if value is not None]
+    show(("id", str(found)), rows, records={"id": str(found), "at": moment, **merged(state)})
+
+
+def _fields(record: object) -> dict[str, object]:
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}  # type: ignore[attr-defined]
+
+
+STEPS: Final = ("number", "step", "time", "token", "sleeps until")
+SPARE_OF_STEPS: Final = ("token",)
+
+
+@click.command()
+@click.argument("task_id", type=TASK_ID)
+@click.option("--show-results", is_flag=True, help="Print the stored results too.")
+@database_options
+def steps(store: Store, task_id: str, *, show_results: bool) -> None:
+    """List the steps that a task has completed, in that order.
+
+    A sleep is listed once it has begun. Results are printed on request only, since they may hold personal data.
+    """
+    found = store.find(task_id)
+    store.get(found)  # raises TaskNotFound: an unknown task has no steps
+    completed = store.steps.list(found)
+    head = (*STEPS, "result") if show_results else STEPS
+    show(
+        head,
+        cells(completed, show_results=show_results),
+        records=records(completed, show_results=show_results),
+        spare=SPARE_OF_STEPS,
+    )
+
+
+@click.command()
+@click.argument("task_id", type=TASK_ID)
+@click.option("--from", "from_step", required=True, metavar="STEP", help="Name of the first step that runs again.")
+@with_fields(REASON, TAKE_KEY_BACK)
+@confirmation_options
+@database_options
+def rerun(
+    store: Store, task_id: str, *, from_step: str, reason: str, take_key_back: bool, yes: bool, dry_run: bool
+) -> None:
+    """Run a waiting task or a dead letter again from one of its steps.
+
+    The results of that step, and of those completed after it, are deleted, so their functions are called again. Steps before it
+    keep their results. The task is due now. A running task is left alone, and one that has completed does not run again.
+    """
+    found = store.find(task_id)
+    later = store.steps.after(found, from_step)
+    what = f"results of task {found} from the step {from_step!r} on"
+
+    def first() -> Sequence[str]:
+        return [f"{step.number}  {step.name}" for step in later[:FEW]]
+
+    count = Exactly(number=len(later))
+    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted", first=first):
+        return
+    deleted = store.steps.rewind(found, from_step, take_key_back=take_key_back, reason=reason)
+    record = {"id": found, "status": TaskStatus.READY, **merged(changed("deleted", deleted, count))}
+    tell(f"{TaskStatus.READY}; {deleted} {plural(deleted, 'step runs', 'steps run')} again", record)
+
+
+def cells(completed: Sequence[Step], *, show_results: bool = False) -> list[tuple[object, ...]]:
+    """Return the cells of each step, in the order of `STEPS`."""
+    rows = []
+    for step in completed:
+        cells: tuple[object, ...] = (step.number, step.name, step.created_at, step.lease_token, step.due_at)
+        rows.append((*cells, step.result) if show_results else cells)
+    return rows
+
+
+def records(completed: Sequence[Step], *, show_results: bool) -> list[dict[str, Any]]:
+    """Return the steps as JSON has them."""
+    return [merged(step, without=() if show_results else ("result",)) for step in completed]

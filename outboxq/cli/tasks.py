@@ -1,9 +1,10 @@
-"""`outboxq task`: inspects tasks, or changes one."""
+"""`outboxq task` and `outboxq failed`: inspect tasks and dead letters, and change one or many."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -12,20 +13,19 @@ import click
 from ..errors import InvalidTransition
 from ..model import TERMINAL, TaskExecution, TaskStatus
 from ..model.display import as_json
-from .confirmation import FEW, Counted, changed, confirmation_options, confirmed, grouped, outcome, up_to
-from .console import plain
-from .database import database_options, front_end
-from .events import PAYLOAD
-from .filters import OF_TASKS, TASK_ID, check_choice, filtered, in_words, take_key_back
+from ..model.wording import grouped, plain, plural
+from ..operating.verbs import CANCEL, DISCARD, REDRIVE, Noun, Verb
+from .acting import add_verbs, say, with_fields
+from .changes import FEW, Counted, Exactly, changed, confirmation_options, confirmed, outcome, progress, up_to
+from .console import merged, show, tell
+from .database import database_options, database_options_after_ids, front_end
 from .groups import Group
-from .output import merged, show, tell
-from .progress import progress
-from .steps import rerun, steps
-from .task_history import history, reschedule, state_at
-from .task_report import explained, report
+from .log import PAYLOAD
+from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, check_choice, filtered, in_words
+from .task_report import explained, history, report, rerun, state_at, steps
 
 if TYPE_CHECKING:
-    from ..store import Count, Outlook, Store, TaskPage
+    from ..store import Count, DeadLetter, Outlook, Store, TaskPage
 
 _STATUSES = {status.lower(): status for status in TaskStatus}
 
@@ -143,8 +143,7 @@ def explain(store: Store, task_id: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="Cancel every waiting and running task.")
 @click.option("--status", type=click.Choice(["ready", "running"]), help="Only waiting tasks, or only running ones.")
 @click.option("--limit", type=click.IntRange(min=1), help="Maximum number of tasks, oldest first.")
-@click.option("--reason", default="", help="Reason, kept in the task's history.")
-@click.option("--force", is_flag=True, help="Cancel a running task at once. Its worker's result is then refused.")
+@with_fields(*CANCEL.fields)
 @confirmation_options
 @database_options
 @filtered(*OF_TASKS)
@@ -179,89 +178,202 @@ def cancel(
         would = "be asked to stop" if known.status is TaskStatus.RUNNING and not force else "be cancelled"
         tell(f"{found}, {known.task_name}, is {known.status} and would {would}", {"id": found, "status": known.status})
         return
-    now = store.cancel(found, reason=reason, force=force)
-    tell("asked to stop" if now is TaskStatus.RUNNING else str(now), {"id": found, "status": now})
+    say(store, CANCEL.do(store, found, reason=reason, force=force))
 
 
 def _cancel_all(
-    store: Store,
-    wanted: dict[str, Any],
-    limit: int | None,
-    *,
-    force: bool,
-    reason: str,
-    yes: bool,
-    dry_run: bool,
+    store: Store, wanted: dict[str, Any], limit: int | None, *, force: bool, reason: str, **answers: bool
 ) -> None:
-    what = in_words("waiting and running tasks", wanted, limit=limit, verb="enqueued")
-
-    def first() -> list[str]:
+    def first(number: int) -> list[str]:
         statuses = [wanted["status"]] if "status" in wanted else [TaskStatus.RUNNING, TaskStatus.READY]
-        pages = [store.tasks(**{**wanted, "status": one}, after=UUID(int=0), limit=FEW) for one in statuses]
+        pages = [store.tasks(**{**wanted, "status": one}, after=UUID(int=0), limit=number) for one in statuses]
         oldest = sorted((one for page in pages for one in page), key=lambda one: one.id)
-        return [f"{one.id}  {one.task_name}  {one.status}" for one in oldest[: min(FEW, limit or FEW)]]
+        return [f"{one.id}  {one.task_name}  {one.status}" for one in oldest[:number]]
 
-    @cache
-    def count() -> Count:
-        return store.count_tasks(force=force, **wanted)
+    _change_all(
+        in_words("waiting and running tasks", wanted, limit=limit, verb="enqueued"),
+        partial(store.cancel_all, force=force, reason=reason, limit=limit, **wanted),
+        partial(store.count_tasks, force=force, **wanted),
+        first,
+        limit=limit,
+        done="cancelled",
+        said="cancelled or asked to stop",
+        others="ended or been changed meanwhile",
+        **answers,
+    )
+
+
+def _change_all(
+    what: str,
+    act: Callable[..., int],
+    count: Callable[[], Count],
+    first: Callable[[int], list[str]],
+    *,
+    limit: int | None,
+    done: str,
+    said: str = "",
+    others: str,
+    **answers: bool,
+) -> None:
+    """Act on all that match, as they were counted. `said` are the words of the result, where they are not `done`."""
+    counted = cache(count)
 
     def to_change() -> Counted:
-        return up_to(limit, count())
+        return up_to(limit, counted())
 
-    if not confirmed(to_change, what, yes=yes, dry_run=dry_run, done="cancelled", first=first):
+    if not confirmed(to_change, what, done=done, first=lambda: first(min(FEW, limit or FEW)), **answers):
         return
-    with progress("cancelled", to_change(), stoppable=True) as on_progress:
-        moved = store.cancel_all(
-            force=force,
-            reason=reason,
-            snapshot=count().snapshot,
-            limit=limit,
-            on_progress=on_progress,
-            stop=on_progress.stop,
-            **wanted,
-        )
-    sentence = outcome("cancelled or asked to stop", moved, to_change(), "ended or been changed meanwhile")
-    tell(sentence, changed("cancelled", moved, to_change()))
+    with progress(done, to_change(), stoppable=True) as on_progress:
+        moved = act(snapshot=counted().snapshot, on_progress=on_progress, stop=on_progress.stop)
+    tell(outcome(said or done, moved, to_change(), others), changed(done, moved, to_change()))
 
 
-@task.command()
-@click.argument("task_id", type=TASK_ID)
-@take_key_back
-@database_options
-def redrive(store: Store, task_id: str, *, take_key_back: bool) -> None:
-    """Run a dead letter again, from its first attempt.
-
-    `failed redrive` does the same with one or many.
-    """
-    found = store.find(task_id)
-    store.redrive(found, take_key_back=take_key_back)
-    tell(str(TaskStatus.READY), {"id": found, "status": TaskStatus.READY})
-
-
-@task.command("run-now")
-@click.argument("task_id", type=TASK_ID)
-@database_options
-def run_now(store: Store, task_id: str) -> None:
-    """Make a task due now that is delayed or waits for a retry."""
-    found = store.find(task_id)
-    changed = store.run_now(found)
-    tell("due now" if changed else "was due already", {"id": found, "changed": changed})
-
-
-@task.command()
-@click.argument("task_id", type=TASK_ID)
-@click.argument("value", type=click.IntRange(-100, 100), metavar="PRIORITY")
-@database_options
-def priority(store: Store, task_id: str, value: int) -> None:
-    """Set the priority of a waiting task, from -100 to 100.
-
-    Tasks with a higher priority start first. Write -- before a negative number: priority TASK_ID -- -5.
-    """
-    found = store.find(task_id)
-    changed = store.set_priority(found, value)
-    sentence = f"priority {value}" if changed else f"had priority {value} already"
-    tell(sentence, {"id": found, "priority": value, "changed": changed})
-
-
-for _command in (history, state_at, reschedule, steps, rerun):
+for _command in (history, state_at, steps, rerun):
     task.add_command(_command)
+add_verbs(task, Noun.TASK)
+
+
+_NOUN = "dead letters"
+_NOT_DISCARDED = "been redriven or discarded meanwhile"
+_NOT_REDRIVEN = f"{_NOT_DISCARDED}, or lost the idempotency key to another task"
+
+
+@click.group(cls=Group)
+def failed() -> None:
+    """List, redrive or discard dead letters.
+
+    A dead letter is a task that failed for good: it is not retried any more.
+    """
+
+
+@failed.command("list")
+@click.option(
+    "--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of dead letters."
+)
+@database_options
+@filtered(*OF_DEAD_LETTERS)
+def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
+    """List dead letters, newest first.
+
+    The last column marks those that hold their partition key: later tasks of the key wait until they are redriven or discarded.
+    """
+    head = ("failed", "id", "task", "queue", "key", "attempt", "error", "holds its key")
+    found = store.dead_letters.list(limit=limit, **wanted)
+    rows = []
+    for one in found:
+        identity = (one.failed_at, one.id, one.task_name, one.queue, one.partition_key)
+        rows.append((*identity, one.attempt, one.last_error, "yes" if one.holds_key else ""))
+    show(head, rows, records=found, spare=("attempt", "queue", "key", "holds its key", "failed", "error", "task"))
+
+
+@failed.command()
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of groups.")
+@database_options
+@filtered(*OF_DEAD_LETTERS)
+def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
+    """Group dead letters by task, exception and message.
+
+    The largest group is the first one. The newest 10,000 dead letters are looked at. `list`, `redrive` and `discard` take the id of a group with --group.
+    """
+    found = store.dead_letters.groups(limit=limit, **wanted)
+    head = ("count", "task", "exception", "message", "first", "last", "newest id", "group")
+    names = ("count", "task_name", "exception", "message", "first_failed_at", "last_failed_at", "newest", "id")
+    rows = [attrgetter(*names)(one) for one in found.groups]
+    show(head, rows, records=found, spare=("first", "exception", "newest id", "last", "task"), whole=("group",))
+    if not found.is_complete:
+        looked = f"the newest {grouped(found.looked_at)} dead letters were looked at"
+        click.echo(
+            f"there is more: {looked}, and the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown",
+            err=True,
+        )
+
+
+def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click.Command:
+    """Return the command of a verb on one dead letter, or on many."""
+
+    def act(
+        store: Store,
+        *,
+        task_ids: tuple[str, ...],
+        limit: int | None,
+        wanted: dict[str, Any],
+        everything: bool,
+        yes: bool,
+        dry_run: bool,
+        take_key_back: bool = False,
+        **values: Any,
+    ) -> None:
+        check_choice(task_ids, wanted, limit, everything=everything)
+        if task_ids:
+            if take_key_back:
+                values["take_key_back"] = True
+            _each(store, task_ids, partial(verb.do, store, **values), done, yes=yes, dry_run=dry_run)
+            return
+        if take_key_back:
+            raise click.UsageError("--take-key-back is for the ids of tasks, each of which was looked at")
+
+        def first(number: int) -> list[str]:
+            return [_line(one) for one in store.dead_letters.oldest(limit=number, **wanted)]
+
+        _change_all(
+            in_words(_NOUN, wanted, limit=limit, verb="that failed"),
+            partial(getattr(store.dead_letters, f"{verb.key}_all"), limit=limit, **values, **wanted),
+            partial(store.dead_letters.count, **wanted),
+            first,
+            limit=limit,
+            done=done,
+            others=others,
+            yes=yes,
+            dry_run=dry_run,
+        )
+
+    command = database_options_after_ids(filtered(*OF_DEAD_LETTERS)(act))
+    for option in (
+        confirmation_options,
+        with_fields(*verb.fields),
+        click.option("--limit", type=click.IntRange(min=1), help="Maximum number of dead letters, oldest first."),
+        click.option(
+            "--all", "everything", is_flag=True, help="Apply to every dead letter. Required without ids or filters."
+        ),
+        click.argument("task_ids", nargs=-1, type=TASK_ID),
+    ):
+        command = option(command)
+    words = f"{sentence}\n\nGive the ids of tasks, or filters, or --all. One id needs no question."
+    return click.command(verb.name, help=words)(command)
+
+
+failed.add_command(
+    _on_dead_letters(REDRIVE, "Run dead letters again, from their first attempt.", "redriven", _NOT_REDRIVEN)
+)
+failed.add_command(
+    _on_dead_letters(DISCARD, "Discard dead letters: they end as Cancelled.", "discarded", _NOT_DISCARDED)
+)
+
+
+def _each(
+    store: Store, given: tuple[str, ...], act: Callable[[UUID], object], done: str, *, yes: bool, dry_run: bool
+) -> None:
+    """Act on these dead letters. One id needs no question; several ids are asked about as a filter is."""
+    ids = list(dict.fromkeys(store.find(one) for one in given))
+
+    count, found = Exactly(number=len(ids)), []
+    if dry_run or len(ids) > 1:
+        found = [store.get(one) for one in ids]
+    for one in found:
+        if one.status is not TaskStatus.FAILED:  # before any is changed
+            raise InvalidTransition(f"task {one.id} is {one.status} and cannot be {done}")
+    first = [_line(one) for one in found]
+    what = f"{plural(len(ids), 'task')} {', '.join(map(str, ids))}"
+    if not confirmed(count, what, yes=yes or len(ids) == 1, dry_run=dry_run, done=done, first=lambda: first):
+        return
+    with progress(done, len(ids), stoppable=True) as on_progress:
+        for number, task_id in enumerate(ids, 1):
+            if on_progress.stop():
+                break
+            act(task_id)
+            on_progress(number)
+    tell(f"{on_progress.number} {done}", changed(done, on_progress.number, count))
+
+
+def _line(letter: TaskExecution | DeadLetter) -> str:
+    return f"{letter.id}  {letter.task_name}  {letter.last_error or ''}".rstrip()

@@ -10,12 +10,11 @@ from uuid import UUID
 import click
 
 from ..model import TaskStatus
-from ..model.plurals import plural
-from .console import EXIT_NOT_FOUND, brief, fail, short, table
+from ..model.wording import brief, plural, short
+from .console import EXIT_NOT_FOUND, fail, merged, show, table, wants_json, write_json
 from .database import database_options
-from .events import PAYLOAD
 from .groups import Group
-from .output import merged, show, wants_json, write_json
+from .log import PAYLOAD
 
 if TYPE_CHECKING:
     from ..store import LiveWorker, Store, TakenBack

@@ -304,7 +304,7 @@ def _source() -> click.Group:
 def _own() -> Mapping[str, click.Command]:
     """Return the two commands that differ from those of `outboxq`."""
     from ..cli.groups import DATABASE_PARAMETERS
-    from ..cli.worker import EPILOG, Rerunnable, worker
+    from ..cli.serving.worker import EPILOG, Rerunnable, worker
 
     parameters = [one for one in worker.params if one.name not in DATABASE_PARAMETERS]
     return {
@@ -321,7 +321,7 @@ def _worker(ctx: click.Context, /, **options: Any) -> None:
     SIGHUP stops the worker too. Running tasks may finish; a second signal, or SIGQUIT, gives them back at once.
     """
     from ..cli.console import EXIT_USAGE, fail
-    from ..cli.worker import serve
+    from ..cli.serving.worker import serve
 
     written = list(ctx.obj)
 
@@ -337,7 +337,7 @@ def _worker(ctx: click.Context, /, **options: Any) -> None:
 def _upgrade() -> None:
     """Create or upgrade outboxq's tables and subscriptions."""
     from ..cli.console import command_on_database
-    from ..cli.upgrade import upgraded
+    from ..cli.db import upgraded
 
     with command_on_database():
         outbox = _outbox()

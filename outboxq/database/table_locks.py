@@ -34,7 +34,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import DDLElement
 from sqlalchemy.sql.compiler import DDLCompiler
 
-from ..model.plurals import plural
+from ..model.wording import plural
 from .dialects import Dialect, Execute
 from .dialects.plans import Row
 from .grammar import Grammar

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import OutboxqError
-from ..model.plurals import plural
+from ..model.wording import plural
 
 SAY_EVERY = 60.0
 """Seconds between two lines about the same failure."""

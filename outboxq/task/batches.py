@@ -29,9 +29,9 @@ from ..model.batches import (
     new_batch_id,
 )
 from ..model.options import choice
-from ..model.plurals import plural
 from ..model.records import Sourced
 from ..model.unknown_options import OF_A_BATCH, naming_options
+from ..model.wording import plural
 from ..payload.parameters import parsed_result
 from ..store import Member, Store
 from ..store.failure_log import sentence

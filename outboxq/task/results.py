@@ -16,7 +16,7 @@ from ..integration import Integration
 from ..integration.hooks import HookCalls
 from ..model import EventType, TaskStatus, duration
 from ..model.batches import BatchCounts, BatchKind, is_batch
-from ..model.plurals import plural
+from ..model.wording import plural
 from ..payload.parameters import parsed_result
 from ..store import BatchStanding, Standing, Store
 from ..store.failure_log import sentence

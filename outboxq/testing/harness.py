@@ -15,10 +15,10 @@ from sqlalchemy.orm import Session, scoped_session
 
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import Claim, EventType, duration
-from ..model.plurals import plural
 from ..model.rules import parse_rule, stands_ahead
 from ..model.schedules import NewSchedule, Schedule
 from ..model.subscriptions import Emitted
+from ..model.wording import plural
 from ..outbox import Outbox
 from ..store import Store
 from ..store.arguments import aware

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import secrets
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,9 +15,8 @@ from werkzeug.exceptions import BadRequest, Forbidden
 from werkzeug.wrappers import Request
 
 from ..errors import ConfigurationError
-from .addresses import Client, host_name, is_ip_address, is_loopback_name, networks
+from .browser import Client, derived, host_name, is_ip_address, is_loopback_name, matches, networks, opened, sealed
 from .request import Viewer
-from .sessions import Sessions, TooManyTries
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIEnvironment
@@ -162,3 +166,112 @@ def _checked_host(text: str) -> str:
 
 
 __all__ = ["Access", "Authorize", "Grant", "LoginNeeded", "TooManyTries"]
+
+
+log = logging.getLogger("outboxq.web")
+
+COOKIE: Final = "outboxq"
+SECONDS: Final = 12 * 3600
+"""Seconds for which a log-in holds."""
+_SHORTEST: Final = 16
+"""Minimum number of characters of a token."""
+_MOST_ENDED: Final = 10_000
+
+
+class Sessions:
+    """Checks the token, and the cookies of those who had it.
+
+    A cookie holds a number and its end, signed with a key that comes from the token: every process with this token accepts it, and
+    none does after the token was changed. A log-out is known to this process only; the browser forgets the cookie.
+    """
+
+    def __init__(self, token: str) -> None:
+        """Raises ConfigurationError for a token that is short enough to be guessed, or that could not be typed."""
+        if token != token.strip():
+            raise ConfigurationError(
+                "the dashboard's token begins or ends with a space or a line break; take those away"
+            )
+        if len(token) < _SHORTEST:
+            raise ConfigurationError(
+                f"the dashboard's token has {len(token)} characters, which can be guessed; take one of {_SHORTEST} or more, such as "
+                "that of: python -c 'import secrets; print(secrets.token_urlsafe())'"
+            )
+        self._token = token
+        self.key = derived(token.encode(), "outboxq dashboard")
+        """The key of what browsers keep."""
+        self._tries = LoginTries()
+        self._lock = threading.Lock()
+        self._ended: OrderedDict[str, float] = OrderedDict()
+
+    def check(self, token: str, client: Client) -> bool:
+        """Return whether the token is right. Raises TooManyTries if this address, or all together, gave too many wrong ones."""
+        wait = self._tries.begin(client.network)
+        if wait is not None:
+            raise TooManyTries(wait)
+        if not matches(token, self._token):
+            log.warning("a wrong token was given from %s", client.address or "an unknown address")
+            return False
+        self._tries.succeed(client.network)
+        return True
+
+    def begin(self) -> tuple[str, str]:
+        """Return the id of a new session, and the value of its cookie."""
+        session_id = secrets.token_hex(16)
+        return session_id, sealed(self.key, session_id, seconds=SECONDS)
+
+    def find(self, cookies: Mapping[str, str], client: Client) -> str | None:
+        """Return the id of the session that the browser has. None: none, or one that is over."""
+        session_id = opened(self.key, cookies.get(client.cookie(COOKIE), ""))
+        with self._lock:
+            return None if session_id in self._ended else session_id
+
+    def end(self, session_id: str) -> None:
+        """End a session before its time."""
+        with self._lock:
+            now = time.monotonic()
+            self._ended[session_id] = now + SECONDS
+            while self._ended and (len(self._ended) > _MOST_ENDED or next(iter(self._ended.values())) < now):
+                self._ended.popitem(last=False)
+
+
+class TooManyTries(Exception):
+    """Too many wrong tokens were given; after `seconds` another one may be."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+EACH: Final = 5
+"""Wrong tokens of one address, or of one IPv6 network, in a minute."""
+ALL: Final = 50
+"""Wrong tokens of all addresses in a minute. It also bounds the memory."""
+PERIOD: Final = 60.0
+
+
+class LoginTries:
+    """Counts the tries of the last minute in this process. A try counts from its beginning, so that parallel ones do not slip through."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tries: deque[tuple[float, str]] = deque()
+
+    def begin(self, address: str) -> float | None:
+        """Count a try of this address. Return the seconds after which it may be repeated if there were too many; None: it may go on."""
+        with self._lock:
+            now = self._clock()
+            while self._tries and self._tries[0][0] <= now - PERIOD:
+                self._tries.popleft()
+            own = [at for at, one in self._tries if one == address]
+            if len(own) >= EACH:
+                return own[0] + PERIOD - now
+            if len(self._tries) >= ALL:
+                return self._tries[0][0] + PERIOD - now
+            self._tries.append((now, address))
+            return None
+
+    def succeed(self, address: str) -> None:
+        """Take back the tries of an address that has the right token."""
+        with self._lock:
+            self._tries = deque((at, one) for at, one in self._tries if one != address)

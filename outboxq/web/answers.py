@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import NotFound
@@ -15,16 +17,14 @@ from werkzeug.routing import MapAdapter
 from werkzeug.utils import redirect
 from werkzeug.wrappers import Request, Response
 
-from .access import Grant
-from .api import PREFIX, document
+from ..model.display import as_json, redacted
+from .access import COOKIE, SECONDS, Grant, Sessions
+from .browser import Browser, Client, Refresh, check_form, own_path, quoted, without_refresh
 from .error_pages import Problem
-from .forms import Browser
 from .freshness import Freshness, etag
-from .refreshing import Refresh, own_path, without_refresh
-from .rendering import NAVIGATION, Templates
+from .pages import ROUTES, Route
+from .rendering import NAVIGATION, StaticFiles, Templates
 from .request import PageRequest, Redirect, View
-from .routes import ROUTES, Route
-from .static_files import StaticFiles
 
 if TYPE_CHECKING:
     from ..outbox import Outbox
@@ -181,3 +181,108 @@ def _view(route: Route, asked: PageRequest) -> View:
     if isinstance(found, Redirect):
         raise TypeError(f"the page {route.name} returned a redirect; only an action does")
     return found
+
+
+PREFIX: Final = "/api/"
+
+_PRIVATE: Final = frozenset({"args", "result", "headers"})
+"""Fields of records with JSON of the application."""
+
+
+def path_of(page: str) -> str:
+    """Return the path of the JSON beside the page with this path."""
+    return f"{PREFIX}{page.strip('/') or 'overview'}.json"
+
+
+def document(data: object, *, may_see_arguments: bool) -> str:
+    """Return the JSON of a page's data. Arguments, results and headers are null where they are not to be seen.
+
+    Everything but ASCII is escaped; large numbers keep their digits.
+    """
+    return json.dumps(_public(as_json(data), may_see_arguments), allow_nan=False) + "\n"
+
+
+def _public(value: Any, may_see_arguments: bool) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _member(name, one, may_see_arguments) for name, one in value.items()}
+    return [_public(one, may_see_arguments) for one in value] if isinstance(value, list) else value
+
+
+def _member(name: str, value: Any, may_see_arguments: bool) -> Any:
+    if name not in _PRIVATE:
+        return _public(value, may_see_arguments)
+    return redacted(value) if may_see_arguments and isinstance(value, str) else None
+
+
+log = logging.getLogger("outboxq.web")
+
+LOG_IN: Final = "log_in"
+"""The name of the route of the page."""
+
+_NEEDED: Final = "log in, or send the token in the header Authorization: Bearer\n"
+
+
+class Login:
+    """Logs people in and out."""
+
+    def __init__(self, sessions: Sessions, answers: Answers) -> None:
+        self._sessions, self._answers = sessions, answers
+
+    def answer(self, request: Request, client: Client, urls: MapAdapter) -> Response:
+        """Return the page, or what came of the token that was sent with it."""
+        browser = Browser.of(request, client, self._sessions.key, person="log-in")
+        if request.method != "POST":
+            return self._page(request, browser, urls, request.args.get("next", ""))
+        check_form(request, browser)
+        wanted = request.form.get("next", "")
+        if not self._sessions.check(request.form.get("token", "").strip(), client):
+            return self._page(request, browser, urls, wanted, is_wrong=True)
+        session_id, value = self._sessions.begin()
+        log.info("somebody logged in from %s", client.address or "an unknown address")
+        response = redirect(client.root + local_path(wanted), code=303, Response=Response)
+        client.set_cookie(response, COOKIE, value, seconds=SECONDS)
+        renewed = Browser.of(request, client, self._sessions.key, person=f"session {session_id}", is_renewed=True)
+        renewed.remember(request, response)
+        return response
+
+    def needed(self, request: Request, urls: MapAdapter) -> Response:
+        """Return the way to the page, for a request without a valid log-in."""
+        if request.headers.get("HX-Request"):  # the page reloads itself, and comes here then
+            return Response(status=401, headers={"HX-Refresh": "true"})
+        if request.path.startswith(PREFIX) or not request.accept_mimetypes.accept_html:
+            return Response(_NEEDED, status=401, mimetype="text/plain", headers={"WWW-Authenticate": "Bearer"})
+        here = own_path(request)
+        if request.method == "GET" and request.headers.get("Sec-Fetch-Site") == "cross-site":
+            # Behind a link of another site, the browser sends the log-in with the next request only.
+            return self._answers.lone(request, "again.html", {"title": "One moment", "here": here})
+        wanted = here.removeprefix(quoted(request.root_path) if request.root_path else "")
+        return redirect(
+            urls.build(LOG_IN, {"next": wanted} if request.method == "GET" else {}), code=303, Response=Response
+        )
+
+    def log_out(self, client: Client, session_id: str, urls: MapAdapter) -> Response:
+        """End the session, and return the way to the page."""
+        self._sessions.end(session_id)
+        response = redirect(urls.build(LOG_IN), code=303, Response=Response)
+        client.delete_cookie(response, COOKIE)
+        return response
+
+    def _page(
+        self, request: Request, browser: Browser, urls: MapAdapter, wanted: str, *, is_wrong: bool = False
+    ) -> Response:
+        values = {"title": "Log in", "action": urls.build(LOG_IN), "next": local_path(wanted), "is_wrong": is_wrong}
+        status = 403 if is_wrong else 200
+        response = self._answers.lone(request, "login.html", values, status=status, form_token=browser.form_token)
+        browser.remember(request, response)
+        return response
+
+
+def local_path(wanted: str) -> str:
+    """Return the path below the dashboard to go on to: the wanted one, or the first page if that leads elsewhere."""
+    if not wanted.startswith("/") or wanted.startswith(("//", "/\\")) or "\\" in wanted or not wanted.isprintable():
+        return "/"
+    try:
+        parts = urlsplit(wanted)
+    except ValueError:
+        return "/"
+    return "/" if parts.scheme or parts.netloc else wanted

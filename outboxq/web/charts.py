@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from .formats import span
+from ..model.wording import span
 
 WIDTH: Final = 1000
 HEIGHT: Final = 150

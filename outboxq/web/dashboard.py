@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -13,22 +13,18 @@ from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wrappers import Request, Response
 
 from ..database.dialects import statement_timeout
+from ..model.wording import plain
 from ..store.transactions import patience
 from .access import Access, Authorize, LoginNeeded
-from .addresses import Client
-from .answers import LOG_OUT, Answers, Visit
-from .api import path_of
+from .answers import LOG_IN, LOG_OUT, Answers, Login, Visit, path_of
+from .browser import FIELD, Browser, Client, check_form
 from .error_pages import Problems
-from .formats import plain
-from .forms import FIELD, Browser, check_form
 from .freshness import Freshness
-from .headers import secure
-from .login import LOG_IN, Login
+from .pages import ROUTES, Route
 from .probes import HEALTH, METRICS, Probes
+from .rendering import PREFIX as STATIC
+from .rendering import StaticFiles
 from .request import Redirect
-from .routes import ROUTES, Route
-from .static_files import PREFIX as STATIC
-from .static_files import StaticFiles
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -226,4 +222,24 @@ def _log_action(visit: Visit, route: Route, outcome: str) -> None:
 
 def one_line(value: object) -> str:
     """Return the text for one line of a log: line breaks and invisible characters are written out."""
-    return plain(str(value)[:_LONGEST_TEXT]).replace("\n", "\\n").replace("\t", "\\t")
+    return plain(str(value)[:_LONGEST_TEXT])
+
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Limits of what a browser may do with an answer: run scripts of the dashboard only, show it in no frame, give it to no other site."""
+
+
+def secure(response: Response) -> None:
+    """Add the headers. Nothing keeps a page that does not say otherwise: it may show what only this viewer may see."""
+    response.headers.update(HEADERS)
+    response.headers.setdefault("Cache-Control", "no-store")

@@ -21,8 +21,8 @@ from ..errors import (
     TaskNotFound,
 )
 from ..store.failure_log import FailureLog
+from .access import TooManyTries
 from .freshness import TooSlow
-from .sessions import TooManyTries
 
 log = logging.getLogger("outboxq.web")
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import mimetypes
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import escape
+from markupsafe import Markup, escape
+from werkzeug.exceptions import NotFound
+from werkzeug.wrappers import Request, Response
 
-from .formats import FILTERS, plain
-from .forms import Notice, hidden_field
+from ..model.wording import grouped, plain_text, plural, sentence, size, span
+from .browser import Notice, hidden_field
 
 NAVIGATION: Final = (
     ("overview", "Overview"),
@@ -74,7 +81,138 @@ def environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return what a template prints of a value: nothing for None, and `plain` text without invisible characters."""
+    """Return what a template prints of a value: nothing for None, and `plain_text` without invisible characters."""
     if value is None:
         return ""
-    return value if hasattr(value, "__html__") else plain(value)
+    return value if hasattr(value, "__html__") else plain_text(value)
+
+
+_LONGEST_PART = 24
+"""Maximum number of characters of a name that stay in one line."""
+
+
+def moment(value: datetime | None) -> Markup | str:
+    """Return a `<time>` element with the time in UTC, to the second; the exact time is in its attribute. None: nothing."""
+    if value is None:
+        return ""
+    exact = value.astimezone(UTC)
+    # Without Markup.format, which takes ten times as long: the figures of a chart have hundreds of moments.
+    return Markup(f'<time datetime="{exact.isoformat()}">{exact:%Y-%m-%d %H:%M:%S} UTC</time>')  # noqa: S704
+
+
+def clock(value: datetime | None, now: datetime) -> Markup | str:
+    """Return a `<time>` element as short as `now` allows: without the day if it is today, without the year if it is this one."""
+    if value is None:
+        return ""
+    at, today = value.astimezone(UTC), now.astimezone(UTC)
+    day = "" if at.date() == today.date() else f"{at.day} {at:%b} " if at.year == today.year else f"{at:%Y-%m-%d} "
+    return Markup('<time datetime="{}" title="{} UTC">{}{}</time>').format(
+        at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S}", day, f"{at:%H:%M:%S}"
+    )
+
+
+def age(value: datetime | None, now: datetime) -> str:
+    """Return how long ago a moment was, or how long from now it is: 3 min 5 s ago, in 2 h. None: nothing."""
+    if value is None:
+        return ""
+    return f"{span(now - value)} ago" if value <= now else f"in {span(value - now)}"
+
+
+def lately(value: datetime | None, now: datetime) -> Markup | str:
+    """Return the `clock` time of a moment and its `age`, which has no seconds above ten minutes. None: nothing."""
+    if value is None:
+        return ""
+    seconds = (now - value).total_seconds()
+    rough = timedelta(minutes=int(seconds / 60)) if abs(seconds) >= 600 else now - value
+    return Markup('{} <span class="soft nowrap">{}</span>').format(clock(value, now), age(now - rough, now))
+
+
+def number(value: int | None) -> Markup | str:
+    """Return a whole number with thin spaces between thousands. None: nothing.
+
+    It is markup, because `plain_text` would write the thin spaces out.
+    """
+    return "" if value is None else Markup(grouped(value, "\N{NARROW NO-BREAK SPACE}"))  # noqa: S704
+
+
+def breakable(value: object) -> Markup:
+    """Return `plain_text` that a browser may break behind dots, slashes, dashes, colons and underscores, and every 24 characters.
+
+    The style sheet breaks names of tables nowhere else. A name that would not be seen is named: else its link could not be found.
+    """
+    text = plain_text(value)
+    if value is not None and not text.strip():
+        return escape("(blank name)" if text else "(empty name)")
+    parts = re.split(r"(?<=[./:_-])", text)
+    pieces = (one[at : at + _LONGEST_PART] for one in parts for at in range(0, len(one), _LONGEST_PART))
+    return Markup("<wbr>").join(map(escape, pieces))
+
+
+def _optional(words: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return the same function, which returns nothing for None."""
+    return lambda value: "" if value is None else words(value)
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "moment": moment,
+    "clock": clock,
+    "age": age,
+    "lately": lately,
+    "size": _optional(size),
+    "span": _optional(span),
+    "number": number,
+    "plural": plural,
+    "sentence": sentence,
+    "plain": plain_text,
+    "breakable": breakable,
+}
+
+
+PREFIX: Final = "/static/"
+"""The beginning of their paths below the dashboard."""
+
+_FOR_EVER: Final = "public, max-age=31536000, immutable"
+_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StaticFile:
+    """One file: its bytes, its media type and the beginning of its hash."""
+
+    content: bytes
+    media_type: str
+    version: str
+
+
+class StaticFiles:
+    """Answers requests for the files. They are looked up by name in memory, so no path leads out of the package."""
+
+    def __init__(self) -> None:
+        self._files = _read()
+
+    def path(self, name: str) -> str:
+        """Return the path of the file below the dashboard. It changes with the content, so that browsers may keep the file."""
+        return f"{PREFIX}{self._files[name].version}/{name}"
+
+    def answer(self, request: Request) -> Response:
+        """Return the file that the path names. A path with another version is that of another release: its file is not kept."""
+        version, _, name = request.path.removeprefix(PREFIX).partition("/")
+        found = self._files.get(name)
+        if found is None:
+            raise NotFound
+        response = Response(found.content, mimetype=found.media_type)
+        response.headers["Cache-Control"] = _FOR_EVER if version == found.version else "no-cache"
+        response.set_etag(found.version)
+        return response.make_conditional(request)
+
+
+def _read() -> Mapping[str, StaticFile]:
+    found = {}
+    for one in files("outboxq.web").joinpath("static").iterdir():
+        if one.is_file():
+            content = one.read_bytes()
+            suffix = one.name[one.name.rfind(".") :]
+            media_type = _TYPES.get(suffix) or mimetypes.guess_type(one.name)[0] or "application/octet-stream"
+            version = hashlib.sha256(content).hexdigest()[:16]
+            found[one.name] = StaticFile(content=content, media_type=media_type, version=version)
+    return found

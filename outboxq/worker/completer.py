@@ -20,8 +20,8 @@ from uuid import UUID
 from ..errors import FileUnusable, OutcomesRefused
 from ..model import STATUS_AFTER, Claim, EventType, Outcome, TaskStatus
 from ..model.batches import is_batch
-from ..model.plurals import plural
 from ..model.records import LOST, OUTCOMES, fields_of
+from ..model.wording import plural
 from ..store import Store
 from ..store.failure_log import FailureLog, say
 from .executor import STOPPED, released, unwritable, with_notes

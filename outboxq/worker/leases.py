@@ -15,9 +15,9 @@ from uuid import UUID
 
 from ..context import TaskContext
 from ..model import Claim, Outcome
-from ..model.plurals import plural
 from ..model.records import LOST, fields_of
 from ..model.running import Progress
+from ..model.wording import plural
 from ..store import Lease, Store
 from ..store.claims.ends import Beat
 from ..store.failure_log import FailureLog, say

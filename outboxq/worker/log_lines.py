@@ -20,8 +20,8 @@ from uuid import UUID
 from ..context import TaskContext
 from ..integration import FrontEnd
 from ..model import EventType, Outcome
-from ..model.plurals import plural
 from ..model.records import OUTCOMES, fields_of
+from ..model.wording import plural
 from ..store import Store
 from .options import WorkerSettings
 

@@ -21,8 +21,8 @@ from ..integration import Integration
 from ..integration.hooks import HookCalls, WorkerInfo
 from ..model import Claim, duration
 from ..model.forks import EXIT_KILLED
-from ..model.plurals import plural
 from ..model.records import fields_of
+from ..model.wording import plural
 from ..store import Store
 from ..task import TaskRegistry
 from .assembly import Parts

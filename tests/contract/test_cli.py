@@ -461,7 +461,10 @@ def test_an_id_that_is_none_is_a_wrong_usage(action):
 
 def test_cancel_ends_a_waiting_task_and_keeps_the_reason(database):
     handle = database.add(database.store)
-    assert outboxq("task", "cancel", handle.id, "--reason", "gone", url=database.url).stdout == "Cancelled\n"
+    assert (
+        outboxq("task", "cancel", handle.id, "--reason", "gone", url=database.url).stdout
+        == f"task {handle.id} was cancelled\n"
+    )
     assert database.store.get(handle.id).status is TaskStatus.CANCELLED
     assert database.store.history(handle.id)[-1].event_data["reason"] == "gone"
 
@@ -469,15 +472,21 @@ def test_cancel_ends_a_waiting_task_and_keeps_the_reason(database):
 def test_cancel_asks_a_running_task_and_forces_it_when_told_to(database):
     handle = database.add(database.store)
     database.claim(store=database.store)
-    assert outboxq("task", "cancel", handle.id, url=database.url).stdout == "asked to stop\n"
+    assert outboxq("task", "cancel", handle.id, url=database.url).stdout.endswith(
+        "was asked to stop, and runs until the handler ends\n"
+    )
     assert database.store.get(handle.id).cancel_requested_at is not None
-    assert outboxq("task", "cancel", handle.id, "--force", url=database.url).stdout == "Cancelled\n"
+    assert (
+        outboxq("task", "cancel", handle.id, "--force", url=database.url).stdout == f"task {handle.id} was cancelled\n"
+    )
     assert database.store.get(handle.id).status is TaskStatus.CANCELLED
 
 
 def test_redrive_runs_a_dead_letter_again_and_nothing_else(database):
     task_id = failed(database)
-    assert outboxq("task", "redrive", task_id, url=database.url).stdout == "Ready\n"
+    assert outboxq("task", "redrive", task_id, url=database.url).stdout.endswith(
+        "was redriven, to run now from the first attempt\n"
+    )
     assert database.store.get(task_id).status is TaskStatus.READY
     assert "is Ready and cannot be redriven" in sentence(
         outboxq("task", "redrive", task_id, url=database.url, exit_code=1)

@@ -55,7 +55,9 @@ def test_the_tasks_that_have_not_completed_are_listed_the_failed_ones_first(
     assert first.split("\t")[0] == str(claim.id)
     assert first.split("\t")[2:] == ["Failed", "line 7 has no price"]
     assert second.split("\t")[2] == "Ready"
-    assert said(database, "cancel", str(batch.id), "--yes").stdout == "cancelled 1 task\n"
+    assert said(database, "cancel", str(batch.id), "--yes").stdout.endswith(
+        "1 task was cancelled or asked to stop, and nothing follows it\n"
+    )
 
 
 def test_the_json_has_the_same_tasks_without_their_results(database: Database, batch: NewBatch) -> None:
@@ -111,7 +113,10 @@ def test_a_batch_is_cancelled_after_a_question(database: Database, batch: NewBat
     assert (planned.exit_code, "2" in planned.output) == (0, True)
     assert database.store.batches.get(batch.id).status is BatchStatus.RUNNING
     done = said(database, "cancel", str(batch.id), "--yes", "--reason", "wrong file")
-    assert done.stdout == "cancelled 2 tasks\n"
+    assert (
+        done.stdout
+        == f"the batch {batch.id} is cancelled: 2 tasks were cancelled or asked to stop, and nothing follows it\n"
+    )
     assert database.store.batches.get(batch.id).status is BatchStatus.CANCELLED
 
 

@@ -103,7 +103,7 @@ def test_one_id_needs_no_question_and_its_dry_run_changes_nothing(database):
     assert "would be cancelled" in outboxq(database, "task", "cancel", tasks[1], "--dry-run").stdout
     assert "would be asked to stop" in outboxq(database, "task", "cancel", tasks[0], "--dry-run").stdout
     assert statuses(database)[:2] == ["Running", "Ready"]
-    assert outboxq(database, "task", "cancel", tasks[1]).stdout == "Cancelled\n"
+    assert outboxq(database, "task", "cancel", tasks[1]).stdout == f"task {tasks[1]} was cancelled\n"
     assert "cannot be cancelled" in outboxq(database, "task", "cancel", tasks[1], "--dry-run", exit_code=1).stderr
 
 

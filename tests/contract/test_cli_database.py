@@ -159,7 +159,7 @@ def test_status_takes_its_application_behind_watch(words, shop, file, monkeypatc
         return True
 
     told: list[float] = []
-    monkeypatch.setattr("outboxq.cli.following.Stop.wait", stop)
+    monkeypatch.setattr("outboxq.cli.groups.Stop.wait", stop)
     shop(file)
     assert outboxq("status", *words, "shop:outbox").exit_code == 0
     assert told == [float((*words, 2.0)[1])]

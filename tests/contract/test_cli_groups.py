@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner, Result
 
-from outboxq.cli import main, progress
+from outboxq.cli import changes, main
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 
@@ -73,9 +73,9 @@ def because(database, task_id: object) -> str | None:
 def test_show_says_why_a_task_is_due_later(database):
     store = database.store
     delayed = database.add(store, delay=HOUR).id
-    assert because(database, delayed) == "it was enqueued with a delay of 1:00:00"
+    assert because(database, delayed) == "it was enqueued with a delay of 1 h"
     store.set_priority(delayed, 5)
-    assert because(database, delayed) == "it was enqueued with a delay of 1:00:00"
+    assert because(database, delayed) == "it was enqueued with a delay of 1 h"
     store.run_now(delayed)
     assert because(database, delayed) is None
     (claim,) = database.claim(store=store)
@@ -84,9 +84,9 @@ def test_show_says_why_a_task_is_due_later(database):
     store.run_now(delayed)
     (claim,) = database.claim(store=store)
     store.finish([Outcome(claim=claim, event_type=EventType.SNOOZED, delay=HOUR)])
-    assert because(database, delayed) == "its handler snoozed it for 1:00:00"
+    assert because(database, delayed) == "its handler snoozed it for 1 h"
     text = outboxq(database, "task", "show", delayed).stdout
-    assert "\ndue because\tits handler snoozed it for 1:00:00\n" in text
+    assert "\ndue because\tits handler snoozed it for 1 h\n" in text
     assert "\nnow\tit is due in " in text
     store.cancel(delayed)
     assert because(database, delayed) is None
@@ -102,13 +102,13 @@ def _hears_ctrl_c() -> Iterator[None]:
 
 def interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have Ctrl-C come each time that progress is told."""
-    take_note = progress.Progress.__call__
+    take_note = changes.Progress.__call__
 
-    def interrupted(self: progress.Progress, number: int, total: int | None = None) -> None:
+    def interrupted(self: changes.Progress, number: int, total: int | None = None) -> None:
         take_note(self, number, total)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(progress.Progress, "__call__", interrupted)
+    monkeypatch.setattr(changes.Progress, "__call__", interrupted)
 
 
 def test_ctrl_c_in_a_prune_keeps_what_is_committed(database, monkeypatch):

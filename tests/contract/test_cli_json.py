@@ -79,6 +79,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "subscription list": (),
     "subscription remove": ("tests.greet", "--dry-run"),
     "task cancel": ("{ready}", "--reason", "not wanted"),
+    "task discard": ("{fourth}",),
     "task redrive": ("{third}",),
     "task run-now": ("{delayed}",),
     "task priority": ("{delayed}", "7"),
@@ -146,6 +147,7 @@ def tasks_of(database) -> dict[str, str]:
     database.store.steps.complete(claim, NewStep(name="charge", number=1, result="1"))
     database.store.fail(claim, "no")
     found["third"], found["other"] = found["other"], str(claim.id)
+    found["fourth"] = failed(database, queue="letters")
     found["ready"] = str(database.add(database.store, queue="mail").id)
     found["delayed"] = str(database.add(database.store, queue="mail", delay=timedelta(hours=1)).id)
     database.store.queues.limit("mail", concurrency=9, create=True)

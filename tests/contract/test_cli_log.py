@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from outboxq.cli import main
-from outboxq.cli.following import until_stopped
+from outboxq.cli.groups import until_stopped
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome
 from outboxq.store import TailCursor

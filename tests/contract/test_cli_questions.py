@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import text
 
 from outboxq import migrations
-from outboxq.cli import confirmation, main, progress
+from outboxq.cli import changes, main
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.uuid7 import uuid7
@@ -140,7 +140,7 @@ def in_pipe(database, *words: str, code: int = 0) -> Result:
 def attended(database, *words: str, answer: str, code: int = 0) -> Result:
     """The same as if a person at a terminal gave this answer."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(confirmation, "is_attended", lambda: True)
+        patched.setattr(changes, "is_attended", lambda: True)
         given = {"OUTBOXQ_DATABASE_URL": database.url}
         result = CliRunner().invoke(main, words, env=given, input=answer, catch_exceptions=False)
     assert result.exit_code == code, result.output
@@ -300,14 +300,14 @@ STOPPED = "outboxq: stopped: 500 of 1 100 redriven; those are committed\n"
 
 def test_ctrl_c_in_a_long_redrive_says_how_far_it_came_and_that_stays(database, monkeypatch):
     many_dead_letters(database, 1100)
-    take_note = progress.Progress.__call__
+    take_note = changes.Progress.__call__
 
-    def interrupted(self: progress.Progress, number: int, total: int | None = None) -> None:
+    def interrupted(self: changes.Progress, number: int, total: int | None = None) -> None:
         take_note(self, number, total)
         signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patched:
-        patched.setattr(progress.Progress, "__call__", interrupted)
+        patched.setattr(changes.Progress, "__call__", interrupted)
         result = in_pipe(database, "failed", "redrive", "-q", "mail", "--yes", "--json", code=130)
     assert (result.stdout, STOPPED in result.stderr) == ("", True)
     assert len(database.store.dead_letters.list(limit=2000)) == 600

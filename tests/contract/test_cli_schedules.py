@@ -79,7 +79,7 @@ def test_next_takes_a_span_and_a_name_as_well(rule, first):
         (["every 1x"], "write it as 90d"),
         (["every 0"], "at least 1"),
         (["0 0 * * *", "--tz", "Europe/Berln"], "did you mean 'Europe/Berlin'?"),
-        (["0 0 * * *", "--from", "tomorrow"], "'tomorrow' is no moment"),
+        (["0 0 * * *", "--from", "tomorrow"], "'tomorrow' is not a moment"),
         (["0 0 * * *", "--from", "9999-12-31", "--tz", "Asia/Tokyo"], "is not in the years"),
         (["every 15m", "--from", "0001-01-01T00:00+14:00"], "is not in the years"),
     ],
@@ -152,7 +152,9 @@ def test_retention_is_a_schedule_like_any_other(database):
     outboxq(database, "add-retention", "30d")
     assert json.loads(database.store.schedules.get("outboxq.retention").args) == {"seconds": 30 * 86_400}
     assert "at least a second" in outboxq(database, "add-retention", "1ms", exit_code=1).stderr
-    assert outboxq(database, "remove", "outboxq.retention").stdout == "removed\n"
+    assert outboxq(database, "remove", "outboxq.retention").stdout.endswith(
+        " was removed; its planted ticks that were not due yet are cancelled\n"
+    )
 
 
 @pytest.mark.in_turn
@@ -242,7 +244,9 @@ def test_a_triggered_task_is_printed_by_its_id(database):
 
 def test_a_removed_schedule_is_gone(database):
     add(database)
-    assert outboxq(database, "remove", "nightly").stdout == "removed\n"
+    assert outboxq(database, "remove", "nightly").stdout.endswith(
+        " was removed; its planted ticks that were not due yet are cancelled\n"
+    )
     assert cells(outboxq(database, "list")) == [HEAD]
 
 

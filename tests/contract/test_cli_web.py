@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from outboxq.cli import main
-from outboxq.cli import web as command
+from outboxq.cli.serving import web as command
 from tests.integrations.dashboard.visitor import Visitor
 from tests.waiting import until
 

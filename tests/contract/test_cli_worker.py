@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from outboxq.cli import main
-from outboxq.cli.supervisor import Environment
+from outboxq.cli.serving.supervisor import Environment
 from outboxq.database.engine import make_engine
 from outboxq.migrations import upgrade
 from outboxq.model import NewTask, TaskStatus
@@ -270,8 +270,8 @@ def supervised(monkeypatch):
         def run(self):
             return 5
 
-    monkeypatch.setattr("outboxq.cli.worker.Supervisor", Supervisor)
-    monkeypatch.setattr("outboxq.cli.worker.configure", lambda *given, **_: made.append(given[2]))
+    monkeypatch.setattr("outboxq.cli.serving.worker.Supervisor", Supervisor)
+    monkeypatch.setattr("outboxq.cli.serving.worker.configure", lambda *given, **_: made.append(given[2]))
     return made
 
 
@@ -333,7 +333,7 @@ def test_who_calls_the_command_hears_its_own_signals_again_a_little_later(record
         outboxq("recording", "--burst")
         signal.raise_signal(signal.SIGTERM)
         assert heard == [], "this process might be about to end"
-        monkeypatch.setattr("outboxq.cli.stop_requests._EXIT_TIMEOUT", -1.0)
+        monkeypatch.setattr("outboxq.cli.serving.stop_requests._EXIT_TIMEOUT", -1.0)
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         assert heard == [1, 1]

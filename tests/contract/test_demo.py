@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, update
 
-from outboxq.cli import demo_run as demo
-from outboxq.cli import demo_shop as shop
+from outboxq.cli.demo import run as demo
+from outboxq.cli.demo import shop
 from outboxq.database.tables import task_executions, task_outbox
 from tests.terminal import shown
 

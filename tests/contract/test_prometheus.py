@@ -25,7 +25,7 @@ from sqlalchemy.exc import OperationalError
 
 from outboxq import Cancel, ConfigurationError, InvalidArgument, Outbox, RetryPolicy
 from outboxq.cli import main
-from outboxq.cli.worker import port_of
+from outboxq.cli.serving.worker import port_of
 from outboxq.contrib.prometheus import WorkerCollector
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Role

@@ -107,7 +107,7 @@ def test_the_callers_transaction_is_read_if_asked(database):
         (("task", "explain"), "no live worker"),
         (("task", "priority", 5), "priority 5"),
         (("task", "run-now"), "was due already"),
-        (("task", "cancel"), "Cancelled"),
+        (("task", "cancel"), "was cancelled"),
     ],
     ids=lambda one: " ".join(map(str, one)) if isinstance(one, tuple) else "",
 )
@@ -195,7 +195,7 @@ def test_a_task_is_shown_with_what_it_waits_for_and_what_its_events_say(database
     events = outboxq(database, "task", "show", handle.id).stdout.rpartition("\n\n")[2].splitlines()
     assert events[0].split("\t") == ["time", "event", "worker", "token", "details", "error"]
     created, _moved, claimed, retried = [line.split("\t")[4:] for line in events[1:]]
-    assert created == ["due in 1:00:00", ""]
+    assert created == ["due in 1 h", ""]
     assert claimed == ["attempt 1", ""]
     assert retried == ["attempt 2, due in 9.6 s", "OSError: away"]
     database.store.run_now(handle.id)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from outboxq import Outbox
-from outboxq.cli.supervisor import Environment, Supervisor
+from outboxq.cli.serving.supervisor import Environment, Supervisor
 from tests.contract.helpers import called
 
 APPLICATION = """

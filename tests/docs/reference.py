@@ -18,7 +18,7 @@ import outboxq
 from outboxq import Cancel, Outbox, Retry, Snooze, Task, TaskContext, errors
 from outboxq.cli import console, main
 from outboxq.cli.groups import EXIT_INTERRUPTED
-from outboxq.cli.worker import EPILOG
+from outboxq.cli.serving.worker import EPILOG
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 

@@ -18,7 +18,7 @@ from werkzeug.test import Client
 
 from outboxq import Outbox
 from outboxq.cli import main
-from outboxq.cli import web as command
+from outboxq.cli.serving import web as command
 from tests.docs.test_guides import ROOT, blocks
 from tests.integrations.dashboard.visitor import Visitor
 

@@ -14,7 +14,7 @@ import pytest
 
 from outboxq import Outbox, RetryPolicy
 from outboxq.cli import main
-from outboxq.cli.logs import JsonFormatter, LogFormat, configure
+from outboxq.cli.serving.logs import JsonFormatter, LogFormat, configure
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "logging.md").read_text()

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite.pysqlite  # noqa: F401 - imported for the children
 
-import outboxq.cli.worker
+import outboxq.cli.serving.worker
 import outboxq.worker.distributor.listener
 import outboxq.worker.worker  # noqa: F401
 from outboxq.database.dialects import dialect_for

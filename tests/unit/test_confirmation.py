@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import time, click
-from outboxq.cli.confirmation import Change, Exactly, confirmation_options, confirmed
-from outboxq.cli.output import json_option, tell
-from outboxq.cli.progress import progress
+from outboxq.cli.changes import Change, Exactly, confirmation_options, confirmed
+from outboxq.cli.console import json_option, tell
+from outboxq.cli.changes import progress
 
 @click.command()
 @confirmation_options

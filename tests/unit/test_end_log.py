@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from outboxq import Cancel, Outbox, Retry, RetryPolicy, Snooze
-from outboxq.cli.logs import JsonFormatter, TextFormatter
+from outboxq.cli.serving.logs import JsonFormatter, TextFormatter
 from outboxq.integration import FrontEnd
 from outboxq.model import Claim
 from outboxq.worker.executor import context_of, execute

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from outboxq.cli.stop_requests import Lifeline, Order, Orders
+from outboxq.cli.serving.stop_requests import Lifeline, Order, Orders
 from tests.waiting import until
 
 

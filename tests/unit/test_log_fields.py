@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from outboxq.cli.logs import LogFormat, configure
+from outboxq.cli.serving.logs import LogFormat, configure
 from outboxq.context import LOG_FIELDS, TaskContextFilter, current
 from outboxq.model.records import ENDS_CLAIM, OUTCOMES, fields_of
 from tests.unit.test_end_log import CLAIM, SECRET

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from outboxq.cli import logs
-from outboxq.cli.logs import JsonFormatter, LiveHandler, LogFormat, configure, show_live_line
+from outboxq.cli.serving import logs
+from outboxq.cli.serving.logs import JsonFormatter, LiveHandler, LogFormat, configure, show_live_line
 from tests.waiting import until
 
 CLEAR = "\r\x1b[2K"
@@ -108,7 +108,7 @@ def test_an_application_that_has_set_up_logging_keeps_what_it_has():
 OTHERS = """
 import os, sys
 
-from outboxq.cli.logs import open_closed_streams
+from outboxq.cli.serving.logs import open_closed_streams
 
 if sys.argv[1:] == ["taken"]:
     other = os.open("other", os.O_CREAT | os.O_RDWR)

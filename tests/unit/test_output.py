@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from outboxq.cli.output import as_json, json_option, merged, show, tell, wants_json, write_json
+from outboxq.cli.console import as_json, json_option, merged, show, tell, wants_json, write_json
 
 NOON = datetime(2026, 11, 23, 13, 0, tzinfo=timezone(timedelta(hours=1)))
 SEVEN = UUID(int=7)

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from outboxq.cli.stop_requests import stop_on_signals
+from outboxq.cli.serving.stop_requests import stop_on_signals
 
 
 class Thing:

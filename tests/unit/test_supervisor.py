@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from outboxq.cli import supervisor
 from outboxq.cli.console import EXIT_KILLED
-from outboxq.cli.supervisor import LONGEST_PAUSE, SHORTEST_PAUSE, Supervisor, pause_after
+from outboxq.cli.serving import supervisor
+from outboxq.cli.serving.supervisor import LONGEST_PAUSE, SHORTEST_PAUSE, Supervisor, pause_after
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow

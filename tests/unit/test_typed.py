@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 
 from outboxq import Outbox
 from outboxq.cli.database import FRONT_END, address, front_end
-from outboxq.cli.worker import _find
+from outboxq.cli.serving.worker import _find
 from outboxq.integration import FrontEnd
 
 
@@ -85,7 +85,7 @@ def test_a_program_may_say_how_its_commands_are_typed():
 def test_a_worker_names_its_own_application_unless_the_environment_does(tmp_path, monkeypatch, environment, options):
     """The hint names the database: the one of the environment would answer that there is no such task."""
     outbox = Outbox(f"sqlite:///{tmp_path / 'own.db'}")
-    monkeypatch.setattr("outboxq.cli.worker.load", lambda _app: outbox)
+    monkeypatch.setattr("outboxq.cli.serving.worker.load", lambda _app: outbox)
     for name, value in {"OUTBOXQ_DATABASE_URL": f"sqlite:///{tmp_path / 'other.db'}", **environment}.items():
         monkeypatch.setenv(name, value)
     assert _find("shop:outbox", None).integration.front_end.typed(["verify"]) == f"outboxq verify{options}"
@@ -93,7 +93,7 @@ def test_a_worker_names_its_own_application_unless_the_environment_does(tmp_path
 
 def test_a_worker_on_another_database_than_its_applications_names_that_one(monkeypatch):
     outbox = Outbox("postgresql:///own", schema="jobs")
-    monkeypatch.setattr("outboxq.cli.worker.load", lambda _app: outbox)
+    monkeypatch.setattr("outboxq.cli.serving.worker.load", lambda _app: outbox)
     monkeypatch.setenv("OUTBOXQ_DATABASE_URL", "")  # which it sets
     found = _find("shop:outbox", make_url("postgresql:///shard"))
     assert found.integration.front_end.typed(["verify"]) == "outboxq verify --url postgresql:///shard --schema jobs"

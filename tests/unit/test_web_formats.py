@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from outboxq.web.formats import breakable, lately
+from outboxq.web.rendering import breakable, lately
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

@@ -92,11 +92,11 @@ for name in {sorted(OF_SIGNAL)}:
 """
 CHILDREN = "a worker imports it only after it has looked at CAN_FORK"
 GUARDED = {
-    ("cli/demo_run.py", "SIGKILL"): "the command looks at CAN_FORK",
-    ("cli/supervisor.py", "set_blocking"): "the command looks at CAN_FORK",
-    ("cli/supervisor.py", "pass_fds"): "the command looks at CAN_FORK",
-    ("cli/supervisor.py", "start_new_session"): "the command looks at CAN_FORK",
-    ("cli/stop_requests.py", "pthread_kill"): "only a supervisor gives the order that calls it",
+    ("cli/demo/run.py", "SIGKILL"): "the command looks at CAN_FORK",
+    ("cli/serving/supervisor.py", "set_blocking"): "the command looks at CAN_FORK",
+    ("cli/serving/supervisor.py", "pass_fds"): "the command looks at CAN_FORK",
+    ("cli/serving/supervisor.py", "start_new_session"): "the command looks at CAN_FORK",
+    ("cli/serving/stop_requests.py", "pthread_kill"): "only a supervisor gives the order that calls it",
     ("database/dialects/sqlite_file.py", "mknod"): "AttributeError is caught there",
     ("model/forks.py", "register_at_fork"): "hasattr is asked there",
     ("worker/isolation/child.py", "SIGURG"): CHILDREN,

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from outboxq import InvalidArgument, Worker
-from outboxq.cli.worker import worker as command
+from outboxq.cli.serving.worker import worker as command
 from outboxq.worker.options import WorkerOptions, WorkerSettings
 
 OPTIONS = {one.name: one.default for one in fields(WorkerSettings)}

@@ -27,20 +27,9 @@ from django.utils.html import format_html
 from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound
 from ...model import TaskStatus
 from ...model.display import HIDDEN, redacted
-from ...model.plurals import plural
 from ...model.rules import sentence_of, stands_ahead
-from .admin_verbs import (
-    CANCEL,
-    CANCEL_NOW,
-    DISCARD,
-    PAUSE_SCHEDULE,
-    REDRIVE,
-    RESUME_SCHEDULE,
-    RUN_NOW,
-    TRIGGER,
-    Outcome,
-    Verb,
-)
+from ...model.wording import plain_text, plural, sentence
+from ...operating.verbs import REMOVE, VERBS, Noun, Outcome, State, Verb
 from .dashboard import VIEW, page_of
 from .django_outbox import outboxes
 from .integration import present_transaction
@@ -57,8 +46,6 @@ _REFUSALS = 10
 """Maximum number of refusals that are shown one by one."""
 _ERROR = 2_000
 """Number of characters of an error that a list of dead letters reads."""
-_LONGEST = 20_000
-"""Maximum number of characters of a text on a page."""
 
 _SOURCES: Mapping[str, Any] = {
     TaskStatus.READY: OutboxEntry,
@@ -66,6 +53,16 @@ _SOURCES: Mapping[str, Any] = {
     TaskStatus.FAILED: DeadLetter,
 }
 """The tables that hold the tasks of a status and no others."""
+
+
+_OPTIONAL = {"reason", "force", "take_key_back"}
+"""Fields that a verb does without. The admin asks for no others."""
+
+
+def _verbs(noun: Noun, *states: State) -> tuple[Verb, ...]:
+    """Return the verbs that are offered in one of these states and need no value."""
+    simple = (one for one in VERBS if one.noun is noun and {field.name for field in one.fields} <= _OPTIONAL)
+    return tuple(one for one in simple if any(map(one.offered, states)) and one is not REMOVE)
 
 
 def permission_of(verb: Verb) -> str:
@@ -95,7 +92,7 @@ def _column(column: str) -> Callable[[Any], str]:
     @admin.display(description=label, empty_value="")
     def shown(row: Any) -> str:
         value = getattr(row, column)
-        return local_time(value) if isinstance(value, datetime) else plain_text("" if value is None else str(value))
+        return local_time(value) if isinstance(value, datetime) else plain_text(value)
 
     shown.__name__ = column
     return shown
@@ -225,9 +222,8 @@ class OutboxAdmin(admin.ModelAdmin):
         for warning in warnings:
             self._tell(request, warning, messages.WARNING)
 
-    def _tell(self, request: Any, sentence: str, level: int) -> None:
-        words = plain_text(sentence)
-        self.message_user(request, f"{words[:1].upper()}{words[1:]}.", level)
+    def _tell(self, request: Any, words: str, level: int) -> None:
+        self.message_user(request, f"{sentence(plain_text(words))}.", level)
 
     def _act(self, request: Any, verb: Verb, row: Any) -> Outcome:
         """Change the row and write Django's log, in the request's transaction or in a separate one."""
@@ -286,7 +282,7 @@ class TaskExecutionAdmin(NewestAdmin):
         *_columns("created_at", "first_started_at", "started_at", "completed_at", "retry_at", "expires_at"),
         *_columns("worker_id", "lease_token", "pipeline_execution_id"),
     )
-    verbs = (RUN_NOW, CANCEL, CANCEL_NOW)
+    verbs = _verbs(Noun.TASK, State(status=TaskStatus.READY), State(status=TaskStatus.RUNNING))
     actions = tuple(map(_action, verbs))
 
     def now(self, task: Any) -> str:
@@ -332,7 +328,7 @@ class DeadLetterAdmin(NewestAdmin):
     fields = _columns(
         "task_execution_id", "task_name", "exception", "error", "failed_at", "queue", "topic", "partition_key"
     )
-    verbs = (REDRIVE, DISCARD)
+    verbs = _verbs(Noun.TASK, State(status=TaskStatus.FAILED))
     actions = tuple(map(_action, verbs))
 
     @admin.display(description="error")
@@ -364,7 +360,7 @@ class TaskScheduleAdmin(OutboxAdmin):
         *_columns("pause_reason", "rule", "tz", "starts_at", "ends_at", "declared_by", "queue", "priority"),
         *_columns("overlap", "catch_up", "grace_seconds", "jitter_seconds"),
     )
-    verbs = (PAUSE_SCHEDULE, RESUME_SCHEDULE, TRIGGER)
+    verbs = _verbs(Noun.SCHEDULE, State(), State(is_paused=True))
     actions = tuple(map(_action, verbs))
 
     def when(self, schedule: Any) -> str:
@@ -410,12 +406,6 @@ def local_time(moment: datetime | None) -> str:
     except OverflowError:  # at the end of the calendar
         return moment.isoformat(" ", "seconds")
     return f"{here.replace(tzinfo=None).isoformat(' ', 'seconds')} {here.tzname()}"
-
-
-def plain_text(text: str) -> str:
-    """Return the text, cut if it is too long, with invisible characters written out so that none can imitate other text."""
-    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\n… and {len(text) - _LONGEST} characters more"
-    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in cut)
 
 
 def _written(text: str) -> Any:

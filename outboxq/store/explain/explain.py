@@ -43,9 +43,9 @@ from ...database.tables import (
 from ...database.target import Target
 from ...model import EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from ...model.batches import Batch, BatchKind, OnFailed, is_batch, link_of
-from ...model.plurals import plural
 from ...model.running import Progress
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
+from ...model.wording import plural
 from ..arguments import identifier, positive
 from ..claims.limits import limits_keys, states_of
 from ..claims.workers import LiveWorker, live_workers, releases_as_unknown

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
-from ...cli.progress import Progress
 from ...database.column_types import UnreadableInstant
 from ...database.dialects import Row
 from ...model import LONGEST, TaskExecution, TaskStatus
+from ...model.running import Progress
 from ..claims.limits import KeyState
 from ..claims.workers import LiveWorker
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written

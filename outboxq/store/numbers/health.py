@@ -9,7 +9,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from ...errors import InvalidArgument
-from ...model.plurals import plural
+from ...model.wording import plural
 from ..explain.reasons import Cure, cancel_of_batch, of_dead_letter, span_of
 from .statistics import Present, Statistics
 

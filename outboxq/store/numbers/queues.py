@@ -56,8 +56,8 @@ from ...model.options import TaskOptions, duration
 from ...model.unknown_options import no_queue
 from ..arguments import positive, storable
 from ..claims.workers import live_workers
+from ..tasks import tasks
 from ..tasks.event_log import Count, counted_to
-from ..tasks.task_pages import tasks
 from ..transactions import Transactions
 from . import samples
 

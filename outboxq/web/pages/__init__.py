@@ -1,1 +1,67 @@
-"""The pages of the dashboard: each module has one, a function from a request to a view."""
+"""The pages of the dashboard by name, path and function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from ...operating.verbs import VERBS, Noun
+from ..request import PageRequest, Redirect, View
+from . import actions, batches, bulk, failures, overview, queues, schedules, system, task, tasks, workers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+    """A page or an action: its name, its path as Werkzeug's rules are written, and its function."""
+
+    name: str
+    path: str
+    answer: Callable[[PageRequest], View | Redirect]
+    is_action: bool = False
+    """True: it changes something, takes POST only, and needs a viewer who may act."""
+    section: str = ""
+    """The entry of the navigation that is marked on the page: the name of another route; "": its own."""
+
+
+# Names of queues and schedules are any text, so they stand behind the question mark: as a part of the path, browsers and proxies
+# would change "..", "a//b" and "%2F".
+_OF_ONE: Final = {
+    Noun.TASK: "/tasks/<uuid:task_id>",
+    Noun.BATCH: "/batches/<uuid:batch_id>",
+    Noun.QUEUE: "/queue",
+    Noun.SCHEDULE: "/schedule",
+}
+PAGES: Final = (
+    Route(name="overview", path="/", answer=overview.page),
+    Route(name="queues", path="/queues", answer=queues.page),
+    Route(name="queue", path="/queue", answer=queues.one_page, section="queues"),
+    Route(name="workers", path="/workers", answer=workers.page),
+    Route(name="worker", path="/workers/<uuid:worker_id>", answer=workers.one_page, section="workers"),
+    Route(name="schedules", path="/schedules", answer=schedules.page),
+    Route(name="schedule", path="/schedule", answer=schedules.one_page, section="schedules"),
+    Route(name="system", path="/system", answer=system.page),
+    Route(name="tasks", path="/tasks", answer=tasks.page),
+    Route(name="task", path="/tasks/<task_id>", answer=task.page, section="tasks"),
+    Route(name="batches", path="/batches", answer=batches.page),
+    Route(name="batch", path="/batches/<uuid:batch_id>", answer=batches.one_page, section="batches"),
+    Route(name="failures", path="/failures", answer=failures.page),
+    Route(name="failure_group", path="/failures/<group>", answer=failures.group, section="failures"),
+    Route(name="bulk", path="/bulk", answer=bulk.page, section="tasks"),
+    Route(name="bulk_start", path="/bulk/start", answer=bulk.start, is_action=True, section="tasks"),
+)
+
+ACTIONS: Final = tuple(
+    Route(
+        name=f"{verb.noun}_{verb.key}",
+        path=f"{_OF_ONE[verb.noun]}/{verb.name}",
+        answer=partial(actions.act, verb),
+        is_action=True,
+    )
+    for verb in VERBS
+)
+"""An action for each verb."""
+
+ROUTES: Final = (*PAGES, *ACTIONS)
+"""All pages and actions. The navigation lists some of them, see `rendering.NAVIGATION`."""

@@ -8,13 +8,12 @@ from typing import Any
 
 from werkzeug.exceptions import NotFound
 
-from ...errors import BatchNotFound, InvalidTransition
+from ...errors import BatchNotFound
 from ...model import TaskStatus
 from ...model.batches import UNCLOSED, Batch
-from ...model.plurals import plural
-from ..formats import sentence
-from ..request import PageRequest, Redirect, View
-from .task_actions import reason_of
+from ...operating.verbs import Noun, State
+from ..request import PageRequest, View
+from .actions import offered
 
 _MOST = 100
 """Maximum number of batches, or of tasks of a batch, on a page."""
@@ -52,25 +51,10 @@ def one_page(request: PageRequest) -> View:
             "members": members,
             "is_cut": len(members) == _MOST,
             "then": list(zip(found.then_ids, found.then_names, strict=True)),
+            "acts": offered(request, Noun.BATCH, batch_id, State(has_ended=found.completed_at is not None)),
             "cancel": typed(("batch", "cancel", str(found.id))),
         },
         data={**record_of(found), "members": [{"id": one.id, "status": one.status} for one in members]},
-    )
-
-
-def cancel(request: PageRequest) -> Redirect:
-    """Cancel the tasks of a batch that have not ended."""
-    batch_id = request.path["batch_id"]
-    url = request.url("batch", batch_id=batch_id)
-    try:
-        number = request.store.batches.cancel(batch_id, reason=reason_of(request))
-    except BatchNotFound as error:
-        return Redirect(url=request.url("batches"), notice=f"Nothing was done: {error}.", is_warning=True)
-    except InvalidTransition as error:
-        return Redirect(url=url, notice=f"{sentence(str(error))}.", is_warning=True)
-    return Redirect(
-        url=url,
-        notice=f"{number} {plural(number, 'task of the batch was', 'tasks of the batch were')} cancelled or asked to stop. Nothing follows it.",
     )
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from ...errors import InvalidArgument
 from ...model import TaskStatus
-from ...model.plurals import plural
+from ...model.wording import plural
+from ...operating.reading import read_utc
 from ...store import Count, Cure, Snapshot
 from ...task.built_in import BULK, BULK_QUEUE, BulkAction, Selection
-from ..formats import number
+from ..rendering import number
 from ..request import PageRequest, Redirect, View
-from .task_actions import reason_of
-from .tasks import instant
-from .unfound import unfound
+from .actions import reason_of
+from .cures import unfound
 
 _AT_ONCE = 500
 """Maximum number of tasks that a request changes itself: one transaction. More are changed by a task."""
@@ -63,7 +63,7 @@ def start(request: PageRequest) -> Redirect | View:
         given = _asked(request)
         if empty := sorted(name for name, value in given.items() if not value):
             raise InvalidArgument(f"the filter {empty[0]} is empty; leave it out, or begin again at the question")
-        at = instant(request.form.get("at", ""), "at")
+        at = read_utc(request.form.get("at", ""), "at")
         wanted = _selection(request.query.get("action", ""), given, at=at)
         wanted = replace(wanted, snapshot=Snapshot.parse(request.form.get("snapshot", "")))
         if request.form.get("confirm") != "yes":
@@ -124,7 +124,7 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
         raise InvalidArgument(f"there is no action {action!r}: choose redrive, discard or cancel")
     found: dict[str, Any] = {name: value for name, value in given.items() if name != "state"}
     for name in found.keys() & {"since", "until"}:
-        found[name] = instant(found[name], name)
+        found[name] = read_utc(found[name], name)
     is_cancel = action == BulkAction.CANCEL
     if wrong := given.keys() & ({"exception", "group"} if is_cancel else {"state"}):
         raise InvalidArgument(f"{action} takes no filter {', '.join(sorted(wrong))}")

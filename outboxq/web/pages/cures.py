@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from ...operating.verbs import Noun, Target, Verb, verb_of
 from ...store import Cure
-from ..request import PageRequest
+from ..request import PageRequest, View
+from .actions import url_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,11 +35,28 @@ def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = Fa
     return [_offer(request, cure, with_final=with_final) for cure in cures]
 
 
+def unfound(
+    title: str,
+    sentence: str,
+    *,
+    task_id: UUID | None = None,
+    several: Sequence[UUID] = (),
+    first: UUID | None = None,
+    offered: Sequence[Offer] = (),
+    data: object = None,
+    status: int = 404,
+) -> View:
+    """Return the page. It links to `several` tasks that may be meant, and leads to the `first` task that is to be dealt with."""
+    values = {"sentence": sentence, "task_id": task_id, "several": several, "first": first, "offers": offered}
+    return View(template="unfound.html", title=title, values=values, data=data, status=status)
+
+
 def _offer(request: PageRequest, cure: Cure, *, with_final: bool) -> Offer:
     group, *words = cure.command
-    find, is_final = _PAGES.get(group), cure.command[:2] in _FINAL
+    find, verb = _PAGES.get(group), verb_of(cure.command)
+    is_final = verb is not None and verb.is_final
     may = request.viewer.may_act and (with_final or not is_final)
-    action, fields = _button(request, cure) if may else (None, {})
+    action, fields = _button(request, cure, verb) if may else (None, {})
     href = None if find is None else find(request, words)
     return Offer(
         purpose=cure.purpose,
@@ -49,15 +68,12 @@ def _offer(request: PageRequest, cure: Cure, *, with_final: bool) -> Offer:
     )
 
 
-def _button(request: PageRequest, cure: Cure) -> tuple[str | None, Mapping[str, str]]:
-    name, target = cure.command[:2], cure.command[2:3]
-    if not target:
+def _button(request: PageRequest, cure: Cure, verb: Verb | None) -> tuple[str | None, Mapping[str, str]]:
+    """Return where the form of a button is sent, and its fields. The verbs of a batch have no button here but a page."""
+    if verb is None or verb.noun is Noun.BATCH or len(cure.command) < 3:
         return None, {}
-    if (route := _BY_NAME.get(name)) is not None:
-        return request.url(route, name=target[0]), {}
-    if (route := _ON_TASKS.get((*name, *cure.command[3:]))) is not None:
-        return request.url(route, task_id=UUID(target[0])), {"back": _shown_task(request)}
-    return None, {}
+    target: Target = UUID(cure.command[2]) if verb.noun is Noun.TASK else cure.command[2]
+    return url_of(request, verb, target), {"back": _shown_task(request)} if verb.noun is Noun.TASK else {}
 
 
 def _here(request: PageRequest) -> str | None:
@@ -102,18 +118,3 @@ _PAGES: Final[Mapping[str, Callable[[PageRequest, list[str]], str | None]]] = {
     "batch": _batch,
 }
 """The page that a command of each group has beside it."""
-_BY_NAME: Final[Mapping[tuple[str, ...], str]] = {
-    ("queue", "resume"): "queue_resume",
-    ("schedule", "resume"): "schedule_resume",
-}
-"""The commands that are a button: an action that takes a name and can be undone."""
-_ON_TASKS: Final[Mapping[tuple[str, ...], str]] = {
-    ("task", "run-now"): "task_run_now",
-    ("task", "cancel"): "task_cancel",
-    ("task", "cancel", "--force"): "task_cancel_now",
-    ("failed", "redrive"): "task_redrive",
-    ("failed", "discard"): "task_discard",
-}
-"""The commands that are a button for one task, with the options that they must have."""
-_FINAL: Final = frozenset({("task", "cancel"), ("failed", "discard")})
-"""The commands that cannot be undone."""

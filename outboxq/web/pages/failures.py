@@ -8,11 +8,11 @@ from typing import Any, Final
 from uuid import UUID
 
 from ...errors import InvalidArgument
+from ...operating.reading import read_utc
 from ...store import DeadLetter, DeadLetterGroup
 from ...store.tasks.tasks import attempts_of
 from ..request import PageRequest, View
-from .tasks import instant
-from .unfound import unfound
+from .cures import unfound
 
 _GROUPS: Final = 100
 _ROWS: Final = 50
@@ -75,7 +75,7 @@ def group(request: PageRequest) -> View:
         template="failure_group.html",
         title=f"{one.task_name}: {one.exception or 'failed'}",
         values=values,
-        data={"group": one, "dead_letters": [_record(dead_letter) for dead_letter in shown]},
+        data={"group": one, "dead_letters": shown},
     )
 
 
@@ -96,7 +96,7 @@ def _place(request: PageRequest) -> tuple[datetime, UUID] | None:
         return None
     at, _, task_id = text.partition("_")
     try:
-        return instant(at, "after"), UUID(task_id)
+        return read_utc(at, "after"), UUID(task_id)
     except ValueError:
         raise InvalidArgument(f"after names no place in the list: {text!r}") from None
 
@@ -111,7 +111,3 @@ def _sample(request: PageRequest, one: DeadLetterGroup) -> Sample | None:
     if not failed:
         return None
     return Sample(task_id=one.newest, error=failed[-1].error or "", traceback=failed[-1].traceback or "")
-
-
-def _record(dead_letter: DeadLetter) -> dict[str, object]:
-    return {name: getattr(dead_letter, name) for name in DeadLetter.__dataclass_fields__}

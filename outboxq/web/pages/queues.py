@@ -9,11 +9,13 @@ from werkzeug.exceptions import NotFound
 
 from ...model import LATEST
 from ...model.unknown_options import no_queue
+from ...model.wording import sentence
+from ...operating.verbs import Noun, State
 from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
 from ...store.numbers.health import OF_SCHEDULES
 from ..charts import sparkline
-from ..formats import sentence
 from ..request import PageRequest, View
+from .actions import offered
 from .cures import offers
 from .ranges import NOTHING, axis_of, charts_of, chosen, tabs
 
@@ -55,6 +57,8 @@ def one_page(request: PageRequest) -> View:
     trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step, queue=name, held_keys=_KEYS)
     charts = charts_of(axis, trends)
     workers = [one for one in found.workers if one.works_on(name)]
+    is_empty = not any((mine.ready, mine.delayed, mine.retrying, mine.running, mine.failed))
+    state = State(is_paused=settings.paused_at is not None, is_unused=is_empty and settings.updated_at is not None)
     problems = [one for one in once(found.problems) if one.subject == name and one.rule not in OF_SCHEDULES]
     return View(
         template="queue.html",
@@ -64,6 +68,7 @@ def one_page(request: PageRequest) -> View:
             "now": found.at,
             "queue": mine,
             "settings": settings,
+            "acts": offered(request, Noun.QUEUE, name, state),
             "problems": [(one, offers(request, one.cures)) for one in problems],
             "charts": charts,
             "nothing": NOTHING,

@@ -12,7 +12,9 @@ from werkzeug.exceptions import NotFound
 from ...errors import InvalidArgument, ScheduleNotFound
 from ...model.rules import next_tick, parse_rule, sentence_of, stands_ahead, zone_of
 from ...model.schedules import Schedule
+from ...operating.verbs import Noun, State
 from ..request import PageRequest, View
+from .actions import offered
 
 _NEXT, _LAST = 5, 20
 """Numbers of ticks on a page: those to come, and the last ones."""
@@ -20,7 +22,7 @@ _OVERDUE = timedelta(minutes=1)
 """The time after which a tick that is not planted is overdue."""
 
 
-class State(StrEnum):
+class ScheduleState(StrEnum):
     """The state of a schedule."""
 
     ACTIVE = "active"
@@ -40,7 +42,7 @@ class Upcoming:
     """A schedule as a list shows it."""
 
     schedule: Schedule
-    state: State
+    state: ScheduleState
     sentence: str
     """The rule in words."""
     next_tick: datetime | None
@@ -54,12 +56,7 @@ def page(request: PageRequest) -> View:
     schedules = request.store.schedules.list()
     following = request.store.schedules.upcoming(schedules, now=now)
     found = sorted((upcoming(one, now, following[one.name]) for one in schedules), key=_order)
-    return View(
-        template="schedules.html",
-        title="Schedules",
-        values={"now": now, "schedules": found},
-        data=found,
-    )
+    return View(template="schedules.html", title="Schedules", values={"now": now, "schedules": found}, data=found)
 
 
 def one_page(request: PageRequest) -> View:
@@ -80,6 +77,7 @@ def one_page(request: PageRequest) -> View:
             "now": now,
             "found": found,
             "schedule": schedule,
+            "acts": offered(request, Noun.SCHEDULE, name, State(is_paused=schedule.paused_at is not None)),
             "following": following,
             "ticks": [(one, _local(one.tick, schedule.tz)) for one in ticks],
             "start": request.outbox.integration.front_end.typed(("worker", "-q", schedule.queue)),
@@ -96,24 +94,31 @@ def upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) -
     """Return the state of a schedule and the first of its ticks to come."""
     sentence, overdue, tick = sentence_of(schedule), None, next(iter(following), None)
     if schedule.paused_at is not None:
-        return Upcoming(schedule=schedule, state=State.PAUSED, sentence=sentence, next_tick=None)
+        return Upcoming(schedule=schedule, state=ScheduleState.PAUSED, sentence=sentence, next_tick=None)
     try:
         parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at)
     except InvalidArgument:
-        return Upcoming(schedule=schedule, state=State.UNREADABLE, sentence=sentence, next_tick=tick)
+        return Upcoming(schedule=schedule, state=ScheduleState.UNREADABLE, sentence=sentence, next_tick=tick)
     missed = next_tick(schedule, schedule.planted_until)
     if missed is not None and missed < now - _OVERDUE:
         overdue = missed
     if overdue:
-        state = State.OVERDUE
+        state = ScheduleState.OVERDUE
     elif stands_ahead(schedule, now):
-        state = State.AHEAD
+        state = ScheduleState.AHEAD
     else:
-        state = State.ENDED if tick is None else State.ACTIVE
+        state = ScheduleState.ENDED if tick is None else ScheduleState.ACTIVE
     return Upcoming(schedule=schedule, state=state, sentence=sentence, next_tick=tick, overdue_since=overdue)
 
 
-_TROUBLE_FIRST = (State.OVERDUE, State.AHEAD, State.UNREADABLE, State.ACTIVE, State.PAUSED, State.ENDED)
+_TROUBLE_FIRST = (
+    ScheduleState.OVERDUE,
+    ScheduleState.AHEAD,
+    ScheduleState.UNREADABLE,
+    ScheduleState.ACTIVE,
+    ScheduleState.PAUSED,
+    ScheduleState.ENDED,
+)
 
 
 def _order(one: Upcoming) -> tuple[int, float, str]:

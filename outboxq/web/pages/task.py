@@ -10,19 +10,20 @@ from typing import Any
 from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound, UnknownTask
-from ...model import TERMINAL, EventType, TaskExecution, TaskStatus
+from ...model import TERMINAL, EventType, TaskExecution
 from ...model.batches import is_batch, link_of
 from ...model.display import redacted
 from ...model.running import Step
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
+from ...operating.verbs import REDRIVE, Noun, State, verb_of
 from ...store import Cure, Reason, TaskDetail
 from ...store.explain.reasons import cure_of
 from ...task.built_in import BULK, Selection
 from ..request import PageRequest, View
+from .actions import Action, offered
 from .bulk import in_number, in_words
-from .cures import offers
+from .cures import offers, unfound
 from .timeline import moment_of, moments_of, timed_attempts_of
-from .unfound import unfound
 
 _FEW, _MANY = 100, 5_000
 """Number of events that the page shows, and with `events=all`."""
@@ -84,13 +85,12 @@ def _shown(request: PageRequest, detail: TaskDetail) -> View:
     steps = _steps(request, detail)
     payloads = _payloads(task) if request.viewer.may_see_arguments else []
     attempts = timed_attempts_of(detail)
-    actions = _actions(detail) if request.viewer.may_act else frozenset()
     values = {
         "detail": detail,
         "task": task,
         "why": why,
         "offers": offers(request, why.cures, with_final=True),
-        "actions": actions,
+        "acts": _actions(request, detail),
         "in_batch": is_batch(task.pipeline_execution_id),
         "next_due": _next_due(detail),
         "retry_wait": _retry_wait(detail),
@@ -159,20 +159,17 @@ def _cures_of(given: str) -> tuple[Cure, ...]:
     return () if link is None else cure_of("see the batch", "batch", "show", link.batch_id)
 
 
-def _actions(detail: TaskDetail) -> frozenset[str]:
-    """Return the actions that the task's status allows, without those that the cures offer."""
-    task, status = detail.task, detail.task.status
-    cancels = [cure for cure in detail.explanation.cures if cure.command[:2] == ("task", "cancel")]
-    if status is TaskStatus.READY:
-        is_due = detail.due_at is None or detail.due_at <= detail.at or detail.explanation.reason in _WAITS
-        return frozenset({"cancel", "priority"} if is_due else {"cancel", "priority", "run_now"})
-    if status is TaskStatus.RUNNING:
-        offered = {"cancel_now" if "--force" in cure.command else "cancel" for cure in cancels}
-        return frozenset(
-            {"cancel", "cancel_now"} - offered - {"cancel" if task.cancel_requested_at is not None else ""}
-        )
-    is_failed = status is TaskStatus.FAILED
-    return frozenset({"take_key_back"} if is_failed and detail.lost_key is not None else ())
+def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
+    """Return the verbs that the page offers beside those of the cures. A key that was lost can only be taken back here."""
+    task = detail.task
+    state = State(
+        status=task.status,
+        is_delayed=detail.due_at is not None and detail.due_at > detail.at,
+        was_asked_to_stop=task.cancel_requested_at is not None,
+    )
+    cured = {verb_of(cure.command) for cure in detail.explanation.cures} - ({REDRIVE} if detail.lost_key else set())
+    found = offered(request, Noun.TASK, task.id, state)
+    return {key: one for key, one in found.items() if one.verb not in cured}
 
 
 def _bulk(request: PageRequest, task: TaskExecution) -> BulkProgress | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ...model import TaskExecution, TaskStatus
+from ...operating.reading import read_utc
 from ...store import Reason, TaskPage
 from ..request import PageRequest, View
 
@@ -56,7 +56,7 @@ class Filters:
         """The filters as the store takes them. Raises InvalidArgument."""
         found: dict[str, Any] = dict(self.given)
         for name in found.keys() & {"since", "until"}:
-            found[name] = instant(found[name], name)
+            found[name] = read_utc(found[name], name)
         for name in found.keys() & {"worker", "batch"}:
             found[name] = _uuid(found[name], name)
         return found
@@ -126,15 +126,6 @@ def _cancel_all(request: PageRequest, state: str, filters: Filters) -> str | Non
     if not may or not filters.given:
         return None
     return request.url("bulk", action="cancel", **filters.given, **({"state": state} if state else {}))
-
-
-def instant(text: str, name: str) -> datetime:
-    """Return the moment that a person typed; without a zone it is in UTC. Raises InvalidArgument."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidArgument(f"{name} is no time: write it as 2026-11-30 14:05, in UTC, not {text!r}") from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 def _uuid(text: str, name: str) -> UUID:

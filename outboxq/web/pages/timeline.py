@@ -11,9 +11,9 @@ from uuid import UUID
 from ...model import UNKNOWN_TASK, EventType, ExecutionEvent
 from ...model.history import summed_up
 from ...model.running import Progress, progress_of
+from ...model.wording import span
 from ...store import Attempt, TaskDetail
 from ...store.tasks.tasks import attempts_of
-from ..formats import span
 
 _TONES: Final[Mapping[str, str]] = {
     EventType.CLAIMED: "running",

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from ...database.column_types import iso
 from ...model import UNKNOWN_TASK, Claim, EventType, Outcome
-from ...model.plurals import plural
 from ...model.records import OUTCOMES
+from ...model.wording import plural
 from ...store import Store, UnknownRun
 from ...store.failure_log import say
 from ..executor import released

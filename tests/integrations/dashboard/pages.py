@@ -11,7 +11,7 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 from werkzeug.routing import Map, Rule
 from werkzeug.test import Client
 
-from outboxq.web.routes import ROUTES
+from outboxq.web.pages import ROUTES
 from tests.integrations.dashboard.filling import Filling
 
 

@@ -43,7 +43,9 @@ def test_a_batch_is_listed_and_shown(reader: Reader, batch: NewBatch) -> None:
 def test_a_batch_is_cancelled_with_a_reason(reader: Reader, database: Database, batch: NewBatch) -> None:
     reader.words(f"/batches/{batch.id}")
     notice = reader.press(f"/batches/{batch.id}/cancel", reason="the file was wrong")
-    assert notice == "2 tasks of the batch were cancelled or asked to stop. Nothing follows it."
+    assert (
+        notice == f"The batch {batch.id} is cancelled: 2 tasks were cancelled or asked to stop, and nothing follows it."
+    )
     assert "Cancelled" in reader.words(f"/batches/{batch.id}")
     assert "There are no batches that go on." in reader.words("/batches", state="open")
     ends = [database.store.history(one.id)[-1].event_data for one in database.store.batches.members(batch.id)]
@@ -64,7 +66,9 @@ def test_one_task_is_no_tasks(reader: Reader, database: Database, batch: NewBatc
     database.store.complete(claim)
     assert "Tasks 3, of which 1 has not ended" in reader.words(f"/batches/{batch.id}")
     notice = reader.press(f"/batches/{batch.id}/cancel")
-    assert notice == "1 task of the batch was cancelled or asked to stop. Nothing follows it."
+    assert (
+        notice == f"The batch {batch.id} is cancelled: 1 task was cancelled or asked to stop, and nothing follows it."
+    )
 
 
 def test_who_may_not_act_is_given_the_command(onlooker: Reader, batch: NewBatch) -> None:

@@ -154,7 +154,7 @@ def test_tasks_are_cancelled_by_the_filter_of_the_list(stage):
         ("action=delete&queue=a", "there is no action 'delete'"),
         ("action=cancel&queue=a&exception=E", "cancel takes no filter exception"),
         ("action=cancel&queue=a&state=failed", "only ready and running tasks can be cancelled"),
-        ("action=redrive&since=soon", "since is no time"),
+        ("action=redrive&since=soon", "since is not a time"),
         ("action=redrive&group=7", "16 hexadecimal digits"),
         ("action=redrive&worker=7", "there is no filter 'worker'"),
         ("action=redrive&queue=a&queue=b", "queue is given 2 times"),

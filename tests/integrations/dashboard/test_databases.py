@@ -15,7 +15,7 @@ from outboxq.database.privileges import Role
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
 from outboxq.web import application
-from outboxq.web.routes import ROUTES
+from outboxq.web.pages import ROUTES
 from tests import postgres
 from tests.integrations.dashboard.pages import Local
 

@@ -10,8 +10,8 @@ from sqlalchemy import event
 from werkzeug.routing import Map, Rule
 
 from outboxq.web import application
-from outboxq.web.routes import ROUTES
-from outboxq.web.static_files import PREFIX
+from outboxq.web.pages import ROUTES
+from outboxq.web.rendering import PREFIX
 from tests.integrations.dashboard import hostile
 from tests.integrations.dashboard.filling import fill
 from tests.integrations.dashboard.pages import OF_PAGES, PAGES, Local, address, crawl

@@ -14,8 +14,8 @@ from werkzeug.test import Client
 from outboxq import Outbox
 from outboxq.web import Viewer, answers, application, dashboard, freshness
 from outboxq.web.freshness import Freshness, TooSlow
+from outboxq.web.pages import ROUTES, Route
 from outboxq.web.request import Redirect, View
-from outboxq.web.routes import ROUTES, Route
 from tests.waiting import until
 
 LOCAL = {"REMOTE_ADDR": "127.0.0.1"}

@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
 from outboxq.web import application
-from outboxq.web.routes import ROUTES
+from outboxq.web.pages import ROUTES
 from tests.browser import DESKTOP, PHONE
 from tests.integrations.dashboard import hostile
 from tests.integrations.dashboard.filling import BIG

@@ -11,9 +11,9 @@ import pytest
 
 from outboxq import Outbox
 from outboxq.errors import ConfigurationError
-from outboxq.web import Viewer, answers, application, dashboard, sessions
+from outboxq.web import Viewer, access, answers, application, browser, dashboard
+from outboxq.web.pages import ROUTES, Route
 from outboxq.web.request import Redirect, View
-from outboxq.web.routes import ROUTES, Route
 from tests.integrations.dashboard.serving import Site
 from tests.integrations.dashboard.visitor import FORM, Visitor
 
@@ -263,8 +263,8 @@ def test_a_host_that_cannot_be_is_refused(serve, host):
 def fresh_tries(monkeypatch):
     """A clock for the tries."""
     now = [1000.0]
-    made = sessions.LoginTries
-    monkeypatch.setattr(sessions, "LoginTries", lambda: made(lambda: now[0]))
+    made = access.LoginTries
+    monkeypatch.setattr(access, "LoginTries", lambda: made(lambda: now[0]))
     return now
 
 
@@ -387,9 +387,9 @@ def test_a_session_cannot_be_forged(serve):
 def test_a_session_ends_after_twelve_hours(serve, monkeypatch):
     visitor = serve(token=TOKEN)
     visitor.log_in(TOKEN)
-    now = sessions.time.time
+    now = browser.time.time
     for hours, status in ((11.9, 200), (12.1, 303)):
-        monkeypatch.setattr("outboxq.web.signing.time.time", lambda hours=hours: now() + hours * 3600)
+        monkeypatch.setattr("outboxq.web.browser.time.time", lambda hours=hours: now() + hours * 3600)
         assert visitor.get("/").status == status
 
 
@@ -705,5 +705,5 @@ def test_an_action_that_fails_is_logged_too(serve, caplog):
     caplog.set_level(logging.INFO, "outboxq.web")
     visitor = serve(authorize=lambda environ: Viewer(name="ann", may_act=True), allow_actions=True)
     token = visitor.get("/probe").csrf
-    assert visitor.post("/queue/pause?name=", {"csrf": token}).status == 400
-    assert "ann: queue_pause {'name': ''}: failed with InvalidArgument" in caplog.text
+    assert visitor.post("/queue/pause?name=typo", {"csrf": token}).status == 404
+    assert "ann: queue_pause {'name': 'typo'}: failed with QueueNotFound" in caplog.text

@@ -75,7 +75,7 @@ def test_a_state_and_a_time_and_a_worker_are_filters_too(stage):
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("since=soon", "Since is no time"),
+        ("since=soon", "Since is not a time"),
         ("worker=7", "Worker takes a whole id"),
         ("before=7", "Before takes a whole id"),
         ("state=lost", "There is no state 'lost'"),
@@ -233,7 +233,7 @@ def test_what_the_status_does_not_allow_is_refused_with_a_notice(stage):
     stage.page(task)
     stage.work()
     stage.visitor.press("Cancel the task")
-    assert f"Nothing was done: task {task} is Completed and cannot be cancelled." in stage.visitor.text
+    assert f"Nothing was changed: task {task} is Completed and cannot be cancelled." in stage.visitor.text
 
 
 def test_the_history_names_the_person(stage):
@@ -250,7 +250,7 @@ def test_the_history_names_the_person(stage):
 
 def test_a_priority_that_is_none_is_refused(stage):
     task = stage.add()
-    assert "priority must be a whole number from -100 to 100" in stage.page(task).press("Set", priority="high").text
+    assert "Priority: write a whole number from -100 to 100" in stage.page(task).press("Set", priority="high").text
 
 
 def test_a_key_that_another_task_has_is_taken_back_only_if_the_person_says_so(stage):
@@ -262,7 +262,7 @@ def test_a_key_that_another_task_has_is_taken_back_only_if_the_person_says_so(st
     page = stage.page(first)
     assert "order-7 taken over by another task" in page.text
     page.press("Redrive it")
-    assert "Nothing was done" in page.text
+    assert "Nothing was changed" in page.text
     assert str(second) in page.text
     page.press("Redrive", tick=True)
     assert stage.status(first) is TaskStatus.READY

@@ -266,17 +266,17 @@ def test_limits_per_key_are_set_by_the_same_form(database, reader):
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"key_concurrency": "0"}, "at once of a key must be a whole number"),
-        ({"key_starts": "5"}, "a rate needs a number of starts and its seconds"),
-        ({"concurrency": "0"}, "at once must be a whole number"),
-        ({"concurrency": "-1"}, "at once must be a whole number"),
-        ({"concurrency": "x" * 5000}, "at once must be a whole number"),
-        ({"concurrency": "9" * 5000}, "at once must be a whole number"),
-        ({"starts": "5"}, "a rate needs a number of starts and its seconds"),
-        ({"seconds": "5"}, "a rate needs a number of starts and its seconds"),
-        ({"starts": "5", "seconds": "nan"}, "the seconds of a rate must be a number"),
-        ({"starts": "5", "seconds": "1e308"}, "the seconds of a rate must be a number"),
-        ({"starts": "5", "seconds": "0"}, "the seconds of a rate must be a number"),
+        ({"key_concurrency": "0"}, "At once of a key: write a whole number from 1"),
+        ({"key_starts": "5"}, "Starts of a key: a rate needs a number of starts and its seconds"),
+        ({"concurrency": "0"}, "At once: write a whole number from 1"),
+        ({"concurrency": "-1"}, "At once: write a whole number from 1"),
+        ({"concurrency": "x" * 5000}, "At once: write a whole number from 1"),
+        ({"concurrency": "9" * 5000}, "At once: write a whole number from 1"),
+        ({"starts": "5"}, "Starts: a rate needs a number of starts and its seconds"),
+        ({"seconds": "5"}, "Starts: a rate needs a number of starts and its seconds"),
+        ({"starts": "5", "seconds": "nan"}, "Starts: write a number of starts and a time span above 0"),
+        ({"starts": "5", "seconds": "1e308"}, "Starts: write a number of starts and a time span above 0"),
+        ({"starts": "5", "seconds": "0"}, "Starts: write a number of starts and a time span above 0"),
     ],
     ids=lambda value: None,
 )
@@ -430,7 +430,7 @@ def test_a_schedule_is_paused_resumed_and_triggered_by_its_buttons(database, rea
     assert "Paused since" in onlooker.words("/schedule", name="nightly")
     assert onlooker.forms() == {}
     assert "outboxq schedule resume nightly" in onlooker.words("/schedule", name="nightly")
-    assert "Task " in reader.press("/schedule/trigger")
+    assert "was triggered: its task " in reader.press("/schedule/trigger")
     (task,) = database.store.tasks()
     assert "is resumed" in reader.press("/schedule/resume")
     assert database.store.schedules.get("nightly").paused_at is None

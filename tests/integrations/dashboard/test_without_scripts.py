@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from outboxq.model import EventType, TaskStatus
-from outboxq.web.routes import ROUTES
+from outboxq.web.pages import ROUTES
 from tests.integrations.dashboard.filling import CHARGE, LETTER
 from tests.integrations.dashboard.pages import address, largest_group
 from tests.waiting import until
@@ -68,10 +68,10 @@ def actions(prefix):
 
 def test_each_action_is_taken_here():
     """A new action needs a place in these tests."""
-    of_queues = {"queue_pause", "queue_resume", "queue_limit", "queue_order"}
-    of_schedules = {"schedule_pause", "schedule_resume", "schedule_trigger"}
+    of_queues = {"queue_pause", "queue_resume", "queue_limit", "queue_order", "queue_forget"}
+    of_schedules = {"schedule_pause", "schedule_resume", "schedule_trigger", "schedule_remove"}
     of_tasks = {"task_run_now", "task_priority", "task_cancel", "task_cancel_now", "task_redrive", "task_discard"}
-    assert actions("") == of_queues | of_schedules | of_tasks | {"bulk_start", "batch_cancel"}
+    assert actions("") == of_queues | of_schedules | of_tasks | {"bulk_start", "batch_cancel", "task_reschedule"}
 
 
 def test_actions_on_queues(open_tab, person, filling):
@@ -80,11 +80,14 @@ def test_actions_on_queues(open_tab, person, filling):
 
     person.goes_to("queue").sends("/queue/pause", "is paused").sees("paused")
     assert settings().paused_at
-    person.sends("/queue/limit", "are changed", concurrency="3", starts="100", seconds="60").sees("100 in 1 min")
+    person.sends("/queue/limit", "has the new limits", concurrency="3", starts="100", seconds="60").sees("100 in 1 min")
     assert (settings().concurrency, settings().rate) == (3, (100, timedelta(minutes=1)))
     person.sends("/queue/limit", "Nothing was changed", starts="7", seconds="")
     person.sends("/queue/order", "due the longest").sends("/queue/resume", "is resumed")
     assert (settings().paused_at, settings().fair) == (None, False)
+    filling.outbox.store.queues.limit("typo", concurrency=1, create=True)
+    person.goes_to("/queue?name=typo").sends("/queue/forget", "The queue 'typo' has lost its settings.")
+    assert "typo" not in {one.queue for one in filling.outbox.store.queues.settings()}
     assert not person.tab.problems
 
 
@@ -95,6 +98,8 @@ def test_actions_on_schedules(open_tab, person, filling):
     person.sends("/schedule/resume").sends("/schedule/trigger")
     assert not schedules.get("shop.sweep").paused_at
     assert person.page.locator("#notices a, main").count()
+    person.sends("/schedule/remove", "The schedule 'shop.sweep' was removed")
+    assert "shop.sweep" not in {one.name for one in schedules.list()}
 
 
 def test_a_batch_is_cancelled(open_tab, person, filling):
@@ -114,6 +119,8 @@ def test_actions_on_tasks(open_tab, person, filling):
     assert store.explain(tasks["retry_later"]).reason == "due"
     person.goes_to(f"/tasks/{tasks['due']}").sends("/priority", priority="55")
     assert store.get(tasks["due"]).priority == 55
+    person.sends("/reschedule", "is due at", delay="2h")
+    assert store.explain(tasks["due"]).reason == "delayed"
     person.goes_to(f"/tasks/{tasks['due']}").sends("/cancel", reason="ordered twice").sees("ordered twice")
     assert store.get(tasks["due"]).status is TaskStatus.CANCELLED
     person.goes_to(f"/tasks/{tasks['running']}").sends("/cancel", reason="it takes too long")

@@ -91,7 +91,7 @@ assert "is due in" in typed("task", "explain", str(handle.id))[1]
 assert "\tpaused" in typed("queue", "pause", "mail")[1] + typed("status", "--settings=project_settings")[1]
 code, said, _ = typed("--database=default", "task", "list", "--queue", "mail")
 assert (code, str(handle.id) in said) == (0, True)
-assert typed("task", "run-now", str(handle.id)) == (0, "due now\n", "")
+assert typed("task", "run-now", str(handle.id)) == (0, f"task {handle.id} is due now\n", "")
 assert typed("queue", "resume", "mail")[0] == 0
 code, _, said = typed("worker", "--burst", "--concurrency=1")
 assert (code, "outboxq.W003" in said) == (0, True), said  # it runs the checks
@@ -101,7 +101,7 @@ assert "ValueError: no" in typed("task", "show", str(failing.id), "--traceback")
 code, _, said = typed("failed", "redrive", "--all")
 assert (code, "--yes" in said) == (2, True), said
 assert typed("failed", "redrive", "--all", "--yes")[1] == "1 redriven\n"
-assert typed("task", "cancel", str(failing.id), "--reason=typed twice")[1] == "Cancelled\n"
+assert typed("task", "cancel", str(failing.id), "--reason=typed twice")[1] == f"task {failing.id} was cancelled\n"
 assert typed("verify") == (0, "", "every invariant holds\n")
 assert typed("prune", "--older-than", "0s", "--yes") == (0, "2 tasks were deleted with their events\n", "")
 code, _, said = typed("task", "explain", str(handle.id))
@@ -124,7 +124,7 @@ code, said, _ = typed("schedule", "trigger", "nightly")
 assert (code, outbox.store.get(outbox.store.find(said.strip())).args) == (0, '{"order":7}')
 assert typed("schedule", "show", "weekly")[0] == 3
 assert typed("schedule", "remove", "nightly") == (0, "removed\n", "")
-assert typed("task", "cancel", said.strip())[1] == "Cancelled\n"
+assert typed("task", "cancel", said.strip())[1] == f"task {said.strip()} was cancelled\n"
 
 # by call_command
 assert called("queue", "list").startswith("queue\tpaused since\tconcurrency\trate\torder\t")
@@ -142,6 +142,6 @@ for words in (["--database=other", "task", "explain"], ["task", "explain", "--da
     assert "manage.py outboxq worker --database other -q " in said, said
 assert outboxes["other"].integration.front_end.typed(["verify"]) == "manage.py outboxq verify --database other"
 assert outbox.integration.front_end.typed(["verify"]) == "manage.py outboxq verify"
-assert called("task", "cancel", str(elsewhere.id), database="other") == "Cancelled\n"
+assert called("task", "cancel", str(elsewhere.id), database="other") == f"task {elsewhere.id} was cancelled\n"
 assert outboxes["other"].store.verify() == outbox.store.verify() == []
 print("to the end")

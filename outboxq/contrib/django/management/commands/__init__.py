@@ -12,7 +12,7 @@ import click
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 
-from .....cli.confirmation import ATTENDED
+from .....cli.changes import ATTENDED
 from .....cli.database import run_on_store
 from .....cli.groups import DATABASE_PARAMETERS
 from ...django_outbox import outboxes

@@ -81,7 +81,7 @@ class Command(BaseCommand):
 
     def _worker(self, options: list[click.Option]) -> click.Command:
         """Return `outboxq_worker` under the name `worker`. Unlike the other commands it runs Django's system checks."""
-        from .....cli.worker import EPILOG, Rerunnable, worker
+        from .....cli.serving.worker import EPILOG, Rerunnable, worker
         from .outboxq_worker import Command as Worker
         from .outboxq_worker import work
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .....cli.maintenance import prune
+from .....cli.db import prune
 from . import StoredCommand
 
 

@@ -10,7 +10,7 @@ from django.db import connections
 from django.utils.autoreload import get_child_arguments
 from django.utils.module_loading import autodiscover_modules
 
-from .....cli.worker import serve, worker
+from .....cli.serving.worker import serve, worker
 from .....outbox import Outbox
 from ...django_outbox import outboxes
 from . import ClickCommand

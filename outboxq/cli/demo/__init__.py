@@ -1,0 +1,32 @@
+"""`outboxq demo`: a shop at work, with failures on purpose, and checks that nothing was lost."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ...model.forks import CAN_FORK
+from ..console import EXIT_USAGE, command_on_database, fail
+from ..database import Given, is_typed
+
+
+@click.command()
+@click.option("--url", envvar="OUTBOXQ_DATABASE_URL", help="Use this database instead of a temporary SQLite file.")
+@click.option(
+    "--orders", default=120, show_default=True, type=click.IntRange(20, 5000), help="Number of orders to place."
+)
+@click.option("--workers", default=3, show_default=True, type=click.IntRange(2, 8), help="Number of worker processes.")
+@click.pass_context
+def demo(context: click.Context, /, url: str | None, orders: int, workers: int) -> None:
+    """Run a small shop, kill a worker, check that nothing is lost.
+
+    The demo takes a few seconds. It prints each check, and exits with code 1 if one fails.
+    """
+    if not CAN_FORK:
+        fail("the demo kills a worker, which needs a system that can fork, such as Linux or macOS", EXIT_USAGE)
+    from .run import run
+
+    upgrade = None if url is None else Given(url=url, from_environment=not is_typed(context, "url")).upgrade
+    with command_on_database(upgrade):
+        sys.exit(run(url, orders=orders, workers=workers))

@@ -1,0 +1,245 @@
+"""One run of the demo: a shop at work, with failures on purpose, and checks that nothing was lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import click
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from ... import migrations
+from ...errors import TaskNotFound
+from ...model.records import EventType, TaskStatus
+from ...orm import TaskExecution
+from ...store.numbers.statistics import Statistics
+from ..console import screen
+from . import shop
+
+PATIENCE = 60.0
+"""Seconds without a change of the counts after which the demo stops waiting for its tasks."""
+
+STOP_TIMEOUT = 10.0
+"""Seconds that a worker gets to stop."""
+
+
+@dataclass
+class Day:
+    """The record of one run of the shop."""
+
+    placed: list[int] = field(default_factory=list)
+    rolled_back: list[int] = field(default_factory=list)
+    tasks: list[UUID] = field(default_factory=list)
+    undone_tasks: list[UUID] = field(default_factory=list)
+    """Tasks of the orders that were rolled back: none of them may exist."""
+    killed: int | None = None
+    exit_codes: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def run(url: str | None, *, orders: int, workers: int) -> int:
+    """Run the demo on `url`, or on a fresh SQLite file; returns the exit code."""
+    with tempfile.TemporaryDirectory(prefix="outboxq-demo-") as directory:
+        database = url or f"sqlite:///{Path(directory) / 'shop.db'}"
+        if url is None:
+            migrations.upgrade(database)
+        shop.outbox.bind(database)
+        try:
+            shop.outbox.store.ensure_current()
+            shop.metadata.drop_all(shop.engine())
+            shop.metadata.create_all(shop.engine())
+            day = _work(database, orders=orders, workers=workers)
+            return _report(day)
+        finally:
+            shop.close()
+
+
+def _work(database: str, *, orders: int, workers: int) -> Day:
+    day = Day()
+    began = time.monotonic()
+    with ExitStack() as cleanup:
+        show = cleanup.enter_context(_screen())
+        running = [_start_worker(database, cleanup) for _ in range(workers)]
+        for _ in _place_orders(orders, day):
+            show(_cells(day))
+            _kill_the_packer(running, day)
+        cells, changed_at = _cells(day), time.monotonic()
+        while _unfinished() and time.monotonic() - changed_at < PATIENCE:
+            if (counted := _cells(day)) != cells:
+                cells, changed_at = counted, time.monotonic()
+            show(cells)
+            _kill_the_packer(running, day)
+            time.sleep(0.1)
+        show(_cells(day))
+        day.seconds = time.monotonic() - began
+        for worker in running:
+            worker.terminate()
+        day.exit_codes = [_ended(worker) for worker in running if worker.pid != day.killed]
+    return day
+
+
+def _place_orders(orders: int, day: Day) -> Iterator[int]:
+    """Place orders. Every fifth customer cancels at the last moment: the transaction is rolled back with its tasks."""
+    chance = random.Random(7)  # noqa: S311 - the same day every time
+    for number in range(1, orders + 1):
+        with Session(shop.engine()) as session:
+            tasks = [handle.id for handle in shop.place_order(session, number)]
+            if number % 5 == 0 and number not in (shop.DECLINED, shop.HEAVY):
+                session.rollback()
+                day.rolled_back.append(number)
+                day.undone_tasks += tasks
+            else:
+                session.commit()
+                day.placed.append(number)
+                day.tasks += tasks
+        time.sleep(chance.uniform(0.0, 0.02))
+        yield number
+
+
+def _kill_the_packer(running: Sequence[subprocess.Popen[bytes]], day: Day) -> None:
+    """Kill the worker that packs the heavy parcel with SIGKILL, as a loss of power would."""
+    if day.killed is not None:
+        return
+    with shop.engine().connect() as connection:
+        pid = connection.execute(select(shop.packers.c.pid)).scalar()
+    if pid is not None and pid in {worker.pid for worker in running}:
+        os.kill(pid, signal.SIGKILL)
+        day.killed = pid
+
+
+def _start_worker(database: str, cleanup: ExitStack) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "outboxq", "worker", "outboxq.cli.demo.shop:outbox", "-q", shop.QUEUE, "-c", "4"]
+    environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database}
+    silent: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    worker = subprocess.Popen(command, env=environment, **silent)  # noqa: S603 - this very program
+    cleanup.callback(worker.kill)
+    return worker
+
+
+def _ended(worker: subprocess.Popen[bytes]) -> int:
+    try:
+        return worker.wait(STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        return worker.wait()
+
+
+def _counts() -> Statistics:
+    (found,) = shop.outbox.store.stats(queues=[shop.QUEUE])
+    return found
+
+
+def _completed() -> int:
+    """Return the number of tasks that are Completed: statistics have them ten seconds later."""
+    done = select(func.count()).where(TaskExecution.queue == shop.QUEUE, TaskExecution.status == TaskStatus.COMPLETED)
+    with Session(shop.engine()) as session:
+        return session.scalar(done) or 0
+
+
+def _status(task_id: UUID) -> TaskStatus | None:
+    try:
+        return shop.outbox.store.get(task_id).status
+    except TaskNotFound:
+        return None
+
+
+def _unfinished() -> bool:
+    counts = _counts()
+    return counts.ready + counts.delayed + counts.retrying + counts.running > 0
+
+
+@contextmanager
+def _screen() -> Iterator[Callable[[Mapping[str, object]], None]]:
+    """Yield a function that shows the counts: in a live table on a terminal, else in a line each second."""
+    if not sys.stdout.isatty():
+        printed_at = 0.0
+
+        def show(cells: Mapping[str, object]) -> None:
+            nonlocal printed_at
+            if time.monotonic() - printed_at >= 1:
+                printed_at = time.monotonic()
+                click.echo(" · ".join(f"{name} {value}" for name, value in cells.items()))
+
+        yield show
+        return
+    from rich.live import Live
+    from rich.table import Table
+
+    def draw(cells: Mapping[str, object]) -> None:
+        table = Table(*cells, title="the shop's outbox")
+        table.add_row(*map(str, cells.values()))
+        live.update(table)
+
+    with Live(console=screen(), refresh_per_second=8) as live:
+        yield draw
+
+
+def _cells(day: Day) -> dict[str, object]:
+    """Return the counts of the orders and of their tasks."""
+    counts = _counts()
+    return {
+        "orders": len(day.placed),
+        "rolled back": len(day.rolled_back),
+        "ready": counts.ready,
+        "waiting": counts.delayed + counts.retrying,
+        "running": counts.running,
+        "completed": _completed(),
+        "failed": counts.failed,
+        "worker killed": day.killed or "not yet",
+    }
+
+
+def _report(day: Day) -> int:
+    checks = _checks(day)
+    click.echo()
+    for holds, sentence in checks:
+        click.echo(f"{'ok ' if holds else 'BAD'}  {sentence}")
+    good = all(holds for holds, _ in checks)
+    click.echo(f"\n{'Nothing was lost and nothing done twice' if good else 'Something is off'}; {day.seconds:.1f} s.")
+    return 0 if good else 1
+
+
+def _checks(day: Day) -> list[tuple[bool, str]]:
+    store = shop.outbox.store
+    happened = Counter(event.event_type for task_id in day.tasks for event in store.history(task_id))
+    ended = Counter(map(_status, day.tasks))
+    with shop.engine().connect() as connection:
+        stored = set(connection.execute(select(shop.orders.c.number)).scalars())
+        receipts = connection.execute(select(func.count()).select_from(shop.receipts)).scalar()
+    broken = store.verify()
+    return [
+        (stored == set(day.placed), f"{len(day.placed)} orders are in the database, as committed"),
+        (
+            happened[EventType.CREATED] == len(day.tasks) and not any(map(store.history, day.undone_tasks)),
+            f"{len(day.tasks)} tasks were enqueued with them, none for the {len(day.rolled_back)} orders rolled back",
+        ),
+        (
+            ended == {TaskStatus.COMPLETED: len(day.tasks) - 1, TaskStatus.FAILED: 1},
+            f"{ended[TaskStatus.COMPLETED]} completed; {ended[TaskStatus.FAILED]} dead letter, the declined card",
+        ),
+        (not _unfinished(), "the outbox is empty and no lease is left"),
+        (
+            happened[EventType.RETRY_SCHEDULED] > 0,
+            f"{happened[EventType.RETRY_SCHEDULED]} failed attempts were retried",
+        ),
+        (receipts == len(day.placed), f"{receipts} receipts were sent, one for each order"),
+        (
+            day.killed is not None and happened[EventType.RESET] > 0,
+            f"worker {day.killed} was killed with SIGKILL; {happened[EventType.RESET]} of its tasks were taken over",
+        ),
+        (all(code == 0 for code in day.exit_codes), "the other workers stopped cleanly when told to"),
+        (not broken, f"every invariant holds ({', '.join(v.name for v in broken) or 'outboxq verify found nothing'})"),
+    ]

@@ -1,0 +1,166 @@
+"""The values that commands take: their click types, and the filters of commands on tasks and on dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import wraps
+from string import hexdigits
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import click
+
+from ..errors import InvalidArgument
+from ..model import TaskStatus
+from ..model.wording import short
+from ..operating.reading import read_instant, read_span
+
+if TYPE_CHECKING:
+    from ..store import Store
+
+Command = Callable[..., None]
+
+
+class Read(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
+    """A click type: a text that a function of `operating.reading` reads."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):  # a default is a value already
+            return value
+        try:
+            return self._read(value)
+        except InvalidArgument as error:
+            self.fail(str(error), param, ctx)
+
+
+def _read_moment(text: str) -> timedelta | datetime:
+    """Return a span of time before now, such as 2h, or a moment in ISO 8601 with its offset."""
+    if "-" in text or ":" in text:  # as in 2026-11-23
+        return read_instant(text)
+    try:
+        return read_span(text)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{error}, or a moment as 2026-11-23T02:30Z") from None
+
+
+def _read_task_id(text: str) -> str:
+    """Return the hex digits of an id or of its beginning, for `Store.find`."""
+    from ..store.tasks.tasks import digits_of
+
+    try:
+        return digits_of(text)
+    except InvalidArgument as error:
+        hint = "; where ids may be left out, APP is given as --app" if ":" in text else ""
+        raise InvalidArgument(f"{error}{hint}") from None
+
+
+def _read_group_id(text: str) -> str:
+    """Return the id of a group of dead letters."""
+    found = text.lower()
+    if len(found) != _GROUP_DIGITS or not set(found) <= set(hexdigits):
+        raise InvalidArgument(
+            f"{found!r} is not the id of a group: write its 16 hex digits, as `failed summary` prints them"
+        )
+    return found
+
+
+_GROUP_DIGITS: Final = 16
+SPAN, INSTANT = Read("span", read_span), Read("time", read_instant)
+MOMENT, TASK_ID, GROUP_ID = Read("span|time", _read_moment), Read("id", _read_task_id), Read("id", _read_group_id)
+
+OF_DEAD_LETTERS: Final = (
+    click.option("-q", "--queue", help="Only dead letters of this queue."),
+    click.option("--task", help="Only dead letters with this task name."),
+    click.option("--topic", help="Only dead letters of this topic."),
+    click.option("--key", "partition_key", help="Only dead letters with this partition key."),
+    click.option("--exception", help="Only dead letters of this exception, as module.Class or Class."),
+    click.option("--group", type=GROUP_ID, help="Only dead letters of this group. `failed summary` prints the ids."),
+    click.option(
+        "--since", type=MOMENT, help="Only tasks that failed within this time span, e.g. 2h, or since a moment."
+    ),
+    click.option(
+        "--until", type=MOMENT, help="Only tasks that failed longer ago than this, e.g. 30m, or before a moment."
+    ),
+)
+OF_TASKS: Final = (
+    click.option("-q", "--queue", help="Only tasks in this queue."),
+    click.option("--task", help="Only tasks with this name."),
+    click.option("--key", help="Only tasks with this partition key."),
+    click.option("--topic", help="Only tasks of this topic."),
+    click.option("--since", type=MOMENT, help="Only tasks enqueued within this time span, e.g. 2h, or since a moment."),
+    click.option(
+        "--until", type=MOMENT, help="Only tasks enqueued longer ago than this, e.g. 30m, or before a moment."
+    ),
+)
+
+
+def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Add these filter options. The command gets those that were given as `wanted`, spans counted back from the database's now."""
+
+    def add(command: Command) -> Command:
+        bare: Command = lambda: None  # noqa: E731 - only to see which parameters the options have
+        for option in options:
+            bare = option(bare)
+        names = [str(one.name) for one in bare.__click_params__]  # type: ignore[attr-defined]
+
+        @wraps(command)
+        def wrapped(*, store: Store, **given: Any) -> None:
+            wanted = {name: value for name in names if (value := given.pop(name)) is not None}
+            if any(isinstance(value, timedelta) for value in wanted.values()):
+                now = store.now()
+                wanted = {
+                    name: now - value if isinstance(value, timedelta) else value for name, value in wanted.items()
+                }
+            command(store=store, wanted=wanted, **given)
+
+        filtering: Command = wrapped
+        for option in reversed(options):
+            filtering = option(filtering)
+        return filtering
+
+    return add
+
+
+def check_choice(
+    ids: Sequence[str], wanted: Mapping[str, object], limit: int | None, *, everything: bool, noun: str = "tasks"
+) -> None:
+    """Raise UsageError unless either ids, or filters, or --all were given."""
+    if ids and (wanted or everything or limit):
+        raise click.UsageError(f"give the {'id' if noun.startswith('a ') else 'ids'} of {noun}, or filters, not both")
+    if everything and wanted:
+        raise click.UsageError("--all means all of them; leave it out to use filters")
+    if not (ids or wanted or everything):
+        raise click.UsageError("which ones? Give ids or filters, or --all")
+
+
+_WORDS: Final[Mapping[str, str]] = {
+    "queue": "of the queue",
+    "task": "with the task",
+    "key": "with the key",
+    "partition_key": "with the key",
+    "topic": "of the topic",
+    "exception": "of the exception",
+    "group": "of the group",
+    "worker": "of the worker",
+    "status": "in the status",
+    "since": "since",
+    "until": "before",
+}
+
+
+def in_words(noun: str, wanted: Mapping[str, object], *, limit: int | None = None, verb: str = "") -> str:
+    """Return the filter as a phrase: "dead letters of the queue 'mail', that failed since …". `verb` goes before a moment."""
+    parts = [_part(name, value, verb) for name, value in wanted.items()]
+    found = f"{noun} {', '.join(parts)}" if parts else f"all {noun}"
+    return found if limit is None else f"{found}, the oldest {limit} at most"
+
+
+def _part(name: str, value: object, verb: str) -> str:
+    if isinstance(value, datetime):
+        return f"{verb} {_WORDS[name]} {short(value)} UTC".strip()
+    return f"{_WORDS[name]} {str(value) if isinstance(value, (TaskStatus, UUID)) else repr(value)}"

@@ -1,0 +1,195 @@
+"""Logging of outboxq's processes on stderr, as text or as one JSON object a line, and the live line of a worker."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from copy import copy
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Protocol, TextIO
+
+from ...context import LOG_FIELDS, TaskContextFilter
+from ...model.wording import plain
+
+EVERY = 1.0
+"""Seconds between two looks at the worker for the live line."""
+_CLEAR = "\r\x1b[2K"
+_OF_EVERY_RECORD = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+def configure(
+    level: str, format: LogFormat, handler: logging.Handler | None = None, *, tracebacks: bool | None = None
+) -> None:
+    """Log to `handler`, by default stderr. An application that has configured logging before keeps its configuration.
+
+    An application's own records inside a handler get the fields of its task.
+    `tracebacks`: print those of failed tasks; None: only at the level DEBUG. All other tracebacks are always printed.
+    """
+    handler = handler or logging.StreamHandler()
+    shown = level.upper() == "DEBUG" if tracebacks is None else tracebacks
+    handler.setFormatter((JsonFormatter if format is LogFormat.JSON else TextFormatter)(tracebacks=shown))
+    handler.addFilter(TaskContextFilter())
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null in place of each standard stream that is closed (`2>&-`).
+
+    Otherwise the next socket gets its number, and printed text goes to the database. If a framework has loaded the application
+    before and the number is in use already, it stays as it is.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        file: int | str = number
+        try:
+            os.fstat(number)
+            if getattr(sys, name) is None:  # closed when Python started, and opened by something else since
+                file = os.devnull
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)  # inheritable, like a standard stream
+            if opened != number:
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(file, mode, encoding="utf-8", closefd=file is os.devnull))  # noqa: SIM115
+
+
+class TextFormatter(logging.Formatter):
+    """A formatter of text lines. `tracebacks` also prints those of failed tasks."""
+
+    def __init__(self, *, tracebacks: bool = False) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+        self._tracebacks = tracebacks
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.exc_info and _is_of_task(record):
+            record = copy(record)
+            record.exc_text = None  # left by another formatter
+            if not self._tracebacks:
+                record.exc_info = None
+        return super().format(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        return plain(super().formatException(ei), kept="\n\t")
+
+
+class JsonFormatter(logging.Formatter):
+    """A formatter of JSON lines: the record's own fields, then those of `extra=`, which never replace them.
+
+    `exception` is an object with `type`, `message` and `traceback`. For a failed task the message is one line, and the traceback
+    is included only with `tracebacks`. What `TaskContextFilter` sets to None is left out.
+    """
+
+    def __init__(self, *, tracebacks: bool = False) -> None:
+        super().__init__()
+        self._tracebacks = tracebacks
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if _is_of_task(record):
+            line["exception"] = dict(vars(record)["exception"])
+            if self._tracebacks and record.exc_info:
+                line["exception"]["traceback"] = self.formatException(record.exc_info)
+        elif record.exc_info and (error := record.exc_info[1]) is not None:
+            kind = type(error)
+            line["exception"] = {
+                "type": f"{kind.__module__}.{kind.__qualname__}",
+                "message": _message(error),
+                "traceback": self.formatException(record.exc_info),
+            }
+        extra = {
+            name: value
+            for name, value in vars(record).items()
+            if name not in _OF_EVERY_RECORD and not (value is None and name in LOG_FIELDS)
+        }
+        return json.dumps({**line, **extra, **line}, default=str, skipkeys=True)
+
+
+def _is_of_task(record: logging.LogRecord) -> bool:
+    """Return whether the record reports a failed attempt (`outboxq/worker/log_lines.py`)."""
+    is_end = record.name == "outboxq.worker" and hasattr(record, "event")
+    return is_end and isinstance(getattr(record, "exception", None), dict)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ must not cost the record
+        return "(its message cannot be read)"
+
+
+class Counts(Protocol):
+    """The counts of a worker that the line shows."""
+
+    @property
+    def handled(self) -> int: ...
+    @property
+    def running(self) -> int: ...
+
+
+class LiveHandler(logging.StreamHandler[TextIO]):
+    """Writes log records to stderr, above a line that stays at the foot of the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{_CLEAR}{super().format(record)}"
+
+    def show(self, line: str) -> None:
+        """Rewrite the line. An empty one removes it."""
+        self.acquire()
+        try:
+            line = line[: _columns(self.stream) - 1]  # one that wraps is not cleared whole
+            self.terminator = f"\n{line}"
+            with suppress(OSError):  # the terminal was closed; that stops nobody
+                self.stream.write(f"{_CLEAR}{line}")
+                self.flush()
+        finally:
+            self.release()
+
+
+@contextmanager
+def show_live_line(worker: Counts, handler: LiveHandler) -> Iterator[None]:
+    """Keep the line up to date inside the block, unless the application has removed the handler to log by itself."""
+    if handler not in logging.getLogger().handlers:
+        yield
+        return
+    over = threading.Event()
+
+    def watch() -> None:
+        handled, looked = worker.handled, time.monotonic()
+        while not over.wait(EVERY):
+            before, since = handled, looked
+            handled, looked = worker.handled, time.monotonic()
+            rate = (handled - before) / (looked - since)
+            handler.show(f"{rate:.0f} tasks/s · {handled} handled · {worker.running} running")
+
+    thread = threading.Thread(target=watch, name="outboxq-live", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        handler.show("")
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except OSError:
+        return 80

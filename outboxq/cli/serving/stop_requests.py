@@ -1,0 +1,253 @@
+"""Requests to stop a command: signals, and orders of a supervisor, which arrive by a lifeline.
+
+The lifeline is a socket between a supervisor and one worker process. Its end is an order, too. The supervisor gives its orders
+there and not by signals, since the sender of its own signal may have signalled the worker as well. The rule is in
+`outboxq/worker/signals.py`.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import faulthandler
+import logging
+import math
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import Enum
+from types import FrameType
+from typing import TYPE_CHECKING, Self
+
+from ...context import current
+from ...model.wording import plain
+from ...worker.signals import STACKS_SIGNAL, StackPrinter, unignored_stop_signals
+
+if TYPE_CHECKING:
+    from ...model import Claim
+    from ...worker.worker import Worker
+
+log = logging.getLogger("outboxq.worker")
+
+_EXIT_TIMEOUT = 5.0
+"""Seconds after the work for which signals are ignored: the process needs them to end."""
+_LISTENING = b"l"
+"""The one message of a worker process: from now on it reads orders."""
+
+
+def interrupt_main_thread() -> None:
+    """Send the main thread a signal that it does not ignore, so that it stops, whatever it waits for."""
+    for number in unignored_stop_signals()[:1]:
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+@contextmanager
+def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]:
+    """Handle stop signals before and after work that has signal handlers of its own.
+
+    A signal before the work is a clean stop, for nothing was begun. A signal after it is ignored: a second request to stop must
+    not change the exit code of a clean stop. One handler serves both, so that there is no moment without one. It stays in place,
+    for a process takes a while to end.
+
+    Yields a function that exits if a signal came and did not end the process: Python swallows an exception inside a weak
+    reference's callback, and while modules are imported there are many of those.
+    """
+    numbers = unignored_stop_signals()
+    ended, stop_requested = math.inf, False
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal stop_requested
+        if time.monotonic() > ended + _EXIT_TIMEOUT:  # the program that called the command goes on after it
+            restore()
+            signal.raise_signal(number)
+        elif not is_over():
+            stop_requested = True
+            sys.exit(0)
+
+    def exit_if_stopped() -> None:
+        if stop_requested:
+            sys.exit(0)
+
+    def restore() -> None:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+    previous = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield exit_if_stopped
+    finally:
+        if is_over():
+            ended = time.monotonic()
+            for number in numbers:  # Python makes every other handler deadly again while it ends
+                atexit.register(signal.signal, number, signal.SIG_IGN)
+        else:
+            restore()
+
+
+class Order(Enum):
+    """A supervisor's order to one worker process, and the byte that carries it."""
+
+    STOP = b"s"
+    """Running tasks may finish."""
+    AT_ONCE = b"a"
+    """Running tasks are given back."""
+
+
+class Lifeline:
+    """The supervisor's end of the lifeline. It closes with the supervisor, however that ends."""
+
+    def __init__(self) -> None:
+        self._supervisor_end, self._worker_end = socket.socketpair()
+        self._supervisor_end.setblocking(False)
+        self._is_listening = False
+
+    @property
+    def descriptor(self) -> int:
+        """The file descriptor of the other end, for the worker process to inherit."""
+        return self._worker_end.fileno()
+
+    def close_worker_end(self) -> None:
+        """Close this process's copy of the other end, once the process has its own."""
+        self._worker_end.close()
+
+    def close(self) -> None:
+        self._worker_end.close()
+        self._supervisor_end.close()
+
+    def send(self, order: Order) -> bool:
+        """Give an order. Returns whether the process listens. One that does not listen yet needs a signal.
+
+        A process that has just begun to listen may get both. It has no task then, so that does no harm.
+        """
+        with suppress(OSError):  # the process has ended
+            self._supervisor_end.send(order.value)
+        return self.listens()
+
+    def listens(self) -> bool:
+        """Return whether the process reads orders: its signal handlers stand then."""
+        with suppress(OSError):  # it does not listen yet, or has ended
+            self._is_listening = self._is_listening or self._supervisor_end.recv(1) == _LISTENING
+        return self._is_listening
+
+
+class Orders:
+    """The worker process's end of the lifeline: carries out the orders while the block runs.
+
+    `interrupt` must end what the main thread does while there is no worker yet. `descriptor` None: there is no supervisor.
+    """
+
+    def __init__(self, descriptor: int | None, *, interrupt: Callable[[], None]) -> None:
+        self._descriptor = descriptor
+        self._interrupt = interrupt
+        self._lock = threading.Lock()
+        self._worker: Worker | None = None
+        self._stop_requested = False
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        if self._descriptor is not None:
+            threading.Thread(
+                target=self._listen, args=(self._descriptor,), name="outboxq-lifeline", daemon=True
+            ).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._is_closed = True
+
+    def attach(self, worker: Worker) -> None:
+        """Pass orders to this worker from now on, and the one that came before."""
+        with self._lock:
+            self._worker = worker
+            if self._stop_requested:
+                worker.request_stop()
+
+    def _listen(self, descriptor: int) -> None:
+        with suppress(OSError):  # the supervisor has gone already
+            os.write(descriptor, _LISTENING)
+        while word := _read(descriptor):
+            self._obey(Order(word))
+        if not self._stop_requested:
+            log.warning("the process that started this one is gone; stopping")
+            self._obey(Order.STOP)
+
+    def _obey(self, order: Order) -> None:
+        with self._lock:  # no worker may be attached between the check for it and the interruption
+            self._stop_requested = True
+            if self._is_closed or (self._worker is not None and self._worker.has_stopped):
+                return  # a second request must not change the exit code of a clean stop
+            if self._worker is None:
+                self._interrupt()
+            elif order is Order.AT_ONCE:
+                self._worker.stop_at_once()
+            else:
+                self._worker.request_stop()
+
+
+def _read(descriptor: int) -> bytes:
+    """Return the next order; empty at the end, also if the supervisor closed before it had read that we listen."""
+    try:
+        return os.read(descriptor, 1)
+    except ConnectionResetError:
+        return b""
+
+
+_PAUSE = 0.1
+"""Seconds between two child processes, whose stacks would be mixed otherwise."""
+
+
+@contextmanager
+def stacks_on_signal(worker: Callable[[], Worker | None]) -> Iterator[None]:
+    """Print the stacks of all threads on stderr whenever SIGUSR1 comes inside the block, then the tasks that run, and then the stacks
+    of the child processes that run them.
+
+    The main thread prints them at its next step, a tenth of a second later at most, unless a handler in C code keeps Python to itself.
+    `faulthandler.register(chain=True)` would print them even then, but a SIGTERM that came meanwhile was lost in one of six runs.
+    In a child process there is none to lose, and they are printed so. A handler of the host application for this signal is left in
+    place, whether it is set before or inside the block. The signal interrupts no task.
+    """
+    if STACKS_SIGNAL is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    if signal.getsignal(STACKS_SIGNAL) is not signal.SIG_DFL:
+        log.info("SIGUSR1 prints no stacks: the application has a handler of its own for it")
+        yield
+        return
+    printer = StackPrinter(lambda: _print_stacks(worker()))
+    signal.signal(STACKS_SIGNAL, printer)
+    try:
+        yield
+    finally:
+        if signal.getsignal(STACKS_SIGNAL) is printer:
+            signal.signal(STACKS_SIGNAL, signal.SIG_DFL)
+
+
+def _print_stacks(worker: Worker | None) -> None:
+    faulthandler.dump_traceback(file=2, all_threads=True)
+    context = current.get()  # in a process that a handler has forked
+    running = [context.claim] if context is not None else [] if worker is None else worker.running_tasks
+    tasks = [f"{_named(one)} is running" for one in running]
+    _write("".join(f"process {os.getpid()}: {one}\n" for one in tasks or ["no task is running"]))
+    if worker is not None and (children := worker.children):
+        _thread.start_new_thread(_print_children, (worker, children))  # threading.Thread would take locks
+
+
+def _print_children(worker: Worker, children: Sequence[tuple[Claim, int]]) -> None:
+    pause = threading.Event()
+    for claim, child in children:
+        _write(f"process {child}: {_named(claim)} is running in this child process, whose stacks follow\n")
+        worker.print_stacks_of(child)
+        pause.wait(_PAUSE)
+
+
+def _named(claim: Claim) -> str:
+    return f"task {plain(claim.id)} ({plain(claim.task_name)})"
+
+
+def _write(text: str) -> None:
+    os.write(2, text.encode(errors="replace"))

@@ -1,0 +1,83 @@
+"""Numbers, spans, sizes and texts in words. Every front end, message and log line takes them from here."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from datetime import UTC, datetime, timedelta
+
+LONGEST_TEXT = 20_000
+"""Maximum number of characters of a text on a page."""
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_SIZES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """Return the word that stands beside the number: ``task`` for 1, else ``tasks``; `many` where the plural is not made with an s."""
+    return one if number == 1 else many or f"{one}s"
+
+
+def grouped(number: int, space: str = " ") -> str:
+    """Return the number with its digits in groups of three: 1 500."""
+    return f"{number:,}".replace(",", space)
+
+
+def span(value: timedelta | float) -> str:
+    """Return a span of time, given in seconds or as a timedelta, in one or two units: 12 ms, 1.5 s, 3 min 5 s, 4 d 1 h."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole, parts = round(seconds), list[str]()
+    for length, unit in _SPANS:
+        count, whole = divmod(whole, length)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+def brief(value: timedelta) -> str:
+    """Return a span of time in seven characters at most, for a column: 12ms, 1.5s, 5m, 2h, 3d."""
+    seconds = value.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 100:
+        return f"{seconds:.1f}s"
+    for unit, length in (("m", 60), ("h", 3600)):
+        if seconds < 100 * length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds / 86400:.0f}d"
+
+
+def size(number: int) -> str:
+    """Return a number of bytes in one unit: 812 B, 1.4 MB, 120 GB."""
+    for unit, length in _SIZES:
+        if number >= length:
+            return f"{number / length:.{0 if number >= 100 * length else 1}f} {unit}"
+    return f"{number} B"
+
+
+def short(moment: datetime) -> str:
+    """Return the time in UTC, to the second."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def sentence(text: str) -> str:
+    """Return the text with a capital letter at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
+def plain(value: object, *, kept: Container[str] = "") -> str:
+    """Return the text with invisible characters, except those in `kept`, written out: none may control a terminal or imitate other text."""
+    text = "" if value is None else str(value)
+    if text.isprintable():  # as most are; looking at each character was a quarter of the time of a page
+        return text
+    return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)
+
+
+def plain_text(value: object) -> str:
+    """Return `plain` text for a page: with its line breaks, and cut if it is too long."""
+    text = "" if value is None else str(value)
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[:LONGEST_TEXT]}\n… and {len(text) - LONGEST_TEXT} characters more"
+    return plain(text, kept="\n\t")

@@ -1,0 +1,94 @@
+"""Values that a person types, on a command line or in a form, as Python has them. Each function raises InvalidArgument."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from ..errors import InvalidArgument
+from ..model import EARLIEST, LATEST, LONGEST
+
+NONE = "none"
+"""The word that removes a limit."""
+_SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?(?:(\d+)ms)?", re.ASCII)
+_UNITS = ("days", "hours", "minutes", "seconds", "milliseconds")
+_WITH_OFFSET = "write it with its offset, as 2026-11-23T02:30Z or 2026-11-23T03:30+01:00"
+
+
+def read_span(text: str) -> timedelta:
+    """Return a span of time: 90d, 7d12h, 30m, 45s, 0.5s, 500ms."""
+    parts = _SPAN.fullmatch(text)
+    if not text or parts is None:
+        raise InvalidArgument("write it as 90d, 7d12h, 30m, 0.5s or 500ms")
+    try:
+        found = timedelta(**{unit: float(part or 0) for unit, part in zip(_UNITS, parts.groups(), strict=True)})
+    except (OverflowError, ValueError):  # a number too large becomes infinite
+        found = timedelta.max
+    if found > LONGEST:
+        raise InvalidArgument(f"that is longer than {LONGEST.days}d")
+    return found
+
+
+def read_instant(text: str) -> datetime:
+    """Return a moment in ISO 8601 with its offset, so that it means the same in every time zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(f"{text!r} is not a time; {_WITH_OFFSET}") from None
+    if moment.utcoffset() is None:
+        raise InvalidArgument(f"{text!r} has no offset; {_WITH_OFFSET}")
+    try:
+        inside = EARLIEST <= moment <= LATEST
+    except OverflowError:  # the year 1 or 9999, compared in UTC
+        inside = False
+    if not inside:
+        raise InvalidArgument(f"{text!r} is not in the years {EARLIEST.year} to {LATEST.year - 1}")
+    return moment
+
+
+def read_utc(text: str, name: str) -> datetime:
+    """Return the moment of a field with this name. Without an offset it is in UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(f"{name} is not a time: write it as 2026-11-30 14:05, in UTC, not {text!r}") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def read_limit(text: str) -> int | None:
+    """Return the largest number of something; None for `none`, which removes the limit."""
+    if text == NONE:
+        return None
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+        raise InvalidArgument(f"write a whole number from 1 to 999999999, or none, not {text[:40]!r}")
+    return int(text)
+
+
+def read_rate(text: str) -> tuple[int, timedelta] | None:
+    """Return a number of starts and their time span: 100/1m, 5/1s. None for `none`, which removes the limit."""
+    if text == NONE:
+        return None
+    starts, _, time = text.partition("/")
+    try:
+        found = read_limit(starts), read_span(time)
+    except InvalidArgument:
+        found = None, timedelta(0)
+    if found[0] is None or not found[1]:
+        raise InvalidArgument(
+            f"write a number of starts and a time span above 0, such as 100/1m, or none, not {text[:40]!r}"
+        )
+    return found[0], found[1]
+
+
+def read_priority(text: str) -> int:
+    """Return a priority, from -100 to 100."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,3}", text) or not -100 <= int(text) <= 100:
+        raise InvalidArgument(f"write a whole number from -100 to 100, not {text[:40]!r}")
+    return int(text)
+
+
+def read_order(text: str) -> bool:
+    """Return whether the partition keys of a queue take turns: True for ``turns``, False for ``oldest``."""
+    if text not in {"turns", "oldest"}:
+        raise InvalidArgument("choose turns or oldest")
+    return text == "turns"

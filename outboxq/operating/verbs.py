@@ -1,0 +1,583 @@
+"""The things that a person can do to a task, a queue, a schedule or a batch, each declared once.
+
+The command line, the dashboard and Django's admin are adapters over `VERBS`. A verb that is added here is a command, an action of
+the dashboard and, for tasks and schedules, an action of the admin. A function with `_verb` above it becomes the verb of its name:
+its docstring is the help of the command, and its first paragraph is one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from ..errors import InvalidArgument
+from ..model import TaskStatus
+from ..model.wording import plural, short
+from .reading import NONE, read_instant, read_limit, read_order, read_priority, read_rate, read_span
+
+if TYPE_CHECKING:
+    from ..store import Store
+
+Target = UUID | str
+"""The id of a task or of a batch, or the name of a queue or of a schedule."""
+
+
+class Noun(StrEnum):
+    """The kind of thing that a verb is for."""
+
+    TASK = "task"
+    QUEUE = "queue"
+    SCHEDULE = "schedule"
+    BATCH = "batch"
+
+    def of(self, target: Target) -> str:
+        """Return the thing as the subject of a sentence: task 0197…, the queue 'mail'."""
+        return f"task {target}" if self is Noun.TASK else f"the {self} {target if self is Noun.BATCH else repr(target)}"
+
+
+class Right(StrEnum):
+    """The right that a verb needs: the first word of a permission in Django. The dashboard has one right for all of them."""
+
+    RETRY = "retry"
+    CANCEL = "cancel"
+    DISCARD = "discard"
+    CHANGE = "change"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """The facts about a thing that decide which verbs a page offers. The store decides whether a verb is allowed."""
+
+    status: TaskStatus | None = None
+    """The status of a task."""
+    is_delayed: bool = True
+    """True if the task is due later."""
+    was_asked_to_stop: bool = False
+    is_paused: bool = False
+    """True for a queue or a schedule that is paused."""
+    is_unused: bool = False
+    """True for a queue that has settings and no tasks."""
+    has_ended: bool = False
+    """True for a batch whose tasks have all ended."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Field:
+    """A value that a verb needs beside its target."""
+
+    name: str
+    """The keyword of the verb's function."""
+    option: str
+    """The option of the command; a word in capitals is an argument."""
+    help: str = ""
+    """The sentence of the option."""
+    label: str = ""
+    """The label in a form."""
+    read: Callable[[str], Any] | None = None
+    """Returns the value of a text, or raises InvalidArgument. None: the field is a flag, True or False."""
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    default: Any = None
+    """The value where a command is not given the option."""
+    is_required: bool = False
+    inputs: tuple[str, ...] | None = None
+    """The inputs of the form; None: one with the name of the field; (): forms do not ask for it."""
+    empty: str = ""
+    """The text that an empty input stands for."""
+
+    @property
+    def in_form(self) -> tuple[str, ...]:
+        """The names of the inputs in a form."""
+        return (self.name,) if self.inputs is None else self.inputs
+
+    def of_form(self, form: Mapping[str, str]) -> Any:
+        """Return the value that a form gives. Two inputs are a number of starts and its seconds. Raises InvalidArgument."""
+        texts = [form.get(name, "").strip() for name in self.in_form]
+        if self.read is None:
+            return texts == ["yes"]
+        try:
+            if not any(texts):
+                texts = [self.empty]
+            elif not all(texts):
+                raise InvalidArgument("a rate needs a number of starts and its seconds; give both, or neither")
+            text = texts[0] if len(texts) == 1 else f"{texts[0]}/{texts[1]}s"
+            if not text and self.is_required:
+                raise InvalidArgument("a value is needed")
+            return self.read(text) if text else self.default
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{self.label}: {error}") from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """The result of a verb."""
+
+    subject: str
+    predicate: str
+    """The rest of the sentence, without a full stop: was cancelled."""
+    record: Any
+    """The result for programs: a record of the store, or a mapping."""
+    answer: str
+    """The text that a command prints alone, such as the id of a new task; "": it prints the sentence."""
+
+    @property
+    def sentence(self) -> str:
+        """The sentence about one thing, without a full stop: task 0197… is due now."""
+        return f"{self.subject} {self.predicate}"
+
+    @property
+    def of_many(self) -> str:
+        """The predicate of several things: were cancelled."""
+        first, _, rest = self.predicate.partition(" ")
+        return f"{_PLURALS.get(first, first)} {rest}"
+
+
+_PLURALS: Final = {"was": "were", "is": "are", "has": "have"}
+Result = tuple[str, Any] | tuple[str, Any, str]
+"""The predicate, the record and, where there is one, the answer of an `Outcome`."""
+
+
+class ValueMissing(InvalidArgument):
+    """A verb was not given what it needs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verb:
+    """One thing that a person can do."""
+
+    noun: Noun
+    name: str
+    """The name of the command and the end of the URL: run-now."""
+    act: Callable[..., Result]
+    """The store's call. It takes the store, the target, the reason, `using` and the fields."""
+    label: str
+    """The words on a button."""
+    help: str
+    """The help of the command."""
+    right: Right
+    offered: Callable[[State], bool]
+    """Returns whether a page offers the verb."""
+    fields: tuple[Field, ...] = ()
+    command: tuple[str, ...] = ()
+    """The words of the command before the target, then its options, where they are not the noun and the name."""
+    hint: str = ""
+    """The sentence below a form."""
+    is_final: bool = False
+    """True if nothing undoes the verb. A page asks before it."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of the command before the target, then its options."""
+        return self.command or (self.noun, self.name)
+
+    @property
+    def key(self) -> str:
+        """The name of the verb in code: run_now."""
+        return self.name.replace("-", "_")
+
+    def do(
+        self, store: Store, target: Target, *, by: str = "", reason: str = "", using: object = None, **values: Any
+    ) -> Outcome:
+        """Do it. `by` names the person and the place; it stands in the history with the reason.
+
+        Raises what the store raises: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound; InvalidTransition; DuplicateTask;
+        InvalidArgument.
+        """
+        why = f"{reason} ({by})" if reason and by else reason or by
+        predicate, record, *answer = self.act(store, target, why, using, **values)
+        return Outcome(subject=self.noun.of(target), predicate=predicate, record=record, answer="".join(answer))
+
+    def of_form(self, form: Mapping[str, str]) -> dict[str, Any]:
+        """Return the values that a form gives, by the names of the fields. Raises InvalidArgument."""
+        return {one.name: one.of_form(form) for one in self.fields if one.in_form}
+
+
+def verbs_of(noun: Noun) -> tuple[Verb, ...]:
+    """Return the verbs of one kind of thing."""
+    return tuple(one for one in VERBS if one.noun is noun)
+
+
+def verb_of(command: Sequence[str]) -> Verb | None:
+    """Return the verb of a command with its target, such as ("task", "cancel", ID, "--force"); None: the command is not a verb."""
+    words = (*command[:2], *command[3:])
+    return next((one for one in VERBS if one.words == words), None)
+
+
+def _verb(noun: Noun, name: str, label: str, right: Right, **more: Any) -> Callable[[Callable[..., Result]], Verb]:
+    """Return the decorator that makes a verb of the store's call below it. `more` are fields of `Verb`."""
+    return lambda act: Verb(
+        **{"offered": lambda _state: True, **more},
+        noun=noun,
+        name=name,
+        label=label,
+        right=right,
+        act=act,
+        help=cleandoc(act.__doc__ or ""),
+    )
+
+
+def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
+    return lambda state: state.status in statuses
+
+
+def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field:
+    """Return the field of a limit: of a number, or, with two inputs, of a rate."""
+    read, metavar = (read_rate, "NUMBER/SPAN") if len(inputs) > 1 else (read_limit, "NUMBER")
+    return Field(
+        name=name,
+        option=option,
+        label=label,
+        inputs=inputs,
+        help=help,
+        read=read,
+        metavar=metavar,
+        default=...,
+        empty=NONE,
+    )
+
+
+REASON = Field(
+    name="reason", option="--reason", help="Reason, kept in the history.", label="Reason", read=str, default=""
+)
+FORCE = Field(
+    name="force",
+    option="--force",
+    help="Cancel running tasks at once, without waiting for their handlers. The results of their workers are then refused.",
+    inputs=(),
+)
+TAKE_KEY_BACK = Field(
+    name="take_key_back",
+    option="--take-key-back",
+    help="Take the idempotency key back from another task that has it now.",
+)
+CREATE = Field(
+    name="create",
+    option="--create",
+    help="Set up a queue that outboxq does not know yet, before its first task.",
+    inputs=(),
+)
+_AT = Field(
+    name="at",
+    option="--at",
+    help="Time at which the task is due, e.g. 2026-11-23T02:30Z.",
+    read=read_instant,
+    metavar="TIME",
+    inputs=(),
+)
+_IN = Field(
+    name="delay",
+    option="--in",
+    help="Time span from now after which the task is due, e.g. 2h.",
+    label="Due in, such as 2h",
+    read=read_span,
+    metavar="SPAN",
+)
+_PRIORITY = Field(name="priority", option="PRIORITY", label="Priority", read=read_priority, is_required=True)
+_ORDERS: Final = ("turns", "oldest")
+_ORDER = Field(
+    name="fair", option="FIRST", label="First", read=read_order, choices=_ORDERS, inputs=("first",), is_required=True
+)
+_LIMITS = (
+    _limit(
+        "concurrency",
+        "--concurrency",
+        "At once",
+        "concurrency",
+        help="Maximum number of the queue's tasks that run at once, over all workers. `none` removes the limit.",
+    ),
+    _limit(
+        "rate",
+        "--rate",
+        "Starts",
+        "starts",
+        "seconds",
+        help="Maximum number of starts in a time span, e.g. 100/1m. `none` removes the limit.",
+    ),
+    _limit(
+        "rate_per_key",
+        "--per-key",
+        "Starts of a key",
+        "key_starts",
+        "key_seconds",
+        help="Maximum number of starts of each key in a time span, e.g. 5/1m. `none` removes the limit.",
+    ),
+    _limit(
+        "concurrency_per_key",
+        "--concurrency-per-key",
+        "At once of a key",
+        "key_concurrency",
+        help="Maximum number of tasks of each concurrency key that run at once. `none`: one.",
+    ),
+)
+
+
+@_verb(
+    Noun.TASK,
+    "run-now",
+    "Run now",
+    Right.RETRY,
+    offered=lambda state: state.status is TaskStatus.READY and state.is_delayed,
+)
+def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
+    """Make a task due now that is delayed or waits for a retry."""
+    changed = store.run_now(task, reason=why, using=using)
+    return "is due now" if changed else "was due already", {"id": task, "changed": changed}
+
+
+@_verb(
+    Noun.TASK, "priority", "Set the priority", Right.RETRY, offered=_in_status(TaskStatus.READY), fields=(_PRIORITY,)
+)
+def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int) -> Result:
+    """Set the priority of a waiting task, from -100 to 100.
+
+    Tasks with a higher priority start first. Write -- before a negative number: priority TASK_ID -- -5.
+    """
+    changed = store.set_priority(task, priority, reason=why, using=using)
+    words = f"has the priority {priority} now" if changed else f"had the priority {priority} already"
+    return words, {"id": task, "priority": priority, "changed": changed}
+
+
+@_verb(
+    Noun.TASK,
+    "reschedule",
+    "Reschedule",
+    Right.RETRY,
+    offered=_in_status(TaskStatus.READY, TaskStatus.FAILED),
+    fields=(_AT, _IN, replace(TAKE_KEY_BACK, inputs=())),
+)
+def RESCHEDULE(
+    store: Store,
+    task: UUID,
+    _why: str,
+    using: object,
+    *,
+    at: datetime | None = None,
+    delay: timedelta | None = None,
+    take_key_back: bool = False,
+) -> Result:
+    """Give a waiting task or a dead letter another due time.
+
+    A waiting task keeps its attempt. A dead letter runs again from its first attempt, at that time. A running task is left
+    alone.
+    """
+    if (at is None) is (delay is None):
+        raise ValueMissing("give either the time at which the task is due, or the time span until then")
+    due = at if at is not None else store.now() + (delay or timedelta(0))
+    store.reschedule(task, due, take_key_back=take_key_back, using=using)
+    return f"is due at {short(due)} UTC", {"id": task, "due_at": due}
+
+
+@_verb(
+    Noun.TASK,
+    "cancel",
+    "Cancel the task",
+    Right.CANCEL,
+    offered=lambda state: (
+        state.status is TaskStatus.READY or (state.status is TaskStatus.RUNNING and not state.was_asked_to_stop)
+    ),
+    fields=(REASON, FORCE),
+    is_final=True,
+    hint="A waiting task is never run then. A running one is asked to stop. That cannot be undone.",
+)
+def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = False) -> Result:
+    """Cancel a task, or ask it to stop if it runs."""
+    now = store.cancel(task, reason=why, force=force, using=using)
+    asked = now is TaskStatus.RUNNING
+    return "was asked to stop, and runs until the handler ends" if asked else "was cancelled", _status(task, now)
+
+
+@_verb(
+    Noun.TASK,
+    "cancel-now",
+    "Cancel at once",
+    Right.CANCEL,
+    offered=_in_status(TaskStatus.RUNNING),
+    fields=(REASON,),
+    command=("task", "cancel", "--force"),
+    is_final=True,
+    hint="Its worker loses the task: the handler goes on until it ends, and its outcome is refused.",
+)
+def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
+    """Cancel a running task at once: its worker loses it."""
+    now = store.cancel(task, reason=why, force=True, using=using)
+    return "was cancelled; the outcome of its worker will be refused", _status(task, now)
+
+
+@_verb(
+    Noun.TASK,
+    "redrive",
+    "Redrive",
+    Right.RETRY,
+    offered=_in_status(TaskStatus.FAILED),
+    fields=(REASON, TAKE_KEY_BACK),
+    command=("failed", "redrive"),
+)
+def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back: bool = False) -> Result:
+    """Run a dead letter again, from its first attempt.
+
+    `failed redrive` does the same with one or many.
+    """
+    store.redrive(task, take_key_back=take_key_back, reason=why, using=using)
+    return "was redriven, to run now from the first attempt", _status(task, TaskStatus.READY)
+
+
+@_verb(
+    Noun.TASK,
+    "discard",
+    "Discard",
+    Right.DISCARD,
+    offered=_in_status(TaskStatus.FAILED),
+    fields=(REASON,),
+    command=("failed", "discard"),
+    is_final=True,
+)
+def DISCARD(store: Store, task: UUID, why: str, using: object) -> Result:
+    """Discard a dead letter: it ends as Cancelled.
+
+    `failed discard` does the same with one or many.
+    """
+    store.discard(task, reason=why, using=using)
+    return "was discarded", _status(task, TaskStatus.CANCELLED)
+
+
+def _status(task: UUID, status: TaskStatus) -> dict[str, Any]:
+    return {"id": task, "status": status}
+
+
+def _is_open(state: State) -> bool:
+    return not state.is_paused
+
+
+def _is_paused(state: State) -> bool:
+    return state.is_paused
+
+
+@_verb(Noun.QUEUE, "pause", "Pause", Right.CHANGE, offered=_is_open, fields=(CREATE,))
+def PAUSE_QUEUE(store: Store, queue: str, _why: str, using: object, *, create: bool = False) -> Result:
+    """Start no task of a queue until it is resumed.
+
+    Tasks that already run go on.
+    """
+    settings = store.queues.pause(queue, create=create, using=using)
+    return "is paused: none of its tasks is started, and running tasks go on", settings
+
+
+@_verb(Noun.QUEUE, "resume", "Resume", Right.CHANGE, offered=_is_paused)
+def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Result:
+    """Resume a paused queue."""
+    return "is resumed", store.queues.resume(queue, using=using)
+
+
+@_verb(
+    Noun.QUEUE,
+    "limit",
+    "Set the limits",
+    Right.CHANGE,
+    fields=(*_LIMITS, CREATE),
+    hint="An empty field removes its limit. What runs already is not stopped.",
+)
+def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = False, **limits: Any) -> Result:
+    """Limit a queue, and each of its keys.
+
+    An option that is left out keeps its value. Running tasks are not stopped.
+    """
+    if all(value is ... for value in limits.values()):
+        raise ValueMissing(f"give one limit at least; {NONE} removes a limit")
+    return "has the new limits", store.queues.limit(queue, create=create, using=using, **limits)
+
+
+@_verb(Noun.QUEUE, "order", "Set the order", Right.CHANGE, fields=(_ORDER, CREATE))
+def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, create: bool = False) -> Result:
+    """Choose how the partition keys of a queue share it.
+
+    turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its key.
+    """
+    words = "lets its partition keys take turns" if fair else "starts the task first that has been due the longest"
+    return words, store.queues.order(queue, fair=fair, create=create, using=using)
+
+
+@_verb(Noun.QUEUE, "forget", "Forget its settings", Right.CHANGE, offered=lambda state: state.is_unused)
+def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
+    """Delete the settings of a queue without tasks, and print them.
+
+    For a queue that was set up under a wrong name. While it has waiting or running tasks or dead letters, `resume` and `limit`
+    change its settings.
+    """
+    return "has lost its settings", store.queues.forget(queue, using=using)
+
+
+@_verb(Noun.SCHEDULE, "pause", "Pause", Right.CHANGE, offered=_is_open, fields=(REASON,))
+def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Result:
+    """Plant no ticks of a schedule until it is resumed.
+
+    Its planted ticks that are not due yet are cancelled. Tasks that already run go on.
+    """
+    found = store.schedules.pause(schedule, reason=why, using=using)
+    return "is paused; its planted ticks that were not due yet are cancelled", found
+
+
+@_verb(Noun.SCHEDULE, "resume", "Resume", Right.CHANGE, offered=_is_paused)
+def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Result:
+    """Resume a paused schedule.
+
+    Its catch-up policy decides about the ticks since.
+    """
+    found = store.schedules.resume(schedule, using=using)
+    return "is resumed; its catch-up policy decides about the ticks since the pause", found
+
+
+@_verb(Noun.SCHEDULE, "trigger", "Trigger one task now", Right.CHANGE)
+def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Result:
+    """Enqueue a task of a schedule now, and print its id.
+
+    The ticks of the schedule stay as they are. A paused schedule can be triggered too.
+    """
+    task = store.schedules.trigger(schedule, by=why or "outboxq schedule trigger", using=using).id
+    return f"was triggered: its task {task} is enqueued", {"id": task, "schedule": schedule}, str(task)
+
+
+@_verb(
+    Noun.SCHEDULE,
+    "remove",
+    "Remove",
+    Right.CHANGE,
+    is_final=True,
+    hint="Its planted ticks that are not due yet are cancelled. A schedule that code declares comes back with its next worker.",
+)
+def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Result:
+    """Delete a schedule.
+
+    Its planted ticks that are not due yet are cancelled. A schedule that APP declares comes back with its next worker.
+    """
+    store.schedules.remove(schedule, using=using)
+    return "was removed; its planted ticks that were not due yet are cancelled", {"name": schedule, "removed": True}
+
+
+@_verb(
+    Noun.BATCH,
+    "cancel",
+    "Cancel the batch",
+    Right.CANCEL,
+    offered=lambda state: not state.has_ended,
+    fields=(REASON, FORCE),
+    is_final=True,
+    hint="Its tasks that have not ended are cancelled or asked to stop. That cannot be undone.",
+)
+def CANCEL_BATCH(store: Store, batch: UUID, why: str, using: object, *, force: bool = False) -> Result:
+    """Cancel the tasks of a batch that have not ended. What would follow is not enqueued.
+
+    A running task is asked to stop. Dead letters that the batch waits for are discarded. The batch takes no more tasks, so
+    those that were added after the count are cancelled too.
+    """
+    number = store.batches.cancel(batch, reason=why, force=force, using=using)
+    words = f"{number} {plural(number, 'task was', 'tasks were')} cancelled or asked to stop"
+    return f"is cancelled: {words}, and nothing follows it", {"id": batch, "changed": number}
+
+
+VERBS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Verb))
+"""All verbs, in the order in which pages offer them. The adapters walk this list."""

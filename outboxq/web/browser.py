@@ -1,0 +1,364 @@
+"""The browser that asks: its address, what it keeps in cookies, the forms that it sends, and how often its page asks again."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, Final, Self
+from urllib.parse import quote, urlencode, urlsplit
+
+from markupsafe import Markup
+from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import BadRequest, Forbidden, RequestEntityTooLarge, UnsupportedMediaType
+from werkzeug.wrappers import Request, Response
+
+from ..errors import ConfigurationError
+from .request import Redirect
+
+FIELD: Final = "csrf"
+"""The hidden field of each form."""
+_COOKIE: Final = "outboxq-browser"
+_NOTICE: Final = "outboxq-notice"
+_NOTICE_SECONDS: Final = 60
+_LONGEST_NOTICE: Final = 500
+"""Maximum number of characters of a notice: a cookie has 4 kB."""
+_SECRET_LENGTH: Final = 43
+"""Number of characters of the secret that a browser keeps."""
+_MOST_FIELDS: Final = 500
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """A sentence about what a form has done."""
+
+    text: str
+    is_warning: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Browser:
+    """A browser, by the secret that it keeps in a cookie, and the person who is logged in there."""
+
+    client: Client
+    secret: str
+    key: bytes
+    """The key of what is signed for this browser and this person."""
+
+    @classmethod
+    def of(cls, request: Request, client: Client, key: bytes, *, person: str, is_renewed: bool = False) -> Self:
+        """Return the browser that sent the request. `is_renewed`: it gets another secret, as at a login."""
+        kept = request.cookies.get(client.cookie(_COOKIE), "")
+        secret = kept if len(kept) == _SECRET_LENGTH and not is_renewed else secrets.token_urlsafe(32)
+        return cls(client=client, secret=secret, key=derived(key, "browser", secret, person))
+
+    @property
+    def form_token(self) -> str:
+        """The value of the hidden field in each form of this browser and this person."""
+        return derived(self.key, "form").hex()
+
+    def remember(self, request: Request, response: Response) -> None:
+        """Have the browser keep its secret, if it does not yet."""
+        if request.cookies.get(self.client.cookie(_COOKIE)) != self.secret:
+            self.client.set_cookie(response, _COOKIE, self.secret)
+
+    def accepts(self, form: Mapping[str, str]) -> bool:
+        """Return whether a page of this browser and this person holds the form."""
+        return matches(form.get(FIELD, ""), self.form_token)
+
+    def leave_notice(self, response: Response, redirect: Redirect) -> None:
+        """Have the next page show the notice of the redirect."""
+        if redirect.notice:
+            text = redirect.notice[:_LONGEST_NOTICE]
+            value = sealed(derived(self.key, "notice"), [text, redirect.is_warning], seconds=_NOTICE_SECONDS)
+            self.client.set_cookie(response, _NOTICE, value, seconds=_NOTICE_SECONDS)
+
+    def notice(self, request: Request) -> Notice | None:
+        """Return the notice that the page has to show. None: there is none, or it was forged."""
+        value = opened(derived(self.key, "notice"), request.cookies.get(self.client.cookie(_NOTICE), ""))
+        return None if value is None else Notice(text=value[0], is_warning=value[1])
+
+    def forget_notice(self, request: Request, response: Response) -> None:
+        """Have the browser forget the notice, once a page has shown it."""
+        if self.client.cookie(_NOTICE) in request.cookies:
+            self.client.delete_cookie(response, _NOTICE)
+
+
+def check_form(request: Request, browser: Browser) -> None:
+    """Raise an HTTPException unless one of the dashboard's own pages has sent the form, from this browser and person."""
+    if not is_from_here(request, browser.client):
+        raise Forbidden("Another site has sent this form.")
+    if request.mimetype != "application/x-www-form-urlencoded":
+        raise UnsupportedMediaType
+    if sum(len(values) for _, values in request.form.lists()) > _MOST_FIELDS:
+        raise RequestEntityTooLarge
+    if any("\0" in value for _, value in request.form.items(multi=True)):
+        raise BadRequest("A field of the form holds a NUL.")
+    if not browser.accepts(request.form):
+        raise Forbidden(
+            "This form is too old, or belongs to another person. Load its page again, and send it once more."
+        )
+
+
+def is_from_here(request: Request, client: Client) -> bool:
+    """Return whether a page of this host sent the request, as far as the browser says it; each of today's does."""
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site == "same-origin"
+    origin = request.headers.get("Origin")
+    return origin is None or urlsplit(origin).netloc.lower() == client.host
+
+
+def hidden_field(value: str) -> Markup:
+    """Return the hidden field with this value."""
+    return Markup('<input type="hidden" name="{}" value="{}">').format(FIELD, value)
+
+
+Network = IPv4Network | IPv6Network
+
+_FORWARDED: Final = (
+    "Forwarded",
+    "Via",
+    "X-Client-IP",
+    "X-Cluster-Client-IP",
+    "X-Real-IP",
+    "True-Client-IP",
+    "CF-Connecting-IP",
+)
+"""Headers that a proxy adds, beside those that begin with X-Forwarded: the browser is not where the request comes from."""
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0-9_.])?)(:[0-9]{1,5})?", re.ASCII)
+
+
+def networks(texts: Sequence[str]) -> tuple[Network, ...]:
+    """Return the networks, such as 10.0.0.0/8, or single addresses. Raises ConfigurationError if a text is neither."""
+    try:
+        return tuple(ip_network(text.strip(), strict=False) for text in texts)
+    except ValueError as error:
+        raise ConfigurationError(f"{error}; write a network as 10.0.0.0/8, or one address") from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Client:
+    """The sender of one request."""
+
+    address: str
+    """Its IP address. "": it is unknown, as behind a Unix socket."""
+    host: str
+    """The host that it asked for, in lower case, with its port if that was given. "": none, or no valid one."""
+    is_secure: bool
+    """True if it came by HTTPS."""
+    is_local: bool
+    """True if it is a program of this machine that asked this machine by name, without a proxy between."""
+    is_by_trusted_proxy: bool
+    """True if one of the trusted proxies passed the request on."""
+    root: str
+    """The path at which the dashboard is mounted; "": at the top."""
+
+    @classmethod
+    def of(cls, request: Request, trusted_proxies: Sequence[Network]) -> Self:
+        """Return the sender of the request. Only a trusted proxy is believed what it says of address and HTTPS."""
+        environ = request.environ
+        address = _address(environ.get("REMOTE_ADDR") or "")
+        is_proxied = _is_in(address, trusted_proxies)
+        is_secure = environ.get("wsgi.url_scheme") == "https"
+        host = (environ.get("HTTP_HOST") or environ.get("SERVER_NAME", "")).lower()
+        host = host if _HOST.fullmatch(host) else ""
+        is_local = (
+            _is_loopback(address)
+            and is_loopback_name(host)
+            and not any(request.headers.get(name) for name in _FORWARDED)
+            and not any(name.startswith("HTTP_X_FORWARDED") and value for name, value in environ.items())
+            # What speaks HTTP/1.0 is no browser, but nginx as it is set up by default, which adds none of these headers.
+            and environ.get("SERVER_PROTOCOL") != "HTTP/1.0"
+        )
+        if is_proxied:
+            is_secure = request.headers.get("X-Forwarded-Proto", "").split(",")[-1].strip() == "https" or is_secure
+            chain = [_address(text.strip()) for text in request.headers.get("X-Forwarded-For", "").split(",")]
+            others = [one for one in chain if not _is_in(one, trusted_proxies)]
+            address = others[-1] if others and others[-1] else address
+        return cls(
+            address=address,
+            host=host,
+            is_secure=is_secure,
+            is_local=is_local,
+            is_by_trusted_proxy=is_proxied,
+            root=request.root_path.rstrip("/"),
+        )
+
+    @property
+    def network(self) -> str:
+        """The address by which tries are counted: of IPv6, the network that one customer has."""
+        if not self.address:
+            return ""
+        found = ip_address(self.address)
+        return str(ip_network((found, 64), strict=False)) if isinstance(found, IPv6Address) else str(found)
+
+    def cookie(self, name: str) -> str:
+        """Return the full name of a cookie. Over HTTPS its prefix keeps neighbouring hosts from setting it.
+
+        Dashboards on other ports and at other paths of the host have cookies of their own.
+        """
+        if self.is_secure:
+            return f"__Host-{name}{_mark(self.root)}" if self.root else f"__Host-{name}"
+        return f"{name}{_mark(self.host + self.root)}"
+
+    def set_cookie(self, response: Response, name: str, value: str, *, seconds: int | None = None) -> None:
+        """Have the browser keep a cookie that scripts cannot read and other sites cannot send; `seconds` None: until it ends."""
+        response.set_cookie(
+            self.cookie(name), value, max_age=seconds, secure=self.is_secure, httponly=True, samesite="Strict", path="/"
+        )
+
+    def delete_cookie(self, response: Response, name: str) -> None:
+        """Have the browser forget a cookie."""
+        response.delete_cookie(self.cookie(name), secure=self.is_secure, httponly=True, samesite="Strict", path="/")
+
+
+def host_name(host: str) -> str:
+    """Return a host without its port and without the dot at its end."""
+    found = _HOST.fullmatch(host)
+    return found[1].removesuffix(".") if found is not None else ""
+
+
+def is_loopback_name(host: str) -> bool:
+    """Return whether the host is this machine, whatever a name server says."""
+    name = host_name(host)
+    return name == "localhost" or name.endswith(".localhost") or _is_loopback(_address(name.strip("[]")))
+
+
+def is_ip_address(host: str) -> bool:
+    """Return whether the host is an IP address: a foreign name that a name server points here is none."""
+    return _address(host_name(host).strip("[]")) != ""
+
+
+def _mark(text: str) -> str:
+    return f"-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _address(text: str) -> str:
+    """Return the IP address; that of IPv4 in the clothes of IPv6 as IPv4. "" if it is none."""
+    try:
+        found = ip_address(text.partition("%")[0])
+    except ValueError:
+        return ""
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return str(mapped or found)
+
+
+def _is_loopback(address: str) -> bool:
+    return address != "" and ip_address(address).is_loopback
+
+
+def _is_in(address: str, found: Sequence[Network]) -> bool:
+    return address != "" and any(ip_address(address) in one for one in found)
+
+
+_PARAMETER: Final = "refresh"
+_REFRESH_COOKIE: Final = "outboxq-refresh"
+_CHOICES: Final[Mapping[str, tuple[str, timedelta | None]]] = {
+    "2": ("2 s", timedelta(seconds=2)),
+    "5": ("5 s", timedelta(seconds=5)),
+    "15": ("15 s", timedelta(seconds=15)),
+    "off": ("off", None),
+}
+_DEFAULT: Final = "5"
+_YEAR: Final = 365 * 24 * 3600
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refresh:
+    """The choice of one browser. The URL's parameter decides, and is kept in a cookie."""
+
+    client: Client
+    choice: str
+    is_chosen_now: bool
+
+    @classmethod
+    def of(cls, request: Request, client: Client) -> Self:
+        """Return the choice of the request."""
+        now = request.args.get(_PARAMETER, "")
+        kept = request.cookies.get(client.cookie(_REFRESH_COOKIE), "")
+        choice = next((one for one in (now, kept) if one in _CHOICES), _DEFAULT)
+        return cls(client=client, choice=choice, is_chosen_now=now in _CHOICES)
+
+    @property
+    def period(self) -> timedelta | None:
+        """The time between two refreshes; None: never."""
+        return _CHOICES[self.choice][1]
+
+    def remember(self, response: Response) -> None:
+        """Have the browser keep the choice, if it was made just now."""
+        if self.is_chosen_now:
+            self.client.set_cookie(response, _REFRESH_COOKIE, self.choice, seconds=_YEAR)
+
+    def links(self, request: Request) -> list[tuple[str, str, bool]]:
+        """Return the choices: the URL of the same page with it, its words, and whether it holds now."""
+        return [(_path(request, name), words, name == self.choice) for name, (words, _) in _CHOICES.items()]
+
+
+def without_refresh(query: MultiDict[str, str]) -> MultiDict[str, str]:
+    """Return the parameters of the page itself."""
+    return MultiDict([(name, value) for name, value in query.items(multi=True) if name != _PARAMETER])
+
+
+def own_path(request: Request) -> str:
+    """Return the URL of the page, without its host and without a choice of refreshes."""
+    return _path(request, None)
+
+
+def _path(request: Request, choice: str | None) -> str:
+    query = list(without_refresh(request.args).items(multi=True))
+    if choice is not None:
+        query.append((_PARAMETER, choice))
+    path = quoted(f"{request.root_path}{request.path}")
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def quoted(path: str) -> str:
+    """Return a path as it is written in a URL. Never the address of another host: it begins with one slash."""
+    return "/" + quote(path.lstrip("/\\"), safe="/:@!$&'()*+,;=~")
+
+
+def derived(key: bytes, *parts: str) -> bytes:
+    """Return the key of a purpose, which tells nothing of `key`. Each part is one text: no two lists of parts give the same key."""
+    return hmac.digest(key, "".join(f"{len(part)}:{part}" for part in parts).encode(), "sha256")
+
+
+def matches(given: str, right: str) -> bool:
+    """Return whether the texts are equal, in a time that does not depend on where they differ."""
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), right.encode("utf-8", "surrogateescape"))
+
+
+def sealed(key: bytes, value: object, *, seconds: int) -> str:
+    """Return the value as text for a cookie, which `opened` accepts for so many seconds."""
+    content = json.dumps([int(time.time()) + seconds, value]).encode()
+    return f"{_encoded(content)}.{_encoded(hmac.digest(key, content, 'sha256'))}"
+
+
+def opened(key: bytes, text: str) -> Any:
+    """Return the value that `sealed` had. None: the text was changed, is too old, or was made with another key."""
+    first, _, second = text.partition(".")
+    try:
+        content, signature = _decoded(first), _decoded(second)
+    except (binascii.Error, ValueError):
+        return None
+    if not hmac.compare_digest(hmac.digest(key, content, "sha256"), signature):
+        return None
+    expires_at, value = json.loads(content)
+    return value if time.time() < expires_at else None
+
+
+def _encoded(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

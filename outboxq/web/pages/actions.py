@@ -1,0 +1,104 @@
+"""The verbs as actions of the dashboard: those that a page offers, and the answer to the form of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from ...errors import (
+    BatchNotFound,
+    DuplicateTask,
+    InvalidArgument,
+    InvalidTransition,
+    ScheduleNotFound,
+    TaskNotFound,
+)
+from ...model.wording import sentence
+from ...operating.verbs import REASON, Field, Noun, State, Target, Verb, verbs_of
+from ..request import PageRequest, Redirect
+
+_LONGEST_REASON: Final = 500
+"""Maximum number of characters of a reason that a person types."""
+_KEYS: Final = {Noun.TASK: "task_id", Noun.BATCH: "batch_id", Noun.QUEUE: "name", Noun.SCHEDULE: "name"}
+"""The part of the URL that names a thing. A queue's and a schedule's name is in the query: a path would not keep each character."""
+_LISTS: Final = {Noun.TASK: "tasks", Noun.BATCH: "batches", Noun.QUEUE: "queues", Noun.SCHEDULE: "schedules"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Action:
+    """A verb on a page."""
+
+    verb: Verb
+    url: str
+    """The URL to which its form is sent."""
+
+    @property
+    def fields(self) -> list[Field]:
+        """The fields that the form asks for. A reason alone is asked for only before what cannot be undone."""
+        asked = [one for one in self.verb.fields if one.in_form]
+        return asked if self.verb.is_final or asked != [REASON] else []
+
+
+def url_of(request: PageRequest, verb: Verb, target: Target) -> str:
+    """Return the URL to which the form of a verb is sent."""
+    return request.url(f"{verb.noun}_{verb.key}", **{_KEYS[verb.noun]: target})
+
+
+def offered(request: PageRequest, noun: Noun, target: Target, state: State) -> dict[str, Action]:
+    """Return the verbs that a page offers to this viewer, by their keys."""
+    found = [verb for verb in verbs_of(noun) if request.viewer.may_act and verb.offered(state)]
+    return {verb.key: Action(verb=verb, url=url_of(request, verb, target)) for verb in found}
+
+
+def act(verb: Verb, request: PageRequest) -> Redirect:
+    """Do it, and return to the page that the form was on. A refusal is a notice there; so is a second click."""
+    key = _KEYS[verb.noun]
+    target: Target = request.path[key] if key in request.path else request.query.get(key, "")
+    try:
+        values = verb.of_form(request.form)
+        if "reason" in values:
+            values["reason"] = values["reason"][:_LONGEST_REASON]
+        outcome = verb.do(request.store, target, by=by(request), **values)
+    except DuplicateTask as error:
+        notice = f"Nothing was changed: {error}. Its page can take the key back."
+        return Redirect(url=request.url("task", task_id=target), notice=notice, is_warning=True)
+    except (BatchNotFound, ScheduleNotFound) as error:
+        return Redirect(url=request.url(_LISTS[verb.noun]), notice=f"Nothing was changed: {error}.", is_warning=True)
+    except (InvalidArgument, InvalidTransition, TaskNotFound) as error:
+        # The refusal to cancel a batch says itself that nothing was cancelled.
+        refusal = sentence(str(error)) if verb.noun is Noun.BATCH else f"Nothing was changed: {error}"
+        return Redirect(url=_page_of(request, verb.noun, target), notice=f"{refusal}.", is_warning=True)
+    return Redirect(url=_page_of(request, verb.noun, target), notice=f"{sentence(outcome.sentence)}.")
+
+
+def by(request: PageRequest) -> str:
+    """Return the words for the history: who did it, and where."""
+    return f"by {request.viewer.name} in the dashboard" if request.viewer.name else "in the dashboard"
+
+
+def reason_of(request: PageRequest) -> str:
+    """Return the reason for the history of many tasks: what the person typed, and who it is."""
+    typed = request.form.get("reason", "").strip()[:_LONGEST_REASON]
+    return f"{typed} ({by(request)})" if typed else by(request)
+
+
+def _page_of(request: PageRequest, noun: Noun, target: Target) -> str:
+    """Return the URL of the page to go on with: that of the thing, or of the list if the thing is gone."""
+    values: dict[str, Any] = {_KEYS[noun]: target}
+    match noun:
+        case Noun.TASK:
+            values["task_id"] = _task_with_the_form(request) or target
+        case Noun.QUEUE if not request.store.queues.is_known(str(target)):
+            return request.url("queues")
+        case Noun.SCHEDULE if all(one.name != target for one in request.store.schedules.list()):
+            return request.url("schedules")
+    return request.url(noun, **values)
+
+
+def _task_with_the_form(request: PageRequest) -> UUID | None:
+    """Return the task whose page has the form, where that is another one: a task that waits for this one."""
+    try:
+        return UUID(request.form.get("back", ""))
+    except ValueError:
+        return None

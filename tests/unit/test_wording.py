@@ -1,0 +1,29 @@
+"""Words beside numbers, and that no front end makes its plurals in another way."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from outboxq.model.wording import plural
+
+PACKAGE = Path(__file__).parents[2] / "outboxq"
+BY_HAND = re.compile(r"""["']s["'] if |["']["'] if [^}]* == 1 else ["']s["']|if [^}]*== 1 else ["'][a-z ]*s["']""")
+NUMBER_AND_NOUN = re.compile(
+    r"\{\w*(?:number|count|left|pending|deleted|moved|changed|omitted)\} (?:tasks|tables|ticks|workers|dead letters|lines)\b"
+)
+
+
+def test_one_is_no_plural():
+    assert [f"{number} {plural(number, 'task')}" for number in (0, 1, 2)] == ["0 tasks", "1 task", "2 tasks"]
+    assert [plural(number, "was", "were") for number in (0, 1, 2)] == ["were", "was", "were"]
+
+
+def test_no_module_makes_plurals_by_hand():
+    found = [
+        f"{path.relative_to(PACKAGE)}: {line.strip()}"
+        for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.html")])
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if BY_HAND.search(line) or NUMBER_AND_NOUN.search(line)
+    ]
+    assert found == []
