@@ -33,7 +33,7 @@ class Order(models.Model):
 
 
 class LedgerEntry(models.Model):
-    # No OneToOneField: that each order is booked once is outboxq's affair.
+    # Not a OneToOneField: outboxq ensures that each order is booked once.
     order = models.ForeignKey(Order, on_delete=models.PROTECT)
     cents = models.IntegerField()
 
