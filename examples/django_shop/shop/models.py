@@ -19,7 +19,7 @@ class Stock(models.Model):
 
 class Order(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    reference = models.CharField(max_length=100, help_text="What the customer calls it.")
+    reference = models.CharField(max_length=100, help_text="The customer's name for the order.")
     item = models.CharField(max_length=100)
     quantity = models.PositiveIntegerField()
     cents = models.IntegerField()
