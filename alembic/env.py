@@ -1,4 +1,4 @@
-"""Runs outboxq's migrations: from the alembic script, from outboxq's own API, and on a connection somebody else holds."""
+"""Run outboxq's migrations: from the alembic command, from outboxq's own API, or on a caller's connection."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def configure(**where: Any) -> None:
 
 
 def database_url() -> str:
-    """Return the address that was given. Raises CommandError where there is none."""
+    """Return the given address. Raises CommandError if there is none."""
     url = (
         config.attributes.get("url")
         or context.get_x_argument(as_dictionary=True).get("url")
@@ -50,7 +50,7 @@ def database_url() -> str:
 
 
 def run_offline() -> None:
-    """Print the SQL instead of running it, for people who apply it themselves."""
+    """Print the SQL instead of running it, in case somebody applies it by other means."""
     url = database_url()
     dialect_for(make_url(url).get_backend_name(), schema=schema)
     configure(url=url, literal_binds=True, dialect_opts={"paramstyle": "named"})
@@ -63,7 +63,7 @@ def run_offline() -> None:
 
 
 def run_on(connection: Connection) -> None:
-    """Everything in the connection's open transaction: a migration that dies leaves nothing behind."""
+    """Run everything in the connection's open transaction, so that a failed migration leaves nothing behind."""
     dialect_for(connection.dialect.name, schema=schema)
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(LOCK)
@@ -80,7 +80,7 @@ def run_round(connection: Connection, scripts: Callable[..., list[Any]]) -> None
 
 
 def locked(connection: Connection, find: Callable[..., Iterable[Any]], *where: Any) -> list[Any]:
-    """Return the scripts that the command is to run. Where there are any, all tables are locked first."""
+    """Return the scripts that the command has to run. If there are any, lock all tables first."""
     steps = list(find(*where))
     if steps:
         hold(connection, schema=schema, rounds=rounds)
@@ -89,15 +89,15 @@ def locked(connection: Connection, find: Callable[..., Iterable[Any]], *where: A
 
 @contextmanager
 def inside_schema(connection: Connection) -> Iterator[None]:
-    """What is named without a schema is created and looked up in ours; the caller's own settings come back."""
+    """Create and look up names without a schema in outboxq's schema, then restore the caller's settings."""
     if schema is None:
         yield
         return
-    quoted = connection.dialect.identifier_preparer.quote(schema)  # it may be a word of SQL: user, order
+    quoted = connection.dialect.identifier_preparer.quote(schema)  # it may be an SQL keyword: user, order
     before = connection.dialect.default_schema_name
     path = connection.exec_driver_sql("SHOW search_path").scalar_one()
     there = connection.exec_driver_sql("SELECT FROM pg_namespace WHERE nspname = %(schema)s", {"schema": schema})
-    if not there.rowcount:  # else it takes a right on the database, which who owns the schema need not have
+    if not there.rowcount:  # CREATE SCHEMA needs a right on the database, even if the schema exists
         connection.exec_driver_sql(f"CREATE SCHEMA {quoted}")
     connection.exec_driver_sql(f"SET LOCAL search_path TO {quoted}")
     connection.dialect.default_schema_name = schema

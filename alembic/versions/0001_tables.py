@@ -1,5 +1,6 @@
-"""The tables; the triggers that count the ends of batches; on PostgreSQL also the trigger that wakes workers, and the functions that
-enqueue from SQL and answer autoscalers.
+"""Create the tables, and the triggers that count the ends of batches.
+
+On PostgreSQL, also create the trigger that wakes workers, and the functions that enqueue from SQL and answer autoscalers.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ class Named(sa.types.UserDefinedType[Any]):
         return self.name
 
 
-# What a claim, a recovery, an end or a wait computes with is bounded, so that a row written by SQL cannot stop them all. On
-# PostgreSQL by types: a CHECK of a table is parsed anew for each statement that writes a row, and these would make an enqueue
-# 13 % slower; a type's is kept. Hence also one CHECK for what belongs together, and no IN, which is a cast and an array.
+# The values that claims, recoveries, ends and waits compute with are bounded, so that a row written by SQL cannot stop them all.
+# On PostgreSQL, types bound them. A CHECK of a table is parsed again for each statement that writes a row, which would make an
+# enqueue 13 % slower; the CHECK of a type is cached. For the same reason, related columns share one CHECK, without IN, which is
+# a cast and an array.
 DOMAINS = {
     "outboxq_instant": (
         "timestamptz",
@@ -47,7 +49,7 @@ DOMAINS = {
 }
 instant = Named("outboxq_instant").with_variant(sa.Text(), "sqlite")
 moment = sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")
-"""An instant that only the database compares."""
+"""A time that only the database compares."""
 seconds = Named("outboxq_seconds").with_variant(sa.Double(), "sqlite")
 attempts = Named("outboxq_attempts").with_variant(sa.Integer(), "sqlite")
 recoveries = Named("outboxq_recoveries").with_variant(sa.Integer(), "sqlite")
@@ -81,11 +83,11 @@ CHECKS = {
         "counts": "size >= 0 AND stage >= 0",
     },
 }
-"""On both databases."""
+"""The checks on both databases."""
 
 
 def _sqlite_instants(*columns: str) -> dict[str, str]:
-    # A class such as [0-9] in the pattern would take twenty times as long.
+    # A character class such as [0-9] in the pattern would take twenty times as long.
     return {
         column: f"{column} GLOB '????-??-??T??:??:??.??????+00:00' AND {column} >= '1970' AND {column} < '9001'"
         for column in columns
@@ -153,9 +155,9 @@ SQLITE_CHECKS = {
         **_sqlite_instants("cancel_requested_at", "created_at", "updated_at", "completed_at"),
     },
 }
-"""What PostgreSQL's types say; one for each column, since SQLite looks at those of changed columns only."""
+"""The checks of PostgreSQL's types; one for each column, because SQLite evaluates only the checks of changed columns."""
 
-# Small tables whose rows come and go: vacuum them by count, at full speed.
+# Small tables with short-lived rows: vacuum them by the number of dead rows, at full speed.
 RESTLESS = {
     "autovacuum_vacuum_scale_factor": 0,
     "autovacuum_vacuum_threshold": 5000,
@@ -175,7 +177,7 @@ COUNTS = (
     "timed_out_last",
 )
 BUCKETS = 23
-"""What `task_metrics` counts, and the number of its buckets for waits and for runs."""
+"""The counts of `task_metrics`, and the number of its buckets for waits and for runs."""
 
 TABLES = (
     "task_executions",
@@ -246,9 +248,7 @@ def downgrade() -> None:
 
 
 def _version_columns() -> None:
-    """Let the schema say the oldest code that it admits and the text of this revision that made it, beside the revision, which
-    Alembic writes after this.
-    """
+    """Record the oldest code that the schema admits, and the fingerprint of this revision. Alembic then adds the revision."""
     table = context.get_context().version_table
     op.add_column(table, sa.Column("oldest_code", sa.String(32), server_default=revision, nullable=False))
     op.add_column(table, sa.Column("fingerprint", sa.String(32), server_default=FINGERPRINT, nullable=False))
@@ -577,11 +577,11 @@ def _steps() -> None:
 
 
 def _batches() -> None:
-    """Make batches, the changes of an open transaction, and the triggers that count ends and enqueue what comes next.
+    """Create batches, the changes of an open transaction, and the triggers that count ends and enqueue the following tasks.
 
-    The counting is done by triggers and not by statements of outboxq, so that it is right for every end of a member: by a worker of
-    another release, a person by hand, or plain SQL. The condition of the trigger on `task_executions` is one comparison with a
-    constant: ids of batches begin with a bit that ids made from the time have not.
+    Triggers count the ends, and not outboxq's statements, so that every end of a member counts: by a worker of another release, by
+    hand, or by plain SQL. The condition of the trigger on `task_executions` is one comparison with a constant: the first bit of a
+    batch's id is one, and the first bit of a time-based id is zero.
     """
     op.create_table(
         "task_batches",
@@ -626,20 +626,20 @@ def _batches() -> None:
 
 
 def _trigger() -> None:
-    """One notification per queue and statement, its payload the queue's name; never data, and only where somebody sleeps.
+    """Send one notification per queue and statement, with the queue's name and no data, and only if a worker sleeps.
 
-    NOTIFY takes a lock at commit that all notifying commits share, so a busy system must not notify (`store/sleeping_workers.py` has
-    the proof that no wake-up is lost). A snapshot older than the statement may not see who fell asleep: above READ COMMITTED
-    every enqueue notifies. `outboxq.notify` may be set, for a transaction, a role or a database: `always`; or `off`, for a
-    transaction that has notified cannot be prepared (two-phase commit). The function is VOLATILE, so that its look at the
-    sleepers is newer than the insert; the proof rests on that.
+    At commit, NOTIFY takes a lock that all notifying commits share, so a busy system must not notify (`store/sleeping_workers.py`
+    has the proof that no wake-up is lost). A snapshot older than the statement may not see a worker that fell asleep, so above READ
+    COMMITTED every enqueue notifies. `outboxq.notify` can be set for a transaction, a role or a database: to `always`, or to `off`,
+    because a transaction that has notified cannot be prepared (two-phase commit). The function is VOLATILE, so that it reads the
+    sleepers after the insert; the proof depends on that.
     """
-    # The channel is named after the schema that the table is in now, which `statements/sleeping_workers.py` looks up for its part.
-    # The body names every schema, operators too, for the caller's search_path is not to be trusted; to SET one for the
-    # function would cost each enqueue more than a look at the sleepers. Where the tables are no longer in the schema that they
-    # were made in, the sleepers are looked for anew each time, and notified of every queue.
-    # That look comes first: mostly nobody sleeps, and to ask for which queues takes three times as long.
-    # A listener proves that it hears us by an insert of no rows that says `proof` and a word; it hears that word.
+    # The channel is named after the table's current schema, which `statements/sleeping_workers.py` looks up too. The body names
+    # every schema, even for operators, because the caller's search_path cannot be trusted. Setting a search_path for the function
+    # would cost each enqueue more than reading the sleepers. If the tables have moved to another schema, the sleepers are looked up
+    # each time, and notified of every queue.
+    # The function first checks whether any worker sleeps: usually none does, and a check by queue takes three times as long.
+    # To prove that it is notified, a listener inserts no rows with the setting `proof` and a word, and waits for that word.
     op.execute(
         """
         DO $do$ BEGIN EXECUTE format($create$
@@ -700,11 +700,11 @@ def _trigger() -> None:
 
 
 def _enqueue_function() -> None:
-    """`Task.enqueue` for programs in any language, in their own transaction: the same rows, the same defaults, the same checks.
+    """Create `Task.enqueue` for programs in any language, in their own transaction: the same rows, defaults and checks.
 
-    It runs with the rights of its caller. Each statement sees what was committed before it (VOLATILE), so that who waited
-    for a key looks at whoever has it now. Its plans are kept by the session, and made while the tables may be empty: so they
-    are made without sequential scans.
+    The function runs with the rights of its caller. Each of its statements sees earlier commits (VOLATILE), so that a call that waited
+    for a key reads the key's current task. The session keeps its plans, which may be made while the tables are empty, so they avoid
+    sequential scans.
     """
     op.execute(
         """
@@ -888,16 +888,16 @@ def _enqueue_function() -> None:
 
 
 def _backlog_function() -> None:
-    """The present work of one queue, in numbers that stay what they are while the tables change: the contract for autoscalers.
+    """Create the function that returns the load of a queue, in columns that stay the same when the tables change.
 
-    It costs the same whatever waits and whatever has happened. At most 10 000 due entries are counted, by the indexes that claims
-    go by: one range for each priority without keys, one for all keys. No index has the time of a claim. So the starts are counted
-    twice and the greater count is taken, since neither is too high. The newest 10 000 events are exact for up to some 50 tasks a
-    second, also where no worker writes statistics. Above that the workers' own counts are: seven rows of each worker and task, up
-    to 10 s late. A role that may not read them gets the first count.
+    Its cost does not depend on the number of tasks. It counts at most 10 000 due entries, by the indexes that claims use: one range
+    for each priority without keys, and one for all keys. No index has the time of a claim. So it counts the starts in two ways and
+    takes the greater count, since neither is too high. The newest 10 000 events are exact up to some 50 tasks a second, even if no
+    worker writes statistics. Above that, the workers' own counts are exact: seven rows for each worker and task, up to 10 s late. A
+    role that may not read them gets the first count.
 
-    It runs with the rights of its caller. Its plans are kept by the session, and made while the tables may be empty: so they are
-    made without sequential scans.
+    The function runs with the rights of its caller. The session keeps its plans, which may be made while the tables are empty, so
+    they avoid sequential scans.
     """
     attempts = " + ".join(f"metrics.wait_{bucket}" for bucket in range(BUCKETS))
     op.execute(
@@ -1000,7 +1000,7 @@ def _xact_id() -> sa.Column[Any]:
 
 
 def _store(table: str, parameters: dict[str, int]) -> None:
-    """Set PostgreSQL's storage parameters. (In CREATE TABLE, SQLAlchemy says them from 2.1 on only.)"""
+    """Set PostgreSQL's storage parameters. (SQLAlchemy supports them in CREATE TABLE only from 2.1 on.)"""
     if _is_postgresql():
         words = ", ".join(f"{name} = {value}" for name, value in parameters.items())
         op.execute(f"ALTER TABLE {table} SET ({words})")
@@ -1019,8 +1019,8 @@ def _partial_index(name: str, table: str, columns: list[Any], where: str, *, uni
 
 BATCHES_ON_POSTGRESQL = (
     # The ends of a transaction are collected as rows, and counted when it commits: in the order of the batches, so that two
-    # transactions never wait for each other, and as late as possible, since the row of a batch is locked from then on.
-    # They run as their owner: who ends tasks needs no right on the batches.
+    # transactions never deadlock, and as late as possible, because the row of a batch is locked from then on. The functions run
+    # as their owner, so that a role that ends tasks needs no right on the batches.
     """
     DO $do$ BEGIN EXECUTE format($create$
     CREATE FUNCTION outboxq_note_end() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -1168,7 +1168,7 @@ BATCHES_ON_POSTGRESQL = (
 
 
 def _later(seconds: str) -> str:
-    """Return SQLite's words for so many seconds after the change, exact to the microsecond."""
+    """Return SQLite's expression for a number of seconds after the change, exact to the microsecond."""
     micros = (
         "(CAST(strftime('%s', substr(NEW.updated_at, 1, 19)) AS INTEGER) * 1000000 "
         f"+ CAST(substr(NEW.updated_at, 21, 6) AS INTEGER) + CAST(round({seconds} * 1000000) AS INTEGER))"

@@ -27,8 +27,8 @@ def reading_session() -> Iterator[Session]:
         yield session
 
 
-# scope="function" commits before the response is sent. The default commits after it: the customer would have read "201
-# Created" of an order whose commit may still fail.
+# scope="function" commits before the response is sent. The default commits after it: the customer would already have got
+# "201 Created" for an order whose commit may still fail.
 Writing = Annotated[Session, Depends(writing_session, scope="function")]
 Reading = Annotated[Session, Depends(reading_session, scope="function")]
 

@@ -1,4 +1,4 @@
-"""Each test has a transaction of its own, which is rolled back: what requests and tasks commit is a savepoint of it."""
+"""Each test runs in a transaction that is rolled back. Commits of requests and tasks end savepoints in it."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def connection(database: Engine) -> Iterator[Connection]:
 
 @pytest.fixture
 def outboxq_using(connection: Connection) -> Connection:
-    """What outboxq's own fixture `outbox` works in."""
+    """Return the connection that outboxq's fixture `outbox` works on."""
     return connection

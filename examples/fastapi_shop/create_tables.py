@@ -1,4 +1,4 @@
-"""Once, and again after an upgrade: the shop's tables, outboxq's tables, and something to sell."""
+"""Create the shop's tables, outboxq's tables, and some stock to sell. Run it once, and again after an upgrade."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ engine = configure_sqlite(create_engine(os.environ.get("SHOP_DATABASE_URL", "sql
 
 WritingSession = sessionmaker(engine)
 ReadingSession = sessionmaker(engine.execution_options(sqlite_begin="DEFERRED"))
-"""For transactions that only read: on SQLite they wait for no writer. To PostgreSQL it makes no difference."""
+"""For transactions that only read: on SQLite they do not wait for writers. On PostgreSQL it makes no difference."""
 
 
 class Base(DeclarativeBase):
@@ -33,12 +33,12 @@ class Order(Base):
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
     reference: Mapped[str]
-    """What the customer calls it."""
+    """The customer's name for the order."""
     item: Mapped[str]
     quantity: Mapped[int]
     cents: Mapped[int]
     task_id: Mapped[UUID] = mapped_column(unique=True)
-    """The task that books it."""
+    """The id of the task that books the order."""
 
 
 class LedgerEntry(Base):

@@ -1,4 +1,4 @@
-"""`outbox` is a fixture of outboxq: what was enqueued in this test, and `drain()`, which runs it as a worker would."""
+"""Tests of the shop. outboxq's fixture `outbox` checks what was enqueued in a test; its `drain()` runs it as a worker would."""
 
 from __future__ import annotations
 

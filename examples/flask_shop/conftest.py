@@ -1,4 +1,4 @@
-"""Each test has an application of its own, on a new SQLite file.
+"""Each test has its own application, on a new SQLite file.
 
 No application context stays pushed while a test runs: a request of its client would use that context's session, and leave its
 transaction open. A test pushes one for what it looks at.
@@ -29,7 +29,7 @@ def app(tmp_path: Path) -> Iterator[Flask]:
 
 @pytest.fixture
 def outboxq_flask(app: Flask) -> Flask:
-    """The fixture `outbox` of outboxq asks for it."""
+    """Return the application for outboxq's fixture `outbox`."""
     return app
 
 

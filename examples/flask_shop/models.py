@@ -26,12 +26,12 @@ class Order(db.Model):
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
     reference: Mapped[str]
-    """What the customer calls it."""
+    """The customer's name for the order."""
     item: Mapped[str]
     quantity: Mapped[int]
     cents: Mapped[int]
     task_id: Mapped[UUID] = mapped_column(unique=True)
-    """The task that books it."""
+    """The id of the task that books the order."""
 
 
 class LedgerEntry(db.Model):

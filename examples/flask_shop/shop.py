@@ -29,7 +29,7 @@ def create_app(database_url: str | None = None) -> Flask:
 
 
 def create_tables() -> None:
-    """Once, and again after an upgrade: the shop's tables, outboxq's tables, and something to sell."""
+    """Create the shop's tables, outboxq's tables, and some stock to sell. Run it once, and again after an upgrade."""
     db.create_all()
     outbox.upgrade()
     for item, (cents, left) in STOCK.items():

@@ -19,7 +19,7 @@ class Stock(models.Model):
 
 class Order(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    reference = models.CharField(max_length=100, help_text="What the customer calls it.")
+    reference = models.CharField(max_length=100, help_text="The customer's name for the order.")
     item = models.CharField(max_length=100)
     quantity = models.PositiveIntegerField()
     cents = models.IntegerField()
@@ -33,7 +33,7 @@ class Order(models.Model):
 
 
 class LedgerEntry(models.Model):
-    # No OneToOneField: that each order is booked once is outboxq's affair.
+    # Not a OneToOneField: outboxq ensures that each order is booked once.
     order = models.ForeignKey(Order, on_delete=models.PROTECT)
     cents = models.IntegerField()
 

@@ -1,4 +1,4 @@
-"""The project's settings: on SQLite, or where SHOP_DATABASE_URL says, e.g. postgresql://user@host/database."""
+"""The project's settings. SHOP_DATABASE_URL names the database, e.g. postgresql://user@host/database; SQLite by default."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 TIME_ZONE = "UTC"
 
 LEASE = float(os.environ.get("SHOP_LEASE", "60"))
-"""Seconds until somebody else takes over the task of a worker that died."""
+"""Seconds until another worker runs the task of a dead worker."""
 
 
 def database(url: str) -> dict[str, Any]:
@@ -27,8 +27,8 @@ def database(url: str) -> dict[str, Any]:
         return {
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": parts.path.removeprefix("/"),
-            # A transaction that reads first and writes later fails in WAL mode when a worker has written meanwhile, whatever
-            # the timeout; one that begins as a writer waits.
+            # In WAL mode, a transaction that reads first and writes later fails if a worker has written in between, with any
+            # timeout. A transaction that begins as a writer waits instead.
             "OPTIONS": {
                 "transaction_mode": "IMMEDIATE",
                 "timeout": 30,

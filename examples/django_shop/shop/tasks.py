@@ -1,4 +1,4 @@
-"""What happens after an order was placed: `manage.py outboxq_worker` runs it."""
+"""The tasks that follow an order: `manage.py outboxq_worker` runs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("shop")
 
 @outbox.task(name="shop.book", queue="ledger", transactional=True, lease=settings.LEASE)
 def book(order_id: UUID) -> None:
-    """The entry, the receipt's task, and the end of this one: one transaction, so it happens exactly once."""
+    """Write the entry and enqueue the receipt in the transaction of the task's completion, so both happen exactly once."""
     order = Order.objects.get(pk=order_id)
     LedgerEntry.objects.create(order=order, cents=order.cents)
     send_receipt.enqueue(order.id)
@@ -24,7 +24,7 @@ def book(order_id: UUID) -> None:
 
 @outbox.task(name="shop.send_receipt", queue="mail", lease=settings.LEASE)
 def send_receipt(ctx: TaskContext, order_id: UUID) -> str:
-    """Mail leaves the database, so it happens at least once; the task's id tells the mail provider which are the same."""
+    """Send the receipt at least once, since mail leaves the database. The task's id lets the mail provider drop duplicates."""
     order = Order.objects.get(pk=order_id)
     log.info("receipt %s: %d × %s, %.2f", ctx.task_id, order.quantity, order.item, order.cents / 100)
     return order.reference

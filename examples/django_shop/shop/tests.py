@@ -1,4 +1,4 @@
-"""`self.outbox` is outboxq's: what was enqueued in this test, and `drain()`, which runs it as a worker would."""
+"""Tests of the shop. `self.outbox` checks what was enqueued in a test, and its `drain()` runs it as a worker would."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEA = {"reference": "PO-1", "item": "tea", "quantity": 2}
 
 
 class ShopTests(OutboxTests, TestCase):
-    """Each in a transaction that is rolled back; the tasks are in it too."""
+    """Each test runs in a transaction that is rolled back, with its tasks."""
 
     def test_an_order_is_accepted_together_with_its_booking(self) -> None:
         response = self.order(TEA)

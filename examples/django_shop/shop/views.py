@@ -38,7 +38,7 @@ def show_order(_request: HttpRequest, order_id: uuid.UUID) -> JsonResponse:
 
 
 def place(*, reference: str, item: str, quantity: int, key: str | None) -> tuple[Order, bool]:
-    """The order of this request, and whether it is new. Inside `atomic()`."""
+    """Return the order of this request, and whether it is new. Call it inside `atomic()`."""
     order_id = uuid.uuid4()
     task = book.using(idempotency_key=key).enqueue(order_id)
     if not task.created:  # the same request once more

@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
             name="Order",
             fields=[
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ("reference", models.CharField(help_text="What the customer calls it.", max_length=100)),
+                ("reference", models.CharField(help_text="The customer's name for the order.", max_length=100)),
                 ("item", models.CharField(max_length=100)),
                 ("quantity", models.PositiveIntegerField()),
                 ("cents", models.IntegerField()),

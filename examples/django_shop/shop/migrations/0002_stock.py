@@ -1,4 +1,4 @@
-"""Something to sell."""
+"""Create some stock to sell."""
 
 from __future__ import annotations
 
