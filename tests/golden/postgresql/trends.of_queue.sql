@@ -143,131 +143,7 @@ FROM (
         CAST(NULL AS UUID) AS dead_letter,
         CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS failed_at,
         CAST(NULL AS BIGINT) AS waiting
-    FROM (
-        SELECT
-            spans.step AS step,
-            CAST(sum(spans.completed) AS BIGINT) AS completed,
-            CAST(sum(spans.retried) AS BIGINT) AS retried,
-            CAST(sum(spans.failed) AS BIGINT) AS failed,
-            CAST(sum(spans.cancelled) AS BIGINT) AS cancelled,
-            CAST(sum(spans.timed_out) AS BIGINT) AS timed_out,
-            CAST(sum(spans.timed_out_last) AS BIGINT) AS timed_out_last,
-            CAST(sum(spans.wait_0) AS BIGINT) AS wait_0,
-            CAST(sum(spans.wait_1) AS BIGINT) AS wait_1,
-            CAST(sum(spans.wait_2) AS BIGINT) AS wait_2,
-            CAST(sum(spans.wait_3) AS BIGINT) AS wait_3,
-            CAST(sum(spans.wait_4) AS BIGINT) AS wait_4,
-            CAST(sum(spans.wait_5) AS BIGINT) AS wait_5,
-            CAST(sum(spans.wait_6) AS BIGINT) AS wait_6,
-            CAST(sum(spans.wait_7) AS BIGINT) AS wait_7,
-            CAST(sum(spans.wait_8) AS BIGINT) AS wait_8,
-            CAST(sum(spans.wait_9) AS BIGINT) AS wait_9,
-            CAST(sum(spans.wait_10) AS BIGINT) AS wait_10,
-            CAST(sum(spans.wait_11) AS BIGINT) AS wait_11,
-            CAST(sum(spans.wait_12) AS BIGINT) AS wait_12,
-            CAST(sum(spans.wait_13) AS BIGINT) AS wait_13,
-            CAST(sum(spans.wait_14) AS BIGINT) AS wait_14,
-            CAST(sum(spans.wait_15) AS BIGINT) AS wait_15,
-            CAST(sum(spans.wait_16) AS BIGINT) AS wait_16,
-            CAST(sum(spans.wait_17) AS BIGINT) AS wait_17,
-            CAST(sum(spans.wait_18) AS BIGINT) AS wait_18,
-            CAST(sum(spans.wait_19) AS BIGINT) AS wait_19,
-            CAST(sum(spans.wait_20) AS BIGINT) AS wait_20,
-            CAST(sum(spans.wait_21) AS BIGINT) AS wait_21,
-            CAST(sum(spans.wait_22) AS BIGINT) AS wait_22,
-            CAST(sum(spans.run_0) AS BIGINT) AS run_0,
-            CAST(sum(spans.run_1) AS BIGINT) AS run_1,
-            CAST(sum(spans.run_2) AS BIGINT) AS run_2,
-            CAST(sum(spans.run_3) AS BIGINT) AS run_3,
-            CAST(sum(spans.run_4) AS BIGINT) AS run_4,
-            CAST(sum(spans.run_5) AS BIGINT) AS run_5,
-            CAST(sum(spans.run_6) AS BIGINT) AS run_6,
-            CAST(sum(spans.run_7) AS BIGINT) AS run_7,
-            CAST(sum(spans.run_8) AS BIGINT) AS run_8,
-            CAST(sum(spans.run_9) AS BIGINT) AS run_9,
-            CAST(sum(spans.run_10) AS BIGINT) AS run_10,
-            CAST(sum(spans.run_11) AS BIGINT) AS run_11,
-            CAST(sum(spans.run_12) AS BIGINT) AS run_12,
-            CAST(sum(spans.run_13) AS BIGINT) AS run_13,
-            CAST(sum(spans.run_14) AS BIGINT) AS run_14,
-            CAST(sum(spans.run_15) AS BIGINT) AS run_15,
-            CAST(sum(spans.run_16) AS BIGINT) AS run_16,
-            CAST(sum(spans.run_17) AS BIGINT) AS run_17,
-            CAST(sum(spans.run_18) AS BIGINT) AS run_18,
-            CAST(sum(spans.run_19) AS BIGINT) AS run_19,
-            CAST(sum(spans.run_20) AS BIGINT) AS run_20,
-            CAST(sum(spans.run_21) AS BIGINT) AS run_21,
-            CAST(sum(spans.run_22) AS BIGINT) AS run_22
-        FROM (
-            SELECT
-                CAST(
-                    floor(
-                        (
-                            date_part('epoch', task_metrics.at - %(since)s::TIMESTAMP WITH TIME ZONE) * 1000000.0::float8 + 0.5::float8
-                        ) / CAST(CAST(%(step)s::BIGINT AS DOUBLE PRECISION) AS DOUBLE PRECISION)
-                    ) AS BIGINT
-                ) AS step,
-                task_metrics.completed AS completed,
-                task_metrics.retried AS retried,
-                task_metrics.failed AS failed,
-                task_metrics.cancelled AS cancelled,
-                task_metrics.timed_out AS timed_out,
-                task_metrics.timed_out_last AS timed_out_last,
-                task_metrics.wait_0 AS wait_0,
-                task_metrics.wait_1 AS wait_1,
-                task_metrics.wait_2 AS wait_2,
-                task_metrics.wait_3 AS wait_3,
-                task_metrics.wait_4 AS wait_4,
-                task_metrics.wait_5 AS wait_5,
-                task_metrics.wait_6 AS wait_6,
-                task_metrics.wait_7 AS wait_7,
-                task_metrics.wait_8 AS wait_8,
-                task_metrics.wait_9 AS wait_9,
-                task_metrics.wait_10 AS wait_10,
-                task_metrics.wait_11 AS wait_11,
-                task_metrics.wait_12 AS wait_12,
-                task_metrics.wait_13 AS wait_13,
-                task_metrics.wait_14 AS wait_14,
-                task_metrics.wait_15 AS wait_15,
-                task_metrics.wait_16 AS wait_16,
-                task_metrics.wait_17 AS wait_17,
-                task_metrics.wait_18 AS wait_18,
-                task_metrics.wait_19 AS wait_19,
-                task_metrics.wait_20 AS wait_20,
-                task_metrics.wait_21 AS wait_21,
-                task_metrics.wait_22 AS wait_22,
-                task_metrics.run_0 AS run_0,
-                task_metrics.run_1 AS run_1,
-                task_metrics.run_2 AS run_2,
-                task_metrics.run_3 AS run_3,
-                task_metrics.run_4 AS run_4,
-                task_metrics.run_5 AS run_5,
-                task_metrics.run_6 AS run_6,
-                task_metrics.run_7 AS run_7,
-                task_metrics.run_8 AS run_8,
-                task_metrics.run_9 AS run_9,
-                task_metrics.run_10 AS run_10,
-                task_metrics.run_11 AS run_11,
-                task_metrics.run_12 AS run_12,
-                task_metrics.run_13 AS run_13,
-                task_metrics.run_14 AS run_14,
-                task_metrics.run_15 AS run_15,
-                task_metrics.run_16 AS run_16,
-                task_metrics.run_17 AS run_17,
-                task_metrics.run_18 AS run_18,
-                task_metrics.run_19 AS run_19,
-                task_metrics.run_20 AS run_20,
-                task_metrics.run_21 AS run_21,
-                task_metrics.run_22 AS run_22
-            FROM task_metrics
-            WHERE
-                task_metrics.at >= %(since)s::TIMESTAMP WITH TIME ZONE
-                AND task_metrics.at < %(until)s::TIMESTAMP WITH TIME ZONE
-                AND (%(queue)s::VARCHAR IS NULL OR task_metrics.queue = %(queue)s::VARCHAR)
-                AND (%(task_name)s::VARCHAR IS NULL OR task_metrics.task_name = %(task_name)s::VARCHAR)
-        ) AS spans
-        GROUP BY spans.step
-    ) AS counted
+    FROM (/* trends.counted-1 */) AS counted
     UNION ALL
     SELECT
         'sampled' AS kind,
@@ -336,45 +212,7 @@ FROM (
         CAST(NULL AS UUID) AS dead_letter,
         CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS failed_at,
         CAST(NULL AS BIGINT) AS waiting
-    FROM (
-        SELECT
-            moments.begins_at AS begins_at,
-            sum(
-                CAST(
-                    CASE
-                        WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.ready
-                        ELSE 0
-                    END AS DOUBLE PRECISION
-                )
-            ) AS ready,
-            sum(
-                CAST(
-                    CASE
-                        WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.delayed
-                        ELSE 0
-                    END AS DOUBLE PRECISION
-                )
-            ) AS delayed,
-            sum(
-                CAST(
-                    CASE
-                        WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.running
-                        ELSE 0
-                    END AS DOUBLE PRECISION
-                )
-            ) AS running,
-            sum(
-                CAST(
-                    CASE
-                        WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.failed
-                        ELSE 0
-                    END AS DOUBLE PRECISION
-                )
-            ) AS failed
-        FROM moments
-        JOIN queue_samples ON queue_samples.at = moments.at
-        GROUP BY moments.begins_at
-    ) AS sampled
+    FROM (/* trends.sampled-1 */) AS sampled
     UNION ALL
     SELECT
         'held' AS kind,
@@ -454,18 +292,7 @@ FROM (
                     LIMIT %(most)s::BIGINT
                 ) AS waiting
             ) AS waiting
-        FROM (
-            SELECT
-                partition_claims.queue AS queue,
-                partition_claims.partition_key AS partition_key,
-                partition_claims.task_execution_id AS task_execution_id,
-                dead_letters.failed_at AS failed_at
-            FROM partition_claims
-            JOIN dead_letters ON dead_letters.task_execution_id = partition_claims.task_execution_id
-            WHERE partition_claims.queue = %(queue)s::VARCHAR AND partition_claims.held
-            ORDER BY dead_letters.failed_at, partition_claims.partition_key
-            LIMIT %(limit)s::BIGINT
-        ) AS held
+        FROM (/* overview.held-1 */) AS held
         ORDER BY held.failed_at, held.partition_key
     ) AS held
 ) AS found
