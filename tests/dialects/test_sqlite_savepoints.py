@@ -43,7 +43,9 @@ ENDS = ["commit", "roll back to the savepoint", "roll back the savepoint, go on"
 each_cell = [
     pytest.mark.parametrize("first", FIRST, ids=lambda it: it.__name__),
     pytest.mark.parametrize("end", ENDS),
-    pytest.mark.parametrize("kind", [Connection, Session], ids=lambda it: it.__name__),
+    pytest.mark.parametrize(
+        "kind", [Connection, pytest.param(Session, marks=pytest.mark.full)], ids=lambda it: it.__name__
+    ),
 ]
 
 
