@@ -308,6 +308,7 @@ IN_TURN = (
     *(
         f"tests/contract/test_{noun}"
         for noun in (
+            "batch_tasks",
             "cli",
             "first_mistakes",
             "hooks",
@@ -315,16 +316,14 @@ IN_TURN = (
             "links",
             "log_fields",
             "meter",
+            "periodic",
             "progress",
             "prometheus",
             "registry",
             "sent_headers",
             "task_ids",
             "timeouts",
-            "worker_introduction",
-            "worker_life",
-            "worker_log",
-            "worker_throughput",
+            "worker",
         )
     ),
     "tests/integrations/dashboard/",

@@ -126,7 +126,7 @@ def assert_all_go_on(place, *task_ids):
         assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exception)
 
 
-@pytest.mark.timeout(60)  # a worker that claims nothing goes on for ever
+@pytest.mark.timeout(120)  # a worker that claims nothing goes on for ever
 @pytest.mark.parametrize(("place", "rows"), CASES, indirect=["place"])
 def test_the_healthy_neighbours_of_hostile_rows_are_completed(place, rows):
     healthy, hostile = enqueue(place, HEALTHY // 2), {}
