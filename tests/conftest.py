@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -26,8 +26,9 @@ from outboxq.model import Claim, Handle, NewTask
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests import chromium, postgres
+from tests.faults.workers import Nursery
 from tests.older import keep_stderr_apart
-from tests.reuse import Reused
+from tests.reuse import CheckedFile, Reused
 from tests.signals import set_for_children
 
 # Hundreds of Python processes are started here: what one has compiled serves the others, whatever the environment prefers.
@@ -145,7 +146,11 @@ class Database:
     def assert_sound(self) -> None:
         """Check the invariants at the later of the two clocks: rows of the other one are in its past, not ahead of it."""
         now = max(self.clock(), datetime.now(UTC))
-        if not (self.reused and self.reused.is_sound(self.url, now)):
+        if self.name == "sqlite":
+            sound = checked_file().is_sound(self.engine, now)
+        else:
+            sound = self.reused is not None and self.reused.is_sound(self.url, now)
+        if not sound:
             assert Store(self.engine, clock=lambda: now).verify() == []
 
     def close(self) -> None:
@@ -156,9 +161,29 @@ class Database:
             engine.dispose()
 
 
+@cache
+def checked_file() -> CheckedFile:
+    """This process's file for the checks of tests on SQLite."""
+    return CheckedFile()
+
+
+def pytest_sessionfinish() -> None:
+    if checked_file.cache_info().currsize:
+        checked_file().close()
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: two processes more than there are cores, for most tests wait half of their time."""
     return 2 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let all processes of the run share what initdb makes, which takes 0.7 s of a processor's time each."""
+    if postgres.INITIALISED not in os.environ:
+        directory = tempfile.mkdtemp(prefix="outboxq-initdb-", dir=postgres.parent_directory())
+        Path(directory).chmod(0o755)  # the server's account reads it
+        os.environ[postgres.INITIALISED] = directory
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(postgres.INITIALISED), ignore_errors=True))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -180,7 +205,12 @@ def pytest_collection_finish() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--database", choices=DATABASES, help="Only this database's tests, and those that need none.")
     parser.addoption("--quick", action="store_true", help="The core, on SQLite alone: half a minute.")
-    parser.addoption("--full", action="store_true", help="Both databases also where one of them is taken in turn.")
+    parser.addoption(
+        "--full",
+        action="store_true",
+        default=bool(os.environ.get("OUTBOXQ_TEST_FULL")),
+        help="Every case on both databases, also what is taken in turn. OUTBOXQ_TEST_FULL=1 asks for it, too.",
+    )
     parser.addoption(
         "--in-turn", action="store_true", help="Every case on one of the databases, as if marked `in_turn`."
     )
@@ -239,6 +269,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if (wanted := "sqlite" if quick else config.getoption("database")) is not None:
         left_out |= {item for item in items if databases_of(item) == set(DATABASES) - {wanted}}
     if not config.getoption("full"):
+        left_out |= {item for item in items if item.get_closest_marker("full")}
         every = config.getoption("in_turn")
         left_out |= taken_elsewhere([item for item in items if item not in left_out], every=every)
     if chromium.is_missing():
@@ -249,17 +280,69 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def taken_elsewhere(items: list[pytest.Item], *, every: bool) -> set[pytest.Item]:
-    """Return, of `every` case or of those marked `in_turn`, the ones that are taken on the other database: half of them, always
-    the same.
+    """Return the cases that are taken on the other database, always the same ones.
+
+    Those are half of the cases that are `in_turn`: `every` case, those marked so, and those of IN_TURN. Of a test with MANY
+    variants, each database takes every second one.
     """
-    cases: dict[str, dict[str, pytest.Item]] = {}
+    functions: dict[str, dict[str, dict[str, pytest.Item]]] = {}
     for item in items:
         function, _, parameters = item.nodeid.partition("[")
         found = [name for name in DATABASES if name in parameters]
-        wanted = every or item.get_closest_marker("in_turn")
-        if len(found) == 1 and wanted and not item.get_closest_marker("campaign"):
-            cases.setdefault(f"{function}[{parameters.replace(found[0], '')}", {})[found[0]] = item
-    return {of[DATABASES[zlib.crc32(case.encode()) % 2]] for case, of in cases.items() if len(of) == len(DATABASES)}
+        if len(found) == 1 and not item.get_closest_marker("campaign"):
+            variants = functions.setdefault(function, {})
+            variants.setdefault(parameters.replace(found[0], ""), {})[found[0]] = item
+    elsewhere: set[pytest.Item] = set()
+    for function, variants in functions.items():
+        on_both = {parameters: cases for parameters, cases in variants.items() if len(cases) == len(DATABASES)}
+        first = zlib.crc32(function.encode())
+        for number, (parameters, cases) in enumerate(on_both.items(), start=first):
+            if every or cases[DATABASES[0]].get_closest_marker("in_turn") or function.startswith(IN_TURN):
+                elsewhere.add(cases[DATABASES[zlib.crc32(f"{function}[{parameters}".encode()) % 2]])
+            elif len(on_both) >= MANY and not function.startswith(ON_BOTH):
+                elsewhere.add(cases[DATABASES[number % 2]])
+    return elsewhere
+
+
+IN_TURN = (
+    *(
+        f"tests/contract/test_{noun}"
+        for noun in (
+            "batch_tasks",
+            "cli",
+            "first_mistakes",
+            "hooks",
+            "isolation",
+            "links",
+            "log_fields",
+            "meter",
+            "periodic",
+            "progress",
+            "prometheus",
+            "registry",
+            "sent_headers",
+            "task_ids",
+            "timeouts",
+            "worker",
+        )
+    ),
+    "tests/integrations/dashboard/",
+    "tests/integrations/flask_app/",
+    "tests/integrations/testing_helpers/",
+    "tests/unit/",
+)
+"""Tests of words, of front ends and of what a worker does in Python: the statements that they run have tests on both databases."""
+
+ON_BOTH = (
+    "tests/contract/test_migrations.py",
+    "tests/contract/test_schema",
+    "tests/contract/test_targets.py",
+    "tests/dialects/",
+    "tests/integrations/orm/",
+)
+"""Tests of which each variant is about something else in the database itself: a plan, a constraint, a connection."""
+
+MANY = 3
 
 
 def databases_of(item: pytest.Item) -> set[str]:
@@ -362,6 +445,14 @@ def reused_postgresql(first_server: Server) -> Reused:
 def postgresql_url(reused_postgresql: Reused) -> Iterator[str]:
     yield reused_postgresql.take()
     reused_postgresql.give_back()
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Forks the processes of this process's tests."""
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
 
 
 @pytest.fixture

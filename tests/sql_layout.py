@@ -1,9 +1,14 @@
-"""SQL as a reviewer reads it: a clause a line, its parts below it where one line is too short. Only white space is changed."""
+"""SQL as a reviewer reads it: a clause a line, its parts below it where one line is too short.
+
+Only white space is changed, and a query that stands more than once in the statements of a database is written once.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
 
 WIDTH = 110
 SHORT = 72
@@ -41,10 +46,150 @@ _JOINS = frozenset(("JOIN", "LEFT", "CROSS"))
 STEP = "    "
 
 
+def composed(statements: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the statements in lines, and the queries that they share, each by its name.
+
+    A comment stands in place of a shared query. It says the query's name, and how SQLAlchemy has numbered there what the query
+    itself numbers from 1. So `expanded` gives the statement back.
+    """
+    parsed = {name: _parsed(text) for name, text in statements.items()}
+    shared = _Shared()
+    for tokens in parsed.values():
+        shared.find(tokens)
+    shared.keep_what_is_used_twice(parsed.values())
+    for name, tokens in parsed.items():
+        shared.name(tokens, name.partition(".")[0])
+    laid_out = {name: _laid_out(shared.replaced(tokens)) for name, tokens in parsed.items()}
+    return laid_out, {name: _laid_out(shared.replaced(_parsed(key))) for key, name in shared.names.items()}
+
+
+def expanded(text: str, parts: Mapping[str, str]) -> str:
+    """Return a statement of `composed` with each shared query in its place."""
+
+    def in_place(comment: re.Match[str]) -> str:
+        query = parts[comment["name"]].strip()
+        numbered = dict(zip(_numbered(query), (comment["numbered"] or "").split(", "), strict=False))
+        return expanded(_NUMBERED.sub(lambda one: numbered[one[0]], query), parts)
+
+    return _COMMENT.sub(in_place, text)
+
+
+def references(text: str) -> set[str]:
+    """Return the names of the shared queries for which a text has a comment."""
+    return {comment["name"] for comment in _COMMENT.finditer(text)}
+
+
 def layout(text: str) -> str:
-    """The text in lines; each statement ends with its semicolon, and an empty line follows."""
+    """Return the text in lines; each statement ends with its semicolon, and an empty line follows."""
+    return _laid_out(_parsed(text))
+
+
+_LEAST = 400
+"""Characters of a query that is worth a name of its own."""
+_NUMBERED = re.compile(r"\b(?!(?:given_)?(?:run|wait)_)[a-z_]+_\d+\b")
+"""The names that SQLAlchemy numbers; `run_3` and `wait_3` are columns."""
+_COMMENT = re.compile(r"/\* (?P<name>[\w.-]+)(?:: (?P<numbered>[\w, ]+))? \*/")
+
+
+class _Shared:
+    """The queries that stand more than once in some statements. The key of a query is its text, with numbers of its own."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self._sites: Counter[str] = Counter()
+        self._keys: dict[int, str] = {}
+        self._seen: list[list[Token]] = []
+        """Keeps the ids of `_keys` theirs."""
+
+    def find(self, tokens: list[Token]) -> None:
+        for token in tokens:
+            if isinstance(token, list):
+                self._sites[self._key(token)] += 1
+                self.find(token)
+
+    def keep_what_is_used_twice(self, statements: Iterable[list[Token]]) -> None:
+        """Forget the queries that stand only within one other shared query, which is written once."""
+        kept = {key for key, sites in self._sites.items() if sites > 1 and key}
+        while True:
+            self.names = dict.fromkeys(kept, "")
+            used: Counter[str] = Counter()
+            for tokens in (*statements, *map(_parsed, kept)):
+                used.update(self._used(tokens))
+            if kept == (again := {key for key in kept if used[key] > 1}):
+                return
+            kept = again
+
+    def name(self, tokens: list[Token], module: str) -> None:
+        """Call each shared query by its name in the first statement, behind that statement's module."""
+        for at, token in enumerate(tokens):
+            if isinstance(token, list):
+                key = self._key(token)
+                if self.names.get(key) == "":
+                    called, taken = f"{module}.{_called(tokens, at)}", set(self.names.values())
+                    self.names[key] = next(one for n in count(1) if (one := f"{called}-{n}") not in taken)
+                self.name(token, module)
+
+    def replaced(self, tokens: list[Token]) -> list[Token]:
+        """Return the tokens with a comment in place of each shared query."""
+        found: list[Token] = []
+        for token in tokens:
+            if isinstance(token, str):
+                found.append(token)
+            elif self._key(token) in self.names:
+                words = [self.names[self._key(token)], ", ".join(_numbered(_inline(token)))]
+                found.append([f"/* {': '.join(filter(None, words))} */"])
+            else:
+                found.append(self.replaced(token))
+        return found
+
+    def _used(self, tokens: list[Token]) -> Iterator[str]:
+        for token in tokens:
+            if isinstance(token, list):
+                if (key := self._key(token)) in self.names:
+                    yield key
+                else:
+                    yield from self._used(token)
+
+    def _key(self, token: list[Token]) -> str:
+        """Return "" for what is not a query, or a short one."""
+        found = self._keys.get(id(token))
+        if found is None:
+            text = _inline(token).strip()
+            is_query = text.startswith(("SELECT ", "WITH ")) and len(text) >= _LEAST
+            found = self._keys[id(token)] = _renumbered(text) if is_query else ""
+            self._seen.append(token)
+        return found
+
+
+def _called(tokens: list[Token], at: int) -> str:
+    """Return the name of a query in its statement, else that of the first table that it reads."""
+    before = [token for token in tokens[:at] if isinstance(token, list) or token.strip() not in {"", "MATERIALIZED"}]
+    after = [token.strip() for token in tokens[at + 1 : at + 4] if isinstance(token, str)]
+    if before and isinstance(before[-1], str) and before[-1].strip() == "AS":
+        found = next(token.strip() for token in reversed(before[:-1]) if isinstance(token, str))
+    elif after[:1] == ["AS"] and not _NUMBERED.match(after[1]):
+        found = after[1]
+    else:
+        found = next(iter(re.findall(r"FROM (\w+)", _inline([tokens[at]]))), "query")
+    return re.sub(r"\W", "", found)
+
+
+def _numbered(text: str) -> list[str]:
+    return list(dict.fromkeys(_NUMBERED.findall(text)))
+
+
+def _renumbered(text: str) -> str:
+    numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(1))
+    names = {}
+    for name in _numbered(text):
+        kind = name.rpartition("_")[0]
+        names[name] = f"{kind}_{next(numbers[kind])}"
+    return _NUMBERED.sub(lambda one: names[one[0]], text)
+
+
+def _laid_out(tokens: list[Token]) -> str:
     found = []
-    for statement in _split(_parsed(text), lambda _, word: word == ";", keep_before=True):
+    for statement in _split(tokens, lambda _, word: word == ";", keep_before=True):
         found.append("\n".join(_clauses(statement, "")))
     return "\n\n".join(found) + "\n"
 

@@ -104,7 +104,7 @@ def corrupt(database, state, statements):
     for _ in range(2):  # healthy company
         completed(database)
     task_id = state(database) if state else uuid4()
-    assert database.store.verify() == []
+    database.assert_sound()
     for statement in statements:
         run_or_plant(database, (statement + only_this_task(statement)).format(id=task_id.hex))
     return task_id

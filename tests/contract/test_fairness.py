@@ -154,7 +154,7 @@ def test_a_queue_of_one_key_has_every_second_claim_of_one(database, queues_serve
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("limit", [1, 2, 4, 5])
+@pytest.mark.parametrize("limit", [1, 4, *(pytest.param(limit, marks=pytest.mark.full) for limit in (2, 5))])
 def test_three_queues_get_the_same_share_whatever_their_names_and_sizes(database, queues_served, limit):
     sizes = {"apple": 60, "Mango": 20, "zebra": 20}
     for queue, many in sizes.items():

@@ -361,8 +361,8 @@ def woken_by(told):
     return tell
 
 
-def test_a_key_is_claimed_as_the_model_says(database, monkeypatch):
-    live(database, monkeypatch, examples=15, steps=30, explore=False)
+def test_a_key_is_claimed_as_the_model_says(database, monkeypatch, pytestconfig):
+    live(database, monkeypatch, examples=15 if pytestconfig.getoption("full") else 6, steps=30, explore=False)
 
 
 @pytest.mark.campaign

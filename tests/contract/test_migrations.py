@@ -87,6 +87,27 @@ def empty(request: pytest.FixtureRequest) -> Empty:
     return request.getfixturevalue(f"{request.param}_empty")  # type: ignore[no-any-return]
 
 
+@pytest.fixture
+def sqlite_migrated(sqlite_url: str) -> Iterator[Empty]:
+    copied = Empty("sqlite", sqlite_url)
+    yield copied
+    copied.close()
+
+
+@pytest.fixture
+def postgresql_migrated(cluster, migrated_postgresql) -> Iterator[Empty]:
+    copied = Empty("postgresql", cluster.create_database(template=migrated_postgresql))
+    yield copied
+    copied.close()
+    cluster.drop_database(copied.url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def migrated(request: pytest.FixtureRequest) -> Empty:
+    """A database with our tables: a copy, which takes less time than an upgrade."""
+    return request.getfixturevalue(f"{request.param}_migrated")  # type: ignore[no-any-return]
+
+
 def new(**fields: object) -> NewTask:
     return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields})  # type: ignore[arg-type]
 
@@ -102,13 +123,6 @@ def python(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.
         check=False,
         timeout=240,
     )
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
 
 
 @pytest.fixture
@@ -198,12 +212,14 @@ def test_the_alembic_command_upgrades_downgrades_and_upgrades_again(empty, alemb
     Store(empty.engine).ensure_current()
 
 
+@pytest.mark.in_turn
 def test_the_alembic_command_takes_a_url_that_beats_the_environment(empty, alembic, tmp_path):
     alembic("-x", f"url={empty.url}", "upgrade", "head", **{VARIABLE: f"sqlite:///{tmp_path / 'other.db'}"})
     assert empty.tables() == OURS
     assert not (tmp_path / "other.db").exists()
 
 
+@pytest.mark.in_turn
 @pytest.mark.current  # older releases take a domain for its base type, and SQLite's numbering for no Identity
 def test_alembic_check_finds_nothing_to_do_and_says_nothing_else(empty, alembic):
     migrations.upgrade(empty.url)
@@ -217,6 +233,7 @@ def test_the_alembic_command_takes_a_schema(postgresql_empty, alembic):
     assert postgresql_empty.tables() == set()
 
 
+@pytest.mark.in_turn
 def test_the_alembic_command_prints_sql_without_a_database(empty, alembic):
     assert "CREATE TABLE task_outbox" in alembic("upgrade", "head", "--sql", **{VARIABLE: empty.url})
     assert empty.tables() == set()
@@ -239,6 +256,7 @@ def test_the_folder_is_no_package_so_alembic_is_the_library():
 # From code
 
 
+@pytest.mark.in_turn
 def test_upgrade_takes_a_url_and_may_run_again(empty):
     migrations.upgrade(empty.url)
     migrations.upgrade(make_url(empty.url))
@@ -246,6 +264,7 @@ def test_upgrade_takes_a_url_and_may_run_again(empty):
     assert migrations.current(empty.url) == REVISION
 
 
+@pytest.mark.in_turn
 def test_upgrade_takes_an_engine_of_ours_or_of_the_host(empty):
     migrations.upgrade(empty.host)
     migrations.downgrade(empty.host, "base")
@@ -253,16 +272,12 @@ def test_upgrade_takes_an_engine_of_ours_or_of_the_host(empty):
     assert migrations.current(empty.engine) == migrations.current(empty.host) == REVISION
 
 
+@pytest.mark.in_turn
 def test_current_is_none_without_our_tables(empty):
     assert migrations.current(empty.url) is None
     migrations.upgrade(empty.url)
     migrations.downgrade(empty.url, "base")
     assert migrations.current(empty.url) is None
-
-
-def test_the_revision_of_the_code_is_the_head_of_the_migrations(empty):
-    migrations.upgrade(empty.url)
-    assert migrations.current(empty.url) == REVISION
 
 
 @pytest.mark.parametrize("right", [True, False], ids=["configured", "as it comes"])
@@ -327,22 +342,22 @@ def test_migrations_and_tables_agree(empty):
     assert differences(empty) == []
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "change",
     ["ALTER TABLE workers ADD COLUMN more text", "DROP INDEX ix_task_outbox_due", "DROP TABLE workers"],
 )
-def test_the_comparison_would_notice_a_difference(empty, change):
-    migrations.upgrade(empty.url)
-    empty.run(change)
-    assert differences(empty) != []
+def test_the_comparison_would_notice_a_difference(migrated, change):
+    migrated.run(change)
+    assert differences(migrated) != []
 
 
-def test_the_comparison_would_notice_another_type(postgresql_empty):
-    migrations.upgrade(postgresql_empty.url)
-    postgresql_empty.run("ALTER TABLE task_outbox ALTER COLUMN position TYPE text")
-    assert differences(postgresql_empty) != []
+def test_the_comparison_would_notice_another_type(postgresql_migrated):
+    postgresql_migrated.run("ALTER TABLE task_outbox ALTER COLUMN position TYPE text")
+    assert differences(postgresql_migrated) != []
 
 
+@pytest.mark.in_turn
 def test_a_host_keeps_its_own_version_table(empty):
     with empty.engine.connect() as connection:
         connection.exec_driver_sql("CREATE TABLE alembic_version (version_num varchar(32) NOT NULL)")
@@ -512,6 +527,7 @@ def test_a_migration_killed_half_way_leaves_nothing(empty, background, last):
     Store(empty.engine).ensure_current()
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("by", ["engine", "url in the shell"])
 def test_a_failing_migration_leaves_nothing_behind(empty, alembic, by):
     empty.run("CREATE TABLE queue_settings (in_the_way integer)")
@@ -581,6 +597,7 @@ def host(tmp_path: Path, empty: Empty) -> Path:
     return project
 
 
+@pytest.mark.in_turn
 def test_a_hosts_migration_calls_ours_and_goes_on(host, empty, alembic):
     alembic("upgrade", "head", cwd=host)
     assert empty.tables() == {*OURS, "orders", "parcels", "alembic_version"}
@@ -597,6 +614,7 @@ def test_a_hosts_migration_that_fails_after_ours_takes_ours_back(host, empty, al
     assert empty.tables() <= {"alembic_version", "orders"}
 
 
+@pytest.mark.in_turn
 def test_a_hosts_autogenerate_leaves_our_tables_alone_if_it_is_told_of_them(host, empty, alembic):
     alembic("upgrade", "head", cwd=host)
     alembic("-x", "ours=no", "check", cwd=host)
@@ -681,6 +699,7 @@ def pretend(database: Empty, version: str, *, oldest_code: str) -> None:
     database.run(f"UPDATE outboxq_alembic_version SET version_num = '{version}', oldest_code = '{oldest_code}'")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("version", [None, "0000", "9999"])
 def test_another_schema_is_told_in_a_sentence(empty, version):
     sentence = versions(empty, version)
@@ -688,6 +707,7 @@ def test_another_schema_is_told_in_a_sentence(empty, version):
         Store(empty.engine).ensure_current()
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("version", [None, "0000", "9999"])
 def test_another_schema_is_found_before_anything_is_written_and_poisons_nothing(empty, version):
     sentence = versions(empty, version)
@@ -712,6 +732,7 @@ def test_another_schema_is_found_before_anything_is_written_and_poisons_nothing(
             assert connection.exec_driver_sql("SELECT count(*) FROM task_outbox").scalar_one() == 0
 
 
+@pytest.mark.in_turn
 def test_a_store_that_found_the_schema_missing_finds_it_once_it_is_there(empty):
     store = Store(empty.engine)
     with empty.host.begin() as connection, pytest.raises(SchemaOutOfDate):
@@ -738,36 +759,37 @@ FORMER = {
 """What the version tables of unreleased versions have: of earlier texts of 0001, and of those that had ten revisions."""
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("made", FORMER)
-def test_tables_of_an_unreleased_version_are_refused_with_what_to_do(empty, made):
-    migrations.upgrade(empty.url)
+def test_tables_of_an_unreleased_version_are_refused_with_what_to_do(migrated, made):
     for statement in FORMER[made]:
-        empty.run(statement)
-    before = shape(empty)
+        migrated.run(statement)
+    before = shape(migrated)
     sentence = (
-        f"{called(empty.url)} has outboxq tables of an unreleased version, which cannot be upgraded; make the database anew: "
-        "delete its tables or take an empty database, and run outboxq upgrade"
+        f"{called(migrated.url)} has outboxq tables of an unreleased version, which cannot be upgraded; make the database anew: "
+        "delete its tables or take an migrated database, and run outboxq upgrade"
     )
-    store = Store(empty.engine)
+    store = Store(migrated.engine)
     for attempt in (
         store.ensure_current,
-        lambda: migrations.upgrade(empty.url),
-        lambda: migrations.downgrade(empty.url, "base"),
-        lambda: migrations.current(empty.url),
+        lambda: migrations.upgrade(migrated.url),
+        lambda: migrations.downgrade(migrated.url, "base"),
+        lambda: migrations.current(migrated.url),
     ):
         with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$") as refused:
             attempt()
         assert not refused.value.code_is_older
         assert refused.value.mended_by("outboxq upgrade app:outbox") is refused.value, "no upgrade helps"
-    if empty.name == "sqlite":
-        configure_sqlite(empty.host)
-    with empty.host.begin() as connection:
+    if migrated.name == "sqlite":
+        configure_sqlite(migrated.host)
+    with migrated.host.begin() as connection:
         with pytest.raises(SchemaOutOfDate, match="unreleased version"):
             store.enqueue(new(), using=connection)
         assert connection.exec_driver_sql("SELECT count(*) FROM task_outbox").scalar_one() == 0
-    assert shape(empty) == before
+    assert shape(migrated) == before
 
 
+@pytest.mark.in_turn
 def test_an_emptied_schema_counts_as_none(empty):
     migrations.upgrade(empty.url)
     migrations.downgrade(empty.url, "base")
@@ -775,6 +797,7 @@ def test_an_emptied_schema_counts_as_none(empty):
         Store(empty.engine).ensure_current()
 
 
+@pytest.mark.in_turn
 def test_a_schema_says_the_oldest_code_that_it_admits(empty):
     for _ in range(2):  # taken back to nothing, the version table stays
         migrations.upgrade(empty.url)
@@ -786,29 +809,30 @@ def test_a_schema_says_the_oldest_code_that_it_admits(empty):
         migrations.downgrade(empty.url, "base")
 
 
-def test_a_later_schema_that_admits_this_code_is_worked_on(empty):
-    migrations.upgrade(empty.url)
-    pretend(empty, LATER, oldest_code=REVISION)
-    store = Store(empty.engine)
+@pytest.mark.in_turn
+def test_a_later_schema_that_admits_this_code_is_worked_on(migrated):
+    pretend(migrated, LATER, oldest_code=REVISION)
+    store = Store(migrated.engine)
     store.ensure_current()
-    with empty.host.begin() as connection:
+    with migrated.host.begin() as connection:
         Store(None).enqueue(new(), using=connection)
     assert len(store.claim_ready_task(1, worker_id=uuid4())) == 1
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("revision", ["head", REVISION])
-def test_a_later_schema_that_admits_this_code_is_left_alone_by_an_upgrade(empty, revision, caplog):
-    migrations.upgrade(empty.url)
-    pretend(empty, LATER, oldest_code=REVISION)
+def test_a_later_schema_that_admits_this_code_is_left_alone_by_an_upgrade(migrated, revision, caplog):
+    pretend(migrated, LATER, oldest_code=REVISION)
     with caplog.at_level("INFO", "outboxq.migrations"):
-        migrations.upgrade(empty.url, revision)
-    assert migrations.current(empty.url) == LATER
+        migrations.upgrade(migrated.url, revision)
+    assert migrations.current(migrated.url) == LATER
     assert (
         f"the schema {LATER} was made by a later release and works with this one, which knows {REVISION}; nothing was changed"
         in caplog.text
     )
 
 
+@pytest.mark.in_turn
 def test_a_later_schema_that_admits_no_such_old_code_refuses_an_upgrade(empty):
     sentence = versions(empty, LATER)
     with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$") as refused:
@@ -817,14 +841,14 @@ def test_a_later_schema_that_admits_no_such_old_code_refuses_an_upgrade(empty):
     assert migrations.current(empty.url) == LATER
 
 
-def test_a_later_schema_is_taken_back_by_the_release_that_made_it_alone(empty):
-    migrations.upgrade(empty.url)
-    pretend(empty, LATER, oldest_code=REVISION)
+@pytest.mark.in_turn
+def test_a_later_schema_is_taken_back_by_the_release_that_made_it_alone(migrated):
+    pretend(migrated, LATER, oldest_code=REVISION)
     with pytest.raises(
         SchemaOutOfDate, match=rf"{LATER}, which this release \({REVISION}\) does not know and so cannot undo"
     ):
-        migrations.downgrade(empty.url, "base")
-    assert empty.tables() == OURS
+        migrations.downgrade(migrated.url, "base")
+    assert migrated.tables() == OURS
 
 
 def test_tables_that_admit_no_such_old_code_are_not_partitioned_by_it(postgresql_empty):
@@ -847,6 +871,7 @@ def test_an_upgrade_that_waited_for_a_later_release_to_migrate_leaves_its_tables
     assert migrations.current(postgresql_empty.url) == LATER
 
 
+@pytest.mark.in_turn
 def test_a_database_that_was_never_upgraded_may_be_taken_back_to_nothing(empty):
     """Alembic leaves its table there, without our column."""
     migrations.downgrade(empty.url, "base")

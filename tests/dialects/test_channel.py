@@ -211,7 +211,11 @@ def test_a_task_is_picked_up_at_once_wherever_the_tables_lie(place, found):
             assert claimer.lag(task, committed) < PROMPTLY
 
 
-@pytest.mark.parametrize("found", [by_default, found_by_the_databases_path, in_a_schema_whose_name_needs_quotes, moved])
+FEW = [by_default, found_by_the_databases_path, in_a_schema_whose_name_needs_quotes, moved]
+FEW_OR_ALL = [one if one in FEW else pytest.param(one, marks=pytest.mark.full) for one in PLACES]
+
+
+@pytest.mark.parametrize("found", FEW)
 def test_what_becomes_claimable_without_an_insert_wakes_too_wherever_the_tables_lie(place, found):
     producer, worker = found(place)
     producer.queues.pause("default", create=True)
@@ -231,7 +235,7 @@ def heard_before(word, ear):
     raise AssertionError("the last word was not heard")
 
 
-@pytest.mark.parametrize("found", PLACES)
+@pytest.mark.parametrize("found", FEW_OR_ALL)
 def test_nobody_is_notified_while_nobody_sleeps_wherever_the_tables_lie(place, found):
     producer, worker = found(place)
     find = worker.dialect.compiled[channel_statements.find]

@@ -18,6 +18,7 @@ from outboxq.store.verify import CHECKS
 from outboxq.store.verify.repairs import LOCKS, REPAIRS
 from tests import postgres
 from tests.conftest import Database
+from tests.loops import case
 
 EVENTS = 12_000
 LOGS = ("execution_events", "task_executions", "task_steps")
@@ -99,32 +100,36 @@ def repeated(
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
-@pytest.mark.parametrize("name", STATEMENTS)
-def test_postgresql_reads_a_log_in_a_loop_by_the_keys_of_its_tasks_only(postgresql_log, name, planner):
-    for sql, [[[answer]]] in explained(postgresql_log, name, "EXPLAIN (FORMAT JSON, VERBOSE)", PLANNERS[planner]):
-        hashed = set(re.findall(r"hashed (SubPlan \d+)", json.dumps(answer)))
-        for node in repeated(answer["Plan"], hashed):
-            condition = node.get("Index Cond", node.get("Recheck Cond", ""))
-            assert KEYS.search(condition), f"{node['Node Type']} {node.get('Index Name')} {condition}\n{sql}"
+def test_postgresql_reads_a_log_in_a_loop_by_the_keys_of_its_tasks_only(postgresql_log, planner):
+    for name in STATEMENTS:
+        with case(name):
+            for sql, [[[answer]]] in explained(
+                postgresql_log, name, "EXPLAIN (FORMAT JSON, VERBOSE)", PLANNERS[planner]
+            ):
+                hashed = set(re.findall(r"hashed (SubPlan \d+)", json.dumps(answer)))
+                for node in repeated(answer["Plan"], hashed):
+                    condition = node.get("Index Cond", node.get("Recheck Cond", ""))
+                    assert KEYS.search(condition), f"{node['Node Type']} {node.get('Index Name')} {condition}\n{sql}"
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
-def test_sqlite_scans_no_log_in_a_loop(sqlite_log, name):
-    for sql, plan in explained(sqlite_log, name, "EXPLAIN QUERY PLAN"):
-        aliases = {alias: table for table, alias in re.findall(r"\b(task_\w+|execution_events) AS (\w+)", sql)}
-        parents = {row[0]: row[1] for row in plan}
-        texts = {row[0]: row[3] for row in plan}
-        scanned = set()
-        for _, parent, _, text in plan:
-            found = re.match(r"SCAN (\w+)", text)
-            if not found or aliases.get(found[1], found[1]) not in LOGS:
-                continue
-            above = [parent]
-            while above[-1] in parents:
-                above.append(parents[above[-1]])
-            assert not [texts[one] for one in above if "CORRELATED" in texts.get(one, "")], f"{text}\n{sql}"
-            assert parent not in scanned, f"{text} for each row of another scan\n{sql}"
-            scanned.add(parent)
+def test_sqlite_scans_no_log_in_a_loop(sqlite_log):
+    for name in STATEMENTS:
+        with case(name):
+            for sql, plan in explained(sqlite_log, name, "EXPLAIN QUERY PLAN"):
+                aliases = {alias: table for table, alias in re.findall(r"\b(task_\w+|execution_events) AS (\w+)", sql)}
+                parents = {row[0]: row[1] for row in plan}
+                texts = {row[0]: row[3] for row in plan}
+                scanned = set()
+                for _, parent, _, text in plan:
+                    found = re.match(r"SCAN (\w+)", text)
+                    if not found or aliases.get(found[1], found[1]) not in LOGS:
+                        continue
+                    above = [parent]
+                    while above[-1] in parents:
+                        above.append(parents[above[-1]])
+                    assert not [texts[one] for one in above if "CORRELATED" in texts.get(one, "")], f"{text}\n{sql}"
+                    assert parent not in scanned, f"{text} for each row of another scan\n{sql}"
+                    scanned.add(parent)
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])

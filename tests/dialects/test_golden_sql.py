@@ -1,8 +1,9 @@
 """Every statement's SQL text, compared with the one that was reviewed.
 
-A change of SQL shows as a diff of tests/golden/<database>/<module>.<builder>.sql. To take the new texts over::
+A change of SQL shows as a diff of tests/golden/<database>/<module>.<builder>.sql. A query that stands in several statements, or
+several times in one, is a file in the folder `shared` beside them. To take the new texts over::
 
-    OUTBOXQ_WRITE_GOLDEN=1 python -m pytest tests/dialects/test_golden_sql.py
+    OUTBOXQ_WRITE_GOLDEN=1 python -m pytest -n 0 tests/dialects/test_golden_sql.py
 
 and read `git diff tests/golden`.
 """
@@ -11,14 +12,15 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from outboxq.database.dialects import dialect_for
-from outboxq.database.dialects.base import Compiled
-from outboxq.store.claims import claim_sql, ends
+from outboxq.store.claims import ends
 from outboxq.store.claims.ends import CONSTANT_COLUMNS as END_CONSTANTS
 from outboxq.store.claims.ends import END
 from outboxq.store.producing import enqueue
@@ -26,7 +28,7 @@ from outboxq.store.task_rows import CONSTANT_COLUMNS, NEW_TASK
 from outboxq.store.tasks import idempotency
 from outboxq.store.tasks.idempotency import KEYED
 from tests.builders import BUILDERS, of_database
-from tests.sql_layout import layout
+from tests.sql_layout import composed, expanded, layout, references
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WRITE = bool(os.environ.get("OUTBOXQ_WRITE_GOLDEN"))
@@ -34,37 +36,62 @@ DATABASES = ["sqlite", "postgresql"]
 
 
 def as_compared(text: str) -> str:
-    """The text itself. SQLAlchemy 2.0 sets other parentheses, and casts that the driver makes needless: both are left out."""
-    if version("sqlalchemy") >= "2.1":
-        return text
-    return " ".join(re.sub(r"(?<=\)s)::[A-Z]+|[()]", " ", text).split())
+    """Return the text without white space. SQLAlchemy 2.0 sets other parentheses and needless casts: both are left out."""
+    if version("sqlalchemy") < "2.1":
+        text = re.sub(r"(?<=\)s)::[A-Z]+|[()]", " ", text)
+    return "".join(text.split())
+
+
+@cache
+def compiled(database):
+    """Return the statements by name, each compiled once.
+
+    The files are written from the first to the last statement, and compared from the last to the first. So a text that depends on
+    what was compiled before it differs.
+    """
+    builders = of_database(database).items()
+    return {
+        name: dialect_for(database).compiled[builder] for name, builder in (builders if WRITE else reversed(builders))
+    }
+
+
+@cache
+def shared(database):
+    return {file.stem: file.read_text() for file in (GOLDEN / database / "shared").glob("*.sql")}
+
+
+def write(database):
+    shutil.rmtree(GOLDEN / database, ignore_errors=True)
+    statements, queries = composed({name: plan.sql for name, plan in compiled(database).items()})
+    for folder, texts in ((GOLDEN / database, statements), (GOLDEN / database / "shared", queries)):
+        folder.mkdir()
+        for name, text in texts.items():
+            (folder / f"{name}.sql").write_text(text)
 
 
 @pytest.mark.parametrize("database", DATABASES)
-def test_the_layout_changes_white_space_only(database):
-    for builder in of_database(database).values():
-        sql = dialect_for(database).compiled[builder].sql
-        assert "".join(layout(sql).split()) == "".join(sql.split())
-
-
-@pytest.mark.parametrize(
-    ("database", "name"), [(database, name) for database in DATABASES for name in of_database(database)]
-)
-def test_the_sql_is_the_one_that_was_reviewed(database, name):
-    text = layout(dialect_for(database).compiled[BUILDERS[name]].sql)
-    file = GOLDEN / database / f"{name}.sql"
+def test_the_sql_is_the_one_that_was_reviewed(database):
     if WRITE:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    assert file.exists(), f"no golden file for {name}; see the docstring of {__name__}"
-    assert as_compared(text) == as_compared(file.read_text())
+        write(database)
+    files = {file.stem: file.read_text() for file in (GOLDEN / database).glob("*.sql")}
+    assert files.keys() == compiled(database).keys(), f"see the docstring of {__name__}"
+    for name, plan in compiled(database).items():
+        reviewed = expanded(files[name], shared(database))
+        if as_compared(plan.sql) != as_compared(reviewed):
+            assert layout(plan.sql) == layout(reviewed), f"{name}: see the docstring of {__name__}"
+            raise AssertionError(name)
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_each_shared_query_is_used(database):
+    texts = [file.read_text() for file in (GOLDEN / database).rglob("*.sql")]
+    assert set().union(*map(references, texts)) == shared(database).keys()
 
 
 def batched(database):
-    """The statements that take a batch, each with its name. Not compiled when the tests are merely collected."""
-    batches = dialect_for("postgresql").compiled
-    names = [name for name, one in BUILDERS.items() if getattr(batches[one], "sql_of_one", None) is not None]
-    return [(name, dialect_for(database).compiled[BUILDERS[name]]) for name in names]
+    """The statements that take a batch, each with its name."""
+    names = [name for name, plan in compiled("postgresql").items() if getattr(plan, "sql_of_one", None) is not None]
+    return [(name, compiled(database)[name]) for name in names if name in of_database(database)]
 
 
 def test_for_a_batch_of_one_only_the_batch_is_said_otherwise():
@@ -168,24 +195,6 @@ def without_given(sql: str) -> tuple[str, str]:
         depth += {"(": 1, ")": -1}.get(sql[end], 0)
         end += 1
     return sql[begin:end], sql[: sql.index("given AS")] + sql[end:]
-
-
-@pytest.mark.parametrize("database", DATABASES)
-def test_no_golden_file_is_left_of_a_statement_that_is_gone(database):
-    known = {f"{name}.sql" for name in of_database(database)}
-    for file in (GOLDEN / database).iterdir():
-        if WRITE and file.name not in known:
-            file.unlink()
-        else:
-            assert file.name in known
-
-
-@pytest.mark.parametrize("database", DATABASES)
-def test_the_text_does_not_depend_on_what_was_compiled_before(database):
-    dialect = dialect_for(database)
-    again = Compiled(dialect.compiled._compile)
-    for builder in reversed(of_database(database).values()):
-        assert again[builder].sql == dialect.compiled[builder].sql
 
 
 def test_each_database_has_its_own_claim():

@@ -151,7 +151,7 @@ def plain(url: str) -> str:
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
-@pytest.mark.parametrize("made_by", ["us", "host"])
+@pytest.mark.parametrize("made_by", ["us", pytest.param("host", marks=pytest.mark.full)])
 def test_a_worker_runs_and_retries_tasks_as_if_there_were_none(postgresql, setting, made_by):
     outbox = Outbox(postgresql.url if made_by == "us" else create_engine(postgresql.url))
     postgresql.own(outbox.store.bound_engine)

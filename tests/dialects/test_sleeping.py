@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import timedelta
 from itertools import combinations
 from uuid import uuid4
@@ -301,11 +301,11 @@ class Producer:
 
     steps = ("begin", "insert", "end")
 
-    def __init__(self, postgresql, kind):
+    def __init__(self, postgresql, kind, connection=None):
         self.postgresql, self.kind = postgresql, kind
         self.committed, self.inserted = False, False
         self._gid = f"outboxq_{uuid4().hex[:8]}"
-        self._connection = psycopg.connect(plain(postgresql.url))
+        self._connection = connection or psycopg.connect(plain(postgresql.url))
 
     def begin(self):
         if self.kind == "repeatable read":
@@ -347,11 +347,11 @@ class Protocol:
 
     steps = ("write", "commit", "draw", "look")
 
-    def __init__(self, postgresql):
+    def __init__(self, postgresql, connection):
         self.worker, self.seen = uuid4(), None
         self._store = Store(postgresql.engine)
         self._sleeping = self._store.sleeping_workers
-        self._connection = psycopg.connect(plain(postgresql.url), options="-c jit=off")
+        self._connection = connection
 
     def write(self):
         target = target_of(self._connection)
@@ -372,7 +372,7 @@ class Protocol:
         return self.seen is not None and self.seen.settled and not self.seen.due
 
     def close(self):
-        self._connection.close()
+        self._connection.rollback()
         self._sleeping.forget(self.worker)
 
 
@@ -384,12 +384,18 @@ def interleavings():
         yield tuple(next(right) if place in places else next(left) for place in range(len(ours) + len(theirs)))
 
 
-def play(postgresql, heard, kind, order):
-    """Run the steps in this order. Returns the worker, whether it was notified, and what it then sees once all is over."""
-    with ExitStack() as stack:
-        producer, worker = Producer(postgresql, kind), Protocol(postgresql)
-        stack.callback(producer.close)
-        stack.callback(worker.close)
+@pytest.fixture
+def connections(postgresql):
+    """A producer's and a worker's, on which one order of the steps is played after the other."""
+    url = plain(postgresql.url)
+    with psycopg.connect(url) as one, psycopg.connect(url, options="-c jit=off") as other:
+        yield one, other
+
+
+def play(postgresql, heard, connections, kind, order):
+    """Run the steps in this order. Returns the worker, and whether it was notified."""
+    producer, worker = Producer(postgresql, kind, connections[0]), Protocol(postgresql, connections[1])
+    with closing(worker):
         for step in order:
             getattr(producer if step in Producer.steps else worker, step)()
         notified = heard() == ["default"]
@@ -403,13 +409,13 @@ KINDS = ["read committed", "savepoint", "repeatable read", "serializable", "prep
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_worker_sleeps_over_a_committed_task_in_any_order_of_the_steps(postgresql, heard, kind):
+def test_no_worker_sleeps_over_a_committed_task_in_any_order_of_the_steps(postgresql, heard, connections, kind):
     """It is notified; or it saw that the task is due; or it saw that somebody was open, and looks again (`last` above)."""
     orders = list(interleavings())
     assert len(orders) == len(set(orders)) == 35
     outcomes = set()
     for order in orders:
-        worker, notified = play(postgresql, heard, kind, order)
+        worker, notified = play(postgresql, heard, connections, kind, order)
         before_the_horizon = order.index("insert") < order.index("draw")
         outcomes.add((notified, worker.asleep))
         if kind == "rolled back":
@@ -422,10 +428,10 @@ def test_no_worker_sleeps_over_a_committed_task_in_any_order_of_the_steps(postgr
     assert len(outcomes) > 1, "every order ended alike: the test proved nothing"
 
 
-def test_a_producer_that_is_open_beside_the_announcement_is_waited_for(postgresql, heard):
+def test_a_producer_that_is_open_beside_the_announcement_is_waited_for(postgresql, heard, connections):
     """The order that breaks pg_snapshot_xmax: the latest id completed, plus one, is then that of the open producer."""
     order = ("write", "begin", "insert", "commit", "draw", "look", "end")
-    worker, notified = play(postgresql, heard, "read committed", order)
+    worker, notified = play(postgresql, heard, connections, "read committed", order)
     assert not notified, "its trigger looked before the row was committed"
     assert not worker.seen.settled
 

@@ -110,8 +110,9 @@ def test_ctrl_c_behind_any_statement_ends_a_command(postgresql, name, monkeypatc
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 ENDINGS = [
     *((name, signal.SIGINT) for name in COMMANDS),
-    *((name, signal.SIGTERM) for name in COMMANDS),
-    ("verify", signal.SIGHUP),
+    ("prune", signal.SIGTERM),
+    *(pytest.param(name, signal.SIGTERM, marks=pytest.mark.full) for name in COMMANDS if name != "prune"),
+    pytest.param("verify", signal.SIGHUP, marks=pytest.mark.full),
 ]
 
 

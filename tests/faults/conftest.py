@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.faults.workers import Forked, Nursery, Process, Worker
+from tests.faults.workers import Forked, Process, Worker
 from tests.waiting import until
 
 AT_WORK = (
@@ -35,13 +35,6 @@ def start(database, tmp_path):
     yield start_worker
     for worker in started:
         worker.end()
-
-
-@pytest.fixture(scope="session")
-def nursery():
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from outboxq.store.claims.sleeping_workers import forget_ended
 from outboxq.store.producing import batches_sql
 from outboxq.store.producing.fanout import _emitted
 from outboxq.store.tasks.idempotency import enqueued
+from tests.reuse import EMPTY
 from tests.waiting import until
 
 HOUR = timedelta(hours=1)
@@ -59,12 +60,7 @@ class Stage:
     def clear(self) -> None:
         """Leave nothing of the last act."""
         with self.owner.bound_engine.connect() as connection, connection.begin():
-            connection.exec_driver_sql(
-                "TRUNCATE task_executions, task_outbox, task_leases, execution_events, dead_letters, idempotency_keys, "
-                "partition_claims, task_subscriptions, queue_settings, workers, sleeping_workers, task_schedules, "
-                "schedule_ticks, task_steps, task_metrics, queue_samples, maintenance_jobs, "
-                "task_batches, task_batch_changes, key_rates"
-            )
+            connection.exec_driver_sql(EMPTY)
 
     @contextmanager
     def session(self) -> Iterator[Session]:

@@ -29,8 +29,8 @@ ODD = ['a"; DROP TABLE task_outbox; --', "a b", "UPPER", "é%s %(x)s", "o'clock"
 
 
 class Place:
-    def __init__(self, cluster):
-        self.cluster, self.url = cluster, cluster.create_database()
+    def __init__(self, cluster, template=None):
+        self.cluster, self.url = cluster, cluster.create_database(template=template)
         self.roles, self.engines = [], []
 
     def run(self, statement):
@@ -73,9 +73,11 @@ def place(cluster):
 
 
 @pytest.fixture
-def made(place):
-    migrations.upgrade(place.url)
-    return place
+def made(cluster, migrated_postgresql):
+    """Such a place with our tables."""
+    made = Place(cluster, template=migrated_postgresql)
+    yield made
+    made.close()
 
 
 def plain(url):

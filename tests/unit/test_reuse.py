@@ -1,7 +1,8 @@
-"""What follows every test on PostgreSQL notices what `verify` notices, and the next test finds nothing of it."""
+"""What follows every test notices what `verify` notices, and the next test finds nothing of it."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,8 @@ import pytest
 from sqlalchemy import Connection
 
 from outboxq.database.engine import make_engine
+from tests.conftest import Database
+from tests.reuse import CheckedFile
 from tests.warm import Warm
 
 PID = "SELECT pg_backend_pid()"
@@ -24,6 +27,31 @@ def test_a_corruption_is_noticed_by_the_one_statement_that_asks_all_checks(postg
 
 def test_another_database_is_left_to_verify(postgresql, reused_postgresql):
     assert not reused_postgresql.is_sound(f"{postgresql.url}_of_another_test", postgresql.clock())
+
+
+def test_the_checked_file_takes_the_rows_and_the_schema_of_one_file_after_the_other(migrated_sqlite, tmp_path):
+    """Two changes of the schema that have the same number are told apart, too."""
+    checked = CheckedFile()
+    for number, (change, is_sound) in enumerate(
+        {
+            "SELECT 1": True,
+            "UPDATE task_executions SET attempt = 7": False,
+            "UPDATE task_executions SET attempt = 1": True,
+            "CREATE TABLE orders (id integer)": True,
+            "DROP INDEX ix_task_outbox_due": False,
+            "CREATE TABLE parcels (id integer)": True,
+            "DELETE FROM task_outbox": False,
+        }.items()
+    ):
+        path = tmp_path / f"{number}.db"
+        shutil.copy(migrated_sqlite, path)
+        database = Database("sqlite", f"sqlite:///{path}")
+        database.add()
+        database.run(change)
+        assert checked.is_sound(database.engine, database.clock()) is is_sound, change
+        assert (database.store.verify() == []) is is_sound, change
+        database.close()
+    checked.close()
 
 
 @pytest.fixture

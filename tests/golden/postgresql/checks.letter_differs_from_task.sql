@@ -7,30 +7,6 @@ JOIN dead_letters ON task_executions.id = dead_letters.task_execution_id
             OR dead_letters.task_name IS DISTINCT FROM task_executions.task_name
             OR dead_letters.topic IS DISTINCT FROM task_executions.topic
             OR dead_letters.partition_key IS DISTINCT FROM task_executions.partition_key
-            OR dead_letters.exception IS DISTINCT FROM (
-                SELECT found.said
-                FROM (
-                    SELECT
-                        execution_events.sequence_num AS sequence_num,
-                        (CAST(execution_events.event_data AS JSONB) ->> 'exception') AS said
-                    FROM execution_events
-                    WHERE
-                        execution_events.task_execution_id = task_executions.id
-                        AND execution_events.event_type != 'task_claimed'
-                        AND execution_events.lease_token IS NOT NULL
-                        AND execution_events.event_type IN ('task_failed', 'task_abandoned')
-                    UNION ALL
-                    SELECT
-                        execution_events.sequence_num AS sequence_num,
-                        (CAST(execution_events.event_data AS JSONB) ->> 'exception') AS said
-                    FROM execution_events
-                    WHERE
-                        execution_events.task_execution_id = task_executions.id
-                        AND execution_events.lease_token IS NULL
-                        AND execution_events.event_type IN ('task_failed', 'task_abandoned')
-                ) AS found
-                ORDER BY found.sequence_num + 0 DESC
-                LIMIT %(param_1)s::INTEGER
-            )
+            OR dead_letters.exception IS DISTINCT FROM (/* checks.execution_events-2: param_1 */)
             OR dead_letters.failed_at IS DISTINCT FROM task_executions.completed_at
     )

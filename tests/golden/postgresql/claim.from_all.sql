@@ -12,48 +12,7 @@ WITH RECURSIVE
         FROM queues
         WHERE queues.queue IS NOT NULL
     ),
-    pairs(queue, priority) AS (
-        SELECT
-            queues.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-                ORDER BY entry.priority DESC
-                LIMIT %(param_1)s::INTEGER
-            ) AS priority
-        FROM queues
-        WHERE
-            queues.queue IS NOT NULL
-            AND (
-                SELECT mine.queue
-                FROM queue_settings AS mine
-                WHERE
-                    mine.queue = queues.queue
-                    AND (
-                        mine.paused_at IS NOT NULL
-                            OR mine.concurrency_limit IS NOT NULL
-                            OR mine.rate_limit IS NOT NULL
-                            OR mine.key_concurrency IS NOT NULL
-                            OR mine.key_rate_limit IS NOT NULL
-                    )
-            ) IS NULL
-        UNION ALL
-        SELECT
-            pairs.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority < pairs.priority
-                ORDER BY entry.priority DESC
-                LIMIT %(param_2)s::INTEGER
-            ) AS anon_2
-        FROM pairs
-        WHERE pairs.priority IS NOT NULL
-    ),
+    pairs(queue, priority) AS (/* claim.pairs-1: param_1, param_2, anon_2 */),
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
     ),
@@ -61,121 +20,9 @@ WITH RECURSIVE
         SELECT batch.topic AS topic, batch.ordinal AS ordinal
         FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)
     ),
-    share AS MATERIALIZED (
-        SELECT merged.queue AS queue, merged.priority AS priority, count(*) AS share
-        FROM (
-            SELECT pairs.queue AS queue, pairs.priority AS priority
-            FROM pairs
-            JOIN LATERAL (
-                SELECT entry.available_at AS available_at, entry.id AS id
-                FROM task_outbox AS entry
-                WHERE
-                    entry.partition_key IS NULL
-                    AND entry.queue = pairs.queue
-                    AND entry.priority = pairs.priority
-                    AND entry.available_at <= (SELECT clock.now FROM clock)
-                    AND (
-                        %(any_topic)s
-                            OR (
-                                EXISTS (
-                                    SELECT topics.topic
-                                    FROM topics
-                                    WHERE
-                                        entry.topic = topics.topic
-                                        OR substr(topics.topic, length(topics.topic), 1) = '*'
-                                        AND substr(entry.topic, 1, length(topics.topic) - 1) = substr(
-                                            topics.topic,
-                                            1,
-                                            length(topics.topic) - 1
-                                        )
-                                )
-                            )
-                    )
-                ORDER BY entry.available_at, entry.id
-                LIMIT %(limit)s::BIGINT
-            ) AS ahead ON true
-            ORDER BY pairs.priority DESC, ahead.available_at, ahead.id
-            LIMIT %(limit)s::BIGINT
-        ) AS merged
-        GROUP BY merged.queue, merged.priority
-    ),
-    first AS MATERIALIZED (
-        SELECT locked.ctid AS ctid
-        FROM (
-            SELECT share.queue AS queue, share.priority AS priority, share.share AS share
-            FROM share
-            ORDER BY share.priority DESC
-        ) AS shares
-        JOIN LATERAL (
-            SELECT due.ctid AS ctid
-            FROM task_outbox AS due
-            WHERE
-                due.partition_key IS NULL
-                AND due.queue = shares.queue
-                AND due.priority = shares.priority
-                AND due.available_at <= (SELECT clock.now FROM clock)
-                AND (
-                    %(any_topic)s
-                        OR (
-                            EXISTS (
-                                SELECT topics.topic
-                                FROM topics
-                                WHERE
-                                    due.topic = topics.topic
-                                    OR substr(topics.topic, length(topics.topic), 1) = '*'
-                                    AND substr(due.topic, 1, length(topics.topic) - 1) = substr(
-                                        topics.topic,
-                                        1,
-                                        length(topics.topic) - 1
-                                    )
-                            )
-                        )
-                )
-            ORDER BY due.available_at, due.id
-            LIMIT shares.share
-            FOR UPDATE SKIP LOCKED
-        ) AS locked ON true
-    ),
-    rest AS MATERIALIZED (
-        SELECT locked.ctid AS ctid
-        FROM (
-            SELECT pairs.queue AS queue, pairs.priority AS priority
-            FROM pairs
-            WHERE pairs.priority IS NOT NULL
-            ORDER BY pairs.priority DESC
-        ) AS pair
-        JOIN LATERAL (
-            SELECT due.ctid AS ctid
-            FROM task_outbox AS due
-            WHERE
-                due.partition_key IS NULL
-                AND due.queue = pair.queue
-                AND due.priority = pair.priority
-                AND due.available_at <= (SELECT clock.now FROM clock)
-                AND (
-                    %(any_topic)s
-                        OR (
-                            EXISTS (
-                                SELECT topics.topic
-                                FROM topics
-                                WHERE
-                                    due.topic = topics.topic
-                                    OR substr(topics.topic, length(topics.topic), 1) = '*'
-                                    AND substr(due.topic, 1, length(topics.topic) - 1) = substr(
-                                        topics.topic,
-                                        1,
-                                        length(topics.topic) - 1
-                                    )
-                            )
-                        )
-                )
-                AND due.ctid != all(array((SELECT first.ctid FROM first)))
-            ORDER BY due.available_at, due.id
-            LIMIT %(limit)s::BIGINT
-            FOR UPDATE SKIP LOCKED
-        ) AS locked ON true
-        LIMIT %(limit)s::BIGINT - (SELECT count(*) AS count_1 FROM first)
-    ),
+    share AS MATERIALIZED (/* claim.share-1 */),
+    first AS MATERIALIZED (/* claim.first-1 */),
+    rest AS MATERIALIZED (/* claim.rest-1: count_1 */),
     picked AS MATERIALIZED (
         SELECT first.ctid AS ctid
         FROM first

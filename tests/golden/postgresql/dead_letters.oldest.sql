@@ -14,41 +14,8 @@ WHERE
     )
     AND (
         %(head)s::BIGINT IS NULL
-            OR (
-                SELECT execution_events.sequence_num
-                FROM execution_events
-                WHERE
-                    execution_events.task_execution_id = dead_letters.task_execution_id
-                    AND execution_events.lease_token IS NULL
-                    AND execution_events.event_type IN ('task_failed', 'task_abandoned')
-                    AND (
-                        execution_events.sequence_num > %(head)s::BIGINT
-                            OR (
-                                CAST(CAST(execution_events.xact_id AS TEXT) AS BIGINT) <@ CAST(
-                                    %(open)s::VARCHAR AS INT8MULTIRANGE
-                                )
-                            )
-                    )
-                LIMIT 1
-            ) IS NULL
-            AND (
-                SELECT execution_events.sequence_num
-                FROM execution_events
-                WHERE
-                    execution_events.task_execution_id = dead_letters.task_execution_id
-                    AND execution_events.event_type != 'task_claimed'
-                    AND execution_events.lease_token IS NOT NULL
-                    AND execution_events.event_type IN ('task_failed', 'task_abandoned')
-                    AND (
-                        execution_events.sequence_num > %(head)s::BIGINT
-                            OR (
-                                CAST(CAST(execution_events.xact_id AS TEXT) AS BIGINT) <@ CAST(
-                                    %(open)s::VARCHAR AS INT8MULTIRANGE
-                                )
-                            )
-                    )
-                LIMIT 1
-            ) IS NULL
+            OR (/* dead_letters.execution_events-1 */) IS NULL
+            AND (/* dead_letters.execution_events-2 */) IS NULL
     )
     AND (dead_letters.failed_at, dead_letters.task_execution_id) > (
         %(after_failed_at)s::TIMESTAMP WITH TIME ZONE,

@@ -15,40 +15,7 @@ WITH RECURSIVE
         FROM queues
         WHERE queues.queue IS NOT NULL
     ),
-    waiting_pairs(queue, priority) AS (
-        SELECT
-            queues.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-                ORDER BY entry.priority DESC
-                LIMIT %(param_3)s::INTEGER
-            ) AS priority
-        FROM queues
-        WHERE
-            queues.queue IS NOT NULL
-            AND (
-                SELECT mine.queue
-                FROM queue_settings AS mine
-                WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL
-            ) IS NULL
-        UNION ALL
-        SELECT
-            waiting_pairs.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = waiting_pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority < waiting_pairs.priority
-                ORDER BY entry.priority DESC
-                LIMIT %(param_4)s::INTEGER
-            ) AS anon_2
-        FROM waiting_pairs
-        WHERE waiting_pairs.priority IS NOT NULL
-    ),
+    waiting_pairs(queue, priority) AS (/* due.waiting_pairs-1: param_3, param_4, anon_2 */),
     keyed_queues(queue) AS (
         SELECT min(task_outbox.queue) AS queue
         FROM task_outbox
@@ -70,65 +37,4 @@ SELECT
         WHERE by_key.key_concurrency IS NOT NULL OR by_key.key_rate_limit IS NOT NULL
         LIMIT %(param_1)s::INTEGER
     ) IS NOT NULL AS by_key
-FROM (
-    SELECT (
-        SELECT entry_later.available_at
-        FROM task_outbox AS entry_later
-        WHERE
-            entry_later.partition_key IS NULL
-            AND entry_later.queue = waiting_pairs.queue
-            AND entry_later.priority = waiting_pairs.priority
-            AND entry_later.available_at > (SELECT clock.now FROM clock)
-        ORDER BY entry_later.available_at, entry_later.id
-        LIMIT %(param_2)s::INTEGER
-    ) AS available_at
-    FROM waiting_pairs
-    UNION ALL
-    SELECT (
-        SELECT keyed_later.available_at
-        FROM task_outbox AS keyed_later
-        WHERE
-            keyed_later.queue = keyed_queues.queue
-            AND keyed_later.partition_key IS NOT NULL
-            AND keyed_later.available_at > (SELECT clock.now FROM clock)
-        ORDER BY keyed_later.available_at, keyed_later.id
-        LIMIT %(param_5)s::INTEGER
-    ) AS available_at
-    FROM keyed_queues
-    WHERE (
-        SELECT mine.queue
-        FROM queue_settings AS mine
-        WHERE mine.queue = keyed_queues.queue AND mine.paused_at IS NOT NULL
-    ) IS NULL
-    UNION ALL
-    SELECT queue_settings.rate_full_at + (
-        -(
-            queue_settings.rate_seconds - queue_settings.rate_seconds / CAST(
-                queue_settings.rate_limit AS NUMERIC
-            )
-        )
-    ) * interval '1 second' AS available_at
-    FROM queue_settings
-    WHERE
-        queue_settings.rate_full_at + (
-            -(
-                queue_settings.rate_seconds - queue_settings.rate_seconds / CAST(
-                    queue_settings.rate_limit AS NUMERIC
-                )
-            )
-        ) * interval '1 second' > (SELECT clock.now FROM clock)
-        AND queue_settings.paused_at IS NULL
-        AND (
-            EXISTS (
-                SELECT asked.queue
-                FROM (
-                    SELECT queues.queue AS queue
-                    FROM queues
-                    UNION ALL
-                    SELECT keyed_queues.queue AS queue
-                    FROM keyed_queues
-                ) AS asked
-                WHERE queue_settings.queue = asked.queue
-            )
-        )
-) AS moments
+FROM (/* due.moments-1: param_2, param_5 */) AS moments

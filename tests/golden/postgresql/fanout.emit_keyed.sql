@@ -1,50 +1,5 @@
 WITH
-    subscriber AS MATERIALIZED (
-        SELECT
-            CAST(
-                substr(CAST(%(pipeline_execution_id)s::UUID AS TEXT), 1, 32) || lpad(
-                    to_hex(row_number() OVER (ORDER BY found.task_name)),
-                    4,
-                    '0'
-                ) AS UUID
-            ) AS id,
-            %(pipeline_execution_id)s::UUID AS pipeline_execution_id,
-            found.task_name AS task_name,
-            found.queue AS queue,
-            found.priority AS priority,
-            found.max_attempts AS max_attempts,
-            found.lease_seconds AS lease_seconds,
-            found.timeout_seconds AS timeout_seconds,
-            found.on_dead_letter AS on_dead_letter,
-            found.parameter AS parameter
-        FROM (
-            SELECT
-                task_subscriptions.topic AS topic,
-                task_subscriptions.task_name AS task_name,
-                task_subscriptions.parameter AS parameter,
-                task_subscriptions.queue AS queue,
-                task_subscriptions.priority AS priority,
-                task_subscriptions.max_attempts AS max_attempts,
-                task_subscriptions.lease_seconds AS lease_seconds,
-                task_subscriptions.timeout_seconds AS timeout_seconds,
-                task_subscriptions.on_dead_letter AS on_dead_letter,
-                row_number() OVER (
-                    PARTITION BY task_subscriptions.task_name
-                    ORDER BY task_subscriptions.topic
-                ) AS nth
-            FROM task_subscriptions
-            WHERE
-                %(topic)s::VARCHAR = task_subscriptions.topic
-                OR substr(task_subscriptions.topic, length(task_subscriptions.topic), 1) = '*'
-                AND substr(%(topic)s::VARCHAR, 1, length(task_subscriptions.topic) - 1) = substr(
-                    task_subscriptions.topic,
-                    1,
-                    length(task_subscriptions.topic) - 1
-                )
-        ) AS found
-        WHERE found.nth = 1
-        ORDER BY found.task_name
-    ),
+    subscriber AS MATERIALIZED (/* fanout.subscriber-1 */),
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
     ),
@@ -105,18 +60,18 @@ WITH
             pipeline_execution_id,
             task_name,
             queue,
+            priority,
+            max_attempts,
+            lease_seconds,
+            timeout_seconds,
             topic,
             partition_key,
             position,
-            priority,
             args,
             headers,
             status,
             attempt,
-            max_attempts,
             recovery_attempts,
-            lease_seconds,
-            timeout_seconds,
             lease_token,
             on_dead_letter,
             expires_at,
@@ -128,18 +83,18 @@ WITH
             subscriber.pipeline_execution_id AS pipeline_execution_id,
             subscriber.task_name AS task_name,
             subscriber.queue AS queue,
+            subscriber.priority AS priority,
+            subscriber.max_attempts AS max_attempts,
+            subscriber.lease_seconds AS lease_seconds,
+            subscriber.timeout_seconds AS timeout_seconds,
             %(topic)s::VARCHAR AS anon_5,
             %(partition_key)s::VARCHAR AS anon_4,
             entry.position AS position,
-            subscriber.priority AS priority,
             '{"' || subscriber.parameter || '":' || %(payload)s::VARCHAR || '}' AS anon_7,
             %(headers)s::VARCHAR AS anon_8,
             'Ready',
             1,
-            subscriber.max_attempts AS max_attempts,
             0,
-            subscriber.lease_seconds AS lease_seconds,
-            subscriber.timeout_seconds AS timeout_seconds,
             0,
             CASE
                 WHEN (%(partition_key)s::VARCHAR IS NOT NULL) THEN subscriber.on_dead_letter
@@ -210,8 +165,8 @@ SELECT
     subscriber.max_attempts,
     subscriber.lease_seconds,
     subscriber.timeout_seconds,
-    subscriber.on_dead_letter,
     subscriber.parameter,
+    subscriber.on_dead_letter,
     entry.position
 FROM subscriber
 LEFT OUTER JOIN entry ON entry.id = subscriber.id

@@ -30,23 +30,7 @@ WITH RECURSIVE
                 0 AS ordinal
             FROM limited
         ) AS range
-        JOIN LATERAL (
-            SELECT
-                head_entry.id AS id,
-                head_entry.task_execution_id AS task_execution_id,
-                head_entry.queue AS queue,
-                head_entry.priority AS priority,
-                head_entry.partition_key AS partition_key,
-                head_entry.position AS position,
-                head_entry.topic AS topic,
-                head_entry.available_at AS available_at,
-                head_entry.expires_at AS expires_at,
-                head_entry.created_at AS created_at
-            FROM task_outbox AS head_entry
-            WHERE head_entry.queue = range.queue AND head_entry.partition_key > range.after
-            ORDER BY head_entry.partition_key, head_entry.priority DESC, head_entry.position
-            LIMIT %(param_1)s::INTEGER
-        ) AS head ON true
+        JOIN LATERAL (/* due.head-2: param_1 */) AS head ON true
         WHERE range.upto IS NULL OR head.partition_key <= range.upto
         UNION ALL
         SELECT
@@ -59,48 +43,12 @@ WITH RECURSIVE
             following.topic AS topic,
             hopped.n + 1 AS anon_1
         FROM hopped
-        JOIN LATERAL (
-            SELECT
-                following_entry.id AS id,
-                following_entry.task_execution_id AS task_execution_id,
-                following_entry.queue AS queue,
-                following_entry.priority AS priority,
-                following_entry.partition_key AS partition_key,
-                following_entry.position AS position,
-                following_entry.topic AS topic,
-                following_entry.available_at AS available_at,
-                following_entry.expires_at AS expires_at,
-                following_entry.created_at AS created_at
-            FROM task_outbox AS following_entry
-            WHERE
-                following_entry.queue = hopped.queue
-                AND following_entry.partition_key > hopped.partition_key
-            ORDER BY following_entry.partition_key, following_entry.priority DESC, following_entry.position
-            LIMIT %(param_2)s::INTEGER
-        ) AS following ON true
+        JOIN LATERAL (/* due.following-2: param_2 */) AS following ON true
         WHERE
             hopped.n < %(budget)s::INTEGER
             AND (hopped.upto IS NULL OR following.partition_key <= hopped.upto)
     ),
-    running AS MATERIALIZED (
-        SELECT at_work.queue AS queue, at_work.partition_key AS partition_key, count(*) AS tasks
-        FROM task_executions AS at_work
-        WHERE
-            at_work.id = any(
-                array(
-                    (
-                        SELECT leased.task_execution_id
-                        FROM (
-                            SELECT task_leases.task_execution_id AS task_execution_id
-                            FROM task_leases
-                            JOIN limited ON task_leases.queue = limited.queue
-                        ) AS leased
-                    )
-                )
-            )
-            AND substr(at_work.partition_key, 1, 12) = 'concurrency:'
-        GROUP BY at_work.queue, at_work.partition_key
-    )
+    running AS MATERIALIZED (/* key_limits.running-1 */)
 SELECT
     state.queue,
     state.partition_key,
@@ -109,63 +57,7 @@ SELECT
     state.full_at,
     state.free,
     state.n
-FROM (
-    SELECT
-        hopped.queue AS queue,
-        hopped.partition_key AS partition_key,
-        substr(hopped.partition_key, 1, 12) = 'concurrency:' AS is_concurrency,
-        coalesce(running.tasks, 0) AS running,
-        (
-            SELECT key_rates.full_at
-            FROM key_rates
-            WHERE key_rates.queue = hopped.queue AND key_rates.partition_key = hopped.partition_key
-        ) AS full_at,
-        CASE WHEN (substr(hopped.partition_key, 1, 12) = 'concurrency:') THEN coalesce(running.tasks, 0) < limited.key_concurrency ELSE hopped.available_at <= (
-            SELECT clock.now FROM clock
-        )
-            AND (
-                %(any_topic)s
-                    OR (
-                        EXISTS (
-                            SELECT topics.topic
-                            FROM topics
-                            WHERE
-                                hopped.topic = topics.topic
-                                OR substr(topics.topic, length(topics.topic), 1) = '*'
-                                AND substr(hopped.topic, 1, length(topics.topic) - 1) = substr(
-                                    topics.topic,
-                                    1,
-                                    length(topics.topic) - 1
-                                )
-                        )
-                    )
-            )
-            AND (
-                SELECT claims.queue
-                FROM partition_claims AS claims
-                WHERE claims.queue = hopped.queue AND claims.partition_key = hopped.partition_key
-            ) IS NULL
-            END
-            AND NOT coalesce(
-                (
-                    SELECT key_rates.full_at
-                    FROM key_rates
-                    WHERE key_rates.queue = hopped.queue AND key_rates.partition_key = hopped.partition_key
-                ) > limited.blocked_after
-                    AND (
-                        SELECT key_rates.full_at
-                        FROM key_rates
-                        WHERE
-                            key_rates.queue = hopped.queue
-                            AND key_rates.partition_key = hopped.partition_key
-                    ) <= limited.blocked_until,
-                false
-            ) AS free,
-        hopped.n AS n
-    FROM hopped
-    JOIN limited ON limited.queue = hopped.queue
-    LEFT OUTER JOIN running ON running.queue = hopped.queue AND running.partition_key = hopped.partition_key
-) AS state
+FROM (/* due.far-1 */) AS state
 WHERE
     state.free
     OR state.n = (SELECT max(hopped.n) AS max_1 FROM hopped)

@@ -15,34 +15,7 @@ WITH RECURSIVE
         FROM queues
         WHERE queues.queue IS NOT NULL
     ),
-    pairs(queue, priority) AS (
-        SELECT
-            queues.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-                ORDER BY entry.priority DESC
-                LIMIT %(param_2)s::INTEGER
-            ) AS priority
-        FROM queues
-        WHERE queues.queue IS NOT NULL
-        UNION ALL
-        SELECT
-            pairs.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority < pairs.priority
-                ORDER BY entry.priority DESC
-                LIMIT %(param_3)s::INTEGER
-            ) AS anon_2
-        FROM pairs
-        WHERE pairs.priority IS NOT NULL
-    ),
+    pairs(queue, priority) AS (/* claim.pairs-2: param_2, param_3, anon_2 */),
     keyed_queues(queue) AS (
         SELECT min(task_outbox.queue) AS queue
         FROM task_outbox
@@ -86,25 +59,7 @@ FROM (
                 LIMIT %(most)s::BIGINT
             ) AS "some"
         ) AS later,
-        (
-            SELECT count(*) AS count_3
-            FROM (
-                SELECT entry.task_execution_id AS id
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority = pairs.priority
-                    AND entry.available_at > (SELECT clock.now FROM clock)
-                ORDER BY entry.available_at, entry.id
-                LIMIT %(most_looked_up)s::BIGINT
-            ) AS nearest
-            WHERE (
-                SELECT execution.retry_at
-                FROM task_executions AS execution
-                WHERE execution.id = nearest.id
-            ) IS NOT NULL
-        ) AS retrying,
+        (/* depths.retrying-1: count_3 */) AS retrying,
         (
             SELECT entry.available_at
             FROM task_outbox AS entry

@@ -15,34 +15,7 @@ WITH RECURSIVE
         FROM queues
         WHERE queues.queue IS NOT NULL
     ),
-    pairs(queue, priority) AS (
-        SELECT
-            queues.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-                ORDER BY entry.priority DESC
-                LIMIT %(param_1)s::INTEGER
-            ) AS priority
-        FROM queues
-        WHERE queues.queue IS NOT NULL
-        UNION ALL
-        SELECT
-            pairs.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority < pairs.priority
-                ORDER BY entry.priority DESC
-                LIMIT %(param_2)s::INTEGER
-            ) AS anon_2
-        FROM pairs
-        WHERE pairs.priority IS NOT NULL
-    ),
+    pairs(queue, priority) AS (/* claim.pairs-2: param_1, param_2, anon_2 */),
     keyed_queues(queue) AS (
         SELECT min(task_outbox.queue) AS queue
         FROM task_outbox
@@ -86,40 +59,14 @@ FROM (
             plain_due.available_at AS available_at,
             plain_due.task_execution_id AS id
         FROM pairs
-        JOIN LATERAL (
-            SELECT
-                plain_due_entry.queue AS queue,
-                plain_due_entry.available_at AS available_at,
-                plain_due_entry.task_execution_id AS task_execution_id
-            FROM task_outbox AS plain_due_entry
-            WHERE
-                plain_due_entry.queue = pairs.queue
-                AND plain_due_entry.partition_key IS NULL
-                AND plain_due_entry.priority = pairs.priority
-                AND plain_due_entry.available_at <= (SELECT clock.now FROM clock)
-            ORDER BY plain_due_entry.available_at, plain_due_entry.id
-            LIMIT %(most)s::BIGINT
-        ) AS plain_due ON true
+        JOIN LATERAL (/* depths.plain_due-1 */) AS plain_due ON true
         UNION ALL
         SELECT
             plain_later.queue AS queue,
             plain_later.available_at AS available_at,
             plain_later.task_execution_id AS id
         FROM pairs
-        JOIN LATERAL (
-            SELECT
-                plain_later_entry.queue AS queue,
-                plain_later_entry.available_at AS available_at,
-                plain_later_entry.task_execution_id AS task_execution_id
-            FROM task_outbox AS plain_later_entry
-            WHERE
-                plain_later_entry.queue = pairs.queue
-                AND plain_later_entry.partition_key IS NULL
-                AND plain_later_entry.priority = pairs.priority
-                AND plain_later_entry.available_at > (SELECT clock.now FROM clock)
-            ORDER BY plain_later_entry.available_at, plain_later_entry.id
-            LIMIT %(most)s::BIGINT
-        ) AS plain_later ON true
+        JOIN LATERAL (/* depths.plain_later-1 */) AS plain_later ON true
         UNION ALL
         SELECT
             keyed_due.queue AS queue,

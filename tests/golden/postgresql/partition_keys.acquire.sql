@@ -55,23 +55,7 @@ WITH RECURSIVE
             following.topic AS topic,
             keys.n + 1 AS anon_1
         FROM keys
-        JOIN LATERAL (
-            SELECT
-                following_entry.id AS id,
-                following_entry.task_execution_id AS task_execution_id,
-                following_entry.queue AS queue,
-                following_entry.priority AS priority,
-                following_entry.partition_key AS partition_key,
-                following_entry.position AS position,
-                following_entry.topic AS topic,
-                following_entry.available_at AS available_at,
-                following_entry.expires_at AS expires_at,
-                following_entry.created_at AS created_at
-            FROM task_outbox AS following_entry
-            WHERE following_entry.queue = keys.queue AND following_entry.partition_key > keys.partition_key
-            ORDER BY following_entry.partition_key, following_entry.priority DESC, following_entry.position
-            LIMIT %(param_2)s::INTEGER
-        ) AS following ON true
+        JOIN LATERAL (/* due.following-1: param_2 */) AS following ON true
         WHERE keys.n < %(budget)s::INTEGER AND (keys.upto IS NULL OR following.partition_key <= keys.upto)
     ),
     hop AS MATERIALIZED (
@@ -109,28 +93,7 @@ WITH RECURSIVE
     won AS (
         INSERT INTO partition_claims (queue, partition_key, task_execution_id, held)
         SELECT locked.queue AS queue, locked.partition_key AS partition_key, locked.id AS id, false AS anon_2
-        FROM (
-            SELECT unclaimed.queue AS queue, unclaimed.partition_key AS partition_key, unclaimed.id AS id
-            FROM (
-                SELECT turns.queue AS queue, turns.partition_key AS partition_key, turns.id AS id
-                FROM (
-                    SELECT
-                        hop.queue AS queue,
-                        hop.partition_key AS partition_key,
-                        hop.id AS id,
-                        hop.place AS place,
-                        row_number() OVER (PARTITION BY hop.place ORDER BY hop.n) AS turn
-                    FROM hop
-                    WHERE hop.free
-                ) AS turns
-                ORDER BY turns.turn, turns.place
-                LIMIT %(budget)s::INTEGER
-            ) AS unclaimed
-            WHERE pg_try_advisory_xact_lock(
-                hashtextextended(concat_ws(chr(31), 'outboxq', unclaimed.queue, unclaimed.partition_key), 0)
-            )
-            LIMIT %(limit)s::BIGINT
-        ) AS locked
+        FROM (/* partition_keys.locked-1 */) AS locked
         ORDER BY locked.queue, locked.partition_key
         ON CONFLICT DO NOTHING
         RETURNING partition_claims.task_execution_id AS id, partition_claims.held AS won

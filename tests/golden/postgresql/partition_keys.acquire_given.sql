@@ -54,50 +54,13 @@ WITH
                 head.topic AS topic,
                 given.ordinal AS n
             FROM given
-            JOIN LATERAL (
-                SELECT
-                    head_entry.id AS id,
-                    head_entry.task_execution_id AS task_execution_id,
-                    head_entry.queue AS queue,
-                    head_entry.priority AS priority,
-                    head_entry.partition_key AS partition_key,
-                    head_entry.position AS position,
-                    head_entry.topic AS topic,
-                    head_entry.available_at AS available_at,
-                    head_entry.expires_at AS expires_at,
-                    head_entry.created_at AS created_at
-                FROM task_outbox AS head_entry
-                WHERE head_entry.queue = given.queue AND head_entry.partition_key = given.partition_key
-                ORDER BY head_entry.priority DESC, head_entry.position
-                LIMIT %(param_1)s::INTEGER
-            ) AS head ON true
+            JOIN LATERAL (/* partition_keys.head-1: param_1 */) AS head ON true
         ) AS due_keys
     ),
     won AS (
         INSERT INTO partition_claims (queue, partition_key, task_execution_id, held)
         SELECT locked.queue AS queue, locked.partition_key AS partition_key, locked.id AS id, false AS anon_1
-        FROM (
-            SELECT unclaimed.queue AS queue, unclaimed.partition_key AS partition_key, unclaimed.id AS id
-            FROM (
-                SELECT turns.queue AS queue, turns.partition_key AS partition_key, turns.id AS id
-                FROM (
-                    SELECT
-                        hop.queue AS queue,
-                        hop.partition_key AS partition_key,
-                        hop.id AS id,
-                        hop.place AS place,
-                        row_number() OVER (PARTITION BY hop.place ORDER BY hop.n) AS turn
-                    FROM hop
-                    WHERE hop.free
-                ) AS turns
-                ORDER BY turns.turn, turns.place
-                LIMIT %(budget)s::INTEGER
-            ) AS unclaimed
-            WHERE pg_try_advisory_xact_lock(
-                hashtextextended(concat_ws(chr(31), 'outboxq', unclaimed.queue, unclaimed.partition_key), 0)
-            )
-            LIMIT %(limit)s::BIGINT
-        ) AS locked
+        FROM (/* partition_keys.locked-1 */) AS locked
         ORDER BY locked.queue, locked.partition_key
         ON CONFLICT DO NOTHING
         RETURNING partition_claims.task_execution_id AS id, partition_claims.held AS won

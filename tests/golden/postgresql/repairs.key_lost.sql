@@ -65,33 +65,7 @@ WITH
                             )
                     )
             )
-            AND NOT (
-                EXISTS (
-                    SELECT idempotency_keys.task_execution_id
-                    FROM idempotency_keys
-                    WHERE
-                        idempotency_keys.scope = task_executions.task_name
-                        AND idempotency_keys.key = (CAST(birth.event_data AS JSONB) ->> 'idempotency_key')
-                        AND (
-                            idempotency_keys.task_execution_id = task_executions.id
-                                OR (
-                                    EXISTS (
-                                        SELECT other.task_execution_id
-                                        FROM execution_events AS other
-                                        WHERE
-                                            other.task_execution_id = idempotency_keys.task_execution_id
-                                            AND other.lease_token IS NULL
-                                            AND other.event_type = 'task_created'
-                                            AND other.event_data LIKE '%%"idempotency_key"%%'
-                                            AND (CAST(other.event_data AS JSONB) ->> 'idempotency_key') IS NOT NULL
-                                            AND (CAST(other.event_data AS JSONB) ->> 'idempotency_key') = (
-                                                CAST(birth.event_data AS JSONB) ->> 'idempotency_key'
-                                            )
-                                    )
-                                )
-                        )
-                )
-            )
+            AND NOT (EXISTS (/* checks.idempotency_keys-1 */))
         ON CONFLICT (scope, key) DO UPDATE SET task_execution_id = excluded.task_execution_id, expires_at = excluded.expires_at, until_finished = excluded.until_finished, created_at = excluded.created_at
         RETURNING idempotency_keys.task_execution_id AS id
     )

@@ -19,22 +19,7 @@ WITH
         )
         WHERE
             task_executions.partition_key IS NOT NULL
-            AND task_executions.position != (
-                SELECT found.said
-                FROM (
-                    SELECT
-                        execution_events.sequence_num AS sequence_num,
-                        CAST((CAST(execution_events.event_data AS JSONB) ->> 'position') AS BIGINT) AS said
-                    FROM execution_events
-                    WHERE
-                        execution_events.task_execution_id = task_executions.id
-                        AND execution_events.lease_token IS NULL
-                        AND execution_events.event_data LIKE '%%"position"%%'
-                        AND (CAST(execution_events.event_data AS JSONB) ->> 'position') IS NOT NULL
-                ) AS found
-                ORDER BY found.sequence_num + 0 DESC
-                LIMIT %(param_1)s::INTEGER
-            )
+            AND task_executions.position != (/* checks.execution_events-1: param_1 */)
         RETURNING
             task_executions.id,
             task_executions.queue,

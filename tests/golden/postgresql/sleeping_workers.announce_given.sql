@@ -6,111 +6,14 @@ WITH RECURSIVE
         SELECT batch.queue AS queue, batch.ordinal AS ordinal
         FROM unnest(%(queues_queue)s::TEXT[]) WITH ORDINALITY AS batch(queue, ordinal)
     ),
-    waiting_pairs(queue, priority) AS (
-        SELECT
-            queues.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-                ORDER BY entry.priority DESC
-                LIMIT %(param_2)s::INTEGER
-            ) AS priority
-        FROM queues
-        WHERE
-            queues.queue IS NOT NULL
-            AND (
-                SELECT mine.queue
-                FROM queue_settings AS mine
-                WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL
-            ) IS NULL
-        UNION ALL
-        SELECT
-            waiting_pairs.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = waiting_pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority < waiting_pairs.priority
-                ORDER BY entry.priority DESC
-                LIMIT %(param_3)s::INTEGER
-            ) AS anon_2
-        FROM waiting_pairs
-        WHERE waiting_pairs.priority IS NOT NULL
-    )
+    waiting_pairs(queue, priority) AS (/* due.waiting_pairs-1: param_2, param_3, anon_2 */)
 INSERT INTO sleeping_workers (worker_id, queue, wakes_at)
 SELECT
     %(worker_id)s::UUID AS anon_1,
     asked.queue,
     least(
         (SELECT clock.now FROM clock) + %(longest_seconds)s * interval '1 second',
-        (
-            SELECT min(moments.available_at) AS available_at
-            FROM (
-                SELECT (
-                    SELECT entry_later.available_at
-                    FROM task_outbox AS entry_later
-                    WHERE
-                        entry_later.partition_key IS NULL
-                        AND entry_later.queue = waiting_pairs.queue
-                        AND entry_later.priority = waiting_pairs.priority
-                        AND entry_later.available_at > (SELECT clock.now FROM clock)
-                    ORDER BY entry_later.available_at, entry_later.id
-                    LIMIT %(param_1)s::INTEGER
-                ) AS available_at
-                FROM waiting_pairs
-                UNION ALL
-                SELECT (
-                    SELECT keyed_later.available_at
-                    FROM task_outbox AS keyed_later
-                    WHERE
-                        keyed_later.queue = queues.queue
-                        AND keyed_later.partition_key IS NOT NULL
-                        AND keyed_later.available_at > (SELECT clock.now FROM clock)
-                    ORDER BY keyed_later.available_at, keyed_later.id
-                    LIMIT %(param_4)s::INTEGER
-                ) AS available_at
-                FROM queues
-                WHERE (
-                    SELECT mine.queue
-                    FROM queue_settings AS mine
-                    WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL
-                ) IS NULL
-                UNION ALL
-                SELECT queue_settings.rate_full_at + (
-                    -(
-                        queue_settings.rate_seconds - queue_settings.rate_seconds / CAST(
-                            queue_settings.rate_limit AS NUMERIC
-                        )
-                    )
-                ) * interval '1 second' AS available_at
-                FROM queue_settings
-                WHERE
-                    queue_settings.rate_full_at + (
-                        -(
-                            queue_settings.rate_seconds - queue_settings.rate_seconds / CAST(
-                                queue_settings.rate_limit AS NUMERIC
-                            )
-                        )
-                    ) * interval '1 second' > (SELECT clock.now FROM clock)
-                    AND queue_settings.paused_at IS NULL
-                    AND (
-                        EXISTS (
-                            SELECT asked.queue
-                            FROM (
-                                SELECT queues.queue AS queue
-                                FROM queues
-                                UNION ALL
-                                SELECT queues.queue AS queue
-                                FROM queues
-                            ) AS asked
-                            WHERE queue_settings.queue = asked.queue
-                        )
-                    )
-            ) AS moments
-        )
+        (/* sleeping_workers.task_outbox-2: param_1, param_4 */)
     ) AS least_1
 FROM (SELECT queues.queue AS queue FROM queues) AS asked
 ON CONFLICT (worker_id, queue) DO UPDATE SET wakes_at = excluded.wakes_at

@@ -36,53 +36,8 @@ WHERE
     )
     AND (
         %(head)s::BIGINT IS NULL
-            OR (
-                SELECT execution_events.sequence_num
-                FROM execution_events
-                WHERE
-                    execution_events.task_execution_id = looked.id
-                    AND execution_events.lease_token IS NULL
-                    AND execution_events.event_type IN (
-                        'task_created',
-                        'task_requeued',
-                        'task_retry_scheduled'
-                    )
-                    AND (
-                        execution_events.sequence_num > %(head)s::BIGINT
-                            OR (
-                                CAST(CAST(execution_events.xact_id AS TEXT) AS BIGINT) <@ CAST(
-                                    %(open)s::VARCHAR AS INT8MULTIRANGE
-                                )
-                            )
-                    )
-                LIMIT 1
-            ) IS NULL
-            AND (
-                NOT %(only_ready)s
-                    OR (
-                        SELECT execution_events.sequence_num
-                        FROM execution_events
-                        WHERE
-                            execution_events.task_execution_id = looked.id
-                            AND execution_events.event_type != 'task_claimed'
-                            AND execution_events.lease_token IS NOT NULL
-                            AND execution_events.event_type IN (
-                                'task_retry_scheduled',
-                                'task_reset',
-                                'task_released',
-                                'task_snoozed'
-                            )
-                            AND (
-                                execution_events.sequence_num > %(head)s::BIGINT
-                                    OR (
-                                        CAST(CAST(execution_events.xact_id AS TEXT) AS BIGINT) <@ CAST(
-                                            %(open)s::VARCHAR AS INT8MULTIRANGE
-                                        )
-                                    )
-                            )
-                        LIMIT 1
-                    ) IS NULL
-            )
+            OR (/* task_pages.execution_events-1 */) IS NULL
+            AND (NOT %(only_ready)s OR (/* task_pages.execution_events-2 */) IS NULL)
             AND (
                 NOT %(only_running)s
                     OR (

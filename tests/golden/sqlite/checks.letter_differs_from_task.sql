@@ -7,31 +7,6 @@ JOIN dead_letters ON task_executions.id = dead_letters.task_execution_id
             OR dead_letters.task_name IS NOT task_executions.task_name
             OR dead_letters.topic IS NOT task_executions.topic
             OR dead_letters.partition_key IS NOT task_executions.partition_key
-            OR dead_letters.exception IS NOT (
-                SELECT found.said
-                FROM (
-                    SELECT
-                        execution_events.sequence_num AS sequence_num,
-                        json_extract(execution_events.event_data, '$.exception') AS said
-                    FROM execution_events
-                    WHERE
-                        execution_events.task_execution_id = task_executions.id
-                        AND execution_events.event_type != 'task_claimed'
-                        AND execution_events.lease_token IS NOT NULL
-                        AND execution_events.event_type IN ('task_failed', 'task_abandoned')
-                    UNION ALL
-                    SELECT
-                        execution_events.sequence_num AS sequence_num,
-                        json_extract(execution_events.event_data, '$.exception') AS said
-                    FROM execution_events
-                    WHERE
-                        execution_events.task_execution_id = task_executions.id
-                        AND execution_events.lease_token IS NULL
-                        AND execution_events.event_type IN ('task_failed', 'task_abandoned')
-                ) AS found
-                ORDER BY found.sequence_num + 0 DESC
-                LIMIT :param_1
-                OFFSET :param_2
-            )
+            OR dead_letters.exception IS NOT (/* checks.execution_events-2: param_1, param_2 */)
             OR dead_letters.failed_at IS NOT task_executions.completed_at
     )

@@ -2,20 +2,4 @@ SELECT task_executions.id
 FROM task_executions
 WHERE
     task_executions.partition_key IS NOT NULL
-    AND task_executions.position != (
-        SELECT found.said
-        FROM (
-            SELECT
-                execution_events.sequence_num AS sequence_num,
-                CAST(json_extract(execution_events.event_data, '$.position') AS BIGINT) AS said
-            FROM execution_events
-            WHERE
-                execution_events.task_execution_id = task_executions.id
-                AND execution_events.lease_token IS NULL
-                AND execution_events.event_data LIKE '%"position"%'
-                AND json_extract(execution_events.event_data, '$.position') IS NOT NULL
-        ) AS found
-        ORDER BY found.sequence_num + 0 DESC
-        LIMIT :param_1
-        OFFSET :param_2
-    )
+    AND task_executions.position != (/* checks.execution_events-1: param_1, param_2 */)

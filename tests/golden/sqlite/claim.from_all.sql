@@ -13,91 +13,13 @@ WITH RECURSIVE
         FROM queues
         WHERE queues.queue IS NOT NULL
     ),
-    pairs(queue, priority) AS (
-        SELECT
-            queues.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-                ORDER BY entry.priority DESC
-                LIMIT :param_1
-                OFFSET :param_2
-            ) AS priority
-        FROM queues
-        WHERE
-            queues.queue IS NOT NULL
-            AND (
-                SELECT mine.queue
-                FROM queue_settings AS mine
-                WHERE
-                    mine.queue = queues.queue
-                    AND (
-                        mine.paused_at IS NOT NULL
-                            OR mine.concurrency_limit IS NOT NULL
-                            OR mine.rate_limit IS NOT NULL
-                            OR mine.key_concurrency IS NOT NULL
-                            OR mine.key_rate_limit IS NOT NULL
-                    )
-            ) IS NULL
-        UNION ALL
-        SELECT
-            pairs.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority < pairs.priority
-                ORDER BY entry.priority DESC
-                LIMIT :param_3
-                OFFSET :param_4
-            ) AS anon_2
-        FROM pairs
-        WHERE pairs.priority IS NOT NULL
-    ),
+    pairs(queue, priority) AS (/* claim.pairs-1: param_1, param_2, param_3, param_4, anon_2 */),
     topics AS MATERIALIZED (
         SELECT topics_rows."key" AS ordinal, topics_rows.value AS topic
         FROM json_each(:topics) AS topics_rows
     )
 DELETE FROM task_outbox
-WHERE task_outbox.id IN (
-    SELECT entry_due.id
-    FROM pairs
-    JOIN task_outbox AS entry_due ON entry_due.id IN (
-        SELECT ahead.id
-        FROM task_outbox AS ahead
-        WHERE
-            ahead.partition_key IS NULL
-            AND ahead.queue = pairs.queue
-            AND ahead.priority = pairs.priority
-            AND ahead.available_at <= :now
-            AND (
-                :any_topic = 1
-                    OR (
-                        EXISTS (
-                            SELECT topics.topic
-                            FROM topics
-                            WHERE
-                                ahead.topic = topics.topic
-                                OR substr(topics.topic, length(topics.topic), 1) = '*'
-                                AND substr(ahead.topic, 1, length(topics.topic) - 1) = substr(
-                                    topics.topic,
-                                    1,
-                                    length(topics.topic) - 1
-                                )
-                        )
-                    )
-            )
-        ORDER BY ahead.available_at, ahead.id
-        LIMIT :limit
-        OFFSET :param_5
-    )
-    ORDER BY entry_due.priority DESC, entry_due.available_at, entry_due.id
-    LIMIT :limit
-    OFFSET :param_6
-)
+WHERE task_outbox.id IN (/* claim.pairs-2: param_5, param_6 */)
 RETURNING
     task_execution_id AS id,
     available_at,

@@ -12,42 +12,7 @@ WITH RECURSIVE
         FROM queues
         WHERE queues.queue IS NOT NULL
     ),
-    waiting_pairs(queue, priority) AS (
-        SELECT
-            queues.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-                ORDER BY entry.priority DESC
-                LIMIT :param_5
-                OFFSET :param_6
-            ) AS priority
-        FROM queues
-        WHERE
-            queues.queue IS NOT NULL
-            AND (
-                SELECT mine.queue
-                FROM queue_settings AS mine
-                WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL
-            ) IS NULL
-        UNION ALL
-        SELECT
-            waiting_pairs.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = waiting_pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority < waiting_pairs.priority
-                ORDER BY entry.priority DESC
-                LIMIT :param_7
-                OFFSET :param_8
-            ) AS anon_2
-        FROM waiting_pairs
-        WHERE waiting_pairs.priority IS NOT NULL
-    ),
+    waiting_pairs(queue, priority) AS (/* due.waiting_pairs-1: param_5, param_6, param_7, param_8, anon_2 */),
     keyed_queues(queue) AS (
         SELECT min(task_outbox.queue) AS queue
         FROM task_outbox

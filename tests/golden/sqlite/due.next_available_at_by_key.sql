@@ -12,42 +12,7 @@ WITH RECURSIVE
         FROM queues
         WHERE queues.queue IS NOT NULL
     ),
-    waiting_pairs(queue, priority) AS (
-        SELECT
-            queues.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-                ORDER BY entry.priority DESC
-                LIMIT :param_3
-                OFFSET :param_4
-            ) AS priority
-        FROM queues
-        WHERE
-            queues.queue IS NOT NULL
-            AND (
-                SELECT mine.queue
-                FROM queue_settings AS mine
-                WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL
-            ) IS NULL
-        UNION ALL
-        SELECT
-            waiting_pairs.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = waiting_pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority < waiting_pairs.priority
-                ORDER BY entry.priority DESC
-                LIMIT :param_5
-                OFFSET :param_6
-            ) AS anon_2
-        FROM waiting_pairs
-        WHERE waiting_pairs.priority IS NOT NULL
-    ),
+    waiting_pairs(queue, priority) AS (/* due.waiting_pairs-1: param_3, param_4, param_5, param_6, anon_2 */),
     keyed_queues(queue) AS (
         SELECT min(task_outbox.queue) AS queue
         FROM task_outbox
@@ -62,170 +27,7 @@ WITH RECURSIVE
         WHERE keyed_queues.queue IS NOT NULL
     ),
     limited AS MATERIALIZED (
-        SELECT
-            queue_settings.queue AS queue,
-            coalesce(queue_settings.key_concurrency, 1) AS key_concurrency,
-            strftime(
-                :strftime_7,
-                (
-                    CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_25 + CAST(
-                        substr(:now, :substr_11, :substr_12) AS INTEGER
-                    ) + CAST(
-                        round(
-                            (
-                                queue_settings.key_rate_seconds - queue_settings.key_rate_seconds / (
-                                    queue_settings.key_rate_limit + 0.0
-                                )
-                            ) * :param_26
-                        ) AS INTEGER
-                    )
-                ) / 1000000,
-                :strftime_9
-            ) || printf(
-                :printf_3,
-                (
-                    CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_25 + CAST(
-                        substr(:now, :substr_11, :substr_12) AS INTEGER
-                    ) + CAST(
-                        round(
-                            (
-                                queue_settings.key_rate_seconds - queue_settings.key_rate_seconds / (
-                                    queue_settings.key_rate_limit + 0.0
-                                )
-                            ) * :param_26
-                        ) AS INTEGER
-                    )
-                ) % 1000000
-            ) AS blocked_after,
-            strftime(
-                :strftime_10,
-                (
-                    CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_27 + CAST(
-                        substr(:now, :substr_15, :substr_16) AS INTEGER
-                    ) + CAST(round(queue_settings.key_rate_seconds * 2 * :param_28) AS INTEGER)
-                ) / 1000000,
-                :strftime_12
-            ) || printf(
-                :printf_4,
-                (
-                    CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_27 + CAST(
-                        substr(:now, :substr_15, :substr_16) AS INTEGER
-                    ) + CAST(round(queue_settings.key_rate_seconds * 2 * :param_28) AS INTEGER)
-                ) % 1000000
-            ) AS blocked_until,
-            queue_settings.key_rate_seconds - queue_settings.key_rate_seconds / (
-                queue_settings.key_rate_limit + 0.0
-            ) AS room
-        FROM queue_settings
-        WHERE
-            (queue_settings.key_concurrency IS NOT NULL OR queue_settings.key_rate_limit IS NOT NULL)
-            AND queue_settings.paused_at IS NULL
-            AND (
-                queue_settings.concurrency_limit IS NULL
-                    OR queue_settings.concurrency_limit > (
-                        SELECT count(*) AS count_1
-                        FROM task_leases AS lease
-                        WHERE lease.queue = queue_settings.queue
-                    )
-            )
-            AND (
-                (
-                    strftime(
-                        :strftime_13,
-                        (
-                            CAST(
-                                strftime(
-                                    :strftime_14,
-                                    substr(queue_settings.rate_full_at, :substr_17, :substr_18)
-                                ) AS INTEGER
-                            ) * :param_29 + CAST(
-                                substr(queue_settings.rate_full_at, :substr_19, :substr_20) AS INTEGER
-                            ) + CAST(
-                                round(
-                                    (
-                                        -(
-                                            queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                                queue_settings.rate_limit + 0.0
-                                            )
-                                        )
-                                    ) * :param_30
-                                ) AS INTEGER
-                            )
-                        ) / 1000000,
-                        :strftime_15
-                    ) || printf(
-                        :printf_5,
-                        (
-                            CAST(
-                                strftime(
-                                    :strftime_14,
-                                    substr(queue_settings.rate_full_at, :substr_17, :substr_18)
-                                ) AS INTEGER
-                            ) * :param_29 + CAST(
-                                substr(queue_settings.rate_full_at, :substr_19, :substr_20) AS INTEGER
-                            ) + CAST(
-                                round(
-                                    (
-                                        -(
-                                            queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                                queue_settings.rate_limit + 0.0
-                                            )
-                                        )
-                                    ) * :param_30
-                                ) AS INTEGER
-                            )
-                        ) % 1000000
-                    )
-                ) IS NULL
-                    OR (
-                        strftime(
-                            :strftime_13,
-                            (
-                                CAST(
-                                    strftime(
-                                        :strftime_14,
-                                        substr(queue_settings.rate_full_at, :substr_17, :substr_18)
-                                    ) AS INTEGER
-                                ) * :param_29 + CAST(
-                                    substr(queue_settings.rate_full_at, :substr_19, :substr_20) AS INTEGER
-                                ) + CAST(
-                                    round(
-                                        (
-                                            -(
-                                                queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                                    queue_settings.rate_limit + 0.0
-                                                )
-                                            )
-                                        ) * :param_30
-                                    ) AS INTEGER
-                                )
-                            ) / 1000000,
-                            :strftime_15
-                        ) || printf(
-                            :printf_5,
-                            (
-                                CAST(
-                                    strftime(
-                                        :strftime_14,
-                                        substr(queue_settings.rate_full_at, :substr_17, :substr_18)
-                                    ) AS INTEGER
-                                ) * :param_29 + CAST(
-                                    substr(queue_settings.rate_full_at, :substr_19, :substr_20) AS INTEGER
-                                ) + CAST(
-                                    round(
-                                        (
-                                            -(
-                                                queue_settings.rate_seconds - queue_settings.rate_seconds / (
-                                                    queue_settings.rate_limit + 0.0
-                                                )
-                                            )
-                                        ) * :param_30
-                                    ) AS INTEGER
-                                )
-                            ) % 1000000
-                        )
-                    ) <= :now
-            )
+        /* due.limited-1: strftime_7, strftime_8, substr_9, substr_10, param_25, substr_11, substr_12, param_26, strftime_9, printf_3, strftime_10, strftime_11, substr_13, substr_14, param_27, substr_15, substr_16, param_28, strftime_12, printf_4, count_1, strftime_13, strftime_14, substr_17, substr_18, param_29, substr_19, substr_20, param_30, strftime_15, printf_5 */
     )
 SELECT min(moments.available_at) AS available_at
 FROM (
@@ -360,35 +162,7 @@ FROM (
                     :strftime_5,
                     substr(
                         coalesce(
-                            (
-                                SELECT spent.full_at
-                                FROM (
-                                    SELECT
-                                        key_rates.queue AS queue,
-                                        key_rates.partition_key AS partition_key,
-                                        key_rates.full_at AS full_at
-                                    FROM key_rates
-                                    WHERE
-                                        key_rates.queue = limited.queue
-                                        AND key_rates.full_at > limited.blocked_after
-                                        AND key_rates.full_at <= limited.blocked_until
-                                    ORDER BY key_rates.full_at
-                                    LIMIT 1000
-                                    OFFSET :param_11
-                                ) AS spent
-                                WHERE (
-                                    SELECT entry_of_key.id
-                                    FROM task_outbox AS entry_of_key
-                                    WHERE
-                                        entry_of_key.queue = spent.queue
-                                        AND entry_of_key.partition_key = spent.partition_key
-                                    LIMIT 1
-                                    OFFSET :param_12
-                                ) IS NOT NULL
-                                ORDER BY spent.full_at
-                                LIMIT 1
-                                OFFSET :param_13
-                            ),
+                            (/* due.key_rates-4: param_11, param_12, param_13 */),
                             (
                                 SELECT key_rates.full_at
                                 FROM key_rates
@@ -408,35 +182,7 @@ FROM (
             ) * :param_14 + CAST(
                 substr(
                     coalesce(
-                        (
-                            SELECT spent.full_at
-                            FROM (
-                                SELECT
-                                    key_rates.queue AS queue,
-                                    key_rates.partition_key AS partition_key,
-                                    key_rates.full_at AS full_at
-                                FROM key_rates
-                                WHERE
-                                    key_rates.queue = limited.queue
-                                    AND key_rates.full_at > limited.blocked_after
-                                    AND key_rates.full_at <= limited.blocked_until
-                                ORDER BY key_rates.full_at
-                                LIMIT 1000
-                                OFFSET :param_15
-                            ) AS spent
-                            WHERE (
-                                SELECT entry_of_key.id
-                                FROM task_outbox AS entry_of_key
-                                WHERE
-                                    entry_of_key.queue = spent.queue
-                                    AND entry_of_key.partition_key = spent.partition_key
-                                LIMIT 1
-                                OFFSET :param_16
-                            ) IS NOT NULL
-                            ORDER BY spent.full_at
-                            LIMIT 1
-                            OFFSET :param_17
-                        ),
+                        (/* due.key_rates-4: param_15, param_16, param_17 */),
                         (
                             SELECT key_rates.full_at
                             FROM key_rates
@@ -463,35 +209,7 @@ FROM (
                     :strftime_5,
                     substr(
                         coalesce(
-                            (
-                                SELECT spent.full_at
-                                FROM (
-                                    SELECT
-                                        key_rates.queue AS queue,
-                                        key_rates.partition_key AS partition_key,
-                                        key_rates.full_at AS full_at
-                                    FROM key_rates
-                                    WHERE
-                                        key_rates.queue = limited.queue
-                                        AND key_rates.full_at > limited.blocked_after
-                                        AND key_rates.full_at <= limited.blocked_until
-                                    ORDER BY key_rates.full_at
-                                    LIMIT 1000
-                                    OFFSET :param_19
-                                ) AS spent
-                                WHERE (
-                                    SELECT entry_of_key.id
-                                    FROM task_outbox AS entry_of_key
-                                    WHERE
-                                        entry_of_key.queue = spent.queue
-                                        AND entry_of_key.partition_key = spent.partition_key
-                                    LIMIT 1
-                                    OFFSET :param_20
-                                ) IS NOT NULL
-                                ORDER BY spent.full_at
-                                LIMIT 1
-                                OFFSET :param_21
-                            ),
+                            (/* due.key_rates-4: param_19, param_20, param_21 */),
                             (
                                 SELECT key_rates.full_at
                                 FROM key_rates
@@ -511,35 +229,7 @@ FROM (
             ) * :param_14 + CAST(
                 substr(
                     coalesce(
-                        (
-                            SELECT spent.full_at
-                            FROM (
-                                SELECT
-                                    key_rates.queue AS queue,
-                                    key_rates.partition_key AS partition_key,
-                                    key_rates.full_at AS full_at
-                                FROM key_rates
-                                WHERE
-                                    key_rates.queue = limited.queue
-                                    AND key_rates.full_at > limited.blocked_after
-                                    AND key_rates.full_at <= limited.blocked_until
-                                ORDER BY key_rates.full_at
-                                LIMIT 1000
-                                OFFSET :param_22
-                            ) AS spent
-                            WHERE (
-                                SELECT entry_of_key.id
-                                FROM task_outbox AS entry_of_key
-                                WHERE
-                                    entry_of_key.queue = spent.queue
-                                    AND entry_of_key.partition_key = spent.partition_key
-                                LIMIT 1
-                                OFFSET :param_23
-                            ) IS NOT NULL
-                            ORDER BY spent.full_at
-                            LIMIT 1
-                            OFFSET :param_24
-                        ),
+                        (/* due.key_rates-4: param_22, param_23, param_24 */),
                         (
                             SELECT key_rates.full_at
                             FROM key_rates

@@ -19,19 +19,7 @@ RETURNING task_execution_id AS id;
 
 -- ended
 WITH
-    given AS MATERIALIZED (
-        SELECT
-            given_rows."key" AS ordinal,
-            json_extract(given_rows.value, '$[0]') AS id,
-            json_extract(given_rows.value, '$[1]') AS lease_token,
-            json_extract(given_rows.value, '$[2]') AS event_type,
-            json_extract(given_rows.value, '$[3]') AS status,
-            json_extract(given_rows.value, '$[4]') AS available_at,
-            json_extract(given_rows.value, '$[5]') AS delay_seconds,
-            json_extract(given_rows.value, '$[6]') AS error,
-            json_extract(given_rows.value, '$[7]') AS result
-        FROM json_each(:given) AS given_rows
-    ),
+    given AS MATERIALIZED (/* ends.given-1 */),
     freed AS MATERIALIZED (
         SELECT freed_rows."key" AS ordinal, freed_rows.value AS id
         FROM json_each(:freed) AS freed_rows
@@ -121,19 +109,7 @@ RETURNING
 
 -- entry
 WITH
-    ended AS MATERIALIZED (
-        SELECT
-            ended_rows."key" AS ordinal,
-            json_extract(ended_rows.value, '$[0]') AS id,
-            json_extract(ended_rows.value, '$[1]') AS queue,
-            json_extract(ended_rows.value, '$[2]') AS priority,
-            json_extract(ended_rows.value, '$[3]') AS partition_key,
-            json_extract(ended_rows.value, '$[4]') AS position,
-            json_extract(ended_rows.value, '$[5]') AS topic,
-            json_extract(ended_rows.value, '$[6]') AS expires_at,
-            json_extract(ended_rows.value, '$[7]') AS status
-        FROM json_each(:ended) AS ended_rows
-    ),
+    ended AS MATERIALIZED (/* ends.ended-1 */),
     given AS MATERIALIZED (
         SELECT
             given_rows."key" AS ordinal,
@@ -198,18 +174,7 @@ WITH
             json_extract(ended_rows.value, '$[3]') AS attempt
         FROM json_each(:ended) AS ended_rows
     ),
-    given AS MATERIALIZED (
-        SELECT
-            given_rows."key" AS ordinal,
-            json_extract(given_rows.value, '$[0]') AS id,
-            json_extract(given_rows.value, '$[1]') AS lease_token,
-            json_extract(given_rows.value, '$[2]') AS event_type,
-            json_extract(given_rows.value, '$[3]') AS status,
-            json_extract(given_rows.value, '$[4]') AS available_at,
-            json_extract(given_rows.value, '$[5]') AS delay_seconds,
-            json_extract(given_rows.value, '$[6]') AS data
-        FROM json_each(:given) AS given_rows
-    )
+    given AS MATERIALIZED (/* ends.given-2 */)
 INSERT INTO execution_events (
     pipeline_execution_id,
     task_execution_id,

@@ -8,30 +8,9 @@ SELECT
     found.max_attempts,
     found.lease_seconds,
     found.timeout_seconds,
-    found.on_dead_letter,
-    found.parameter
-FROM (
-    SELECT
-        task_subscriptions.topic AS topic,
-        task_subscriptions.task_name AS task_name,
-        task_subscriptions.parameter AS parameter,
-        task_subscriptions.queue AS queue,
-        task_subscriptions.priority AS priority,
-        task_subscriptions.max_attempts AS max_attempts,
-        task_subscriptions.lease_seconds AS lease_seconds,
-        task_subscriptions.timeout_seconds AS timeout_seconds,
-        task_subscriptions.on_dead_letter AS on_dead_letter,
-        row_number() OVER (PARTITION BY task_subscriptions.task_name ORDER BY task_subscriptions.topic) AS nth
-    FROM task_subscriptions
-    WHERE
-        :topic = task_subscriptions.topic
-        OR substr(task_subscriptions.topic, length(task_subscriptions.topic), 1) = '*'
-        AND substr(:topic, 1, length(task_subscriptions.topic) - 1) = substr(
-            task_subscriptions.topic,
-            1,
-            length(task_subscriptions.topic) - 1
-        )
-) AS found
+    found.parameter,
+    found.on_dead_letter
+FROM (/* fanout.found-1 */) AS found
 WHERE found.nth = 1
 ORDER BY found.task_name;
 
@@ -140,21 +119,7 @@ RETURNING
 
 -- execution
 WITH
-    subscriber AS MATERIALIZED (
-        SELECT
-            subscriber_rows."key" AS ordinal,
-            json_extract(subscriber_rows.value, '$[0]') AS id,
-            json_extract(subscriber_rows.value, '$[1]') AS pipeline_execution_id,
-            json_extract(subscriber_rows.value, '$[2]') AS task_name,
-            json_extract(subscriber_rows.value, '$[3]') AS queue,
-            json_extract(subscriber_rows.value, '$[4]') AS priority,
-            json_extract(subscriber_rows.value, '$[5]') AS max_attempts,
-            json_extract(subscriber_rows.value, '$[6]') AS lease_seconds,
-            json_extract(subscriber_rows.value, '$[7]') AS timeout_seconds,
-            json_extract(subscriber_rows.value, '$[8]') AS on_dead_letter,
-            json_extract(subscriber_rows.value, '$[9]') AS parameter
-        FROM json_each(:subscriber) AS subscriber_rows
-    ),
+    subscriber AS MATERIALIZED (/* fanout.subscriber-1 */),
     entry AS MATERIALIZED (
         SELECT
             entry_rows."key" AS ordinal,
@@ -168,18 +133,18 @@ INSERT INTO task_executions (
     pipeline_execution_id,
     task_name,
     queue,
+    priority,
+    max_attempts,
+    lease_seconds,
+    timeout_seconds,
     topic,
     partition_key,
     position,
-    priority,
     args,
     headers,
     status,
     attempt,
-    max_attempts,
     recovery_attempts,
-    lease_seconds,
-    timeout_seconds,
     lease_token,
     on_dead_letter,
     expires_at,
@@ -191,18 +156,18 @@ SELECT
     subscriber.pipeline_execution_id,
     subscriber.task_name,
     subscriber.queue,
+    subscriber.priority,
+    subscriber.max_attempts,
+    subscriber.lease_seconds,
+    subscriber.timeout_seconds,
     :topic AS anon_1,
     :partition_key AS anon_2,
     entry.position,
-    subscriber.priority,
     '{"' || subscriber.parameter || '":' || :payload || '}' AS anon_3,
     :headers AS anon_4,
     'Ready',
     1,
-    subscriber.max_attempts,
     0,
-    subscriber.lease_seconds,
-    subscriber.timeout_seconds,
     0,
     CASE WHEN (:partition_key IS NOT NULL) THEN subscriber.on_dead_letter ELSE 'release' END AS anon_5,
     entry.expires_at,

@@ -59,21 +59,7 @@ WITH RECURSIVE
         )
         WHERE hopped.n < :budget AND (hopped.upto IS NULL OR following.partition_key <= hopped.upto)
     ),
-    running AS MATERIALIZED (
-        SELECT at_work.queue AS queue, at_work.partition_key AS partition_key, count(*) AS tasks
-        FROM task_executions AS at_work
-        WHERE
-            at_work.id IN (
-                SELECT leased.task_execution_id
-                FROM (
-                    SELECT task_leases.task_execution_id AS task_execution_id
-                    FROM task_leases
-                    JOIN limited ON task_leases.queue = limited.queue
-                ) AS leased
-            )
-            AND substr(at_work.partition_key, 1, 12) = 'concurrency:'
-        GROUP BY at_work.queue, at_work.partition_key
-    )
+    running AS MATERIALIZED (/* key_limits.running-1 */)
 SELECT
     state.queue,
     state.partition_key,
@@ -82,61 +68,7 @@ SELECT
     state.full_at,
     state.free,
     state.n
-FROM (
-    SELECT
-        hopped.queue AS queue,
-        hopped.partition_key AS partition_key,
-        substr(hopped.partition_key, 1, 12) = 'concurrency:' AS is_concurrency,
-        coalesce(running.tasks, 0) AS running,
-        (
-            SELECT key_rates.full_at
-            FROM key_rates
-            WHERE key_rates.queue = hopped.queue AND key_rates.partition_key = hopped.partition_key
-        ) AS full_at,
-        CASE WHEN (substr(hopped.partition_key, 1, 12) = 'concurrency:') THEN coalesce(running.tasks, 0) < limited.key_concurrency ELSE hopped.available_at <= :now
-            AND (
-                :any_topic = 1
-                    OR (
-                        EXISTS (
-                            SELECT topics.topic
-                            FROM topics
-                            WHERE
-                                hopped.topic = topics.topic
-                                OR substr(topics.topic, length(topics.topic), 1) = '*'
-                                AND substr(hopped.topic, 1, length(topics.topic) - 1) = substr(
-                                    topics.topic,
-                                    1,
-                                    length(topics.topic) - 1
-                                )
-                        )
-                    )
-            )
-            AND (
-                SELECT claims.queue
-                FROM partition_claims AS claims
-                WHERE claims.queue = hopped.queue AND claims.partition_key = hopped.partition_key
-            ) IS NULL
-            END = 1
-            AND coalesce(
-                (
-                    SELECT key_rates.full_at
-                    FROM key_rates
-                    WHERE key_rates.queue = hopped.queue AND key_rates.partition_key = hopped.partition_key
-                ) > limited.blocked_after
-                    AND (
-                        SELECT key_rates.full_at
-                        FROM key_rates
-                        WHERE
-                            key_rates.queue = hopped.queue
-                            AND key_rates.partition_key = hopped.partition_key
-                    ) <= limited.blocked_until,
-                0
-            ) = 0 AS free,
-        hopped.n AS n
-    FROM hopped
-    JOIN limited ON limited.queue = hopped.queue
-    LEFT OUTER JOIN running ON running.queue = hopped.queue AND running.partition_key = hopped.partition_key
-) AS state
+FROM (/* due.far-1 */) AS state
 WHERE
     state.free = 1
     OR state.n = (SELECT max(hopped.n) AS max_1 FROM hopped)

@@ -12,36 +12,7 @@ WITH RECURSIVE
         FROM queues
         WHERE queues.queue IS NOT NULL
     ),
-    pairs(queue, priority) AS (
-        SELECT
-            queues.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-                ORDER BY entry.priority DESC
-                LIMIT :param_6
-                OFFSET :param_7
-            ) AS priority
-        FROM queues
-        WHERE queues.queue IS NOT NULL
-        UNION ALL
-        SELECT
-            pairs.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority < pairs.priority
-                ORDER BY entry.priority DESC
-                LIMIT :param_8
-                OFFSET :param_9
-            ) AS anon_2
-        FROM pairs
-        WHERE pairs.priority IS NOT NULL
-    ),
+    pairs(queue, priority) AS (/* claim.pairs-3: param_6, param_7, param_8, param_9, anon_2 */),
     keyed_queues(queue) AS (
         SELECT min(task_outbox.queue) AS queue
         FROM task_outbox
@@ -87,26 +58,7 @@ FROM (
                 OFFSET :param_2
             ) AS some
         ) AS later,
-        (
-            SELECT count(*) AS count_3
-            FROM (
-                SELECT entry.task_execution_id AS id
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority = pairs.priority
-                    AND entry.available_at > :now
-                ORDER BY entry.available_at, entry.id
-                LIMIT :most_looked_up
-                OFFSET :param_3
-            ) AS nearest
-            WHERE (
-                SELECT execution.retry_at
-                FROM task_executions AS execution
-                WHERE execution.id = nearest.id
-            ) IS NOT NULL
-        ) AS retrying,
+        (/* depths.retrying-1: count_3, param_3 */) AS retrying,
         (
             SELECT entry.available_at
             FROM task_outbox AS entry

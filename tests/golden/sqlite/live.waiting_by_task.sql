@@ -12,36 +12,7 @@ WITH RECURSIVE
         FROM queues
         WHERE queues.queue IS NOT NULL
     ),
-    pairs(queue, priority) AS (
-        SELECT
-            queues.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-                ORDER BY entry.priority DESC
-                LIMIT :param_1
-                OFFSET :param_2
-            ) AS priority
-        FROM queues
-        WHERE queues.queue IS NOT NULL
-        UNION ALL
-        SELECT
-            pairs.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority < pairs.priority
-                ORDER BY entry.priority DESC
-                LIMIT :param_3
-                OFFSET :param_4
-            ) AS anon_2
-        FROM pairs
-        WHERE pairs.priority IS NOT NULL
-    ),
+    pairs(queue, priority) AS (/* claim.pairs-3: param_1, param_2, param_3, param_4, anon_2 */),
     keyed_queues(queue) AS (
         SELECT min(task_outbox.queue) AS queue
         FROM task_outbox

@@ -3,36 +3,7 @@ WITH RECURSIVE
         SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
         FROM json_each(:queues) AS queues_rows
     ),
-    pairs(queue, priority) AS (
-        SELECT
-            queues.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-                ORDER BY entry.priority DESC
-                LIMIT :param_1
-                OFFSET :param_2
-            ) AS priority
-        FROM queues
-        WHERE queues.queue IS NOT NULL
-        UNION ALL
-        SELECT
-            pairs.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority < pairs.priority
-                ORDER BY entry.priority DESC
-                LIMIT :param_3
-                OFFSET :param_4
-            ) AS anon_1
-        FROM pairs
-        WHERE pairs.priority IS NOT NULL
-    )
+    pairs(queue, priority) AS (/* claim.pairs-3: param_1, param_2, param_3, param_4, anon_1 */)
 SELECT
     named.queue,
     named.task_name,

@@ -3,36 +3,7 @@ WITH RECURSIVE
         SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
         FROM json_each(:queues) AS queues_rows
     ),
-    pairs(queue, priority) AS (
-        SELECT
-            queues.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-                ORDER BY entry.priority DESC
-                LIMIT :param_6
-                OFFSET :param_7
-            ) AS priority
-        FROM queues
-        WHERE queues.queue IS NOT NULL
-        UNION ALL
-        SELECT
-            pairs.queue AS queue,
-            (
-                SELECT entry.priority
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority < pairs.priority
-                ORDER BY entry.priority DESC
-                LIMIT :param_8
-                OFFSET :param_9
-            ) AS anon_1
-        FROM pairs
-        WHERE pairs.priority IS NOT NULL
-    )
+    pairs(queue, priority) AS (/* claim.pairs-3: param_6, param_7, param_8, param_9, anon_1 */)
 SELECT found.queue, found.ready, found.later, found.retrying, found.oldest_ready_at
 FROM (
     SELECT
@@ -65,26 +36,7 @@ FROM (
                 OFFSET :param_2
             ) AS some
         ) AS later,
-        (
-            SELECT count(*) AS count_3
-            FROM (
-                SELECT entry.task_execution_id AS id
-                FROM task_outbox AS entry
-                WHERE
-                    entry.queue = pairs.queue
-                    AND entry.partition_key IS NULL
-                    AND entry.priority = pairs.priority
-                    AND entry.available_at > :now
-                ORDER BY entry.available_at, entry.id
-                LIMIT :most_looked_up
-                OFFSET :param_3
-            ) AS nearest
-            WHERE (
-                SELECT execution.retry_at
-                FROM task_executions AS execution
-                WHERE execution.id = nearest.id
-            ) IS NOT NULL
-        ) AS retrying,
+        (/* depths.retrying-1: count_3, param_3 */) AS retrying,
         (
             SELECT entry.available_at
             FROM task_outbox AS entry

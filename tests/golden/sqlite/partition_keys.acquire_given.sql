@@ -74,28 +74,7 @@ WITH hop AS MATERIALIZED (
 )
 INSERT INTO partition_claims (queue, partition_key, task_execution_id, held)
 SELECT locked.queue, locked.partition_key, locked.id, 0 AS anon_1
-FROM (
-    SELECT unclaimed.queue AS queue, unclaimed.partition_key AS partition_key, unclaimed.id AS id
-    FROM (
-        SELECT turns.queue AS queue, turns.partition_key AS partition_key, turns.id AS id
-        FROM (
-            SELECT
-                hop.queue AS queue,
-                hop.partition_key AS partition_key,
-                hop.id AS id,
-                hop.place AS place,
-                row_number() OVER (PARTITION BY hop.place ORDER BY hop.n) AS turn
-            FROM hop
-            WHERE hop.free = 1
-        ) AS turns
-        ORDER BY turns.turn, turns.place
-        LIMIT :budget
-        OFFSET :param_1
-    ) AS unclaimed
-    WHERE 1 = 1
-    LIMIT :limit
-    OFFSET :param_2
-) AS locked
+FROM (/* partition_keys.locked-1: param_1, param_2 */) AS locked
 ORDER BY locked.queue, locked.partition_key
 ON CONFLICT DO NOTHING
 RETURNING task_execution_id AS id, held AS won

@@ -66,25 +66,7 @@ SELECT
             FROM partition_claims AS claims
             WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key
         ) IS NULL AS free
-FROM (
-    SELECT
-        0 AS place,
-        recent.queue AS queue,
-        head.task_execution_id AS task_execution_id,
-        head.partition_key AS partition_key,
-        head.available_at AS available_at,
-        head.topic AS topic,
-        row_number() OVER (ORDER BY recent.partition_key, recent.queue) AS n
-    FROM recent
-    JOIN task_outbox AS head ON head.id = (
-        SELECT head_entry.id
-        FROM task_outbox AS head_entry
-        WHERE head_entry.queue = recent.queue AND head_entry.partition_key = recent.partition_key
-        ORDER BY head_entry.priority DESC, head_entry.position
-        LIMIT :param_3
-        OFFSET :param_4
-    )
-) AS due_keys;
+FROM (/* due.due_keys-2: param_3, param_4 */) AS due_keys;
 
 -- won
 WITH hop AS MATERIALIZED (
@@ -100,28 +82,7 @@ WITH hop AS MATERIALIZED (
 )
 INSERT INTO partition_claims (queue, partition_key, task_execution_id, held)
 SELECT locked.queue, locked.partition_key, locked.id, 0 AS anon_1
-FROM (
-    SELECT unclaimed.queue AS queue, unclaimed.partition_key AS partition_key, unclaimed.id AS id
-    FROM (
-        SELECT turns.queue AS queue, turns.partition_key AS partition_key, turns.id AS id
-        FROM (
-            SELECT
-                hop.queue AS queue,
-                hop.partition_key AS partition_key,
-                hop.id AS id,
-                hop.place AS place,
-                row_number() OVER (PARTITION BY hop.place ORDER BY hop.n) AS turn
-            FROM hop
-            WHERE hop.free = 1
-        ) AS turns
-        ORDER BY turns.turn, turns.place
-        LIMIT :budget
-        OFFSET :param_1
-    ) AS unclaimed
-    WHERE 1 = 1
-    LIMIT :limit
-    OFFSET :param_2
-) AS locked
+FROM (/* partition_keys.locked-1: param_1, param_2 */) AS locked
 ORDER BY locked.queue, locked.partition_key
 ON CONFLICT DO NOTHING
 RETURNING task_execution_id AS id, held AS won

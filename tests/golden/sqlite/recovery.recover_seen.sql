@@ -130,19 +130,7 @@ RETURNING
     last_error;
 
 -- entry
-WITH recovered AS MATERIALIZED (
-    SELECT
-        recovered_rows."key" AS ordinal,
-        json_extract(recovered_rows.value, '$[0]') AS id,
-        json_extract(recovered_rows.value, '$[1]') AS queue,
-        json_extract(recovered_rows.value, '$[2]') AS priority,
-        json_extract(recovered_rows.value, '$[3]') AS partition_key,
-        json_extract(recovered_rows.value, '$[4]') AS position,
-        json_extract(recovered_rows.value, '$[5]') AS topic,
-        json_extract(recovered_rows.value, '$[6]') AS expires_at,
-        json_extract(recovered_rows.value, '$[7]') AS status
-    FROM json_each(:recovered) AS recovered_rows
-)
+WITH recovered AS MATERIALIZED (/* recovery.recovered-1 */)
 INSERT INTO task_outbox (
     task_execution_id,
     queue,
@@ -226,17 +214,7 @@ FROM recovered
 JOIN freed ON recovered.id = freed.id;
 
 -- letter
-WITH recovered AS MATERIALIZED (
-    SELECT
-        recovered_rows."key" AS ordinal,
-        json_extract(recovered_rows.value, '$[0]') AS id,
-        json_extract(recovered_rows.value, '$[1]') AS task_name,
-        json_extract(recovered_rows.value, '$[2]') AS queue,
-        json_extract(recovered_rows.value, '$[3]') AS partition_key,
-        json_extract(recovered_rows.value, '$[4]') AS topic,
-        json_extract(recovered_rows.value, '$[5]') AS status
-    FROM json_each(:recovered) AS recovered_rows
-)
+WITH recovered AS MATERIALIZED (/* recovery.recovered-2 */)
 INSERT INTO dead_letters (task_execution_id, queue, task_name, topic, partition_key, exception, failed_at)
 SELECT
     recovered.id,

@@ -6,32 +6,7 @@ SELECT
     task_executions.task_name,
     task_executions.topic,
     task_executions.partition_key,
-    (
-        SELECT found.said
-        FROM (
-            SELECT
-                execution_events.sequence_num AS sequence_num,
-                json_extract(execution_events.event_data, '$.exception') AS said
-            FROM execution_events
-            WHERE
-                execution_events.task_execution_id = task_executions.id
-                AND execution_events.event_type != 'task_claimed'
-                AND execution_events.lease_token IS NOT NULL
-                AND execution_events.event_type IN ('task_failed', 'task_abandoned')
-            UNION ALL
-            SELECT
-                execution_events.sequence_num AS sequence_num,
-                json_extract(execution_events.event_data, '$.exception') AS said
-            FROM execution_events
-            WHERE
-                execution_events.task_execution_id = task_executions.id
-                AND execution_events.lease_token IS NULL
-                AND execution_events.event_type IN ('task_failed', 'task_abandoned')
-        ) AS found
-        ORDER BY found.sequence_num + 0 DESC
-        LIMIT :param_1
-        OFFSET :param_2
-    ) AS anon_1,
+    (/* checks.execution_events-2: param_1, param_2 */) AS anon_1,
     task_executions.completed_at
 FROM task_executions
 WHERE

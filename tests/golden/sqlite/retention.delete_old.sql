@@ -13,40 +13,7 @@ WHERE
             OR task_executions.status = 'Cancelled'
             AND :prune_cancelled = :param_3
     )
-    AND (
-        task_executions.status = 'Failed'
-            OR (
-                SELECT task_batches.id
-                FROM task_batches
-                WHERE
-                    task_batches.id = task_executions.pipeline_execution_id
-                    AND (
-                        task_batches.completed_at IS NULL
-                            OR task_batches.completed_at >= :before
-                            OR (
-                                EXISTS (
-                                    SELECT follower.id
-                                    FROM task_executions AS follower
-                                    WHERE
-                                        follower.id = (
-                                            substr(
-                                                '01234567',
-                                                instr('89abcdef', substr(task_batches.id, 1, 1)),
-                                                1
-                                            ) || substr(
-                                                substr(task_batches.id, 1, 28) || printf(
-                                                    :printf_1,
-                                                    task_batches.stage
-                                                ),
-                                                2
-                                            )
-                                        )
-                                        AND follower.status IN ('Ready', 'Running', 'Failed')
-                                )
-                            )
-                    )
-            ) IS NULL
-    )
+    AND (task_executions.status = 'Failed' OR (/* retention.task_batches-1: printf_1 */) IS NULL)
 ORDER BY task_executions.id
 LIMIT :limit
 OFFSET :param_4;

@@ -101,32 +101,7 @@ SELECT
             )
                 OR NOT (
                     EXISTS (
-                        SELECT schedule_ticks.tick
-                        FROM schedule_ticks
-                        WHERE
-                            schedule_ticks.schedule = task_schedules.name
-                            AND schedule_ticks.tick > (
-                                strftime(
-                                    :strftime_7,
-                                    (
-                                        CAST(
-                                            strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER
-                                        ) * :param_3 + CAST(substr(:now, :substr_11, :substr_12) AS INTEGER) + CAST(
-                                            round(60.0 * :60_0_2) AS INTEGER
-                                        )
-                                    ) / 1000000,
-                                    :strftime_9
-                                ) || printf(
-                                    :printf_3,
-                                    (
-                                        CAST(
-                                            strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER
-                                        ) * :param_3 + CAST(substr(:now, :substr_11, :substr_12) AS INTEGER) + CAST(
-                                            round(60.0 * :60_0_2) AS INTEGER
-                                        )
-                                    ) % 1000000
-                                )
-                            )
+                        /* schedules.schedule_ticks-1: strftime_7, strftime_8, substr_9, substr_10, param_3, substr_11, substr_12, strftime_9, printf_3 */
                     )
                 )
         ) AS planted_wrongly

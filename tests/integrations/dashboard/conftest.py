@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import inspect
 import logging
+import shutil
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from outboxq import Outbox
+from outboxq.database.engine import make_engine
 from outboxq.web import application
 from tests.browser import Browser
 from tests.conftest import Database
@@ -31,10 +37,49 @@ def browser() -> Iterator[Browser]:
     found.close()
 
 
+FRESH = 10.0
+"""Seconds for which a filled file is copied: its workers are alive for a minute."""
+
+
+class Filled:
+    """A file with the tables of a small shop, which tests copy. To fill one takes a hundred times as long."""
+
+    def __init__(self, template: Path, path: Path) -> None:
+        self._template, self._path = template, path
+        self._filling: Filling | None = None
+        self._since = 0.0
+
+    def copy_to(self, database: Database) -> Filling:
+        if self._filling is None or time.monotonic() > self._since + FRESH:
+            self._fill()
+        assert self._filling is not None
+        shutil.copy(self._path, str(database.engine.url.database))
+        return replace(
+            self._filling,
+            outbox=Outbox(database.engine),
+            tasks=dict(self._filling.tasks),
+            workers=dict(self._filling.workers),
+            batches=dict(self._filling.batches),
+            running=list(self._filling.running),
+        )
+
+    def _fill(self) -> None:
+        shutil.copy(self._template, self._path)
+        engine = make_engine(f"sqlite:///{self._path}")
+        self._since = time.monotonic()
+        self._filling = fill(engine)
+        engine.dispose()  # the last connection takes the WAL into the file
+
+
+@pytest.fixture(scope="session")
+def filled(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    return Filled(migrated_sqlite, tmp_path_factory.mktemp("filled") / "filled.db")
+
+
 @pytest.fixture
-def filling(sqlite: Database) -> Filling:
+def filling(sqlite: Database, filled: Filled) -> Filling:
     """The tables of a small shop."""
-    return fill(sqlite.engine)
+    return filled.copy_to(sqlite)
 
 
 @pytest.fixture

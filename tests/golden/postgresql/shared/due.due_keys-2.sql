@@ -1,0 +1,26 @@
+SELECT
+    0 AS place,
+    recent.queue AS queue,
+    head.task_execution_id AS task_execution_id,
+    head.partition_key AS partition_key,
+    head.available_at AS available_at,
+    head.topic AS topic,
+    row_number() OVER (ORDER BY recent.partition_key, recent.queue) AS n
+FROM recent
+JOIN LATERAL (
+    SELECT
+        head_entry.id AS id,
+        head_entry.task_execution_id AS task_execution_id,
+        head_entry.queue AS queue,
+        head_entry.priority AS priority,
+        head_entry.partition_key AS partition_key,
+        head_entry.position AS position,
+        head_entry.topic AS topic,
+        head_entry.available_at AS available_at,
+        head_entry.expires_at AS expires_at,
+        head_entry.created_at AS created_at
+    FROM task_outbox AS head_entry
+    WHERE head_entry.queue = recent.queue AND head_entry.partition_key = recent.partition_key
+    ORDER BY head_entry.priority DESC, head_entry.position
+    LIMIT %(param_1)s::INTEGER
+) AS head ON true

@@ -1,0 +1,15 @@
+SELECT queues.queue AS queue, '' AS after, NULL AS upto, 0 AS ordinal
+FROM queues
+WHERE
+    queues.queue IS NOT NULL
+    AND (/* due.queue_settings-1: count_1 */) IS NULL
+    AND (
+        SELECT keyed_due.id
+        FROM task_outbox AS keyed_due
+        WHERE
+            keyed_due.queue = queues.queue
+            AND keyed_due.partition_key IS NOT NULL
+            AND keyed_due.available_at <= (SELECT clock.now FROM clock)
+        ORDER BY keyed_due.available_at
+        LIMIT %(param_1)s::INTEGER
+    ) IS NOT NULL

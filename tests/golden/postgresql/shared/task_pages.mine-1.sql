@@ -1,0 +1,15 @@
+SELECT
+    task_outbox.task_execution_id AS id,
+    task_outbox.queue AS queue,
+    task_outbox.partition_key AS partition_key,
+    task_outbox.topic AS topic
+FROM task_outbox
+WHERE task_outbox.queue = %(queue)s::VARCHAR AND task_outbox.partition_key IS NULL
+UNION ALL
+SELECT
+    task_outbox.task_execution_id AS id,
+    task_outbox.queue AS queue,
+    task_outbox.partition_key AS partition_key,
+    task_outbox.topic AS topic
+FROM task_outbox
+WHERE task_outbox.queue = %(queue)s::VARCHAR AND task_outbox.partition_key IS NOT NULL

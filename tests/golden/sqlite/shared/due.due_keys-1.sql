@@ -1,0 +1,18 @@
+SELECT
+    0 AS place,
+    oldest.queue AS queue,
+    head.task_execution_id AS task_execution_id,
+    head.partition_key AS partition_key,
+    head.available_at AS available_at,
+    head.topic AS topic,
+    row_number() OVER (ORDER BY oldest.first, oldest.partition_key) AS n,
+    oldest.entries AS entries
+FROM oldest
+JOIN task_outbox AS head ON head.id = (
+    SELECT head_entry.id
+    FROM task_outbox AS head_entry
+    WHERE head_entry.queue = oldest.queue AND head_entry.partition_key = oldest.partition_key
+    ORDER BY head_entry.priority DESC, head_entry.position
+    LIMIT :param_1
+    OFFSET :param_2
+)

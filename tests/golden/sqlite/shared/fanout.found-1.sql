@@ -1,0 +1,20 @@
+SELECT
+    task_subscriptions.topic AS topic,
+    task_subscriptions.task_name AS task_name,
+    task_subscriptions.parameter AS parameter,
+    task_subscriptions.queue AS queue,
+    task_subscriptions.priority AS priority,
+    task_subscriptions.max_attempts AS max_attempts,
+    task_subscriptions.lease_seconds AS lease_seconds,
+    task_subscriptions.timeout_seconds AS timeout_seconds,
+    task_subscriptions.on_dead_letter AS on_dead_letter,
+    row_number() OVER (PARTITION BY task_subscriptions.task_name ORDER BY task_subscriptions.topic) AS nth
+FROM task_subscriptions
+WHERE
+    :topic = task_subscriptions.topic
+    OR substr(task_subscriptions.topic, length(task_subscriptions.topic), 1) = '*'
+    AND substr(:topic, 1, length(task_subscriptions.topic) - 1) = substr(
+        task_subscriptions.topic,
+        1,
+        length(task_subscriptions.topic) - 1
+    )

@@ -1,0 +1,22 @@
+SELECT schedule_ticks.tick
+FROM schedule_ticks
+WHERE
+    schedule_ticks.schedule = task_schedules.name
+    AND schedule_ticks.tick > (
+        strftime(
+            :strftime_1,
+            (
+                CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                ) + CAST(round(60.0 * :60_0_2) AS INTEGER)
+            ) / 1000000,
+            :strftime_3
+        ) || printf(
+            :printf_1,
+            (
+                CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                ) + CAST(round(60.0 * :60_0_2) AS INTEGER)
+            ) % 1000000
+        )
+    )
