@@ -153,7 +153,7 @@ def test_what_is_discarded_asks_for_no_key(database):
 
 
 def test_many_are_redriven_but_those_whose_keys_others_have(database, caplog, monkeypatch):
-    monkeypatch.setattr("outboxq.store.tasks.tasks.dead_letters._BATCH", 3)
+    monkeypatch.setattr("outboxq.store.tasks.dead_letters._BATCH", 3)
     lost = [letter(database, key=f"lost {n}") for n in range(4)]
     owners = [add(database, key=f"lost {n}", queue="owners").id for n in range(4)]
     plain, own = (

@@ -228,7 +228,7 @@ def test_a_role_without_the_rights_fails_the_task_at_once_and_says_which(stage, 
     def refused(*_args, **_options):
         raise NotPermitted("the role worker lacks DELETE on dead_letters; run: outboxq grants --role operator worker")
 
-    monkeypatch.setattr("outboxq.store.tasks.tasks.dead_letters.DeadLetters.redrive_all", refused)
+    monkeypatch.setattr("outboxq.store.tasks.dead_letters.DeadLetters.redrive_all", refused)
     with caplog.at_level(logging.CRITICAL):
         stage.work(queues=[BULK_QUEUE])
     assert stage.status(task.id) is TaskStatus.FAILED
