@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from outboxq.database.dialects import dialect_for
-from outboxq.store.claims import ends
+from outboxq.store.claims import claim_sql, ends
 from outboxq.store.claims.ends import CONSTANT_COLUMNS as END_CONSTANTS
 from outboxq.store.claims.ends import END
 from outboxq.store.producing import enqueue
