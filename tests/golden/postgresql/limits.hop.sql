@@ -48,7 +48,7 @@ WITH RECURSIVE
             hopped.n < %(budget)s::INTEGER
             AND (hopped.upto IS NULL OR following.partition_key <= hopped.upto)
     ),
-    running AS MATERIALIZED (/* key_limits.running-1 */)
+    running AS MATERIALIZED (/* limits.running-1 */)
 SELECT
     state.queue,
     state.partition_key,

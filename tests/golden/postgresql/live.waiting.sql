@@ -59,7 +59,7 @@ FROM (
                 LIMIT %(most)s::BIGINT
             ) AS "some"
         ) AS later,
-        (/* depths.retrying-1: count_3 */) AS retrying,
+        (/* live.retrying-1: count_3 */) AS retrying,
         (
             SELECT entry.available_at
             FROM task_outbox AS entry

@@ -59,14 +59,14 @@ FROM (
             plain_due.available_at AS available_at,
             plain_due.task_execution_id AS id
         FROM pairs
-        JOIN LATERAL (/* depths.plain_due-1 */) AS plain_due ON true
+        JOIN LATERAL (/* live.plain_due-1 */) AS plain_due ON true
         UNION ALL
         SELECT
             plain_later.queue AS queue,
             plain_later.available_at AS available_at,
             plain_later.task_execution_id AS id
         FROM pairs
-        JOIN LATERAL (/* depths.plain_later-1 */) AS plain_later ON true
+        JOIN LATERAL (/* live.plain_later-1 */) AS plain_later ON true
         UNION ALL
         SELECT
             keyed_due.queue AS queue,

@@ -12,5 +12,16 @@ SELECT
             LIMIT %(most)s::BIGINT
         ) AS waiting
     ) AS waiting
-FROM (/* overview.held-1 */) AS held
+FROM (
+    SELECT
+        partition_claims.queue AS queue,
+        partition_claims.partition_key AS partition_key,
+        partition_claims.task_execution_id AS task_execution_id,
+        dead_letters.failed_at AS failed_at
+    FROM partition_claims
+    JOIN dead_letters ON dead_letters.task_execution_id = partition_claims.task_execution_id
+    WHERE partition_claims.queue = %(queue)s::VARCHAR AND partition_claims.held
+    ORDER BY dead_letters.failed_at, partition_claims.partition_key
+    LIMIT %(limit)s::BIGINT
+) AS held
 ORDER BY held.failed_at, held.partition_key

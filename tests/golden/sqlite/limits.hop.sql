@@ -59,7 +59,7 @@ WITH RECURSIVE
         )
         WHERE hopped.n < :budget AND (hopped.upto IS NULL OR following.partition_key <= hopped.upto)
     ),
-    running AS MATERIALIZED (/* key_limits.running-1 */)
+    running AS MATERIALIZED (/* limits.running-1 */)
 SELECT
     state.queue,
     state.partition_key,

@@ -50,7 +50,7 @@ WITH
                 )
             )
     ),
-    running AS MATERIALIZED (/* key_limits.running-1 */)
+    running AS MATERIALIZED (/* limits.running-1 */)
 SELECT
     counted.looked_at,
     open_ones.id AS entry_id,

@@ -36,7 +36,7 @@ FROM (
                 OFFSET :param_2
             ) AS some
         ) AS later,
-        (/* depths.retrying-1: count_3, param_3 */) AS retrying,
+        (/* live.retrying-1: count_3, param_3 */) AS retrying,
         (
             SELECT entry.available_at
             FROM task_outbox AS entry

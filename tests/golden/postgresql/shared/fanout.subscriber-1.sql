@@ -13,8 +13,8 @@ SELECT
     found.max_attempts AS max_attempts,
     found.lease_seconds AS lease_seconds,
     found.timeout_seconds AS timeout_seconds,
-    found.parameter AS parameter,
-    found.on_dead_letter AS on_dead_letter
+    found.on_dead_letter AS on_dead_letter,
+    found.parameter AS parameter
 FROM (
     SELECT
         task_subscriptions.topic AS topic,

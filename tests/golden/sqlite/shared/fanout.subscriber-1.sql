@@ -8,6 +8,6 @@ SELECT
     json_extract(subscriber_rows.value, '$[5]') AS max_attempts,
     json_extract(subscriber_rows.value, '$[6]') AS lease_seconds,
     json_extract(subscriber_rows.value, '$[7]') AS timeout_seconds,
-    json_extract(subscriber_rows.value, '$[8]') AS parameter,
-    json_extract(subscriber_rows.value, '$[9]') AS on_dead_letter
+    json_extract(subscriber_rows.value, '$[8]') AS on_dead_letter,
+    json_extract(subscriber_rows.value, '$[9]') AS parameter
 FROM json_each(:subscriber) AS subscriber_rows
