@@ -123,9 +123,8 @@ def test_an_application_without_a_database_is_told_of(directory, shop):
 @pytest.mark.parametrize("command", TAKING_APP, ids=" ".join)
 def test_a_command_takes_its_application_as_its_last_argument_and_as_an_option(command, shop, file):
     shop(file)
-    outboxq(
-        "queue", "limit", "mail", "--concurrency", "5", "--url", file
-    )  # a queue that is not known yet is pointed out, once
+    known = outboxq("queue", "limit", "mail", "--concurrency", "5", "--create", "--url", file)
+    assert known.exit_code == 0, known.output
     by_url = outboxq(*command, "--url", file)
     assert by_url.exit_code == (1 if command[0] in NOT_ON_SQLITE else 3 if NOBODY in command else 0), by_url.output
     ways = [outboxq(*command, "shop:outbox"), outboxq(*command, "--app", "shop"), outboxq(*command, OUTBOXQ_APP="shop")]
@@ -349,6 +348,6 @@ def test_a_framework_has_the_commands_without_what_says_which_database(path, fil
     ours = framed(group, Frame(program=lambda: "outboxq", store=lambda: Store(engine)))
     assert {one.name for one in group.params} - {one.name for one in ours.params} >= {"url", "schema", "app"}
     assert "APP" not in CliRunner().invoke(ours, ["--help"]).output
-    words = {"pause": ["mail"], "redrive": ["--all", "--yes"]}.get(path[-1], [])
+    words = {"pause": ["mail", "--create"], "redrive": ["--all", "--yes"]}.get(path[-1], [])
     assert CliRunner().invoke(ours, words, catch_exceptions=False).exit_code == 0
     engine.dispose()

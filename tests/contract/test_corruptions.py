@@ -274,7 +274,7 @@ CASES = [
     Case(
         "planted_beyond_planted_until",
         planted,
-        [f"UPDATE task_schedules SET planted_until = '{NOW}';"],
+        [f"UPDATE task_schedules SET planted_until = '{LONG_AGO}';"],
         ("nightly",),
         repaired=False,
     ),

@@ -74,7 +74,7 @@ def plant_through(database, fork, tmp_path, *, planters, schedules, ticks, kills
         share = min(1.0, done / ticks)
         if jumped < jumps and share * jumps >= jumped:
             # Now an hour forwards, now an hour back: what is ahead is planted already, and what was passed over was missed.
-            clock.move(HOUR if jumped % 2 else -HOUR)
+            clock.move(-HOUR if jumped % 2 else HOUR)
             jumped += 1
         else:
             clock.move(timedelta(seconds=chance.uniform(1, 20)))
