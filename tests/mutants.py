@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         "the results of a batch are pruned though the task behind it may still read them",
         "outboxq/database/history.py",
-        (("batch.completed_at >= _before, _may_be_read(g)", "batch.completed_at >= _before"),),
+        (("batch.completed_at >= before, _may_be_read(g)", "batch.completed_at >= before"),),
         ("tests/contract/test_batch_tasks.py",),
     ),
     Mutant(

@@ -63,7 +63,7 @@ def short(moment: datetime) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return the text with a capital letter at its beginning."""
+    """Return the text with its first character capitalized."""
     return text[:1].upper() + text[1:]
 
 

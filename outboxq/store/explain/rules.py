@@ -36,7 +36,7 @@ class Facts:
     keys: Mapping[tuple[str, str | None], KeyState] = field(default_factory=dict)
     """States of the keys that their queues limit."""
     given_back: Mapping[UUID, tuple[int, datetime]] = field(default_factory=dict)
-    """How often in a row, and since when, workers that did not know a task have given it back."""
+    """The number of workers in a row that did not know the task and released it, and the time of the first release."""
 
     def key_of(self, task: TaskExecution) -> KeyState | None:
         """Return the state of the task's key; None: it has none, or its queue does not limit its keys."""

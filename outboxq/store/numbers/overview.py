@@ -1,4 +1,4 @@
-"""What people look at first: the numbers of all queues, what needs attention, whether anything has changed, and curves.
+"""The overview of an outbox: the numbers of all queues, the problems, the mark of the last change, and trends.
 
 All of it is read in a few statements that cost the same whatever the size of the tables: each part looks things up by an index, or
 reads a small table, or ends after a bounded number of rows.

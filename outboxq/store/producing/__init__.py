@@ -1,1 +1,1 @@
-"""What makes tasks: one enqueue or many, an emitted event, batches and chains, and the ticks of schedules."""
+"""Transactions that create tasks: enqueue, emit, batches and chains, and the ticks of schedules."""

@@ -1,4 +1,4 @@
-"""Dead letters: tasks that have failed for good, until somebody redrives or discards them."""
+"""Dead letters: failed tasks that wait to be redriven or discarded."""
 
 from __future__ import annotations
 
