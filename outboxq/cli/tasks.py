@@ -197,7 +197,7 @@ def _cancel_all(
         first,
         limit=limit,
         done="cancelled",
-        said="cancelled or asked to stop",
+        sentence="cancelled or asked to stop",
         others="ended or been changed meanwhile",
         **answers,
     )
@@ -211,11 +211,11 @@ def _change_all(
     *,
     limit: int | None,
     done: str,
-    said: str = "",
+    sentence: str = "",
     others: str,
     **answers: bool,
 ) -> None:
-    """Act on all that match, as they were counted. `said` are the words of the result, where they are not `done`."""
+    """Act on all that match, as they were counted. `sentence` reports the result, unless it is `done`."""
     counted = cache(count)
 
     def to_change() -> Counted:
@@ -225,7 +225,7 @@ def _change_all(
         return
     with progress(done, to_change(), stoppable=True) as on_progress:
         moved = act(snapshot=counted().snapshot, on_progress=on_progress, stop=on_progress.stop)
-    tell(outcome(said or done, moved, to_change(), others), changed(done, moved, to_change()))
+    tell(outcome(sentence or done, moved, to_change(), others), changed(done, moved, to_change()))
 
 
 for _command in (history, state_at, steps, rerun):
@@ -375,5 +375,5 @@ def _each(
     tell(f"{on_progress.number} {done}", changed(done, on_progress.number, count))
 
 
-def _line(letter: TaskExecution | DeadLetter) -> str:
-    return f"{letter.id}  {letter.task_name}  {letter.last_error or ''}".rstrip()
+def _line(failed: TaskExecution | DeadLetter) -> str:
+    return f"{failed.id}  {failed.task_name}  {failed.last_error or ''}".rstrip()
