@@ -356,7 +356,7 @@ def test_no_look_reads_the_tasks_of_a_batch_that_is_being_cancelled_before_one_i
         app.fetch.using(batch).enqueue(1)
     [running] = claimed(app, 1)
     app.outbox.store.batches.cancel(batch.id)
-    read, first = list[UUID](), results.first_task
+    read, first = list[UUID](), batch_standings.first_task
     monkeypatch.setattr(
         batch_standings, "first_task", lambda target, *asked: read.append(asked[0]) or first(target, *asked)
     )
@@ -373,7 +373,7 @@ def test_a_dead_letter_that_completes_while_it_is_looked_at_keeps_nothing_from_f
 ) -> None:
     chain, store = app.chain(app.fetch.call(-1), app.double.call()), app.database.own_store()
     app.run()
-    app.broken, first = False, results.first_task
+    app.broken, first = False, batch_standings.first_task
 
     def redriven(target: Any, *asked: Any) -> Any:
         found = first(target, *asked)

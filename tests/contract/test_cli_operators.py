@@ -88,7 +88,7 @@ def test_tasks_are_listed_by_status_queue_and_name_newest_first(database):
     (_, late) = cells(outboxq(database, "task", "list", "--status", "ready", "-q", "mail"))
     assert (late[3:5], late[7] > late[6]) == (["Ready", "delayed"], True)
     (_, running) = cells(outboxq(database, "task", "list", "--status", "running"))
-    assert (running[3:5], running[7]) == (["Running", "running"], "")
+    assert (running[3:5], running[7]) == (["Running", "its worker is silent"], "")
     outboxq(database, "task", "list", "--status", "Late", exit_code=2)
 
 

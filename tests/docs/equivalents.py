@@ -25,6 +25,7 @@ import tenacity
 import outboxq
 from outboxq import Handle, Outbox, Task, TaskContext
 from outboxq.cli import main
+from outboxq.task.task import CallOptions
 from outboxq.testing import Harness
 from outboxq.worker.options import WorkerOptions
 
@@ -43,7 +44,7 @@ UNKNOWN = A(object)
 ROOTS = {"outbox": A(Outbox), "task": A(Task), "ctx": A(TaskContext), "harness": A(Harness), "handle": A(Handle)}
 SETS_ITSELF = {TaskContext: TaskContext(Mock(), max_attempts=1, stopping=Mock())}
 """What has attributes that its class does not tell."""
-DECLARED = {Outbox.worker: WorkerOptions}
+DECLARED = {Outbox.worker: WorkerOptions, Task.using: CallOptions}
 """Where the keywords are that a signature does not tell."""
 
 

@@ -44,7 +44,6 @@ _OF_A_WORKER = frozenset(
         "sleeping_workers",
         "steps",
         "tasks",
-        "unknown_tasks",
         "workers",
     ]
 )

@@ -600,7 +600,10 @@ def test_schedules_are_of_the_applications_tasks(shop, database, tmp_path, monke
     assert "At 02:30 every day (UTC)" in run(*add, '{"day": 7}')[1]
     with app.app_context():
         assert shop.outbox.store.schedules.get("nightly").queue == "late"
-    assert run("remove", "nightly") == (0, "removed\n")
+    assert run("remove", "nightly") == (
+        0,
+        "the schedule 'nightly' was removed; its planted ticks that were not due yet are cancelled\n",
+    )
 
 
 MODULE = """
