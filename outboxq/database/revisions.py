@@ -38,8 +38,8 @@ def ensure_released(fingerprint: str | None, place: Callable[[], str]) -> None:
     """
     if fingerprint != FINGERPRINT:
         raise SchemaOutOfDate(
-            f"{place()} has outboxq tables of an unreleased version, which cannot be upgraded; make the database anew: delete "
-            "its tables or take an empty database, and run outboxq upgrade"
+            f"{place()} has outboxq tables of an unreleased version, which cannot be upgraded; create the tables again: delete "
+            "them or use an empty database, and run outboxq upgrade"
         )
 
 

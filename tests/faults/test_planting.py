@@ -87,6 +87,7 @@ def plant_through(database, fork, tmp_path, *, planters, schedules, ticks, kills
         # Else planters that wait for one another would fall behind by more than is caught up.
         until(lambda: not behind(database, clock.now))
     clock.set(clock.latest)
+    database.clock.now = clock.latest  # by which the invariants are checked at the end
     until(lambda: not behind(database, clock.latest + HORIZON))
     assert [one.poll() for one in running] == [None] * planters, [one.text() for one in running]
     for one in running:
