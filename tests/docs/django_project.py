@@ -9,7 +9,8 @@ from pathlib import Path
 
 from django import VERSION
 
-from tests.docs.equivalents import A, cells, check
+from outboxq.task.task import CallOptions
+from tests.docs.equivalents import DECLARED, A, cells, check
 
 GUIDE = Path(os.environ["GUIDE"])
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -82,6 +83,7 @@ def _check_tables() -> None:
     from outboxq.contrib.django.backend import OutboxqTask, task
 
     roots = {"task": A(OutboxqTask)}
+    DECLARED[OutboxqTask.using] = CallOptions
     for line, code in cells(GUIDE):
         try:
             check(code, roots)

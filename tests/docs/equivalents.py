@@ -160,7 +160,7 @@ def _called(function: Any, keywords: set[str], what: str) -> Any:
     if isinstance(function, A):  # called, or made by a decorator
         is_callable = any("__call__" in vars(base) for base in function.kind.__mro__)
         function = function.kind.__call__ if is_callable else function.kind
-    unknown = keywords - _keywords(DECLARED.get(function, function))
+    unknown = keywords - _keywords(function)
     assert not unknown, f"{what}() takes no {unknown}"
     if isinstance(function, type):
         return A(function)
@@ -171,9 +171,8 @@ def _called(function: Any, keywords: set[str], what: str) -> Any:
 
 
 def _keywords(function: Callable[..., Any]) -> set[str]:
-    if typing.is_typeddict(function):
-        return set(function.__annotations__)
-    return set(inspect.signature(function).parameters)
+    further = DECLARED[function].__annotations__ if function in DECLARED else ()
+    return {*inspect.signature(function).parameters, *further}
 
 
 def _of(hint: Any) -> A:
