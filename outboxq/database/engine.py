@@ -84,8 +84,15 @@ def close(engine: Engine) -> None:
 
     `Engine.dispose()` alone would leave that one open until the garbage collector finds it.
     """
-    event.listen(engine.pool, "checkin", lambda _connection, record: record.invalidate())
+    if (
+        _invalidate not in engine.pool.dispatch.checkin
+    ):  # a second close would add it while another thread calls the listeners
+        event.listen(engine.pool, "checkin", _invalidate)
     engine.dispose()
+
+
+def _invalidate(_connection: Any, record: Any) -> None:
+    record.invalidate()
 
 
 def detached(engine: Engine) -> Any:

@@ -26,6 +26,15 @@ def test_a_connection_that_a_thread_still_has_is_closed_when_it_is_returned(data
         raw.execute("SELECT 1")
 
 
+def test_a_second_close_adds_no_listener_while_a_thread_returns_a_connection(database):
+    engine = Store(database.engine).reserved(threading.Event()).bound_engine
+    close(engine)
+    first = list(engine.pool.dispatch.checkin)
+    close(engine)
+    assert list(engine.pool.dispatch.checkin) == first
+    assert first
+
+
 def test_an_engine_that_was_closed_connects_anew_for_what_comes_late(database):
     """A claim that was under way when its worker stopped is given back."""
     engine = Store(database.engine).reserved(threading.Event()).bound_engine
