@@ -23,6 +23,7 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Delete,
+    Double,
     FromClause,
     Insert,
     Select,
@@ -33,6 +34,7 @@ from sqlalchemy import (
     bindparam,
     literal_column,
     select,
+    type_coerce,
 )
 from sqlalchemy.types import TypeEngine
 
@@ -271,6 +273,14 @@ class Grammar(ABC):
 
 Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]
 """A function that builds one statement. The statement is compiled once for each dialect, and found by this function."""
+
+
+def number(value: float) -> ColumnElement[float]:
+    """Return a number that stands in the text of the statement.
+
+    SQLAlchemy names a parameter that stands beside a bare literal after the literal, and 2.0 loses the value of a name with a point.
+    """
+    return type_coerce(literal_column(str(value), Double), Double)
 
 
 def sql_literal(value: StrEnum) -> ColumnElement[str]:

@@ -15,14 +15,12 @@ from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
-    Double,
     Select,
     Text,
     Uuid,
     bindparam,
     delete,
     literal,
-    literal_column,
     null,
     select,
     update,
@@ -32,7 +30,7 @@ from sqlalchemy.exc import IntegrityError
 from ...database import grammar, queue_order, table_locks
 from ...database.column_types import UnreadableInstant
 from ...database.dialects import Begin, Row
-from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, sql_literal
+from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, number, sql_literal
 from ...database.tables import task_executions, task_outbox
 from ...database.target import Target
 from ...model import LONGEST, Claim, EventType, Outcome, TaskStatus
@@ -306,7 +304,7 @@ def put_off(g: Grammar) -> Transition:
         given = g.among(entry.c.id, r["given"].c.entry_id)
         return select(entry.c.id).select_from(both).where(given).with_for_update(skip_locked=True)
 
-    due = g.later(g.now, literal_column("30.0", Double))
+    due = g.later(g.now, number(30.0))
     return task_rows.rescheduled(g, found, due=due, reason="the row of its batch is locked", given=ENTRY)
 
 

@@ -44,6 +44,7 @@ from ...database.grammar import (
     Transition,
     joined,
     limit,
+    number,
     sql_literal,
 )
 from ...database.tables import execution_events, task_executions, task_leases, task_outbox
@@ -284,7 +285,7 @@ def expired(g: Grammar) -> Select[Any]:
 def outlasting(g: Grammar) -> Select[Any]:
     """Select the leases that end later than any heartbeat can make them now, and their lease times: the clock was ahead."""
     lease, event = task_leases.c, execution_events.c
-    most = literal_column(f"{LONGEST.total_seconds()}", Double)
+    most = number(LONGEST.total_seconds())
     asked = task_executions.c.lease_seconds
     # A lease time that the CHECK constraints should have refused cannot be added to a time by any database.
     of_task = case((asked.between(literal_column("0.0", Double), most), asked), else_=most)
@@ -299,7 +300,7 @@ def outlasting(g: Grammar) -> Select[Any]:
         .scalar_subquery()
     )
     lasts = func.coalesce(of_claim, of_task)
-    margin = literal_column("1.0", Double)
+    margin = number(1.0)
     late = (
         select(*_SEEN, lasts.label("seconds"))
         .join_from(task_leases, task_executions, task_executions.c.id == lease.task_execution_id)
@@ -354,7 +355,7 @@ def _written_ahead(g: Grammar) -> ColumnElement[bool]:
         execution.id == entry.task_execution_id, execution.first_started_at.is_not(None)
     )
     return and_(
-        entry.created_at > g.later(g.now, literal_column("1.0", Double)),
+        entry.created_at > g.later(g.now, number(1.0)),
         entry.available_at > g.now,
         or_(entry.available_at <= entry.created_at, has_begun.correlate(task_outbox).exists()),
     )

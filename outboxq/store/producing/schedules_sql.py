@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Delete,
-    Double,
     Select,
     Text,
     Uuid,
@@ -21,7 +20,6 @@ from sqlalchemy import (
     delete,
     func,
     insert,
-    literal_column,
     or_,
     select,
     update,
@@ -38,6 +36,7 @@ from ...database.grammar import (
     insert_values,
     joined,
     limit,
+    number,
     sql_literal,
 )
 from ...database.tables import execution_events, schedule_ticks, task_executions, task_outbox, task_schedules
@@ -75,7 +74,7 @@ def _planted_wrongly(g: Grammar) -> ColumnElement[bool]:
 
 
 def _in(g: Grammar, span: timedelta) -> ColumnElement[datetime]:
-    return g.later(g.now, literal_column(f"{span.total_seconds()}", Double))
+    return g.later(g.now, number(span.total_seconds()))
 
 
 def _is_due(g: Grammar) -> ColumnElement[bool]:

@@ -22,7 +22,7 @@ from sqlalchemy import (
     select,
 )
 
-from ...database.grammar import Grammar, sql_literal, text_literal
+from ...database.grammar import Grammar, number, sql_literal, text_literal
 from ...database.tables import (
     dead_letters,
     execution_events,
@@ -238,7 +238,7 @@ def latest(g: Grammar) -> ColumnElement[Any]:
 
 
 def seconds(span: timedelta) -> ColumnElement[float]:
-    return literal_column(str(span.total_seconds()), Double)
+    return number(span.total_seconds())
 
 
 def _impossible(g: Grammar) -> Select[Any]:

@@ -23,7 +23,7 @@ RETURNING
         (
             CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                 substr(:now, :substr_3, :substr_4) AS INTEGER
-            ) + CAST(round(30.0 * :30_0_1) AS INTEGER)
+            ) + CAST(round(30.0 * :param_2) AS INTEGER)
         ) / 1000000,
         :strftime_3
     ) || printf(
@@ -31,7 +31,7 @@ RETURNING
         (
             CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                 substr(:now, :substr_3, :substr_4) AS INTEGER
-            ) + CAST(round(30.0 * :30_0_1) AS INTEGER)
+            ) + CAST(round(30.0 * :param_2) AS INTEGER)
         ) % 1000000
     ) AS due;
 

@@ -82,7 +82,7 @@ FROM (
                                 :substr_3,
                                 :substr_4
                             ) AS INTEGER
-                        ) + CAST(round(86400.0 * :86400_0_1) AS INTEGER)
+                        ) + CAST(round(86400.0 * :param_7) AS INTEGER)
                     ) / 1000000,
                     :strftime_3
                 ) || printf(
@@ -99,14 +99,14 @@ FROM (
                                                 FROM execution_events AS newest
                                                 ORDER BY newest.sequence_num DESC
                                                 LIMIT :param_1
-                                                OFFSET :param_7
+                                                OFFSET :param_8
                                             ) > :now
                                         ) THEN (
                                             SELECT newest.created_at
                                             FROM execution_events AS newest
                                             ORDER BY newest.sequence_num DESC
                                             LIMIT :param_1
-                                            OFFSET :param_8
+                                            OFFSET :param_9
                                         )
                                         ELSE :now
                                     END,
@@ -123,21 +123,21 @@ FROM (
                                             FROM execution_events AS newest
                                             ORDER BY newest.sequence_num DESC
                                             LIMIT :param_1
-                                            OFFSET :param_9
+                                            OFFSET :param_10
                                         ) > :now
                                     ) THEN (
                                         SELECT newest.created_at
                                         FROM execution_events AS newest
                                         ORDER BY newest.sequence_num DESC
                                         LIMIT :param_1
-                                        OFFSET :param_10
+                                        OFFSET :param_11
                                     )
                                     ELSE :now
                                 END,
                                 :substr_3,
                                 :substr_4
                             ) AS INTEGER
-                        ) + CAST(round(86400.0 * :86400_0_1) AS INTEGER)
+                        ) + CAST(round(86400.0 * :param_7) AS INTEGER)
                     ) % 1000000
                 )
             ),

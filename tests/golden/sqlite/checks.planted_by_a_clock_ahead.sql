@@ -8,7 +8,7 @@ WHERE
             (
                 CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                     substr(:now, :substr_3, :substr_4) AS INTEGER
-                ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                ) + CAST(round(60.0 * :param_2) AS INTEGER)
             ) / 1000000,
             :strftime_3
         ) || printf(
@@ -16,7 +16,7 @@ WHERE
             (
                 CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                     substr(:now, :substr_3, :substr_4) AS INTEGER
-                ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                ) + CAST(round(60.0 * :param_2) AS INTEGER)
             ) % 1000000
         )
     )
@@ -27,7 +27,7 @@ WHERE
                 (
                     CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                         substr(:now, :substr_3, :substr_4) AS INTEGER
-                    ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                    ) + CAST(round(60.0 * :param_2) AS INTEGER)
                 ) / 1000000,
                 :strftime_3
             ) || printf(
@@ -35,7 +35,7 @@ WHERE
                 (
                     CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                         substr(:now, :substr_3, :substr_4) AS INTEGER
-                    ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                    ) + CAST(round(60.0 * :param_2) AS INTEGER)
                 ) % 1000000
             )
         )
@@ -43,17 +43,17 @@ WHERE
                 strftime(
                     :strftime_4,
                     (
-                        CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_2 + CAST(
+                        CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_3 + CAST(
                             substr(:now, :substr_7, :substr_8) AS INTEGER
-                        ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
+                        ) + CAST(round(86460.0 * :param_4) AS INTEGER)
                     ) / 1000000,
                     :strftime_6
                 ) || printf(
                     :printf_2,
                     (
-                        CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_2 + CAST(
+                        CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_3 + CAST(
                             substr(:now, :substr_7, :substr_8) AS INTEGER
-                        ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
+                        ) + CAST(round(86460.0 * :param_4) AS INTEGER)
                     ) % 1000000
                 )
             )

@@ -154,7 +154,7 @@ FROM (
                     (
                         CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_11 + CAST(
                             substr(:now, :substr_11, :substr_12) AS INTEGER
-                        ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                        ) + CAST(round(60.0 * :param_12) AS INTEGER)
                     ) / 1000000,
                     :strftime_9
                 ) || printf(
@@ -162,7 +162,7 @@ FROM (
                     (
                         CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_11 + CAST(
                             substr(:now, :substr_11, :substr_12) AS INTEGER
-                        ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                        ) + CAST(round(60.0 * :param_12) AS INTEGER)
                     ) % 1000000
                 )
             )
@@ -173,7 +173,7 @@ FROM (
                         (
                             CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_11 + CAST(
                                 substr(:now, :substr_11, :substr_12) AS INTEGER
-                            ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                            ) + CAST(round(60.0 * :param_12) AS INTEGER)
                         ) / 1000000,
                         :strftime_9
                     ) || printf(
@@ -181,7 +181,7 @@ FROM (
                         (
                             CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_11 + CAST(
                                 substr(:now, :substr_11, :substr_12) AS INTEGER
-                            ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                            ) + CAST(round(60.0 * :param_12) AS INTEGER)
                         ) % 1000000
                     )
                 )
@@ -189,23 +189,23 @@ FROM (
                         strftime(
                             :strftime_10,
                             (
-                                CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_12 + CAST(
+                                CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_13 + CAST(
                                     substr(:now, :substr_15, :substr_16) AS INTEGER
-                                ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
+                                ) + CAST(round(86460.0 * :param_14) AS INTEGER)
                             ) / 1000000,
                             :strftime_12
                         ) || printf(
                             :printf_4,
                             (
-                                CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_12 + CAST(
+                                CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_13 + CAST(
                                     substr(:now, :substr_15, :substr_16) AS INTEGER
-                                ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
+                                ) + CAST(round(86460.0 * :param_14) AS INTEGER)
                             ) % 1000000
                         )
                     )
             )
         LIMIT :most
-        OFFSET :param_13
+        OFFSET :param_15
     ) AS early
     UNION ALL
     SELECT
@@ -223,7 +223,7 @@ FROM (
             WHERE task_batches.completed_at IS NULL
             ORDER BY task_batches.id
             LIMIT :most
-            OFFSET :param_14
+            OFFSET :param_16
         ) AS first
         WHERE first.closed = 0
         ORDER BY first.id

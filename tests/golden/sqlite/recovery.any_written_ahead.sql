@@ -7,7 +7,7 @@ WHERE
             (
                 CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                     substr(:now, :substr_3, :substr_4) AS INTEGER
-                ) + CAST(round(1.0 * :1_0_1) AS INTEGER)
+                ) + CAST(round(1.0 * :param_2) AS INTEGER)
             ) / 1000000,
             :strftime_3
         ) || printf(
@@ -15,7 +15,7 @@ WHERE
             (
                 CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                     substr(:now, :substr_3, :substr_4) AS INTEGER
-                ) + CAST(round(1.0 * :1_0_1) AS INTEGER)
+                ) + CAST(round(1.0 * :param_2) AS INTEGER)
             ) % 1000000
         )
     )
@@ -32,5 +32,5 @@ WHERE
                 )
             )
     )
-LIMIT :param_2
-OFFSET :param_3
+LIMIT :param_3
+OFFSET :param_4

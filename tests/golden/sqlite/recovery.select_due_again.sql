@@ -33,7 +33,7 @@ WHERE
                     (
                         CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_3 + CAST(
                             substr(:now, :substr_7, :substr_8) AS INTEGER
-                        ) + CAST(round(1.0 * :1_0_1) AS INTEGER)
+                        ) + CAST(round(1.0 * :param_4) AS INTEGER)
                     ) / 1000000,
                     :strftime_6
                 ) || printf(
@@ -41,7 +41,7 @@ WHERE
                     (
                         CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_3 + CAST(
                             substr(:now, :substr_7, :substr_8) AS INTEGER
-                        ) + CAST(round(1.0 * :1_0_1) AS INTEGER)
+                        ) + CAST(round(1.0 * :param_4) AS INTEGER)
                     ) % 1000000
                 )
             )
@@ -61,7 +61,7 @@ WHERE
     )
 ORDER BY task_outbox.id
 LIMIT :limit
-OFFSET :param_4;
+OFFSET :param_5;
 
 -- gone
 WITH found AS MATERIALIZED (

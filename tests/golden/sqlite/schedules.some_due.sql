@@ -10,7 +10,7 @@ WHERE
                     (
                         CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                             substr(:now, :substr_3, :substr_4) AS INTEGER
-                        ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                        ) + CAST(round(60.0 * :param_2) AS INTEGER)
                     ) / 1000000,
                     :strftime_3
                 ) || printf(
@@ -18,7 +18,7 @@ WHERE
                     (
                         CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                             substr(:now, :substr_3, :substr_4) AS INTEGER
-                        ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                        ) + CAST(round(60.0 * :param_2) AS INTEGER)
                     ) % 1000000
                 )
             )
@@ -29,7 +29,7 @@ WHERE
                         (
                             CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                                 substr(:now, :substr_3, :substr_4) AS INTEGER
-                            ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                            ) + CAST(round(60.0 * :param_2) AS INTEGER)
                         ) / 1000000,
                         :strftime_3
                     ) || printf(
@@ -37,7 +37,7 @@ WHERE
                         (
                             CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                                 substr(:now, :substr_3, :substr_4) AS INTEGER
-                            ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                            ) + CAST(round(60.0 * :param_2) AS INTEGER)
                         ) % 1000000
                     )
                 )
@@ -45,17 +45,17 @@ WHERE
                         strftime(
                             :strftime_4,
                             (
-                                CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_2 + CAST(
+                                CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_3 + CAST(
                                     substr(:now, :substr_7, :substr_8) AS INTEGER
-                                ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
+                                ) + CAST(round(86460.0 * :param_4) AS INTEGER)
                             ) / 1000000,
                             :strftime_6
                         ) || printf(
                             :printf_2,
                             (
-                                CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_2 + CAST(
+                                CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_3 + CAST(
                                     substr(:now, :substr_7, :substr_8) AS INTEGER
-                                ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
+                                ) + CAST(round(86460.0 * :param_4) AS INTEGER)
                             ) % 1000000
                         )
                     )
@@ -65,26 +65,26 @@ WHERE
                     strftime(
                         :strftime_7,
                         (
-                            CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_3 + CAST(
+                            CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_5 + CAST(
                                 substr(:now, :substr_11, :substr_12) AS INTEGER
-                            ) + CAST(round(60.0 * :60_0_2) AS INTEGER)
+                            ) + CAST(round(60.0 * :param_6) AS INTEGER)
                         ) / 1000000,
                         :strftime_9
                     ) || printf(
                         :printf_3,
                         (
-                            CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_3 + CAST(
+                            CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_5 + CAST(
                                 substr(:now, :substr_11, :substr_12) AS INTEGER
-                            ) + CAST(round(60.0 * :60_0_2) AS INTEGER)
+                            ) + CAST(round(60.0 * :param_6) AS INTEGER)
                         ) % 1000000
                     )
                 )
                     OR NOT (
                         EXISTS (
-                            /* schedules.schedule_ticks-1: strftime_7, strftime_8, substr_9, substr_10, param_3, substr_11, substr_12, strftime_9, printf_3 */
+                            /* schedules.schedule_ticks-1: strftime_7, strftime_8, substr_9, substr_10, param_5, substr_11, substr_12, param_6, strftime_9, printf_3 */
                         )
                     )
             )
     )
-LIMIT :param_4
-OFFSET :param_5
+LIMIT :param_7
+OFFSET :param_8

@@ -30,7 +30,7 @@ SELECT
             (
                 CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                     substr(:now, :substr_3, :substr_4) AS INTEGER
-                ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                ) + CAST(round(60.0 * :param_2) AS INTEGER)
             ) / 1000000,
             :strftime_3
         ) || printf(
@@ -38,7 +38,7 @@ SELECT
             (
                 CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                     substr(:now, :substr_3, :substr_4) AS INTEGER
-                ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                ) + CAST(round(60.0 * :param_2) AS INTEGER)
             ) % 1000000
         )
     )
@@ -49,7 +49,7 @@ SELECT
                     (
                         CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                             substr(:now, :substr_3, :substr_4) AS INTEGER
-                        ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                        ) + CAST(round(60.0 * :param_2) AS INTEGER)
                     ) / 1000000,
                     :strftime_3
                 ) || printf(
@@ -57,7 +57,7 @@ SELECT
                     (
                         CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                             substr(:now, :substr_3, :substr_4) AS INTEGER
-                        ) + CAST(round(60.0 * :60_0_1) AS INTEGER)
+                        ) + CAST(round(60.0 * :param_2) AS INTEGER)
                     ) % 1000000
                 )
             )
@@ -65,17 +65,17 @@ SELECT
                     strftime(
                         :strftime_4,
                         (
-                            CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_2 + CAST(
+                            CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_3 + CAST(
                                 substr(:now, :substr_7, :substr_8) AS INTEGER
-                            ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
+                            ) + CAST(round(86460.0 * :param_4) AS INTEGER)
                         ) / 1000000,
                         :strftime_6
                     ) || printf(
                         :printf_2,
                         (
-                            CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_2 + CAST(
+                            CAST(strftime(:strftime_5, substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_3 + CAST(
                                 substr(:now, :substr_7, :substr_8) AS INTEGER
-                            ) + CAST(round(86460.0 * :86460_0_1) AS INTEGER)
+                            ) + CAST(round(86460.0 * :param_4) AS INTEGER)
                         ) % 1000000
                     )
                 )
@@ -85,23 +85,23 @@ SELECT
                 strftime(
                     :strftime_7,
                     (
-                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_3 + CAST(
+                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_5 + CAST(
                             substr(:now, :substr_11, :substr_12) AS INTEGER
-                        ) + CAST(round(60.0 * :60_0_2) AS INTEGER)
+                        ) + CAST(round(60.0 * :param_6) AS INTEGER)
                     ) / 1000000,
                     :strftime_9
                 ) || printf(
                     :printf_3,
                     (
-                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_3 + CAST(
+                        CAST(strftime(:strftime_8, substr(:now, :substr_9, :substr_10)) AS INTEGER) * :param_5 + CAST(
                             substr(:now, :substr_11, :substr_12) AS INTEGER
-                        ) + CAST(round(60.0 * :60_0_2) AS INTEGER)
+                        ) + CAST(round(60.0 * :param_6) AS INTEGER)
                     ) % 1000000
                 )
             )
                 OR NOT (
                     EXISTS (
-                        /* schedules.schedule_ticks-1: strftime_7, strftime_8, substr_9, substr_10, param_3, substr_11, substr_12, strftime_9, printf_3 */
+                        /* schedules.schedule_ticks-1: strftime_7, strftime_8, substr_9, substr_10, param_5, substr_11, substr_12, param_6, strftime_9, printf_3 */
                     )
                 )
         ) AS planted_wrongly
@@ -114,17 +114,17 @@ WHERE
                 strftime(
                     :strftime_10,
                     (
-                        CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_4 + CAST(
+                        CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_7 + CAST(
                             substr(:now, :substr_15, :substr_16) AS INTEGER
-                        ) + CAST(round(60.0 * :60_0_3) AS INTEGER)
+                        ) + CAST(round(60.0 * :param_8) AS INTEGER)
                     ) / 1000000,
                     :strftime_12
                 ) || printf(
                     :printf_4,
                     (
-                        CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_4 + CAST(
+                        CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_7 + CAST(
                             substr(:now, :substr_15, :substr_16) AS INTEGER
-                        ) + CAST(round(60.0 * :60_0_3) AS INTEGER)
+                        ) + CAST(round(60.0 * :param_8) AS INTEGER)
                     ) % 1000000
                 )
             )
@@ -133,17 +133,17 @@ WHERE
                     strftime(
                         :strftime_10,
                         (
-                            CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_4 + CAST(
+                            CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_7 + CAST(
                                 substr(:now, :substr_15, :substr_16) AS INTEGER
-                            ) + CAST(round(60.0 * :60_0_3) AS INTEGER)
+                            ) + CAST(round(60.0 * :param_8) AS INTEGER)
                         ) / 1000000,
                         :strftime_12
                     ) || printf(
                         :printf_4,
                         (
-                            CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_4 + CAST(
+                            CAST(strftime(:strftime_11, substr(:now, :substr_13, :substr_14)) AS INTEGER) * :param_7 + CAST(
                                 substr(:now, :substr_15, :substr_16) AS INTEGER
-                            ) + CAST(round(60.0 * :60_0_3) AS INTEGER)
+                            ) + CAST(round(60.0 * :param_8) AS INTEGER)
                         ) % 1000000
                     )
                 )
@@ -151,17 +151,17 @@ WHERE
                         strftime(
                             :strftime_13,
                             (
-                                CAST(strftime(:strftime_14, substr(:now, :substr_17, :substr_18)) AS INTEGER) * :param_5 + CAST(
+                                CAST(strftime(:strftime_14, substr(:now, :substr_17, :substr_18)) AS INTEGER) * :param_9 + CAST(
                                     substr(:now, :substr_19, :substr_20) AS INTEGER
-                                ) + CAST(round(86460.0 * :86460_0_2) AS INTEGER)
+                                ) + CAST(round(86460.0 * :param_10) AS INTEGER)
                             ) / 1000000,
                             :strftime_15
                         ) || printf(
                             :printf_5,
                             (
-                                CAST(strftime(:strftime_14, substr(:now, :substr_17, :substr_18)) AS INTEGER) * :param_5 + CAST(
+                                CAST(strftime(:strftime_14, substr(:now, :substr_17, :substr_18)) AS INTEGER) * :param_9 + CAST(
                                     substr(:now, :substr_19, :substr_20) AS INTEGER
-                                ) + CAST(round(86460.0 * :86460_0_2) AS INTEGER)
+                                ) + CAST(round(86460.0 * :param_10) AS INTEGER)
                             ) % 1000000
                         )
                     )
@@ -171,48 +171,23 @@ WHERE
                     strftime(
                         :strftime_16,
                         (
-                            CAST(strftime(:strftime_17, substr(:now, :substr_21, :substr_22)) AS INTEGER) * :param_6 + CAST(
+                            CAST(strftime(:strftime_17, substr(:now, :substr_21, :substr_22)) AS INTEGER) * :param_11 + CAST(
                                 substr(:now, :substr_23, :substr_24) AS INTEGER
-                            ) + CAST(round(60.0 * :60_0_4) AS INTEGER)
+                            ) + CAST(round(60.0 * :param_12) AS INTEGER)
                         ) / 1000000,
                         :strftime_18
                     ) || printf(
                         :printf_6,
                         (
-                            CAST(strftime(:strftime_17, substr(:now, :substr_21, :substr_22)) AS INTEGER) * :param_6 + CAST(
+                            CAST(strftime(:strftime_17, substr(:now, :substr_21, :substr_22)) AS INTEGER) * :param_11 + CAST(
                                 substr(:now, :substr_23, :substr_24) AS INTEGER
-                            ) + CAST(round(60.0 * :60_0_4) AS INTEGER)
+                            ) + CAST(round(60.0 * :param_12) AS INTEGER)
                         ) % 1000000
                     )
                 )
                     OR NOT (
                         EXISTS (
-                            SELECT schedule_ticks.tick
-                            FROM schedule_ticks
-                            WHERE
-                                schedule_ticks.schedule = task_schedules.name
-                                AND schedule_ticks.tick > (
-                                    strftime(
-                                        :strftime_16,
-                                        (
-                                            CAST(
-                                                strftime(:strftime_17, substr(:now, :substr_21, :substr_22)) AS INTEGER
-                                            ) * :param_6 + CAST(
-                                                substr(:now, :substr_23, :substr_24) AS INTEGER
-                                            ) + CAST(round(60.0 * :60_0_4) AS INTEGER)
-                                        ) / 1000000,
-                                        :strftime_18
-                                    ) || printf(
-                                        :printf_6,
-                                        (
-                                            CAST(
-                                                strftime(:strftime_17, substr(:now, :substr_21, :substr_22)) AS INTEGER
-                                            ) * :param_6 + CAST(
-                                                substr(:now, :substr_23, :substr_24) AS INTEGER
-                                            ) + CAST(round(60.0 * :60_0_4) AS INTEGER)
-                                        ) % 1000000
-                                    )
-                                )
+                            /* schedules.schedule_ticks-1: strftime_16, strftime_17, substr_21, substr_22, param_11, substr_23, substr_24, param_12, strftime_18, printf_6 */
                         )
                     )
             )
@@ -220,4 +195,4 @@ WHERE
     AND task_schedules.name > :after
 ORDER BY task_schedules.name
 LIMIT :limit
-OFFSET :param_7
+OFFSET :param_13

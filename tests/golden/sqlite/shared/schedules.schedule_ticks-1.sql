@@ -8,7 +8,7 @@ WHERE
             (
                 CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                     substr(:now, :substr_3, :substr_4) AS INTEGER
-                ) + CAST(round(60.0 * :60_0_2) AS INTEGER)
+                ) + CAST(round(60.0 * :param_2) AS INTEGER)
             ) / 1000000,
             :strftime_3
         ) || printf(
@@ -16,7 +16,7 @@ WHERE
             (
                 CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                     substr(:now, :substr_3, :substr_4) AS INTEGER
-                ) + CAST(round(60.0 * :60_0_2) AS INTEGER)
+                ) + CAST(round(60.0 * :param_2) AS INTEGER)
             ) % 1000000
         )
     )
