@@ -377,7 +377,7 @@ class TaskContext:
     def step(
         self, name: str, function: Callable[..., R], /, *args: Any, transactional: bool = False, **kwargs: Any
     ) -> R:
-        """Call the function once in the task's life, and return its result: the stored one if it was called before.
+        """Return the stored result of the step, or call the function and store its result.
 
         A result is stored as JSON under the step's name, and read by the function's return annotation. Once it is stored, the
         function is not called again: neither by a retry, nor after a crash, a snooze, a deployment or a redrive. If the function

@@ -95,7 +95,7 @@ class _Woken(BaseException):
 
 @contextmanager
 def until_stopped() -> Iterator[Stop]:
-    """Have Ctrl-C and SIGTERM end the block when it next looks at the `Stop`. Such an end is no error.
+    """Have Ctrl-C and SIGTERM end the block when it next looks at the `Stop`. Such an end is not an error.
 
     The signal raises nothing inside a transaction: an exception in the midst of a statement would leave its connection unusable,
     and look like an outage after which the statement is run again.

@@ -144,7 +144,7 @@ _ROLES = {
     ),
     Role.WORKER: (
         *_VERSION,
-        # DELETE: it cancels the other tasks of a batch, of which some may be dead letters.
+        # DELETE: it cancels the other tasks of a batch. Some of them may be dead letters.
         *_on("dead_letters", "SELECT (queue, task_execution_id); INSERT; DELETE"),
         *_on("execution_events", "SELECT; INSERT"),
         *_on("key_rates", _EVERYTHING),

@@ -130,7 +130,7 @@ def matches(topic: ColumnElement[Any], pattern: ColumnElement[Any]) -> ColumnEle
 
 
 LIMITS_OF_KEYS = ("key_concurrency", "key_rate_limit")
-"""The columns of a queue's settings of which one is set where it limits its keys."""
+"""The columns of a queue's settings that limit its keys. At least one is set for a queue that does."""
 
 
 def paused(queue: ColumnElement[str]) -> ColumnElement[bool]:

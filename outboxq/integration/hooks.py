@@ -112,7 +112,7 @@ class HookCalls:
 
     @classmethod
     def of(cls, hooks: Iterable[Hook]) -> HookCalls | None:
-        """Return the calls of these hooks; None without hooks. Raises ConfigurationError for what is no Hook."""
+        """Return the calls of these hooks; None without hooks. Raises ConfigurationError if one is not a Hook."""
         if isinstance(hooks, str | type) or not isinstance(hooks, Iterable):
             raise ConfigurationError(f"hooks= takes a list of hooks, not {hooks!r:.80}; write hooks=[MyHook()]")
         given = list(hooks)

@@ -72,7 +72,7 @@ class _Number(str):
 def redacted(text: str | None, hidden: re.Pattern[str] | None = HIDDEN) -> str:
     """Return stored JSON, indented, with asterisks for the values of names that match `hidden`, at any depth.
 
-    Numbers keep their digits. Text that is no JSON is not shown, because it is not known which part of it is secret. None: "".
+    Numbers keep their digits. Invalid JSON is not shown: any part of it may be secret. None: "".
     """
     if text is None:
         return ""

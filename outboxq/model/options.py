@@ -238,7 +238,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
     """Return the headers as they are stored; None if there are none. `name` is that of the thing that has them.
 
-    Names are kept as they are given, and compared exactly. Raises InvalidArgument for what is no mapping of texts, for a name
+    Names are kept as they are given, and compared exactly. Raises InvalidArgument unless they are a mapping of texts, for a name
     that is reserved or longer than 100 characters, and for more than 8 KiB in all.
     """
     if not isinstance(headers, Mapping):

@@ -329,7 +329,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def signal_behind(error: BaseException, before: BaseException | None) -> BaseException | None:
-    """Return what `error` replaced: an exception such as KeyboardInterrupt, which is no error. None: there is none.
+    """Return what `error` replaced: an exception such as KeyboardInterrupt, which is not an Exception. None: it replaced nothing.
 
     `before` is what was handled already when the work began.
     """
