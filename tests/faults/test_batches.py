@@ -25,7 +25,7 @@ import pytest
 from outboxq.database.engine import make_engine
 from outboxq.errors import BatchNotFound, InvalidTransition
 from outboxq.model import NewTask, TaskStatus
-from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
+from outboxq.model.batches import BatchLink, NewBatch, OnFailed, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.conftest import Database
@@ -78,11 +78,16 @@ def member(number: int, batch_id: UUID) -> NewTask:
     )
 
 
-def then(counts: Path) -> NewTask:
+def then(batch_id: UUID, counts: Path) -> NewTask:
     """Fails in its first attempt, and is then a dead letter."""
     args = json.dumps({"path": str(counts)})
     return NewTask(
-        id=uuid7(), task_name="faults.counted", queue="faults", args=args, lease=timedelta(seconds=30), max_attempts=1
+        id=BatchLink(batch_id=batch_id, number=1).task_id,
+        task_name="faults.counted",
+        queue="faults",
+        args=args,
+        lease=timedelta(seconds=30),
+        max_attempts=1,
     )
 
 
@@ -162,7 +167,8 @@ def survive_a_round(
     """Run one batch to its end, while workers are killed and people interfere. Returns what was done."""
     done: Counter[str] = Counter()
     policy = chance.choice([OnFailed.CONTINUE, OnFailed.WAIT])
-    batch = NewBatch(id=new_batch_id(), then=(then(counts),), on_failed=policy)
+    batch_id = new_batch_id()
+    batch = NewBatch(id=batch_id, then=(then(batch_id, counts),), on_failed=policy)
     (follower,) = batch.then
     tasks = [member(number, batch.id) for number in range(1, members + 1)]
     ids = [task.id for task in tasks]

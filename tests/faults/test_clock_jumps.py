@@ -130,6 +130,9 @@ class Course:
         while waiting(self.database, due):
             self.move(1, 2)
             until(self.is_settled)
+            rest = time.monotonic() + 0.25  # a runner that was just started needs time that no clock in a file gives it
+            while waiting(self.database, due) and time.monotonic() < rest:
+                time.sleep(0.01)
             assert self.clock.now < due + LONGEST_WAIT, waiting(self.database, due)
 
     def change(self):
@@ -224,6 +227,7 @@ def test_ticks_through_a_clock_that_jumps_an_hour_a_day_and_thirty_days(database
 
 
 @pytest.mark.campaign
+@pytest.mark.timeout(1500)
 def test_ticks_through_a_hundred_jumps_with_kills_pauses_and_changed_rules(database, fork, tmp_path):
     """OUTBOXQ_TEST_SEED chooses another course, OUTBOXQ_TEST_JUMPS another number of jumps and kills."""
     seed, jumps = (
