@@ -164,7 +164,7 @@ def _server(dashboard: Any, listening: socket.socket, threads: int) -> BaseWSGIS
     from waitress import create_server
     from waitress.task import ThreadedTaskDispatcher
 
-    from ...web.probes import HEALTH
+    from ...web.dashboard import HEALTH
 
     class Dispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
         """Keeps programs that ask whether the dashboard lives from queueing behind pages that wait for a lock."""

@@ -21,8 +21,7 @@ from .compat import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist, nor
 from .django_outbox import DjangoOutbox, outboxes
 from .django_task import Options, OutboxqTask, aware, call_options, task, unvalidated, validate
 from .integration import present_transaction
-from .results import Call, amend, result_of, task_as_enqueued
-from .task_adapter import AdaptedBackend, TaskAdapter, check_call
+from .task_adapter import AdaptedBackend, Call, TaskAdapter, amend, check_call, result_of, task_as_enqueued
 
 __all__ = ["OutboxqBackend", "OutboxqTask", "task"]
 

@@ -14,8 +14,7 @@ from ...store import Count, Cure, Snapshot
 from ...task.built_in import BULK, BULK_QUEUE, BulkAction, Selection
 from ..rendering import number
 from ..request import PageRequest, Redirect, View
-from .actions import reason_of
-from .cures import unfound
+from .actions import reason_of, unfound
 
 _AT_ONCE = 500
 """Maximum number of tasks that a request changes itself: one transaction. More are changed by a task."""

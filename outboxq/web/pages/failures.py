@@ -12,7 +12,7 @@ from ...operating.reading import read_utc
 from ...store import DeadLetter, DeadLetterGroup
 from ...store.tasks.tasks import attempts_of
 from ..request import PageRequest, View
-from .cures import unfound
+from .actions import unfound
 
 _GROUPS: Final = 100
 _ROWS: Final = 50

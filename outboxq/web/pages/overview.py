@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...store import Rule
+from ..charts import NOTHING, axis_of, charts_of, chosen, tabs
 from ..request import PageRequest, View
-from .cures import offers
+from .actions import offers
 from .queues import LIMITS, in_full, in_order_of_trouble, once
-from .ranges import NOTHING, axis_of, charts_of, chosen, tabs
 
 
 def page(request: PageRequest) -> View:

@@ -13,11 +13,9 @@ from ...model.wording import sentence
 from ...operating.verbs import Noun, State
 from ...store import HealthLimits, Problem, QueueSettings, Rule, Statistics
 from ...store.numbers.health import OF_SCHEDULES
-from ..charts import sparkline
+from ..charts import NOTHING, axis_of, charts_of, chosen, sparkline, tabs
 from ..request import PageRequest, View
-from .actions import offered
-from .cures import offers
-from .ranges import NOTHING, axis_of, charts_of, chosen, tabs
+from .actions import offered, offers
 
 LIMITS = HealthLimits(queue_paused=True)
 """The rules of what needs attention on a page: a pause too, though it may be meant."""
