@@ -18,6 +18,7 @@ from .changes import Exactly, changed, confirmation_options, confirmed
 from .console import in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, front_end
 from .groups import Group
+from .parameters import number_option
 
 if TYPE_CHECKING:
     from ..model.batches import Batch
@@ -37,9 +38,7 @@ def batch() -> None:
 
 @batch.command("list")
 @click.option("--open", "only_open", is_flag=True, help="Only those that go on.")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number of batches."
-)
+@number_option("--limit", help="Maximum number of batches.", most=10_000, default=50)
 @database_options
 def list_(store: Store, only_open: bool, limit: int) -> None:
     """List the newest batches and chains."""

@@ -13,7 +13,7 @@ from ..model.unknown_options import no_queue
 from ..model.wording import plain
 from .console import EXIT_NOT_FOUND, fail, merged, wants_json, write_json
 from .database import database_options, front_end
-from .parameters import SPAN
+from .parameters import SPAN, span_option
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -49,7 +49,7 @@ def _optional_number(_context: click.Context, _parameter: click.Parameter, value
     metavar="NUMBER",
     help="Maximum number of dead letters within --failed-within. Default: 0. `none`: do not ask.",
 )
-@click.option("--failed-within", type=SPAN, help="Time span of --max-failed. Default: 1h.")
+@span_option("--failed-within", help="Time span of --max-failed. Default: 1h.")
 @click.option(
     "--max-lateness",
     "schedule_overdue",

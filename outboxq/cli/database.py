@@ -19,7 +19,7 @@ from ..errors import ConfigurationError
 from ..integration import FrontEnd
 from .console import EXIT_USAGE, command_on_database, fail, json_option
 from .groups import DATABASE_PARAMETERS
-from .parameters import SPAN
+from .parameters import span_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Engine
@@ -65,19 +65,15 @@ app_option = click.option(
 def rounds_options(command: C) -> C:
     """Add `--lock-timeout` and `--wait` of a command that locks whole tables; it gets both as spans of time."""
     for option in (
-        click.option(
+        span_option(
             "--wait",
-            default="2m",
-            show_default=True,
-            type=SPAN,
             help="Time for which the tables are asked for again while other transactions use them (PostgreSQL).",
+            default="2m",
         ),
-        click.option(
+        span_option(
             "--lock-timeout",
-            default="900ms",
-            show_default=True,
-            type=SPAN,
             help="Longest time for which producers and workers queue behind one such round (PostgreSQL).",
+            default="900ms",
         ),
     ):
         command = option(command)

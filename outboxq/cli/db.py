@@ -37,7 +37,7 @@ from .database import (
     url_option,
 )
 from .groups import Group
-from .parameters import SPAN
+from .parameters import SPAN, number_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -318,9 +318,7 @@ def _reached(engine: Engine, schema: str | None) -> str:
     show_default=True,
     help="Time span of one partition.",
 )
-@click.option(
-    "--ahead", default=3, show_default=True, type=click.IntRange(min=1), help="Number of future partitions to create."
-)
+@number_option("--ahead", help="Number of future partitions to create.", default=3)
 @rounds_options
 @confirmation_options
 @database_options

@@ -17,7 +17,7 @@ from .changes import FEW, Exactly, changed, confirmation_options, confirmed
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, merged, show, tell, wants_json
 from .database import database_options, database_options_after_ids, present_outbox
 from .groups import Group
-from .parameters import INSTANT, SPAN
+from .parameters import INSTANT, number_option, span_option
 
 if TYPE_CHECKING:
     from ..model.subscriptions import Subscription
@@ -56,9 +56,9 @@ def _json(kind: str, example: str) -> Callable[[click.Context, click.Parameter, 
 
 
 _OF_BOTH = (
-    click.option("--delay", type=SPAN, help="Time span from now until it is due, e.g. 10m."),
+    span_option("--delay", help="Time span from now until it is due, e.g. 10m."),
     click.option("--at", "run_after", type=INSTANT, help="Time at which it is due, e.g. 2026-11-23T02:30Z."),
-    click.option("--expires", type=SPAN, help="Time span from now after which it is not started any more."),
+    span_option("--expires", help="Time span from now after which it is not started any more."),
     click.option("--key", "partition_key", help="Partition key: tasks of one key run one at a time, in order."),
     click.option("--concurrency-key", help="Key of which so many tasks run at once as the queue's limit per key says."),
     click.option("--idempotency-key", help="Key that can have one task: with the same key again, nothing is added."),
@@ -103,11 +103,9 @@ class OfTask(click.Command):
     help="Arguments of the task by name, as a JSON object; - reads them from standard input.",
 )
 @click.option("-q", "--queue", help="Queue in which it waits. Default: as declared.")
-@click.option("--priority", type=click.IntRange(-100, 100), help="Priority; higher goes first. Default: as declared.")
-@click.option(
-    "--max-attempts", type=click.IntRange(min=1), help="Number of attempts. Default: the retry policy decides."
-)
-@click.option("--unique-for", type=SPAN, help="Time span for which the idempotency key is taken. Default: for ever.")
+@number_option("--priority", help="Priority; higher goes first. Default: as declared.", least=-100, most=100)
+@number_option("--max-attempts", help="Number of attempts. Default: the retry policy decides.")
+@span_option("--unique-for", help="Time span for which the idempotency key is taken. Default: for ever.")
 @click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key once that task has ended.")
 @click.option(
     "--on-conflict",

@@ -18,7 +18,7 @@ from ..model.wording import plain, plural, short, span
 from .console import merged, wants_json, write_json
 from .database import database_options
 from .groups import Stop, until_stopped
-from .parameters import MOMENT, TASK_ID
+from .parameters import MOMENT, TASK_ID, number_option
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -49,11 +49,7 @@ Batches = Iterator[Sequence[ExecutionEvent]]
     help="Only events of this type, e.g. task_failed. May be repeated.",
 )
 @click.option("--since", type=MOMENT, help="Begin at this time, or this time span ago: 2026-11-23T02:30Z or 10m.")
-@click.option(
-    "--last",
-    type=click.IntRange(min=0),
-    help="Begin with so many of the newest events. Default: 50, and with --task all.",
-)
+@number_option("--last", help="Begin with so many of the newest events. Default: 50, and with --task all.", least=0)
 @click.option(
     "--cursor",
     "written",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
 from string import hexdigits
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 import click
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..store import Store
 
 Command = Callable[..., None]
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 class Read(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
@@ -72,6 +73,23 @@ def _read_group_id(text: str) -> str:
 _GROUP_DIGITS: Final = 16
 SPAN, INSTANT = Read("span", read_span), Read("time", read_instant)
 MOMENT, TASK_ID, GROUP_ID = Read("span|time", _read_moment), Read("id", _read_task_id), Read("id", _read_group_id)
+
+Add = Callable[[C], C]
+"""A decorator that adds an option to a command."""
+
+
+def number_option(
+    *names: str, help: str, least: int = 1, most: int | None = None, default: int | None = None
+) -> Add[Any]:
+    """Return an option that takes a whole number from `least` to `most`."""
+    kind = click.IntRange(least, most)
+    return click.option(*names, type=kind, default=default, show_default=default is not None, help=help)
+
+
+def span_option(*names: str, help: str, default: str | None = None) -> Add[Any]:
+    """Return an option that takes a span of time."""
+    return click.option(*names, type=SPAN, default=default, show_default=default is not None, help=help)
+
 
 OF_DEAD_LETTERS: Final = (
     click.option("-q", "--queue", help="Only dead letters of this queue."),

@@ -34,7 +34,7 @@ from .console import (
 )
 from .database import database_options, present_outbox
 from .groups import Group
-from .parameters import SPAN, Read
+from .parameters import SPAN, Read, number_option, span_option
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -89,9 +89,7 @@ tz_option = click.option(
     type=Read("text", _read_zone),
     help="Time zone of the rule, by its IANA name.",
 )
-number_option = click.option(
-    "-n", "--number", default=5, show_default=True, type=click.IntRange(1, _MOST), help="Number of ticks to print."
-)
+number_option = number_option("-n", "--number", help="Number of ticks to print.", most=_MOST, default=5)
 
 
 @click.group(cls=Group)
@@ -157,9 +155,9 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @tz_option
 @click.option("--args", default="{}", metavar="JSON", help='Arguments of each task, as a JSON object: {"days": 7}.')
 @click.option("-q", "--queue", help="Queue of the tasks.")
-@click.option("--priority", type=click.IntRange(-100, 100), help="Priority of the tasks.")
-@click.option("--max-attempts", type=click.IntRange(1), help="Maximum number of attempts at each task.")
-@click.option("--timeout", type=SPAN, help="Timeout of each task, e.g. 5m.")
+@number_option("--priority", help="Priority of the tasks.", least=-100, most=100)
+@number_option("--max-attempts", help="Maximum number of attempts at each task.")
+@span_option("--timeout", help="Timeout of each task, e.g. 5m.")
 @click.option(
     "--overlap",
     type=click.Choice([one.value for one in Overlap]),
@@ -174,11 +172,9 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     show_default=True,
     help="Which missed ticks run after all.",
 )
-@click.option(
-    "--catch-up-limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Maximum number of those."
-)
-@click.option("--grace", type=SPAN, help="Time after a tick from which on its task is not started, e.g. 10m.")
-@click.option("--jitter", type=SPAN, help="Maximum time by which a tick's task is due later, e.g. 30s.")
+@number_option("--catch-up-limit", help="Maximum number of those.", most=10_000, default=100)
+@span_option("--grace", help="Time after a tick from which on its task is not started, e.g. 10m.")
+@span_option("--jitter", help="Maximum time by which a tick's task is due later, e.g. 30s.")
 @click.option("--starts-at", type=MOMENT, help="Moment of the earliest tick. Default: now.")
 @click.option("--ends-at", type=MOMENT, help="Moment from which on there are no ticks.")
 @database_options

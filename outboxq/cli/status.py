@@ -17,7 +17,7 @@ from ..model.wording import brief, plain, plural, short
 from .console import drawn, screen, table, wants_json, write_json
 from .database import database_options
 from .groups import until_stopped
-from .parameters import SPAN
+from .parameters import span_option
 from .queues import number
 
 if TYPE_CHECKING:
@@ -59,13 +59,7 @@ _NUMBER = re.compile(r"[-+.\d].*")
     default="queue",
     help="Print one line for each queue, or for each task name of a queue. Default: queue.",
 )
-@click.option(
-    "--window",
-    default="1h",
-    show_default=True,
-    type=SPAN,
-    help="Time span of the rates and durations, e.g. 10m or 7d.",
-)
+@span_option("--window", help="Time span of the rates and durations, e.g. 10m or 7d.", default="1h")
 @database_options
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
     """Show counts, rates and durations of each queue.

@@ -21,7 +21,7 @@ from .console import merged, show, tell
 from .database import database_options, database_options_after_ids, front_end
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, check_choice, filtered, in_words
+from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, check_choice, filtered, in_words, number_option
 from .task_report import explained, history, report, rerun, state_at, steps
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def task() -> None:
 @click.option("--batch", type=click.UUID, help="Only tasks of this batch or chain, and those that follow it.")
 @click.option("--before", type=TASK_ID, help="Only tasks older than the one with this id: the next page.")
 @click.option("--after", type=TASK_ID, help="Only tasks newer than the one with this id: the page before.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of tasks.")
+@number_option("--limit", help="Maximum number of tasks.", most=10_000, default=50)
 @database_options
 @filtered(*OF_TASKS)
 def list_(
@@ -142,7 +142,7 @@ def explain(store: Store, task_id: str) -> None:
 @click.argument("task_id", required=False, type=TASK_ID)
 @click.option("--all", "everything", is_flag=True, help="Cancel every waiting and running task.")
 @click.option("--status", type=click.Choice(["ready", "running"]), help="Only waiting tasks, or only running ones.")
-@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of tasks, oldest first.")
+@number_option("--limit", help="Maximum number of tasks, oldest first.")
 @with_fields(*CANCEL.fields)
 @confirmation_options
 @database_options
@@ -247,9 +247,7 @@ def failed() -> None:
 
 
 @failed.command("list")
-@click.option(
-    "--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of dead letters."
-)
+@number_option("--limit", help="Maximum number of dead letters.", most=10_000, default=50)
 @database_options
 @filtered(*OF_DEAD_LETTERS)
 def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
@@ -267,7 +265,7 @@ def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
 
 
 @failed.command()
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of groups.")
+@number_option("--limit", help="Maximum number of groups.", most=1000, default=20)
 @database_options
 @filtered(*OF_DEAD_LETTERS)
 def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
@@ -331,7 +329,7 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
     for option in (
         confirmation_options,
         with_fields(*verb.fields),
-        click.option("--limit", type=click.IntRange(min=1), help="Maximum number of dead letters, oldest first."),
+        number_option("--limit", help="Maximum number of dead letters, oldest first."),
         click.option(
             "--all", "everything", is_flag=True, help="Apply to every dead letter. Required without ids or filters."
         ),

@@ -13,6 +13,7 @@ from ...errors import ConfigurationError
 from ...integration import FrontEnd
 from ..console import EXIT_USAGE, fail, leave_uncollected, speaking_plainly
 from ..database import app_argument, app_option, front_end, given, opened, present_outbox, schema_option, url_option
+from ..parameters import number_option
 from .logs import LogFormat, configure, open_closed_streams
 from .stop_requests import stop_on_signals
 
@@ -31,13 +32,7 @@ _LARGEST_REQUEST = 2**20
 @url_option
 @schema_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
-@click.option(
-    "--port",
-    default=8080,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    help="Port to serve on; 0: a free one, which is printed.",
-)
+@number_option("--port", help="Port to serve on; 0: a free one, which is printed.", least=0, most=65535, default=8080)
 @click.option(
     "--allow-actions",
     is_flag=True,
@@ -72,9 +67,7 @@ _LARGEST_REQUEST = 2**20
     metavar="NAME",
     help="Name by which browsers reach the dashboard, such as tasks.example.org. May be repeated. Default: --host.",
 )
-@click.option(
-    "--threads", default=4, show_default=True, type=click.IntRange(1, 64), help="Number of threads that answer."
-)
+@number_option("--threads", help="Number of threads that answer.", most=64, default=4)
 @click.pass_context
 def web(context: click.Context, /, **options: Any) -> None:
     """Serve the dashboard until SIGTERM, SIGINT or SIGHUP.
