@@ -19,8 +19,7 @@ from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.wording import plain, plural
 from ..operating.reading import read_span
 from ..operating.verbs import REMOVE, Noun, Outcome
-from .acting import add_verbs, say
-from .changes import Change, Exactly, confirmed, yes_option
+from .changes import Change, Exactly, add_verbs, confirmed, say, yes_option
 from .console import (
     in_utc,
     json_option,
@@ -89,7 +88,7 @@ tz_option = click.option(
     type=Read("text", _read_zone),
     help="Time zone of the rule, by its IANA name.",
 )
-number_option = number_option("-n", "--number", help="Number of ticks to print.", most=_MOST, default=5)
+ticks_option = number_option("-n", "--number", help="Number of ticks to print.", most=_MOST, default=5)
 
 
 @click.group(cls=Group)
@@ -108,7 +107,7 @@ def list_(store: Store) -> None:
 
 @schedule.command("show")
 @click.argument("name")
-@number_option
+@ticks_option
 @click.option("--show-args", is_flag=True, help="Print the arguments of its tasks too.")
 @database_options
 def show_(store: Store, name: str, number: int, *, show_args: bool) -> None:
@@ -134,7 +133,7 @@ def show_(store: Store, name: str, number: int, *, show_args: bool) -> None:
 @schedule.command("next")
 @click.argument("rule", type=RULE)
 @tz_option
-@number_option
+@ticks_option
 @click.option("--from", "start", type=MOMENT, help="Moment after which the ticks are. Default: now.")
 @json_option
 def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:

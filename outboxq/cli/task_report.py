@@ -15,8 +15,7 @@ from ..model.batches import is_batch
 from ..model.running import Step
 from ..model.wording import plural, short, span
 from ..operating.verbs import REASON, TAKE_KEY_BACK
-from .acting import with_fields
-from .changes import FEW, Exactly, changed, confirmation_options, confirmed
+from .changes import FEW, Exactly, changed, confirmation_options, confirmed, with_fields
 from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, front_end
 from .log import HANDLER_LOG, HEAD, PAYLOAD, SPARE, lines, record_of, wait_of

@@ -21,9 +21,8 @@ from ..model.wording import plain
 from ..store.failure_log import FailureLog
 from ..store.transactions import patience
 from .access import Access, Authorize, LoginNeeded
-from .answers import LOG_IN, LOG_OUT, Answers, Login, Visit, path_of
+from .answers import LOG_IN, LOG_OUT, Answers, Login, Problems, Visit, path_of
 from .browser import FIELD, Browser, Client, check_form
-from .error_pages import Problems
 from .freshness import Freshness
 from .pages import ROUTES, Route
 from .rendering import PREFIX as STATIC

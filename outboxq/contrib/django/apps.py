@@ -38,7 +38,7 @@ class OutboxqConfig(AppConfig):
 
     def ready(self) -> None:
         """Register checks and signal receivers. Tasks are not imported here: a worker imports all, other processes some."""
-        from .checks import check_settings, check_tables
+        from .operations import check_settings, check_tables
 
         register(check_settings, "outboxq")
         register(check_tables, Tags.database)

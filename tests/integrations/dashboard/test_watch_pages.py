@@ -21,7 +21,7 @@ from outboxq.model.records import EventType
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample
 from outboxq.web import application
-from outboxq.web.pages import system
+from outboxq.web.pages import watching
 from tests.integrations.dashboard.hostile import INVISIBLE, NAMES
 from tests.integrations.dashboard.pages import Local
 from tests.integrations.dashboard.visiting import Page
@@ -516,7 +516,7 @@ def test_the_database_shows_its_schema_and_its_tables(database, reader):
 @pytest.mark.in_turn
 def test_the_next_release_says_on_todays_schema_that_it_works_and_how_to_upgrade(reader, monkeypatch):
     following = f"{int(REVISION) + 1:04}"
-    monkeypatch.setattr(system, "REVISION", following)
+    monkeypatch.setattr(watching, "REVISION", following)
     words = reader.words("/system")
     assert f"The schema is {REVISION}; this release knows {following} and works on both" in words
     assert "outboxq upgrade" in words
