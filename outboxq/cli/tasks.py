@@ -413,11 +413,9 @@ def list_batches(store: Store, only_open: bool, limit: int) -> None:
     found = store.batches.list(limit=limit, only_open=only_open)
     show(_HEAD, [_cells(one) for one in found], records=[_record(one) for one in found])
     if unclosed := [one.id for one in found if one.status is BatchStatus.UNCLOSED]:
-        command = front_end("batch list").typed(("batch", "cancel_batch", str(unclosed[0])))
+        command = front_end("batch list").typed(("batch", "cancel", str(unclosed[0])))
         number = f"{len(unclosed)} {plural(len(unclosed), 'batch is', 'batches are')} not closed, so nothing follows"
-        click.echo(
-            plain(f"{number}; to cancel_batch the {plural(len(unclosed), 'batch', 'newest')}: {command}"), err=True
-        )
+        click.echo(plain(f"{number}; to cancel the {plural(len(unclosed), 'batch', 'newest')}: {command}"), err=True)
 
 
 @batch.command("show")
@@ -436,9 +434,7 @@ def show_batch(store: Store, batch_id: UUID) -> None:
         return
     table(("id", str(found.id)), [line for line in _lines(found) if line[1] is not None])
     if found.status is BatchStatus.UNCLOSED:
-        click.echo(
-            plain(f"  to cancel_batch it: {front_end('batch show').typed(('batch', 'cancel_batch', str(found.id)))}")
-        )
+        click.echo(plain(f"  to cancel it: {front_end('batch show').typed(('batch', 'cancel', str(found.id)))}"))
     if not listed:
         return
     if found.awaited and listed[0].status is TaskStatus.FAILED:

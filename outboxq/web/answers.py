@@ -79,7 +79,6 @@ class Answers:
             query=without_refresh(request.args),
             form=MultiDict(request.form),
             url=lambda to, **values: urls.build(to, values),
-            refresh=refresh.period,
         )
         return Visit(request=request, grant=grant, browser=browser, refresh=refresh, asked=asked)
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from ..model.wording import grouped, span
 from ..store import Trends
@@ -129,10 +129,21 @@ class Chart:
     """True if no value is known, or all values of a stacked chart are 0."""
 
 
-def chosen(request: PageRequest) -> str:
-    """Return the name of the range in the URL; for an unknown range, the first one."""
-    name = request.query.get("range", "")
-    return name if name in RANGES else next(iter(RANGES))
+def trends_of(
+    request: PageRequest, page: str, now: datetime, *, held_keys: int | None = None, **queue: str
+) -> tuple[Trends, dict[str, Any]]:
+    """Return the trends in the range that the URL names, and the values of a page's template with their charts.
+
+    An unknown range is the first one. `queue` is the page's parameter `name`, if the page shows one queue.
+    """
+    here = request.query.get("range", "")
+    here = here if here in RANGES else next(iter(RANGES))
+    axis = axis_of(here, now)
+    trends = request.store.trends(
+        since=axis.since, until=axis.until, step=axis.step, queue=queue.get("name"), held_keys=held_keys
+    )
+    ranges = [(one.words, request.url(page, **queue, range=name), None, name == here) for name, one in RANGES.items()]
+    return trends, {"charts": charts_of(axis, trends), "nothing": NOTHING, "ranges": ranges}
 
 
 def axis_of(name: str, now: datetime) -> Axis:
@@ -140,12 +151,6 @@ def axis_of(name: str, now: datetime) -> Axis:
     one = RANGES[name]
     last = _EPOCH + (now.astimezone(UTC) - _EPOCH) // one.step * one.step
     return Axis(since=last - (one.steps - 1) * one.step, step=one.step, steps=one.steps, tick=one.tick)
-
-
-def tabs(request: PageRequest, page: str, **values: str) -> list[tuple[str, str, None, bool]]:
-    """Return the tabs with which a person chooses the range of a page."""
-    here = chosen(request)
-    return [(one.words, request.url(page, **values, range=name), None, name == here) for name, one in RANGES.items()]
 
 
 def charts_of(axis: Axis, trends: Trends) -> list[Chart]:

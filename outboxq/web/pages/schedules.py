@@ -80,11 +80,8 @@ def one_page(request: PageRequest) -> View:
             "acts": offered(request, Noun.SCHEDULE, name, State(is_paused=schedule.paused_at is not None)),
             "following": following,
             "ticks": [(one, _local(one.tick, schedule.tz)) for one in ticks],
-            "start": request.outbox.integration.front_end.typed(("worker", "-q", schedule.queue)),
-            "commands": [
-                request.outbox.integration.front_end.typed(("schedule", verb, name))
-                for verb in ("pause", "resume", "trigger")
-            ],
+            "start": request.typed("worker", "-q", schedule.queue),
+            "commands": [request.typed("schedule", verb, name) for verb in ("pause", "resume", "trigger")],
         },
         data={"schedule": found, "next_ticks": [one for one, _ in following], "ticks": ticks},
     )
