@@ -17,7 +17,7 @@ from ..errors import NotPermitted
 from ..model import EARLIEST, TaskStatus
 from ..model.periods import Every
 from ..model.wording import plain, plural, short, size
-from .changes import FEW, Change, Exactly, changed, confirmation_options, confirmed, progress
+from .changes import FEW, Exactly, changed, confirmation_options, confirmed, progress
 from .console import EXIT_SCHEMA, EXIT_USAGE, command_on_database, fail, merged, show, tell, wants_json, write_json
 from .database import (
     Given,
@@ -350,7 +350,7 @@ def partition(
         with progress("made", len(made)):
             made = make()
     if wants_json():
-        change = Change(action="made", changed=0 if dry_run else len(made), matched=len(made), dry_run=dry_run)
+        change = changed("made", len(made), Exactly(number=len(made)), dry_run=dry_run)
         write_json(merged(change, {"tables": made}))
         return
     for name in made:

@@ -19,7 +19,7 @@ from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.wording import plain, plural
 from ..operating.reading import read_span
 from ..operating.verbs import REMOVE, Noun, Outcome
-from .changes import Change, Exactly, add_verbs, confirmed, say, yes_option
+from .changes import Exactly, add_verbs, changed, confirmed, say, yes_option
 from .console import (
     in_utc,
     json_option,
@@ -240,7 +240,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bo
         confirmed(lambda: Exactly(number=len(fill(dry_run=True))), what, yes=yes, dry_run=False, done="enqueued")
     ticks = fill(dry_run=dry_run)
     if wants_json():
-        change = Change(action="enqueued", changed=0 if dry_run else len(ticks), matched=len(ticks), dry_run=dry_run)
+        change = changed("enqueued", len(ticks), Exactly(number=len(ticks)), dry_run=dry_run)
         write_json(merged(change, {"ticks": ticks}))
         return
     _print_moments(ticks, tz)

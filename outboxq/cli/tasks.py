@@ -19,7 +19,6 @@ from ..model.wording import grouped, plain, plural
 from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE, Noun, Verb
 from .changes import (
     FEW,
-    Counted,
     Exactly,
     add_verbs,
     changed,
@@ -234,7 +233,7 @@ def _change_all(
     """Act on all that match, as they were counted. `sentence` reports the result, unless it is `done`."""
     counted = cache(count)
 
-    def to_change() -> Counted:
+    def to_change() -> Exactly | Count:
         return up_to(limit, counted())
 
     if not confirmed(to_change, what, done=done, first=lambda: first(min(FEW, limit or FEW)), **answers):
