@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from ..errors import ConfigurationError
 from ..integration import FrontEnd
-from .console import EXIT_USAGE, command_on_database, fail, json_option
+from .console import EXIT_USAGE, command_on_database, fail, json_option, merged
 from .groups import DATABASE_PARAMETERS
 from .parameters import span_option
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Engine
 
     from ..outbox import Outbox
-    from ..store import Store
+    from ..store import Explanation, Problem, Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -345,3 +345,9 @@ def front_end(own: str) -> FrontEnd:
         app=typed.get("app") or typed.get("app_argument"),
         options=" ".join(options),
     )
+
+
+def with_cures(record: Explanation | Problem, own: str) -> dict[str, Any]:
+    """Return a record as JSON has it, with each of its cures as a person types it; `own` is as for `front_end`."""
+    typed = front_end(own).typed
+    return merged(record, {"cures": [{"purpose": one.purpose, "command": typed(one.command)} for one in record.cures]})

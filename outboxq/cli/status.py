@@ -1,4 +1,4 @@
-"""`outboxq status`: counts, rates and durations of the queues, once or repeatedly."""
+"""`outboxq status`: counts, rates and durations of the queues, once or repeatedly; and `outboxq check`: what needs attention."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
+from ..errors import InvalidArgument
 from ..model.unknown_options import no_queue
 from ..model.wording import brief, plain, plural, short
-from .console import EXIT_NOT_FOUND, drawn, fail, merged, screen, table, wants_json, write_json
-from .database import database_options, front_end
+from ..operating.reading import NONE, read_span
+from .console import EXIT_NOT_FOUND, drawn, fail, screen, table, wants_json, write_json
+from .database import database_options, front_end, with_cures
 from .groups import until_stopped
-from .parameters import SPAN, span_option
+from .parameters import SPAN, Read, span_option
 from .queues import number
 
 if TYPE_CHECKING:
-    from ..store import LiveWorker, Statistics, Store
-    from ..store.numbers.health import Problem
+    from ..store import Statistics, Store
     from ..store.numbers.overview import Overview
 
 _NOW = ("ready", "delayed", "retrying", "running", "failed")
 
 
 class Watching(click.Command):
-    """A command whose `--watch` may stand directly before APP."""
+    """A command with an option `--watch` that may be followed directly by APP."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give `--watch` its default seconds where the next word is not a number."""
+        """Give `--watch` its default number of seconds if the next word is not a number."""
         written = [
             f"{word}={_SECONDS}" if word == "--watch" and not _NUMBER.fullmatch(behind) else word
             for word, behind in zip(args, (*args, "")[1:], strict=True)
@@ -67,42 +67,34 @@ _NUMBER = re.compile(r"[-+.\d].*")
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
     """Show counts, rates and durations of each queue.
 
-    The counts are those of now: tasks that are ready, delayed, waiting for a retry, running, or failed for good. They are
-    counted up to 10,000; a + says that there are more. Rates and durations cover --window, and are what workers have counted.
-    In a pipe, columns are separated by tabs and durations are in seconds. With --json and --watch, each look is one line.
-    On a terminal, --watch shows problems first, and curves and workers too.
+    The current tasks are ready, delayed, waiting for a retry, running, or failed for good. They are counted up to 10,000; a +
+    means that there are more. Rates and durations cover --window, and come from the counts of the workers. In a pipe, tabs
+    separate the columns, and durations are in seconds. With --json and --watch, each refresh prints one line. On a terminal,
+    --watch shows problems first, and also curves and workers.
     """
     look = partial(store.stats, window=window, by=by)
-    if wants_json():
-        _print_json(look, watch)
-        return
-    tables = partial(_for_people if sys.stdout.isatty() else _for_programs, by_task=by == "task")
-    if watch is None:
+    on_terminal = sys.stdout.isatty()
+    tables = partial(_for_people if on_terminal else _for_programs, by_task=by == "task")
+
+    def show() -> None:
+        if wants_json():
+            write_json(look(), line=watch is not None)
+            return
         for head, rows in tables(look()):
             table(head, rows)
+        if watch is not None:
+            click.echo()
+
+    if watch is None:
+        show()
         return
     with until_stopped() as stop:
-        if sys.stdout.isatty():
+        if on_terminal and not wants_json():
             _watch(store, look, tables, View(store, window), partial(stop.wait, watch))
             return
-        while True:
-            for head, rows in tables(look()):
-                table(head, rows)
-            click.echo()
-            if stop.wait(watch):
-                return
-
-
-def _print_json(look: Callable[[], list[Statistics]], seconds: float | None) -> None:
-    """Print one document or, every `seconds`, one on a line of its own until Ctrl-C."""
-    if seconds is None:
-        write_json(look())
-        return
-    with until_stopped() as stop:
-        while True:
-            write_json(look(), line=True)
-            if stop.wait(seconds):
-                return
+        show()
+        while not stop.wait(watch):
+            show()
 
 
 def _watch(
@@ -163,22 +155,20 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
     if unknown := [(name.task_name, one.queue, ", ".join(name.met_by)) for one in found for name in one.unknown]:
         lines.append((["no live worker knows", "queue", "met by"], unknown))
     samples = {one.queue: one for one in found if one.sample is not None}
-    if sampled := [_sampled(one) for one in samples.values()]:
+    sampled = [
+        (queue, sample.ready, sample.delayed, sample.failed, brief(age))
+        for queue, one in samples.items()
+        if (sample := one.sample) is not None and (age := one.sample_age) is not None
+    ]
+    if sampled:
         lines.append((["counted in full", "ready", "delayed", "failed", "ago"], sampled))
     if note := _note(found):
         lines.append(([note], []))
     return lines
 
 
-def _sampled(one: Statistics) -> Sequence[object]:
-    sample, age = one.sample, one.sample_age
-    assert sample is not None
-    assert age is not None
-    return one.queue, sample.ready, sample.delayed, sample.failed, brief(age)
-
-
 def _note(found: Sequence[Statistics]) -> str | None:
-    """Return what is missing from the rates. None: nothing is."""
+    """Return a sentence about missing counts. None: the rates are complete."""
     if found and not any(one.by_workers for one in found):
         return "no worker has written statistics in this time"
     if since := next((one.counted_since for one in found if one.counted_since is not None), None):
@@ -225,7 +215,7 @@ def _wait_and_run(one: Statistics, render: Callable[[timedelta], object]) -> dic
 
 
 def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, object]], *, by_task: bool) -> Lines:
-    """Return the column names, taken from an empty record, and one line for each record."""
+    """Return the column names, which an empty record gives, and one line for each record."""
     from ..store import Statistics
 
     names = ["queue", "task"] if by_task else ["queue"]
@@ -241,15 +231,15 @@ _UNITS: Final = ("", "k", "M", "G")
 _STEPS: Final = 24
 """Number of bars of a curve."""
 _CURVES: Final = 6
-"""Number of queues with a curve of their own: each is one statement."""
+"""Maximum number of queues with a curve. Each curve takes one statement."""
 _PROBLEMS: Final = 5
 _WORKERS: Final = 8
 _CURVES_EVERY: Final = 15.0
-"""Seconds between two looks at the curves. Samples are not taken more often."""
+"""Seconds between two reads of the curves. Workers do not take samples more often."""
 
 
 class View:
-    """The lines and tables of one look, beside those of `status`. The curves are read now and then only."""
+    """The lines and tables of `--watch`, in addition to those of `status`."""
 
     def __init__(self, store: Store, window: timedelta) -> None:
         self._store = store
@@ -258,13 +248,13 @@ class View:
         self._curves: list[tuple[str, str, str]] = []
 
     def sorted(self, found: Iterable[Statistics], overview: Overview) -> list[Statistics]:
-        """Return the queues in the order of their trouble: those with problems, then those with most tasks due."""
+        """Return the queues by urgency: the queues with problems, then by the number of due tasks."""
         order = {one.subject: place for place, one in reversed([*enumerate(overview.problems)])}
         last = len(order)
         return sorted(found, key=lambda one: (order.get(one.queue, last), -one.ready, one.queue, one.task_name or ""))
 
     def head(self, overview: Overview, width: int) -> list[str]:
-        """Return the lines above the tables: the numbers of all queues, and what needs attention."""
+        """Return the lines above the tables: the numbers of all queues, and the problems."""
         numbers = [_count(overview, name) for name in ("ready", "delayed", "running", "failed")]
         live = f"{overview.live_workers} {plural(overview.live_workers, 'worker')}"
         first = f"{short(overview.at)} UTC  {'  '.join(numbers)}  {live}"
@@ -274,20 +264,20 @@ class View:
         return [cut(one, width) for one in (first, *troubles)]
 
     def tables(self, found: Sequence[Statistics], overview: Overview) -> list[Lines]:
-        """Return the tables behind those of `status`: the curves and the workers."""
+        """Return the tables after those of `status`: the curves and the workers."""
         now = time.monotonic()
         if self._read_at is None or now - self._read_at >= _CURVES_EVERY:
-            self._read_at, self._curves = now, self._look(found, overview.at)
+            queues = [*dict.fromkeys(one.queue for one in found)]
+            chosen: list[str | None] = [None, *queues[:_CURVES]] if len(queues) > 1 else [None]
+            self._read_at, self._curves = now, [self._curve(queue, overview.at) for queue in chosen]
         lines: list[Lines] = [((f"the last {brief(self._step * _STEPS)}", "waiting", "done"), self._curves)]
-        if overview.workers:
-            rows = [_row(one, overview.at) for one in islice(_by_load(overview.workers), _WORKERS)]
+        rows = []
+        for one in sorted(overview.workers, key=lambda one: (-(one.busy or 0), one.label))[:_WORKERS]:
+            busy = f"{'?' if one.busy is None else one.busy}/{one.concurrency}"
+            rows.append((one.host or one.label, one.pid, one.version, busy, brief(overview.at - one.last_seen_at)))
+        if rows:
             lines.append((("worker", "pid", "version", "busy", "seen ago"), rows))
         return lines
-
-    def _look(self, found: Sequence[Statistics], now: datetime) -> list[tuple[str, str, str]]:
-        queues = [*dict.fromkeys(one.queue for one in found)]
-        chosen: list[str | None] = [None, *queues[:_CURVES]] if len(queues) > 1 else [None]
-        return [self._curve(queue, now) for queue in chosen]
 
     def _curve(self, queue: str | None, now: datetime) -> tuple[str, str, str]:
         since = now - self._step * _STEPS
@@ -331,90 +321,71 @@ def _count(overview: Overview, name: str) -> str:
     return f"{found.number}{'+' if found.at_least else ''} {name}"
 
 
-def _by_load(workers: Iterable[LiveWorker]) -> list[LiveWorker]:
-    return sorted(workers, key=lambda one: (-(one.busy or 0), one.label))
-
-
-def _row(one: LiveWorker, now: datetime) -> tuple[object, ...]:
-    busy = f"{'?' if one.busy is None else one.busy}/{one.concurrency}"
-    return one.host or one.label, one.pid, one.version, busy, brief(now - one.last_seen_at)
-
-
 EXIT_PROBLEM = 1
 
 
-def _optional_span(context: click.Context, parameter: click.Parameter, value: str | None) -> timedelta | str | None:
-    return value if value in {None, "none"} else SPAN.convert(value, parameter, context)
+def _read_number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise InvalidArgument("write a whole number of at least 0, or none")
+    return int(text)
 
 
-def _optional_number(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | str | None:
-    if value in {None, "none"}:
-        return value
-    if not str(value).isascii() or not str(value).isdecimal() or len(str(value)) > 9:
-        raise click.BadParameter("write a whole number of at least 0, or none")
-    return int(str(value))
+def _limit(name: str, rule: str, read: Callable[[str], object], metavar: str, help: str) -> Callable[[Any], Any]:
+    """Return the option for the limit of a rule; `none` switches the rule off."""
+    kind = Read("text", lambda text: None if text == NONE else read(text))
+    return click.option(name, rule, type=kind, default=..., metavar=metavar, help=help)
+
+
+def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[[Any], Any]:
+    """Return the option that switches a rule on or off."""
+    return click.option(f"--{name}/--no-{name}", rule, default=default, help=help)
 
 
 @click.command()
-@click.option(
-    "--max-age",
-    "oldest",
-    callback=_optional_span,
-    metavar="SPAN",
-    help="Longest time that a task may be due. Default: 5m. `none`: do not ask.",
-)
-@click.option(
+@_limit("--max-age", "oldest", read_span, "SPAN", "Maximum time that a task is due. Default: 5m. `none`: no limit.")
+@_limit(
     "--max-failed",
     "failed",
-    callback=_optional_number,
-    metavar="NUMBER",
-    help="Maximum number of dead letters within --failed-within. Default: 0. `none`: do not ask.",
+    _read_number,
+    "NUMBER",
+    "Maximum number of new dead letters. Default: 0. `none`: no limit.",
 )
-@span_option("--failed-within", help="Time span of --max-failed. Default: 1h.")
-@click.option(
+@click.option("--failed-within", type=SPAN, default=..., help="Time span of --max-failed. Default: 1h.")
+@_limit(
     "--max-lateness",
     "schedule_overdue",
-    callback=_optional_span,
-    metavar="SPAN",
-    help="Longest time by which a schedule may be overdue. Default: 1m. `none`: do not ask.",
+    read_span,
+    "SPAN",
+    "Maximum lateness of a schedule. Default: 1m. `none`: no limit.",
 )
-@click.option(
-    "--clocks/--no-clocks",
-    "schedule_ahead",
-    default=True,
-    help="Ask whether a clock that was ahead has planted a schedule.",
-)
-@click.option(
-    "--workers/--no-workers", "no_worker", default=True, help="Ask whether a worker is live where tasks are due."
-)
-@click.option("--keys/--no-keys", "key_held", default=True, help="Ask whether tasks wait behind a dead letter.")
-@click.option("--names/--no-names", "unknown_task", default=True, help="Ask whether workers know all waiting tasks.")
-@click.option("--batches/--no-batches", "batch_unclosed", default=True, help="Ask whether a batch was left unclosed.")
-@click.option("--pauses/--no-pauses", "queue_paused", default=False, help="Ask whether a queue is paused. Default: no.")
+@_asks("clocks", "schedule_ahead", "Check whether a clock that was ahead has planted a schedule.")
+@_asks("workers", "no_worker", "Check whether a worker is live for each queue with due tasks.")
+@_asks("keys", "key_held", "Check whether tasks wait behind a dead letter.")
+@_asks("names", "unknown_task", "Check whether workers know all waiting tasks.")
+@_asks("batches", "batch_unclosed", "Check whether a batch was left unclosed.")
+@_asks("pauses", "queue_paused", "Check whether a queue is paused. Default: no.", default=False)
 @click.option("-q", "--queue", "queues", multiple=True, help="Only problems of this queue. May be repeated.")
 @database_options
 def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     """Print what needs attention; exit with 1 if anything does.
 
-    Each problem is one line, with the commands that help. The exit code is 0 if all is well, 3 if there is no queue of that name,
-    and 69, 77 or 4 if the database cannot be asked.
+    Each problem is one line, with the commands that help. The exit code is 0 if all is well, 3 if no queue has that name, and
+    69, 77 or 4 if the database cannot be read.
     """
     from ..store.numbers.health import OF_SCHEDULES, HealthLimits
 
-    given: dict[str, Any] = {
-        name: None if value == "none" else value for name, value in limits.items() if value is not None
-    }
+    given = {rule: value for rule, value in limits.items() if value is not ...}
     found = store.health(replace(HealthLimits(), **given))
     if queues:
         known = [one.queue for one in store.queues.list()]
         for name in queues:
-            # For a mistyped name, all would be well for ever.
+            # For a mistyped name, all would always be well.
             if name not in known and not store.queues.is_known(name):
                 fail(no_queue(name, known), EXIT_NOT_FOUND)
         found = [one for one in found if one.rule not in OF_SCHEDULES and one.subject in queues]
     typed = front_end("check").typed
     if wants_json():
-        write_json([_record(one, typed) for one in found])
+        write_json([with_cures(one, "check") for one in found])
     else:
         for one in found:
             cures = "; ".join(f"to {cure.purpose}: {typed(cure.command)}" for cure in one.cures)
@@ -422,8 +393,3 @@ def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
         if not found:
             click.echo("all is well")
     sys.exit(EXIT_PROBLEM if found else 0)
-
-
-def _record(problem: Problem, typed: Any) -> dict[str, Any]:
-    cures = [{"purpose": one.purpose, "command": typed(one.command)} for one in problem.cures]
-    return merged(problem, {"cures": cures})

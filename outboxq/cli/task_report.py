@@ -17,7 +17,7 @@ from ..model.wording import plural, short, span
 from ..operating.verbs import REASON, TAKE_KEY_BACK
 from .changes import FEW, Exactly, changed, confirmation_options, confirmed, with_fields
 from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, tell, wants_json, write_json
-from .database import database_options, front_end
+from .database import database_options, with_cures
 from .log import HANDLER_LOG, HEAD, PAYLOAD, SPARE, lines, record_of, wait_of
 from .parameters import INSTANT, TASK_ID
 
@@ -51,7 +51,7 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
         beside = (*(() if traceback else ("traceback",)), *(() if handler_log else HANDLER_LOG))
         more = {
             "due_because": due_because(found, history),
-            "explanation": explained(now, "task show"),
+            "explanation": with_cures(now, "task show"),
             "attempts": [merged(one, without=beside) for one in attempts],
             "steps": records(steps, show_results=show_args),
             "history": [record_of(one, show_args=show_args, traceback=traceback) for one in history],
@@ -85,13 +85,6 @@ def _found(store: Store, task_id: UUID) -> TaskExecution:
         if why.reason is Reason.NOT_ENQUEUED:
             raise TaskNotFound(f"there is no task {task_id}; {why.sentence}") from None
         return store.get(task_id)  # it was enqueued just now
-
-
-def explained(explanation: Explanation, own: str) -> dict[str, Any]:
-    """Return the explanation as JSON has it, each cure as it is typed; `own` is the name of the present command."""
-    typed = front_end(own).typed
-    cures = [{"purpose": one.purpose, "command": typed(one.command)} for one in explanation.cures]
-    return merged(explanation, {"cures": cures})
 
 
 def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEvent]) -> dict[str, object]:

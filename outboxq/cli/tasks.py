@@ -31,11 +31,11 @@ from .changes import (
     with_fields,
 )
 from .console import in_utc, merged, show, table, tell, wants_json, write_json
-from .database import database_options, database_options_after_ids, front_end
+from .database import database_options, database_options_after_ids, front_end, with_cures
 from .groups import Group
 from .log import PAYLOAD
 from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, check_choice, filtered, in_words, number_option
-from .task_report import explained, history, report, rerun, state_at, steps
+from .task_report import history, report, rerun, state_at, steps
 
 if TYPE_CHECKING:
     from ..model.batches import Batch
@@ -148,7 +148,7 @@ def explain(store: Store, task_id: str) -> None:
     """Explain why a task does not run, and print commands that help."""
     found = store.find(task_id)
     explanation = store.explain(found)
-    record = explained(explanation, "task explain")
+    record = with_cures(explanation, "task explain")
     lines = [explanation.sentence, *(f"  to {one['purpose']}: {one['command']}" for one in record["cures"])]
     tell("\n".join(map(plain, lines)), {"id": found, **record})
 

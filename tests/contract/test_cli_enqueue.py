@@ -109,7 +109,7 @@ def test_an_idempotency_key_that_is_taken_names_the_task_that_has_it(shop):
     words = ("enqueue", "cli_shop:send", "--args", '{"order": 7}', "--idempotency-key", "a")
     first, second = outboxq(shop, *words), outboxq(shop, *words)
     assert first.stdout == second.stdout
-    assert (first.stderr, "has this task already" in second.stderr) == ("", True)
+    assert (first.stderr, "this task already has the idempotency key" in second.stderr) == ("", True)
     outboxq(shop, *words, "--on-conflict", "raise", exit_code=1)
     assert len(shop.store.tasks()) == 1
 
