@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from itertools import islice
 from operator import attrgetter
@@ -39,8 +39,7 @@ from .task_report import history, report, rerun, state_at, steps
 
 if TYPE_CHECKING:
     from ..model.batches import Batch
-    from ..store import Count, DeadLetter, Outlook, Store, TaskPage
-    from ..store.producing.batches import Member
+    from ..store import Count, DeadLetter, Store, TaskPage
 
 _STATUSES = {status.lower(): status for status in TaskStatus}
 
@@ -70,10 +69,10 @@ def list_(
     after: str | None,
     limit: int,
 ) -> None:
-    """List tasks, newest first, and what each waits for.
+    """List tasks, newest first, and the reason why each waits.
 
-    All running and failed tasks can be found, and all of a batch. Of the other statuses, and without --status, 10,000 tasks are
-    looked at. If there may be more, the command for the next page is printed on stderr.
+    All running and failed tasks can be found, and all tasks of a batch. For the other statuses, and without --status, the command
+    reads 10,000 tasks. If there may be more, it prints the command for the next page on stderr.
     """
     chosen = None if status is None else _STATUSES[status.lower()]
     given = {"status": chosen, "worker": worker, "batch": batch}
@@ -81,7 +80,7 @@ def list_(
     place = {name: store.find(one) for name, one in (("before", before), ("after", after)) if one is not None}
     page, found = _listed(store, wanted, place, limit)
     if batch is not None and not found:
-        store.batches.get(batch)  # raises if there is none: an empty list would say that all is well
+        store.batches.get(batch)  # raises BatchNotFound: an empty list would look as if all were well
     ahead = store.outlooks(found)
     rows = []
     for one in found:
@@ -90,7 +89,9 @@ def list_(
         identity = (one.id, one.task_name, one.queue, one.status, reason, one.attempt)
         rows.append((*identity, one.created_at, due, one.last_error))
     head = ("id", "task", "queue", "status", "reason", "attempt", "created", "due", "last error")
-    records = [merged(one, _ahead(ahead.get(one.id)), without=PAYLOAD) for one in found]
+    waits = {one: {"reason": outlook.reason, "due_at": outlook.due_at} for one, outlook in ahead.items()}
+    none = {"reason": None, "due_at": None}
+    records = [merged(one, waits.get(one.id, none), without=PAYLOAD) for one in found]
     show(head, rows, records=records, spare=("created", "attempt", "due", "queue", "last error"))
     _point_onward(page, {**wanted, "limit": limit}, upward=place.keys() == {"after"})
 
@@ -98,7 +99,7 @@ def list_(
 def _listed(
     store: Store, wanted: Mapping[str, Any], place: Mapping[str, Any], limit: int
 ) -> tuple[TaskPage, list[TaskExecution]]:
-    """Return the page and its tasks. Running and failed tasks are looked through to the end, since they are few."""
+    """Return the page and its tasks. Running and failed tasks are all read, because they are few."""
     page = store.task_page(limit=limit, **wanted, **place)
     found, upward = page.tasks, place.keys() == {"after"}
     whole = wanted.get("status") in {TaskStatus.RUNNING, TaskStatus.FAILED}
@@ -110,33 +111,26 @@ def _listed(
 
 
 def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) -> None:
-    """Print on stderr how the next page is listed, and that the look was ended before all was found."""
+    """Print the command for the next page on stderr, and the number of tasks that were read if it reached its limit."""
     following, option = (page.newer, "--after") if upward else (page.older, "--before")
     if following is None:
         return
-    cut = f"only {grouped(page.looked_at)} tasks were looked at; " if page.is_cut else ""
+    cut = f"only {grouped(page.looked_at)} tasks were read; " if page.is_cut else ""
     options = [f"--{name}={as_json(value)}" for name, value in {**wanted, option[2:]: following}.items()]
     command = front_end("task list").typed(("task", "list", *options))
     click.echo(plain(f"{cut}{'newer' if upward else 'older'} ones: {command}"), err=True)
 
 
-def _ahead(outlook: Outlook | None) -> dict[str, object]:
-    """Return what a task of a list waits for, as JSON has it."""
-    if outlook is None:
-        return {"reason": None, "due_at": None}
-    return {"reason": outlook.reason, "due_at": outlook.due_at}
-
-
 @task.command("show")
 @click.argument("task_id", type=TASK_ID)
-@click.option("--show-args", is_flag=True, help="Print the task's arguments and result too.")
+@click.option("--show-args", is_flag=True, help="Also print the task's arguments and result.")
 @click.option("--traceback", is_flag=True, help="Print the traceback of each failed attempt.")
-@click.option("--handler-log", is_flag=True, help="Print all kept lines that the handler logged, of each attempt.")
+@click.option("--handler-log", is_flag=True, help="Print all stored log lines of the handler, for each attempt.")
 @database_options
 def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
     """Print a task, its attempts, and its history.
 
-    Below the attempts are the newest 10 lines that its handler logged in the last attempt that logged anything.
+    Below the attempts are the newest 10 log lines of the handler, from the last attempt with log lines.
     """
     report(store, store.find(task_id), show_args=show_args, traceback=traceback, handler_log=handler_log)
 
@@ -177,7 +171,7 @@ def cancel(
 ) -> None:
     """Cancel a task, or all that match. A running task is asked to stop.
 
-    Give the id of a task, or filters, or --all. A running task stays Running until its handler answers; --force does not wait for that.
+    Give the id of a task, or filters, or --all. A running task stays Running until its handler answers; --force does not wait.
     """
     if status is not None:
         wanted["status"] = _STATUSES[status]
@@ -230,7 +224,7 @@ def _change_all(
     others: str,
     **answers: bool,
 ) -> None:
-    """Act on all that match, as they were counted. `sentence` reports the result, unless it is `done`."""
+    """Act on the tasks that match and were counted. `sentence` words the result, by default `done`."""
     counted = cache(count)
 
     def to_change() -> Exactly | Count:
@@ -257,7 +251,7 @@ _NOT_REDRIVEN = f"{_NOT_DISCARDED}, or lost the idempotency key to another task"
 def failed() -> None:
     """List, redrive or discard dead letters.
 
-    A dead letter is a task that failed for good: it is not retried any more.
+    A dead letter is a task that failed for good: it will not be retried.
     """
 
 
@@ -268,7 +262,7 @@ def failed() -> None:
 def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     """List dead letters, newest first.
 
-    The last column marks those that hold their partition key: later tasks of the key wait until they are redriven or discarded.
+    The last column marks dead letters that hold their partition key: later tasks of the key wait until it is redriven or discarded.
     """
     head = ("failed", "id", "task", "queue", "key", "attempt", "error", "holds its key")
     found = store.dead_letters.list(limit=limit, **wanted)
@@ -286,7 +280,8 @@ def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
 def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     """Group dead letters by task, exception and message.
 
-    The largest group is the first one. The newest 10,000 dead letters are looked at. `list`, `redrive` and `discard` take the id of a group with --group.
+    The largest group is first. The groups contain the newest 10,000 dead letters. `list`, `redrive` and `discard` take the id of
+    a group with --group.
     """
     found = store.dead_letters.groups(limit=limit, **wanted)
     head = ("count", "task", "exception", "message", "first", "last", "newest id", "group")
@@ -294,10 +289,9 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     rows = [attrgetter(*names)(one) for one in found.groups]
     show(head, rows, records=found, spare=("first", "exception", "newest id", "last", "task"), whole=("group",))
     if not found.is_complete:
-        looked = f"the newest {grouped(found.looked_at)} dead letters were looked at"
+        shown = f"the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown"
         click.echo(
-            f"there is more: {looked}, and the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown",
-            err=True,
+            f"there is more: the newest {grouped(found.looked_at)} dead letters were read, and {shown}", err=True
         )
 
 
@@ -323,7 +317,7 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             _each(store, task_ids, partial(verb.do, store, **values), done, yes=yes, dry_run=dry_run)
             return
         if take_key_back:
-            raise click.UsageError("--take-key-back is for the ids of tasks, each of which was looked at")
+            raise click.UsageError("--take-key-back needs the ids of tasks, which a person has checked")
 
         def first(number: int) -> list[str]:
             return [_line(one) for one in store.dead_letters.oldest(limit=number, **wanted)]
@@ -345,9 +339,7 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
         confirmation_options,
         with_fields(*verb.fields),
         number_option("--limit", help="Maximum number of dead letters, oldest first."),
-        click.option(
-            "--all", "everything", is_flag=True, help="Apply to every dead letter. Required without ids or filters."
-        ),
+        click.option("--all", "everything", is_flag=True, help="All dead letters. Required without ids or filters."),
         click.argument("task_ids", nargs=-1, type=TASK_ID),
     ):
         command = option(command)
@@ -366,14 +358,12 @@ failed.add_command(
 def _each(
     store: Store, given: tuple[str, ...], act: Callable[[UUID], object], done: str, *, yes: bool, dry_run: bool
 ) -> None:
-    """Act on these dead letters. One id needs no question; several ids are asked about as a filter is."""
+    """Act on these dead letters. One id needs no question; several ids need one, as a filter does."""
     ids = list(dict.fromkeys(store.find(one) for one in given))
-
-    count, found = Exactly(number=len(ids)), []
-    if dry_run or len(ids) > 1:
-        found = [store.get(one) for one in ids]
+    count = Exactly(number=len(ids))
+    found = [store.get(one) for one in ids] if dry_run or len(ids) > 1 else []
     for one in found:
-        if one.status is not TaskStatus.FAILED:  # before any is changed
+        if one.status is not TaskStatus.FAILED:  # before any task is changed
             raise InvalidTransition(f"task {one.id} is {one.status} and cannot be {done}")
     first = [_line(one) for one in found]
     what = f"{plural(len(ids), 'task')} {', '.join(map(str, ids))}"
@@ -410,7 +400,9 @@ def batch() -> None:
 def list_batches(store: Store, only_open: bool, limit: int) -> None:
     """List the newest batches and chains."""
     found = store.batches.list(limit=limit, only_open=only_open)
-    show(_HEAD, [_cells(one) for one in found], records=[_record(one) for one in found])
+    numbers = attrgetter("size", "pending", "completed", "failed", "cancelled")
+    rows = [(one.id, one.kind, one.name, one.status, *numbers(one), one.created_at) for one in found]
+    show(_HEAD, rows, records=[_record(one) for one in found])
     if unclosed := [one.id for one in found if one.status is BatchStatus.UNCLOSED]:
         command = front_end("batch list").typed(("batch", "cancel", str(unclosed[0])))
         number = f"{len(unclosed)} {plural(len(unclosed), 'batch is', 'batches are')} not closed, so nothing follows"
@@ -424,7 +416,10 @@ def show_batch(store: Store, batch_id: UUID) -> None:
     """Show the counts of a batch, and its tasks that have not completed."""
     found = store.batches.get(batch_id)
     statuses = {str(status): number for status, number in store.batches.statuses(batch_id).items()}
-    listed = [one for status in _LISTED if statuses.get(status) for one in _some(store, batch_id, status)][:_SHOWN]
+    members = store.batches.members
+    listed = [
+        one for status in _LISTED if statuses.get(status) for one in islice(members(batch_id, (status,)), _SHOWN)
+    ][:_SHOWN]
     omitted = max(0, sum(statuses.get(status, 0) for status in _LISTED) - len(listed))
     if wants_json():
         tasks = [merged(one, without=("result",)) for one in listed]
@@ -441,20 +436,15 @@ def show_batch(store: Store, batch_id: UUID) -> None:
         for act in ("redrive", "discard"):
             click.echo(plain(f"  to {act} the first: {typed(('failed', act, str(listed[0].id)))}"))
     click.echo()
-    table(
-        ("not completed", "task", "status", "error"), [(one.id, one.task_name, one.status, one.error) for one in listed]
-    )
+    rows = [(one.id, one.task_name, one.status, one.error) for one in listed]
+    table(("not completed", "task", "status", "error"), rows)
     if omitted:
         command = front_end("batch show").typed(("task", "list", "--batch", str(batch_id)))
         click.echo(f"{omitted} more: {command}", err=True)
 
 
-def _some(store: Store, batch_id: UUID, status: TaskStatus) -> Iterator[Member]:
-    return islice(store.batches.members(batch_id, (status,)), _SHOWN)
-
-
 def _lines(found: Batch) -> list[tuple[str, object]]:
-    # the last task of a chain follows the others, and is not among them
+    # The last task of a chain follows the others and is not counted.
     before = " before the last" if found.kind is BatchKind.CHAIN else ""
     return [
         ("kind", found.kind),
@@ -471,7 +461,7 @@ def _lines(found: Batch) -> list[tuple[str, object]]:
             ("then", f"{name} {task_id}{'' if place < found.stage else ' (not enqueued)'}")
             for place, (task_id, name) in enumerate(zip(found.then_ids, found.then_names, strict=True))
         ),
-        ("then", None if found.then_is_readable else "what follows cannot be read; `outboxq verify` says more"),
+        ("then", None if found.then_is_readable else "the next tasks cannot be read; `outboxq verify` says more"),
     ]
 
 
@@ -494,12 +484,5 @@ def cancel_batch(store: Store, batch_id: UUID, *, reason: str, force: bool, yes:
     tell(outcome.sentence, changed("cancelled", outcome.record["changed"], count))
 
 
-def _cells(one: Batch) -> tuple[object, ...]:
-    counts = (one.size, one.pending, one.completed, one.failed, one.cancelled)
-    return (one.id, one.kind, one.name, one.status, *counts, one.created_at)
-
-
 def _record(one: Batch) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {**asdict(one), "pending": one.pending, "awaited": one.awaited, "status": one.status}
+    return merged(one, {"pending": one.pending, "awaited": one.awaited, "status": one.status})

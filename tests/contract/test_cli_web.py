@@ -134,7 +134,7 @@ def test_it_refuses_what_cannot_work(sqlite, tmp_path):
     assert "can be guessed" in refused("--url", sqlite.url, OUTBOXQ_WEB_TOKEN="short")
     assert "--from" in refused("--url", sqlite.url, "--trust-header", "X-User")
     assert "10.0.0.0/99" in refused("--url", sqlite.url, "--trust-header", "X-User", "--from", "10.0.0.0/99")
-    assert "no database is named" in refused(OUTBOXQ_DATABASE_URL="")
+    assert "no database is given" in refused(OUTBOXQ_DATABASE_URL="")
 
 
 def test_a_port_in_use_is_one_sentence(sqlite):
