@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import click
@@ -18,8 +19,7 @@ from .groups import Group
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from ..store import QueueSettings, Statistics, Store
-    from ..store.numbers.queues import HeldKey
+    from ..store import Count, QueueSettings, Statistics, Store
 
 
 HEAD = ("queue", "paused since", "concurrency", "rate", "order")
@@ -34,24 +34,17 @@ _MOST_KEYS = 50
 def list_(store: Store) -> None:
     """List all queues, with their settings and their numbers.
 
-    A queue is there if it has tasks that are not finished, settings, a sample or a live worker. A + says that there are more.
+    The list contains queues with unfinished tasks, settings, a sample or a live worker. A + means that there are more.
     """
     from ..store import QueueSettings
 
     found = store.overview()
     settings = {one.queue: one for one in found.settings}
     pairs = [(settings.get(one.queue) or QueueSettings(queue=one.queue), one) for one in found.queues]
-    rows = [
-        (*cells(one), *(number(numbers, name) for name in _COUNTS), numbers.live_workers, per_key(one))
-        for one, numbers in pairs
-    ]
+    rows = [(*cells(one), *(number(n, name) for name in _COUNTS), n.live_workers, per_key(one)) for one, n in pairs]
     records = [merged(one, counts(numbers)) for one, numbers in pairs]
-    show(
-        (*HEAD, *_COUNTS, "workers", PER_KEY),
-        rows,
-        records=records,
-        spare=("order", "per key", "rate", "concurrency", "paused since"),
-    )
+    spare = ("order", PER_KEY, "rate", "concurrency", "paused since")
+    show((*HEAD, *_COUNTS, "workers", PER_KEY), rows, records=records, spare=spare)
 
 
 @click.command("show")
@@ -60,7 +53,7 @@ def list_(store: Store) -> None:
 def show_(store: Store, name: str) -> None:
     """Show the settings, the numbers and the workers of a queue.
 
-    Also printed: when its next task is due, which keys dead letters hold, and what needs attention.
+    Also printed: the due time of its next task, the keys that dead letters hold, and what needs attention.
     """
     from ..store import QueueSettings, Statistics
     from ..store.numbers.health import OF_SCHEDULES
@@ -88,20 +81,19 @@ def show_(store: Store, name: str) -> None:
         "oldest": None if numbers.oldest_ready_age is None else f"due for {brief(numbers.oldest_ready_age)}",
         "next due": None if due is None else f"{short(due)} UTC",
         "paused since": None if settings.paused_at is None else f"{short(settings.paused_at)} UTC",
-        **{one: known[one] for one in ("concurrency", "rate", "per key", "order")},
+        **{one: known[one] for one in ("concurrency", "rate", PER_KEY, "order")},
         "workers": len(live),
     }
     table(("queue", name), [(one, value) for one, value in lines.items() if value is not None])
     if keys:
-        rows = [(one.partition_key, one.dead_letter, one.failed_at, _waiting(one)) for one in keys]
+        rows = [(one.partition_key, one.dead_letter, one.failed_at, _with_plus(one.waiting)) for one in keys]
         click.echo()
         table(("held key", "by dead letter", "failed", "waiting"), rows, spare=("failed",))
     if live:
         click.echo()
-        rows_of_workers = [
-            (one.host or one.label, one.pid, one.version, one.busy, one.concurrency, one.last_seen_at) for one in live
-        ]
-        table(("worker", "pid", "version", "busy", "threads", "seen"), rows_of_workers, spare=("version",))
+        head = ("worker", "pid", "version", "busy", "threads", "seen")
+        cells_of = attrgetter("pid", "version", "busy", "concurrency", "last_seen_at")
+        table(head, [(one.host or one.label, *cells_of(one)) for one in live], spare=("version",))
     for problem in problems:
         click.echo()
         click.echo(plain(problem.sentence))
@@ -116,12 +108,8 @@ def cells(one: QueueSettings) -> tuple[object, ...]:
 
 def per_key(one: QueueSettings) -> str | None:
     """Return the limits of each key in words; None without any."""
-    parts = []
-    if one.concurrency_per_key is not None:
-        parts.append(f"{one.concurrency_per_key} at once")
-    if one.rate_per_key is not None:
-        parts.append(f"{_rate(one.rate_per_key)}")
-    return ", ".join(parts) or None
+    at_once = None if one.concurrency_per_key is None else f"{one.concurrency_per_key} at once"
+    return ", ".join(filter(None, (at_once, _rate(one.rate_per_key)))) or None
 
 
 def _rate(rate: tuple[int, timedelta] | None) -> str | None:
@@ -135,13 +123,13 @@ def counts(one: Statistics) -> dict[str, object]:
 
 
 def number(one: Statistics, name: str) -> object:
-    """Return a count, with a + where there are more."""
+    """Return a count, with a + if there are more."""
     found = getattr(one, name)
     return f"{found}+" if getattr(one, f"{name}_at_least", False) else found
 
 
-def _waiting(key: HeldKey) -> str:
-    return f"{key.waiting.number}{'+' if key.waiting.at_least else ''}"
+def _with_plus(count: Count) -> str:
+    return f"{count.number}{'+' if count.at_least else ''}"
 
 
 @click.group(cls=Group)
