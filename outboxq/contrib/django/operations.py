@@ -30,7 +30,7 @@ _DRIVERS: dict[str, dict[str, Any]] = {
 def reaching(revision: str, *, before: str) -> RunPython:
     """Return the operation that brings the tables to a revision of outboxq, and back to the revision `before`.
 
-    Tables that `outboxq upgrade` made are taken over as they are. A database that outboxq does not run on is left alone.
+    Tables that `outboxq upgrade` made are kept. A database that outboxq does not support is left alone.
     """
     return RunPython(_run(migrations.upgrade, revision), _run(_take_back, before))
 
@@ -42,14 +42,14 @@ def bring_to(revision: str, connection: Any, command: Callable[..., None] = migr
 
 
 def _take_back(connection: Connection, revision: str, *, schema: str | None) -> None:
-    """Downgrade the tables, unless they are older already: `outboxq upgrade`, a router or `--fake` may have kept them so."""
+    """Downgrade the tables unless they are already older, because of `outboxq upgrade`, a router or `--fake`."""
     found = migrations.current(connection, schema=schema)
     if found is not None and (revision == "base" or found > revision):
         migrations.downgrade(connection, revision, schema=schema)
 
 
 def has_tables(alias: str) -> bool:
-    """Return whether outboxq's tables belong in this database: outboxq runs on it, and no router keeps them out."""
+    """Return whether outboxq's tables belong in this database: outboxq supports it, and no router excludes them."""
     return runs_on(alias) and router.allow_migrate(alias, "outboxq")
 
 
@@ -70,7 +70,7 @@ def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], No
 
 @contextmanager
 def _borrowed(django: Any) -> Iterator[Connection]:
-    """Yield a SQLAlchemy connection over Django's, for DDL; it cannot end Django's transaction."""
+    """Yield a SQLAlchemy connection over Django's, for DDL. It cannot end Django's transaction."""
     dialect_for(django.vendor)  # raises ConfigurationError if psycopg 3 is missing, so that Django uses psycopg2
     django.ensure_connection()
     engine = create_engine(
@@ -84,20 +84,16 @@ def _borrowed(django: Any) -> Iterator[Connection]:
 
 
 class _Borrowed:
-    """A driver's connection that only its owner can end or set up."""
+    """A driver's connection that only Django can end or set up."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def __getattr__(self, name: str) -> Any:
-        return _ignored if name in _OWNERS else getattr(self._connection, name)
+        return (lambda *_args, **_options: None) if name in _OWNERS else getattr(self._connection, name)
 
 
 _OWNERS = frozenset({"commit", "rollback", "close", "create_function", "add_notice_handler"})
-
-
-def _ignored(*_args: Any, **_options: Any) -> None:
-    pass
 
 
 _OLDER = (
@@ -125,8 +121,7 @@ def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> lis
             with transaction.atomic(using=alias):
                 outboxes[alias].store.ensure_current_on_django()
         except SchemaOutOfDate as error:
-            older = _OLDER if error.is_mended_by_an_upgrade else None
-            hint = _NEWER if error.code_is_older else older
+            hint = _NEWER if error.code_is_older else _OLDER if error.is_mended_by_an_upgrade else None
             found.append(Caution(f"{alias}: {error}", hint=hint, id="outboxq.W002"))
     return found
 
@@ -153,7 +148,7 @@ def _places() -> Iterator[CheckMessage]:
     for alias in outboxes.made():
         if not runs_on(alias):
             yield Error(
-                f"Tasks are declared for the database {alias!r}, but outboxq does not run on {connections[alias].display_name}.",
+                f"Tasks are declared for the database {alias!r}, but outboxq does not support {connections[alias].display_name}.",
                 hint="Declare them on the outbox of a PostgreSQL or SQLite database.",
                 id="outboxq.E002",
             )
