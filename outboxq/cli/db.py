@@ -37,7 +37,7 @@ from .database import (
     url_option,
 )
 from .groups import Group
-from .parameters import SPAN, number_option
+from .parameters import SPAN, choice_option, number_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -290,13 +290,7 @@ def _reached(engine: Engine, schema: str | None) -> str:
 
 
 @click.command()
-@click.option(
-    "--every",
-    type=click.Choice([one.value for one in Every]),
-    default="month",
-    show_default=True,
-    help="Time span of one partition.",
-)
+@choice_option("--every", kind=Every, default=Every.MONTH, help="Time span of one partition.")
 @number_option("--ahead", help="Number of future partitions to create.", default=3)
 @rounds_options
 @confirmation_options

@@ -16,7 +16,7 @@ from .changes import FEW, Exactly, changed, confirmation_options, confirmed
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, merged, show, tell, wants_json
 from .database import database_options, database_options_after_ids, present_outbox
 from .groups import Group
-from .parameters import INSTANT, number_option, span_option
+from .parameters import INSTANT, choice_option, number_option, span_option
 
 if TYPE_CHECKING:
     from ..outbox import Outbox
@@ -100,13 +100,7 @@ class OfTask(click.Command):
 @number_option("--max-attempts", help="Maximum number of attempts. Default: the retry policy decides.")
 @span_option("--unique-for", help="Time span for which the idempotency key is taken. Default: for ever.")
 @click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key once the task has ended.")
-@click.option(
-    "--on-conflict",
-    type=click.Choice([one.value for one in OnConflict]),
-    default=OnConflict.RETURN.value,
-    show_default=True,
-    help="Reaction to an idempotency key that is taken.",
-)
+@choice_option("--on-conflict", kind=OnConflict, default=OnConflict.RETURN, help="Reaction to a taken idempotency key.")
 @_options_of_both
 @database_options
 def enqueue(store: Store, *, place: str, arguments: object, dry_run: bool, **options: Any) -> None:

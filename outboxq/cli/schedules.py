@@ -23,7 +23,7 @@ from .changes import Exactly, add_verbs, changed, confirmed, say, yes_option
 from .console import in_utc, json_option, merged, show, speaking_plainly, table, tell, wants_json, write_json
 from .database import database_options, present_outbox
 from .groups import Group
-from .parameters import SPAN, Read, number_option, span_option
+from .parameters import SPAN, Read, choice_option, number_option, span_option
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -137,20 +137,13 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @number_option("--priority", help="Priority of the tasks.", least=-100, most=100)
 @number_option("--max-attempts", help="Maximum number of attempts at each task.")
 @span_option("--timeout", help="Timeout of each task, e.g. 5m.")
-@click.option(
+@choice_option(
     "--overlap",
-    type=click.Choice([one.value for one in Overlap]),
-    default=Overlap.ALLOW.value,
-    show_default=True,
+    kind=Overlap,
+    default=Overlap.ALLOW,
     help="What a tick does while the task of an earlier tick is unfinished: run beside it, wait, or be left out.",
 )
-@click.option(
-    "--catch-up",
-    type=click.Choice([one.value for one in CatchUp]),
-    default=CatchUp.LATEST.value,
-    show_default=True,
-    help="Which missed ticks still run.",
-)
+@choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Which missed ticks still run.")
 @number_option("--catch-up-limit", help="Maximum number of those.", most=10_000, default=100)
 @span_option("--grace", help="Time after a tick from which on its task is not started, e.g. 10m.")
 @span_option("--jitter", help="Maximum time by which a tick's task is due later, e.g. 30s.")
