@@ -113,9 +113,8 @@ def sql(store: Store, start: str | None, end: str) -> None:
     known = [one for one, _ in migrations.revisions()]
     for option, revision, word in (("--from", begin, "base"), ("--to", end, "head")):
         if revision is not None and revision not in {*known, word}:
-            raise click.BadParameter(
-                f"{revision!r} is not a revision; outboxq db history lists them", param_hint=option
-            )
+            hint = "outboxq db history lists them"
+            raise click.BadParameter(f"{revision!r} is not a revision; {hint}", param_hint=option)
     last = known[-1] if end == "head" else end
     text = ""
     if begin is None or begin == "base" or begin < last:
@@ -305,7 +304,7 @@ def partition(
     """
     from .. import migrations
 
-    rounds = {"lock_timeout": lock_timeout, "wait": wait}
+    rounds: dict[str, Any] = {"lock_timeout": lock_timeout, "wait": wait}
     make = partial(migrations.partition, store.bound_engine, every=every, ahead=ahead, schema=store.schema, **rounds)
     made = make(dry_run=True)
     if not dry_run:

@@ -65,9 +65,7 @@ def _read_group_id(text: str) -> str:
     """Return the id of a group of dead letters."""
     found = text.lower()
     if len(found) != _GROUP_DIGITS or not set(found) <= set(hexdigits):
-        raise InvalidArgument(
-            f"{found!r} is not the id of a group: write its 16 hex digits, as `failed summary` prints them"
-        )
+        raise InvalidArgument(f"{found!r} is not the id of a group: write the 16 hex digits from `failed summary`")
     return found
 
 

@@ -250,9 +250,7 @@ class _StoreOutside(Store):
 
     @property
     def bound_engine(self) -> Engine:
-        raise ConfigurationError(
-            f"this outbox uses the database of the current Flask application, but there is none; {_PUSH}"
-        )
+        raise ConfigurationError(f"this outbox needs a current Flask application, whose database it uses; {_PUSH}")
 
 
 _PUSH = "push an application's context: with app.app_context():"

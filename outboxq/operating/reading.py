@@ -75,7 +75,7 @@ def read_rate(text: str) -> tuple[int, timedelta] | None:
         found = None, timedelta(0)
     if found[0] is None or not found[1]:
         raise InvalidArgument(
-            f"write a number of starts and a time span above 0, such as 100/1m, or none, not {text[:40]!r}"
+            f"write a number of starts and a span above 0, such as 100/1m, or none, not {text[:40]!r}"
         )
     return found[0], found[1]
 

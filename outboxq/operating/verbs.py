@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -223,10 +224,9 @@ def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
 
 def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field:
     """Return the field of a limit: of a number, or of a rate, which has two inputs."""
-    kind = (
-        {"read": read_rate, "metavar": "NUMBER/SPAN"} if len(inputs) > 1 else {"read": read_limit, "metavar": "NUMBER"}
-    )
-    return Field(name=name, option=option, label=label, inputs=inputs, help=help, **kind, default=..., empty=NONE)
+    read, metavar = (read_rate, "NUMBER/SPAN") if len(inputs) > 1 else (read_limit, "NUMBER")
+    made = partial(Field, name=name, option=option, label=label, help=help, inputs=inputs, metavar=metavar)
+    return made(read=read, default=..., empty=NONE)
 
 
 REASON = Field(

@@ -262,10 +262,8 @@ def serve(
     open_closed_streams()
     several = processes > 1 or len(databases) > 1
     if (several or reload) and not CAN_FORK:
-        raise click.UsageError(
-            "--processes, --reload and several databases need a system that can fork, such as Linux or macOS; start "
-            "`outboxq worker` once for each process and each database"
-        )
+        cure = "start `outboxq worker` once for each process and each database"
+        raise click.UsageError(f"--processes, --reload and several databases need a system that can fork; {cure}")
     if reload and (several or burst):
         raise click.UsageError("--reload cannot be combined with --processes, --burst or several databases")
     if burst and several and options["max_tasks"] is not None:
@@ -379,10 +377,8 @@ def ensure_free(host: str, first: int | None, processes: int) -> None:
         return
     last = first + processes - 1
     if last > LAST_PORT:
-        raise click.UsageError(
-            f"--metrics-port {first} with {processes} processes ends at port {last}; choose one up to "
-            f"{LAST_PORT - processes + 1}"
-        )
+        cure = f"choose one up to {LAST_PORT - processes + 1}"
+        raise click.UsageError(f"--metrics-port {first} with {processes} processes ends at port {last}; {cure}")
     for port in range(first, last + 1):
         try:
             [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -391,11 +387,8 @@ def ensure_free(host: str, first: int | None, processes: int) -> None:
                 found.bind(address)
                 found.listen()
         except OSError as error:
-            fail(
-                f"no metrics can be served on {host} port {port}: {error.strerror or error}; free that port or choose "
-                "others with --metrics-port",
-                EXIT_USAGE,
-            )
+            why, cure = error.strerror or error, "free that port or choose others with --metrics-port"
+            fail(f"no metrics can be served on {host} port {port}: {why}; {cure}", EXIT_USAGE)
 
 
 @contextmanager

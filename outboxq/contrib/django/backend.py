@@ -65,9 +65,7 @@ class OutboxqBackend(BaseTaskBackend):
         """Raise InvalidTask for a task that could not be enqueued or run."""
         super().validate_task(task)
         if inspect.isgeneratorfunction(task.func) or inspect.isasyncgenfunction(task.func):
-            raise InvalidTask(
-                f"{task.module_path} is a generator function, whose body a call does not run; return a list instead"
-            )
+            raise InvalidTask(f"{task.module_path} is a generator function; return a list instead")
         validate(task, self.defaults)
         if self.database in connections:  # `check()` reports an unknown one
             self.outbox.tasks.declare(task.module_path)
@@ -81,9 +79,9 @@ class OutboxqBackend(BaseTaskBackend):
         """
         self.validate_task(task)
         if (adapter := self._adapter(task.module_path)) is None:
+            places = f"in a module of an installed app or of TASKS[{self.alias!r}]['OPTIONS']['modules']"
             raise InvalidTask(
-                f"no worker would find {task.module_path}; declare it with @task under that name, in a module of an installed "
-                f"app or of the OPTIONS['modules'] of TASKS[{self.alias!r}]"
+                f"no worker would find {task.module_path}; declare it with @task under that name, {places}"
             )
         call = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "backend": self.alias}
         check_call(task, call["args"], call["kwargs"])

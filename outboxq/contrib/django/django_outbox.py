@@ -59,7 +59,7 @@ class DjangoOutbox(Outbox):
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
         """Raise ConfigurationError: DATABASES in the settings names the database."""
         raise ConfigurationError(
-            f"this outbox is in Django's database {self.alias!r} and cannot be bound; change DATABASES in the settings"
+            f"this outbox is in Django's database {self.alias!r}; change DATABASES in the settings"
         )
 
     @cached_property
@@ -104,10 +104,8 @@ class DjangoOutbox(Outbox):
 
         adapter = adapter_of(task, self.alias)
         if adapter is None:
-            raise ConfigurationError(
-                f"the task {path} does not go through this outbox: its backend in TASKS is none of outboxq's in the database "
-                f"{self.alias!r}"
-            )
+            why = f"its backend in TASKS is not an outboxq backend in the database {self.alias!r}"
+            raise ConfigurationError(f"the task {path} does not use this outbox: {why}")
         return adapter
 
     def _registry(self) -> DjangoRegistry:
@@ -167,9 +165,9 @@ class DjangoStore(FrameworkStore):
             return
         there = target.connection
         if there.alias != self.alias and _place(there) != _place(connections[self.alias]):
+            cure = f"declare the task on outboxes[{there.alias!r}], where its business rows are"
             raise InvalidTarget(
-                f"this is Django's database {there.alias!r}, but the outbox is in {self.alias!r}; a task must be written where its "
-                f"business rows are: declare it on outboxes[{there.alias!r}]"
+                f"this is Django's database {there.alias!r}, but the outbox is in {self.alias!r}; {cure}"
             )
 
     @property
@@ -190,9 +188,7 @@ class Outboxes:
         with self._making:
             if alias not in self._made:
                 if alias not in connections:
-                    raise ConfigurationError(
-                        f"Django knows no database {alias!r}; give one of DATABASES in the settings"
-                    )
+                    raise ConfigurationError(f"DATABASES in the settings has no database {alias!r}")
                 self._made[alias] = DjangoOutbox(alias)
             return self._made[alias]
 
@@ -218,9 +214,8 @@ def setting(name: str) -> Any:
     given = getattr(settings, "OUTBOXQ", {})
     unknown = sorted(set(given) - set(SETTINGS))
     if unknown:
-        raise ConfigurationError(
-            f"OUTBOXQ in the settings has unknown keys: {', '.join(unknown)}; it knows {', '.join(SETTINGS)}"
-        )
+        known = ", ".join(SETTINGS)
+        raise ConfigurationError(f"OUTBOXQ in the settings has unknown keys: {', '.join(unknown)}; it knows {known}")
     return given.get(name, SETTINGS[name])
 
 
@@ -228,9 +223,7 @@ def hooks_of_settings() -> list[Hook]:
     """Return the hooks that the settings name. Raises ConfigurationError for a path that leads to no hook."""
     paths = setting("HOOKS")
     if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
-        raise ConfigurationError(
-            "OUTBOXQ in the settings: HOOKS takes a list of import paths, such as 'shop.hooks.Timing'"
-        )
+        raise ConfigurationError("OUTBOXQ in the settings: HOOKS takes a list of paths, such as 'shop.hooks.Timing'")
     with _importing:
         return [_imported.get(path) or _imported.setdefault(path, _imported_hook(path)) for path in paths]
 
@@ -242,9 +235,7 @@ def _imported_hook(path: str) -> Hook:
         raise ConfigurationError(f"OUTBOXQ in the settings: the hook {path!r} cannot be imported: {error}") from error
     hook = found() if isinstance(found, type) and issubclass(found, Hook) else found
     if not isinstance(hook, Hook):
-        raise ConfigurationError(
-            f"OUTBOXQ in the settings: {path!r} is neither a hook nor a class derived from outboxq.Hook"
-        )
+        raise ConfigurationError(f"OUTBOXQ in the settings: {path!r} is neither a hook nor a subclass of outboxq.Hook")
     return hook
 
 
@@ -271,19 +262,15 @@ def engine_of(alias: str, *, poolclass: type[Pool] | None = None) -> Engine:
     """
     connection = connections[alias]
     if connection.vendor not in _ENGINES:
-        raise UnsupportedDatabase(
-            f"outboxq does not run on {connection.display_name}, the database {alias!r} of the settings"
-        )
+        raise UnsupportedDatabase(f"outboxq does not support {connection.display_name}, the database {alias!r}")
     return _ENGINES[connection.vendor](connection, poolclass)
 
 
 def _sqlite(connection: Any, poolclass: type[Pool] | None) -> Engine:
     name = connection.settings_dict["NAME"]
     if connection.is_in_memory_db():
-        raise ConfigurationError(
-            f"the database {connection.alias!r} is an in-memory SQLite database, which no worker can share; give it "
-            "a file (in tests: DATABASES[…]['TEST']['NAME'])"
-        )
+        cure = "give it a file (in tests: DATABASES[…]['TEST']['NAME'])"
+        raise ConfigurationError(f"no worker can share the in-memory SQLite database {connection.alias!r}; {cure}")
     if str(name).startswith("file:"):
         return make_engine(URL.create("sqlite", database=str(name), query={"uri": "true"}), poolclass=poolclass)
     return make_engine(URL.create("sqlite", database=str(Path(name).resolve())), poolclass=poolclass)

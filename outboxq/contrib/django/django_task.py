@@ -107,9 +107,8 @@ class Options(_Defaults):
         """Read OPTIONS. Raises InvalidTaskBackend for an unknown option, or a value out of its range."""
         known = [one.name for one in fields(cls)]
         if unknown := sorted(set(given) - set(known)):
-            raise InvalidTaskBackend(
-                f"TASKS[{alias!r}] has unknown OPTIONS: {', '.join(unknown)}; outboxq knows {', '.join(known)}"
-            )
+            words = f"unknown OPTIONS: {', '.join(unknown)}; outboxq knows {', '.join(known)}"
+            raise InvalidTaskBackend(f"TASKS[{alias!r}] has {words}")
         options = cls(**given)
         if isinstance(options.modules, str):
             raise InvalidTaskBackend(f"TASKS[{alias!r}]: modules takes a list; write [{options.modules!r}]")
@@ -176,9 +175,7 @@ def validate(task: Any, defaults: Options) -> None:
     except OutboxqError as error:
         raise InvalidTask(str(error)) from None
     if new.on_conflict is OnConflict.SKIP:
-        raise InvalidTask(
-            f"{task.module_path}: on_conflict='skip' has no result for enqueue() to return; write 'return'"
-        )
+        raise InvalidTask(f"{task.module_path}: enqueue() has no result with on_conflict='skip'; write 'return'")
 
 
 def changed(task: Any, **changes: Any) -> Any:

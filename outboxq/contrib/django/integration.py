@@ -74,9 +74,8 @@ class DjangoIntegration(Integration):
         if within is not None:
             target = target_of(within, schema=store.schema)
             if not isinstance(target, DjangoTarget) or target.connection.alias != self.alias:
-                raise InvalidTarget(
-                    f"a transactional task in Django runs on Django's connection; pass the alias {self.alias!r}, inside atomic()"
-                )
+                cure = f"pass the alias {self.alias!r}, inside atomic()"
+                raise InvalidTarget(f"a transactional task in Django runs on Django's connection; {cure}")
             with transaction.atomic(using=self.alias):
                 yield DjangoUnitOfWork(connection)
             return
@@ -104,10 +103,9 @@ class DjangoIntegration(Integration):
                 _drop(connection)
         if not committed and not is_nested:  # Django reports no error then
             _drop(connection)
-            raise InvalidTarget(
-                "the transaction of this task was not committed: its handler left an atomic() block open, or closed the "
-                "connection; write each block as `with atomic():`, and do not close connections inside"
-            )
+            cure = "write each block as `with atomic():`, and do not close connections inside"
+            why = "its handler left an atomic() block open, or closed the connection"
+            raise InvalidTarget(f"the transaction of this task was not committed: {why}; {cure}")
 
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
         """Send the signal of a task of `django.tasks`."""
@@ -166,9 +164,7 @@ class DjangoRegistry(TaskRegistry):
             return super().get(name)
         found = self._find(name)
         if found is None:
-            raise UnknownTask(
-                f"task {name!r} is not declared in this process, nor is it the import path of a @task in an installed app"
-            )
+            raise UnknownTask(f"task {name!r} is neither declared in this process nor a @task of an installed app")
         return found
 
     def __contains__(self, name: str) -> bool:
@@ -231,10 +227,8 @@ class DjangoUnitOfWork:
     @property
     def connection(self) -> NoReturn:
         """Raise InvalidTarget: SQLAlchemy on Django's connection would end Django's transaction."""
-        raise InvalidTarget(
-            "a transactional task in Django has no ctx.connection and no ctx.session, which are SQLAlchemy's; use the ORM, or "
-            f"django.db.connections[{self.target.alias!r}].cursor()"
-        )
+        cure = f"use the ORM, or django.db.connections[{self.target.alias!r}].cursor()"
+        raise InvalidTarget(f"in Django, ctx.connection and ctx.session do not exist; {cure}")
 
     session = connection
 
@@ -261,13 +255,11 @@ def _end_what_is_open(context: TaskContext) -> None:
     """Roll back transactions that the handler left open: writes of later handlers in this thread would never be committed."""
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:
-            log.error(
-                "task %s (%s) left a transaction open on the database %r, so its writes there are rolled back; end each atomic() block",
-                context.task_id,
-                context.task_name,
-                connection.alias,
-                extra=fields_of(context.claim),
+            text = (
+                "task %s (%s) left a transaction open on the database %r, which is rolled back; end each atomic() block"
             )
+            names = (context.task_id, context.task_name, connection.alias)
+            log.error(text, *names, extra=fields_of(context.claim))
             _drop(connection)
 
 

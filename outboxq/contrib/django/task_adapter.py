@@ -306,7 +306,7 @@ def cancelled(why: str) -> Any:
     return error("outboxq.model.records.Cancel", why)
 
 
-_KINDS: dict[EventType | None, str] = {EventType.ABANDONED: "outboxq.errors.LeaseLost"}
+_KINDS: dict[object, str] = {EventType.ABANDONED: "outboxq.errors.LeaseLost"}
 """The exception of an attempt that ended without one."""
 _FAILED = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED, EventType.ABANDONED})
 _CANCELLED = frozenset({EventType.CANCELLED, EventType.EXPIRED, EventType.DISCARDED})

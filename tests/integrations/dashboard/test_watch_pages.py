@@ -274,9 +274,9 @@ def test_limits_per_key_are_set_by_the_same_form(database, reader):
         ({"concurrency": "9" * 5000}, "At once: write a whole number from 1"),
         ({"starts": "5"}, "Starts: a rate needs a number of starts and a number of seconds"),
         ({"seconds": "5"}, "Starts: a rate needs a number of starts and a number of seconds"),
-        ({"starts": "5", "seconds": "nan"}, "Starts: write a number of starts and a time span above 0"),
-        ({"starts": "5", "seconds": "1e308"}, "Starts: write a number of starts and a time span above 0"),
-        ({"starts": "5", "seconds": "0"}, "Starts: write a number of starts and a time span above 0"),
+        ({"starts": "5", "seconds": "nan"}, "Starts: write a number of starts and a span above 0"),
+        ({"starts": "5", "seconds": "1e308"}, "Starts: write a number of starts and a span above 0"),
+        ({"starts": "5", "seconds": "0"}, "Starts: write a number of starts and a span above 0"),
     ],
     ids=lambda value: None,
 )
