@@ -1177,7 +1177,7 @@ MUTANTS = (
     Mutant(
         "every process of a fleet says where all of them work",
         "outboxq/cli/serving/supervisor.py",
-        (('        return {} if introduces_all else {INTRODUCED: "1"}\n', "        return {}\n"),),
+        (('introduction = {} if introduces_all else {INTRODUCED: "1"}', "introduction: dict[str, str] = {}"),),
         ("tests/contract/test_worker_introduction.py",),
     ),
     Mutant(

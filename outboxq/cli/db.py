@@ -136,10 +136,7 @@ def sizes(store: Store) -> None:
     size of the whole file is known.
     """
     found = store.system()
-    rows = []
-    for one in found.tables:
-        sizes = ("" if number is None else size(number) for number in (one.size, one.index_size))
-        rows.append((one.name, *sizes, one.rows, one.dead_rows, one.last_vacuumed_at))
+    rows = [(t.name, size(t.size), size(t.index_size), t.rows, t.dead_rows, t.last_vacuumed_at) for t in found.tables]
     show(("table", "size", "of it indexes", "rows", "dead rows", "vacuumed"), rows, records=found)
     if wants_json():
         return
