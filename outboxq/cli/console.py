@@ -14,18 +14,7 @@ from uuid import UUID
 
 import click
 
-from ..errors import (
-    AmbiguousTask,
-    BatchNotFound,
-    InvalidArgument,
-    NotPermitted,
-    OutboxqError,
-    QueueNotFound,
-    ScheduleNotFound,
-    SchemaOutOfDate,
-    TablesLocked,
-    TaskNotFound,
-)
+from .. import errors
 from ..model import forks
 from ..model.display import as_json
 from ..model.wording import plain, short
@@ -46,14 +35,14 @@ EXIT_LOCKED = 75
 """Exit code of a command that another session's lock stopped: it may work later."""
 EXIT_KILLED = forks.EXIT_KILLED
 EXIT_PERMISSION = 77
-_EXIT_CODES = {
-    NotPermitted: EXIT_PERMISSION,
-    TaskNotFound: EXIT_NOT_FOUND,
-    BatchNotFound: EXIT_NOT_FOUND,
-    ScheduleNotFound: EXIT_NOT_FOUND,
-    QueueNotFound: EXIT_NOT_FOUND,
-    AmbiguousTask: EXIT_USAGE,
-    TablesLocked: EXIT_LOCKED,
+_EXIT_CODES: dict[type[Exception], int] = {
+    errors.NotPermitted: EXIT_PERMISSION,
+    errors.TaskNotFound: EXIT_NOT_FOUND,
+    errors.BatchNotFound: EXIT_NOT_FOUND,
+    errors.ScheduleNotFound: EXIT_NOT_FOUND,
+    errors.QueueNotFound: EXIT_NOT_FOUND,
+    errors.AmbiguousTask: EXIT_USAGE,
+    errors.TablesLocked: EXIT_LOCKED,
 }
 
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"
@@ -76,10 +65,10 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
 
     try:
         yield
-    except SchemaOutOfDate as error:
+    except errors.SchemaOutOfDate as error:
         command = upgrade or _upgrade_of_the_group()
         fail(str(error if command is None else error.mended_by(command)), EXIT_SCHEMA)
-    except OutboxqError as error:
+    except errors.OutboxqError as error:
         fail(str(error), next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1))
     except DBAPIError as error:
         if is_damaged(error):
@@ -116,7 +105,7 @@ def _longest_statement() -> timedelta:
         return _LONGEST_STATEMENT
     try:
         return read_span(text)
-    except InvalidArgument as error:
+    except errors.InvalidArgument as error:
         fail(f"{STATEMENT_TIMEOUT} is {text!r}: {error}", EXIT_USAGE)
 
 

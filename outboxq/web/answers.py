@@ -20,16 +20,7 @@ from werkzeug.routing import MapAdapter
 from werkzeug.utils import redirect
 from werkzeug.wrappers import Request, Response
 
-from ..errors import (
-    ConfigurationError,
-    FileUnusable,
-    NotPermitted,
-    OutboxqError,
-    QueueNotFound,
-    ScheduleNotFound,
-    TablesLocked,
-    TaskNotFound,
-)
+from .. import errors
 from ..model.display import as_json, redacted
 from ..store.failure_log import FailureLog
 from .access import COOKIE, SECONDS, Grant, Sessions, TooManyTries
@@ -353,7 +344,7 @@ class Problems:
             ):
                 self._outage.failed("the dashboard does not reach the database", error)
                 return _problem(503, "The log of the dashboard says why. Load the page again in a moment.", soon)
-            case NotPermitted():
+            case errors.NotPermitted():
                 self._refusals.failed(refused, error)
                 return _problem(403, f"{error}.", title="The database does not permit that")
             case DBAPIError() if _takes_no_writes(error):
@@ -362,18 +353,18 @@ class Problems:
                     "It only follows another server. Start the dashboard with the URL of the server that takes writes."
                 )
                 return _problem(503, sentence, title="The database takes no writes")
-            case FileUnusable() | ConfigurationError():
+            case errors.FileUnusable() | errors.ConfigurationError():
                 self._outage.failed("the dashboard cannot read the database", error)
                 return _problem(503, str(error), soon, title="The database cannot be used")
-            case TablesLocked():
+            case errors.TablesLocked():
                 self._locks.failed("the dashboard waits for a lock", error)
                 return _problem(503, f"The database answers, but {error}.", soon, title="The tables are locked")
             case TooManyTries(seconds=seconds):
                 wait = str(max(1, math.ceil(seconds)))
                 return _problem(429, f"Too many wrong tokens were given. Try again in {wait} s.", {"Retry-After": wait})
-            case TaskNotFound() | ScheduleNotFound() | QueueNotFound():
+            case errors.TaskNotFound() | errors.ScheduleNotFound() | errors.QueueNotFound():
                 return _problem(404, str(error))
-            case OutboxqError():
+            case errors.OutboxqError():
                 return _problem(400, str(error))
         log.error("the dashboard failed at %r", path, exc_info=error)
         return _problem(500, "The log of the dashboard says why.")

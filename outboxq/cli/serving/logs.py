@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime
@@ -162,9 +162,8 @@ def show_live_line(worker: Worker, handler: LiveHandler) -> Iterator[None]:
     if handler not in logging.getLogger().handlers:
         yield
         return
-    over = threading.Event()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         handled, looked = worker.handled, time.monotonic()
         while not over.wait(EVERY):
             before, since = handled, looked
@@ -172,14 +171,24 @@ def show_live_line(worker: Worker, handler: LiveHandler) -> Iterator[None]:
             rate = (handled - before) / (looked - since)
             handler.show(f"{rate:.0f} tasks/s · {handled} handled · {worker.running} running")
 
-    thread = threading.Thread(target=watch, name="outboxq-live", daemon=True)
+    try:
+        with in_thread(watch, "outboxq-live"):
+            yield
+    finally:
+        handler.show("")
+
+
+@contextmanager
+def in_thread(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
+    """Run `work` in a thread during the block. It must end soon after its event is set."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
-        handler.show("")
 
 
 def _columns(stream: TextIO) -> int:

@@ -25,7 +25,7 @@ from ...worker.options import LAST_PORT, Isolation, WorkerSettings
 from ..console import EXIT_FILE, EXIT_USAGE, fail, leave_uncollected, speaking_plainly
 from ..database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
 from ..parameters import number_option, span_option
-from .logs import LiveHandler, LogFormat, configure, open_closed_streams, show_live_line
+from .logs import LiveHandler, LogFormat, configure, in_thread, open_closed_streams, show_live_line
 from .stop_requests import Orders, interrupt_main_thread, stacks_on_signal, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
 
@@ -400,17 +400,11 @@ def watch_files(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
         if error.name != "watchfiles":
             raise
         fail("--reload needs watchfiles; run: pip install 'outboxq[reload]'", EXIT_USAGE)
-    over = threading.Event()
 
-    def look() -> None:
+    def look(over: threading.Event) -> None:
         for changes in watch(directory, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
             log.info("%s changed", ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes})))
             changed()
 
-    thread = threading.Thread(target=look, name="outboxq-watch", daemon=True)
-    thread.start()
-    try:
+    with in_thread(look, "outboxq-watch"):
         yield
-    finally:
-        over.set()
-        thread.join()
