@@ -129,7 +129,7 @@ def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
     try:
         until(lambda: "it is replaced in 0.0 s" in log.read_text())
         after.upgrade(url)
-        until(lambda: running.enqueue() and "cannot start any more and is tried again" in log.read_text(), every=0.5)
+        until(lambda: running.enqueue() and "cannot start again and is tried later" in log.read_text(), every=0.5)
         assert NEWER_REFUSED in log.read_text()
         for code, said in today.commands(url, *ASKING, ("upgrade", url)):
             assert (code, said) == (4, f"outboxq: {called(url)}{NEWER_REFUSED}")

@@ -411,7 +411,7 @@ def test_a_worker_that_stopped_is_shown_nowhere_although_it_met_an_unknown_task(
     words = reader.words("/workers")
     assert "web-3:1" not in words
     assert "Not seen lately" not in words
-    assert "A worker that stops is forgotten at once" in reader.words(f"/workers/{stopped}", status=404)
+    assert "A stopped worker is forgotten at once" in reader.words(f"/workers/{stopped}", status=404)
 
 
 def nightly(database, **fields):
