@@ -79,7 +79,7 @@ class OutboxqBackend(BaseTaskBackend):
         """
         self.validate_task(task)
         if (adapter := self._adapter(task.module_path)) is None:
-            places = f"in a module of an installed app or of TASKS[{self.alias!r}]['OPTIONS']['modules']"
+            places = f"in a module of an installed app or of OPTIONS['modules'] in TASKS[{self.alias!r}]"
             raise InvalidTask(
                 f"no worker would find {task.module_path}; declare it with @task under that name, {places}"
             )

@@ -165,7 +165,7 @@ class DjangoStore(FrameworkStore):
             return
         there = target.connection
         if there.alias != self.alias and _place(there) != _place(connections[self.alias]):
-            cure = f"declare the task on outboxes[{there.alias!r}], where its business rows are"
+            cure = f"the task belongs to its business rows: declare it on outboxes[{there.alias!r}]"
             raise InvalidTarget(
                 f"this is Django's database {there.alias!r}, but the outbox is in {self.alias!r}; {cure}"
             )
