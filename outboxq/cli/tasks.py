@@ -52,7 +52,7 @@ def task() -> None:
 @task.command("list")
 @click.option("--status", type=click.Choice(list(_STATUSES), case_sensitive=False), help="Only tasks in this status.")
 @click.option("--worker", type=click.UUID, help="Only tasks that this worker claimed last.")
-@click.option("--batch", type=click.UUID, help="Only tasks of this batch or chain, and those that follow it.")
+@click.option("--batch", type=click.UUID, help="Only tasks of this batch or chain, and the tasks that follow it.")
 @click.option("--before", type=TASK_ID, help="Only tasks older than the one with this id: the next page.")
 @click.option("--after", type=TASK_ID, help="Only tasks newer than the one with this id: the page before.")
 @number_option("--limit", help="Maximum number of tasks.", most=10_000, default=50)
@@ -394,7 +394,7 @@ def batch() -> None:
 
 
 @batch.command("list")
-@click.option("--open", "only_open", is_flag=True, help="Only those that go on.")
+@click.option("--open", "only_open", is_flag=True, help="Only unfinished batches.")
 @number_option("--limit", help="Maximum number of batches.", most=10_000, default=50)
 @database_options
 def list_batches(store: Store, only_open: bool, limit: int) -> None:

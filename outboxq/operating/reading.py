@@ -1,4 +1,4 @@
-"""Values that a person types, on a command line or in a form, as Python has them. Each function raises InvalidArgument."""
+"""The values of texts that a person types, on a command line or in a form. Each function raises InvalidArgument."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_span(text: str) -> timedelta:
 
 
 def read_instant(text: str) -> datetime:
-    """Return a moment in ISO 8601 with its offset, so that it means the same in every time zone."""
+    """Return the moment of a text in ISO 8601. Its offset is required, so that it means the same in every time zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

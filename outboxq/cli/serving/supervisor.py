@@ -1,4 +1,4 @@
-"""The supervisor of worker processes: starts them, replaces those that die, and forwards orders to stop."""
+"""The supervisor of worker processes: starts them, replaces dead ones, and forwards orders to stop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTLED_AFTER = 10.0
 SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 REMIND_EVERY = 60.0
-"""Seconds between two log lines about processes that cannot start any more."""
+"""Seconds between two log lines about processes that cannot start again."""
 _REFUSED = frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})
 """The exit codes of a process that cannot start until a person changes its configuration or the database."""
 

@@ -40,8 +40,8 @@ Exit codes:
    0  the worker stopped cleanly: every task that ran has ended
    1  running tasks were given back, a thread of the worker died, or the SQLite file is gone
    2  the usage is wrong: an option, APP, or the configuration of the outbox
-   4  the database has no outboxq tables, has those of a release that does not fit this one, or its file does not exist
-  66  the SQLite file was replaced beside the old log: delete that log before you start again
+   4  the database has no outboxq tables, has tables of an incompatible release, or its file does not exist
+  66  the SQLite file was replaced while its old log remained: delete that log before you start again
   69  the database cannot be reached, or its file is damaged
   75  a handler with timeout_action="kill" did not end, so the process did: start it again
   77  the database role lacks a right

@@ -146,25 +146,18 @@ def _places() -> Iterator[CheckMessage]:
     ours = apps.get_app_config("outboxq")
     written = {router.db_for_write(model) for model in apps.get_models() if model._meta.app_config is not ours}  # noqa: SLF001 - Django's public name for it
     for alias in outboxes.made():
+        but = f"Tasks are declared for the database {alias!r}, but"
         if not runs_on(alias):
-            yield Error(
-                f"Tasks are declared for the database {alias!r}, but outboxq does not support {connections[alias].display_name}.",
-                hint="Declare them on the outbox of a PostgreSQL or SQLite database.",
-                id="outboxq.E002",
-            )
+            hint = "Declare them on the outbox of a PostgreSQL or SQLite database."
+            text = f"{but} outboxq does not support {connections[alias].display_name}."
+            yield Error(text, hint=hint, id="outboxq.E002")
         elif not has_tables(alias):
-            yield Error(
-                f"Tasks are declared for the database {alias!r}, but DATABASE_ROUTERS keep the app outboxq out of it.",
-                hint='Have allow_migrate() return True for the app_label "outboxq" there.',
-                id="outboxq.E003",
-            )
+            hint = 'Have allow_migrate() return True for the app_label "outboxq" there.'
+            yield Error(f"{but} DATABASE_ROUTERS keep the app outboxq out of it.", hint=hint, id="outboxq.E003")
         elif written and alias not in written:
-            yield Caution(
-                f"Tasks are declared for the database {alias!r}, but no model is written there: a task is committed together "
-                "with rows of its own database only.",
-                hint="Declare them on outboxes[alias] of the database that your models are written to.",
-                id="outboxq.W003",
-            )
+            hint = "Declare them on outboxes[alias] of the database that your models are written to."
+            text = f"{but} no model is written there: a task is only committed together with rows of its own database."
+            yield Caution(text, hint=hint, id="outboxq.W003")
 
 
 def _is_migrated(alias: str) -> bool:
