@@ -659,7 +659,7 @@ MUTANTS = (
     ),
     Mutant(
         "a system whose tasks have all ended is shown as a new one",
-        "outboxq/web/pages/overview.py",
+        "outboxq/web/pages/watching.py",
         (("found.live_workers or request.store.tasks(limit=1))", "found.live_workers)"),),
         (
             "tests/integrations/dashboard/test_watch_pages.py::test_an_idle_system_is_neither_new_nor_calm_without_a_worker",
@@ -667,7 +667,7 @@ MUTANTS = (
     ),
     Mutant(
         "queues with problems are not in the order of urgency",
-        "outboxq/web/pages/queues.py",
+        "outboxq/web/pages/watching.py",
         (("rules.index(one.rule) for one", "0 for one"),),
         (
             "tests/integrations/dashboard/test_watch_pages.py::test_queues_come_in_the_order_of_their_most_urgent_problem",
@@ -905,7 +905,7 @@ MUTANTS = (
     ),
     Mutant(
         "a check that found a problem ends as if all were well",
-        "outboxq/cli/check.py",
+        "outboxq/cli/status.py",
         (("sys.exit(EXIT_PROBLEM if found else 0)", "sys.exit(0)"),),
         ("tests/contract/test_cli_inspecting.py",),
     ),
@@ -1177,7 +1177,7 @@ MUTANTS = (
     Mutant(
         "every process of a fleet says where all of them work",
         "outboxq/cli/serving/supervisor.py",
-        (('        return {} if introduces_all else {INTRODUCED: "1"}\n', "        return {}\n"),),
+        (('introduction = {} if introduces_all else {INTRODUCED: "1"}', "introduction: dict[str, str] = {}"),),
         ("tests/contract/test_worker_introduction.py",),
     ),
     Mutant(
@@ -2000,7 +2000,7 @@ MUTANTS = (
     Mutant(
         "manage.py outboxq works on another database than it was told",
         "outboxq/contrib/django/management/commands/outboxq.py",
-        (("    return outboxes[database].store\n", "    return outboxes[DEFAULT_DB_ALIAS].store\n"),),
+        (("lambda database: outboxes[database].store,", "lambda database: outboxes[DEFAULT_DB_ALIAS].store,"),),
         ("tests/integrations/django_app/test_django_commands.py",),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""The console: messages with their exit codes, and tables."""
+"""The console: messages with their exit codes, tables, and JSON."""
 
 from __future__ import annotations
 
@@ -14,18 +14,7 @@ from uuid import UUID
 
 import click
 
-from ..errors import (
-    AmbiguousTask,
-    BatchNotFound,
-    InvalidArgument,
-    NotPermitted,
-    OutboxqError,
-    QueueNotFound,
-    ScheduleNotFound,
-    SchemaOutOfDate,
-    TablesLocked,
-    TaskNotFound,
-)
+from .. import errors
 from ..model import forks
 from ..model.display import as_json
 from ..model.wording import plain, short
@@ -40,26 +29,26 @@ EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_SCHEMA = 4
 EXIT_FILE = 66
-"""Exit code of a worker whose SQLite file was replaced beside the old log: a successor would destroy the new file."""
+"""Exit code of a worker whose SQLite file was replaced while the old log remained: a new process would destroy the file."""
 EXIT_UNREACHABLE = 69
 EXIT_LOCKED = 75
-"""Exit code of a command that met a lock of another session: it may work later."""
+"""Exit code of a command that another session's lock stopped: it may work later."""
 EXIT_KILLED = forks.EXIT_KILLED
 EXIT_PERMISSION = 77
-_EXIT_CODES = {
-    NotPermitted: EXIT_PERMISSION,
-    TaskNotFound: EXIT_NOT_FOUND,
-    BatchNotFound: EXIT_NOT_FOUND,
-    ScheduleNotFound: EXIT_NOT_FOUND,
-    QueueNotFound: EXIT_NOT_FOUND,
-    AmbiguousTask: EXIT_USAGE,
-    TablesLocked: EXIT_LOCKED,
+_EXIT_CODES: dict[type[Exception], int] = {
+    errors.NotPermitted: EXIT_PERMISSION,
+    errors.TaskNotFound: EXIT_NOT_FOUND,
+    errors.BatchNotFound: EXIT_NOT_FOUND,
+    errors.ScheduleNotFound: EXIT_NOT_FOUND,
+    errors.QueueNotFound: EXIT_NOT_FOUND,
+    errors.AmbiguousTask: EXIT_USAGE,
+    errors.TablesLocked: EXIT_LOCKED,
 }
 
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"
 _LONGEST_STATEMENT = timedelta(hours=1)
 _LEAST = 12
-"""Minimum width of a column of text, in characters. Longer text wraps if the terminal is too narrow."""
+"""Width below which a column of text is not wrapped, in characters."""
 _GAP = 2
 
 
@@ -68,7 +57,7 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
     """Print errors of outboxq and of the database, and Ctrl-C, as one sentence on stderr, and exit with the code of their kind.
 
     Any other exception keeps its traceback. `upgrade` is the command that creates the tables, as it is typed here; None: the
-    command `upgrade` of the present group.
+    command `upgrade` of the current group.
     """
     from sqlalchemy.exc import DBAPIError, OperationalError
 
@@ -76,27 +65,26 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
 
     try:
         yield
-    except SchemaOutOfDate as error:
+    except errors.SchemaOutOfDate as error:
         command = upgrade or _upgrade_of_the_group()
         fail(str(error if command is None else error.mended_by(command)), EXIT_SCHEMA)
-    except OutboxqError as error:
+    except errors.OutboxqError as error:
         fail(str(error), next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1))
     except DBAPIError as error:
         if is_damaged(error):
             fail(damaged(error), EXIT_UNREACHABLE)
         if dialect_for("postgresql").is_denied(error):
-            refusal = f"the database does not permit it: {error.orig}; outboxq grants prints what a role needs"
+            refusal = (
+                f"the database does not permit it: {error.orig}; outboxq grants prints the rights that a role needs"
+            )
             fail(refusal, EXIT_PERMISSION)
         if dialect_for("postgresql").is_cut_off(error):
-            fail(
-                f"a statement was ended: {error.orig}; it may run for a minute, or where it reads whole tables for as long as "
-                f"{STATEMENT_TIMEOUT} says (1h by default)",
-                EXIT_UNREACHABLE,
-            )
-        connecting = error.statement is None
-        if not (connecting or error.connection_invalidated or isinstance(error, OperationalError)):
-            raise
-        fail(f"the database cannot be used: {error.orig}", EXIT_UNREACHABLE)
+            limit = f"a minute, or {STATEMENT_TIMEOUT} (1h by default) if it reads whole tables"
+            fail(f"a statement was ended: {error.orig}; its limit is {limit}", EXIT_UNREACHABLE)
+        # A failed connection has no statement.
+        if error.statement is None or error.connection_invalidated or isinstance(error, OperationalError):
+            fail(f"the database cannot be used: {error.orig}", EXIT_UNREACHABLE)
+        raise
     except KeyboardInterrupt as stop:
         if not isinstance(stop, Terminated):
             click.echo(err=True)  # behind the ^C that the terminal shows
@@ -105,7 +93,7 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def command_on_database(upgrade: str | None = None) -> Iterator[None]:
-    """Run a command that asks the database: `speaking_plainly`, ended by SIGTERM as by Ctrl-C, and with a limit for a statement."""
+    """Run a command on the database: as `speaking_plainly`, with SIGTERM handled like Ctrl-C, and with a limit for each statement."""
     from ..database.dialects import statement_timeout
 
     with speaking_plainly(upgrade), ending_on_signals(), statement_timeout(_longest_statement()):
@@ -117,12 +105,12 @@ def _longest_statement() -> timedelta:
         return _LONGEST_STATEMENT
     try:
         return read_span(text)
-    except InvalidArgument as error:
+    except errors.InvalidArgument as error:
         fail(f"{STATEMENT_TIMEOUT} is {text!r}: {error}", EXIT_USAGE)
 
 
 def _upgrade_of_the_group() -> str | None:
-    """Return the command `upgrade` of the present group as it is typed; None if the group has none."""
+    """Return the command `upgrade` of the current group as it is typed; None if the group has none."""
     context = click.get_current_context(silent=True)
     while context is not None and (context := context.parent) is not None:
         group = context.command
@@ -150,7 +138,7 @@ def table(
 
 
 def screen() -> Console:
-    """Return the terminal; it shows text as it is, without markup."""
+    """Return the terminal, which shows text without markup."""
     from rich.console import Console
 
     return Console(no_color="NO_COLOR" in os.environ, markup=False, emoji=False, highlight=False)
@@ -166,8 +154,8 @@ def drawn(
 ) -> Table:
     """Return a table for a terminal of this width.
 
-    Times are in UTC, to the second; the column's head says UTC. `spare` names the columns that a narrow terminal leaves out, the
-    first one first. An id is never cut or wrapped, so that it can be copied; `whole` names further columns of ids.
+    Times are in UTC, to the second; the column's head says UTC. `spare` names the columns that a narrow terminal leaves out, in
+    that order. Ids are never cut or wrapped, so that they can be copied; `whole` names further columns of ids.
     """
     from rich.table import Table
 
@@ -198,16 +186,16 @@ class _Column:
 
 
 def in_utc(moment: datetime | None) -> datetime | str | None:
-    """Return the time as the tables write it on a terminal."""
+    """Return the time as tables print it on a terminal."""
     return f"{short(moment)} UTC" if moment is not None and sys.stdout.isatty() else moment
 
 
 def leave_uncollected() -> None:
-    """Exempt all objects that exist now from garbage collection. They live until the process ends, yet Python would look through
-    them again and again while tasks come and go, which took a third of a busy worker's CPU.
+    """Exempt all existing objects from garbage collection. They live until the process ends.
 
-    Each such look also made one page of the dashboard in 15 wait for 50 ms: with 10 million tasks of each kind the 95th
-    percentile of the failures is 67 ms without this and 21 ms with it (`python -m benchmarks.dashboard`).
+    Otherwise Python would scan them again and again, which took a third of a busy worker's CPU. In the dashboard, a scan delayed
+    one page in 15 by 50 ms: with 10 million tasks of each kind, the 95th percentile of the failures page is 67 ms without this
+    and 21 ms with it (`python -m benchmarks.dashboard`).
     """
     gc.collect()
     gc.freeze()
@@ -216,7 +204,7 @@ def leave_uncollected() -> None:
 C = TypeVar("C", bound=Callable[..., Any])
 
 JSON: Final = "outboxq.json"
-"""The key in `Context.meta` that is True where `--json` was given."""
+"""The key in `Context.meta` that is True if `--json` was given."""
 
 
 def _remember(context: click.Context, _option: click.Parameter, value: bool | None) -> None:
@@ -224,16 +212,14 @@ def _remember(context: click.Context, _option: click.Parameter, value: bool | No
         context.meta[JSON] = True
 
 
-def json_option(command: C) -> C:
-    """Add `--json`. `show`, `tell` and `wants_json` look at it; the command gets no argument."""
-    add: Callable[[C], C] = click.option(
-        "--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON, for programs."
-    )
-    return add(command)
+json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON, for programs."
+)
+"""Adds `--json`, which `show`, `tell` and `wants_json` read. The command gets no argument."""
 
 
 def wants_json() -> bool:
-    """Return whether `--json` was given to the present command."""
+    """Return whether `--json` was given to the current command."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(JSON, False))
 
@@ -246,27 +232,25 @@ def show(
     spare: Sequence[str] = (),
     whole: Collection[str] = (),
 ) -> None:
-    """Print the rows as a table (see `console.table`) or, with `--json`, the records: a list of them, or one."""
+    """Print the rows as a `table` or, with `--json`, the records: a list of them, or one."""
     if wants_json():
         write_json(records)
-        return
-    from .console import table
-
-    table(head, [*rows], spare=spare, whole=whole)
+    else:
+        table(head, [*rows], spare=spare, whole=whole)
 
 
 def tell(sentence: str, record: object) -> None:
     """Print the sentence or, with `--json`, the record."""
     if wants_json():
         write_json(record)
-        return
-    click.echo(plain(sentence, kept="\n"))
+    else:
+        click.echo(plain(sentence, kept="\n"))
 
 
 def write_json(records: object, *, line: bool = False) -> None:
-    """Print one JSON document: on a terminal indented, in a pipe as one line. `line`: always one line, for `--watch` and `--follow`.
+    """Print one JSON document: indented on a terminal, in one line in a pipe. `line`: always in one line, for `--watch` and `--follow`.
 
-    Everything but ASCII is escaped, so that no character of a table controls the terminal.
+    All characters but ASCII are escaped, so that no stored text controls the terminal.
     """
     indent = 2 if sys.stdout.isatty() and not line else None
     text = json.dumps(as_json(records), indent=indent, allow_nan=False)
@@ -274,9 +258,6 @@ def write_json(records: object, *, line: bool = False) -> None:
 
 
 def merged(*records: object, without: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the fields of several records as one object, without those that must not be shown."""
-    whole: dict[str, Any] = {}
-    for record in records:
-        whole |= as_json(record)
-    left_out = set(without)
-    return {name: value for name, value in whole.items() if name not in left_out}
+    """Return the fields of several records as one object, `without` the hidden ones."""
+    whole = {name: value for record in records for name, value in as_json(record).items()}
+    return {name: value for name, value in whole.items() if name not in set(without)}

@@ -1,4 +1,4 @@
-"""The database of a command, named by its URL or by the application that uses it; and how other commands on it are typed."""
+"""The database of a command, given by its URL or by the application that uses it; and the form in which other commands are typed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from click.core import ParameterSource
 
 from ..errors import ConfigurationError
 from ..integration import FrontEnd
-from .console import EXIT_USAGE, command_on_database, fail, json_option
+from .console import EXIT_USAGE, command_on_database, fail, json_option, merged
 from .groups import DATABASE_PARAMETERS
-from .parameters import SPAN
+from .parameters import span_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Engine
 
     from ..outbox import Outbox
-    from ..store import Store
+    from ..store import Explanation, Problem, Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,22 +35,22 @@ DATABASE_URL = "OUTBOXQ_DATABASE_URL"
 APP = "OUTBOXQ_APP"
 
 FRONT_END = "outboxq.front_end"
-"""The key in `Context.meta` under which a program whose command line click does not see, such as manage.py, puts its FrontEnd."""
+"""The key in `Context.meta` for the FrontEnd of a program whose command line click does not see, such as manage.py."""
 
 OUTBOX = "outboxq.outbox"
-"""The key in `Context.meta` of a function that returns the application's outbox with its tasks, where the command knows it."""
+"""The key in `Context.meta` for a function that returns the application's outbox with its tasks, if the command knows it."""
 
 url_option = click.option(
     "--url",
     envvar=DATABASE_URL,
     show_envvar=True,
-    help="URL of the database. Use the variable for a URL with a password: other users can read a command line.",
+    help="URL of the database. Use the variable for a URL with a password, because other users can read a command line.",
 )
 schema_option = click.option(
     "--schema",
     envvar="OUTBOXQ_SCHEMA",
     show_envvar=True,
-    help="PostgreSQL schema of outboxq's tables. APP knows its own.",
+    help="PostgreSQL schema of outboxq's tables, without APP.",
 )
 app_option = click.option(
     "-A",
@@ -65,19 +65,15 @@ app_option = click.option(
 def rounds_options(command: C) -> C:
     """Add `--lock-timeout` and `--wait` of a command that locks whole tables; it gets both as spans of time."""
     for option in (
-        click.option(
+        span_option(
             "--wait",
-            default="2m",
-            show_default=True,
-            type=SPAN,
             help="Time for which the tables are asked for again while other transactions use them (PostgreSQL).",
+            default="2m",
         ),
-        click.option(
+        span_option(
             "--lock-timeout",
-            default="900ms",
-            show_default=True,
-            type=SPAN,
             help="Longest time for which producers and workers queue behind one such round (PostgreSQL).",
+            default="900ms",
         ),
     ):
         command = option(command)
@@ -93,7 +89,7 @@ def database_options(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
-    """Add the same without the argument APP, for a command that takes any number of arguments."""
+    """Add the same options without the argument APP, for a command that takes any number of arguments."""
 
     @json_option
     @url_option
@@ -112,7 +108,7 @@ def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def any_schema(command: C) -> C:
-    """Mark the function of a command that also runs where the tables are missing, too old or too new."""
+    """Mark the function of a command that also runs if the tables are missing, too old or too new."""
     command.any_schema = True  # type: ignore[attr-defined]
     return command
 
@@ -134,7 +130,7 @@ def run_on_store(command: click.Command, store: Callable[[], Store], /, **option
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """The database as the command line and the environment name it; the command line takes precedence."""
+    """The database that the command line and the environment name. The command line takes precedence."""
 
     url: str | None = None
     schema: str | None = None
@@ -150,21 +146,19 @@ class Given:
 
     @property
     def upgrade(self) -> str:
-        """The command that creates the tables there, as it must be typed; it shows no password."""
+        """The command that creates the tables there, as it must be typed; without a password."""
         words = ["outboxq upgrade"]
         if self.app is not None:
             words.append(shlex.quote(self.app))
-        if self.has_own_schema and self.app is None:
+        elif self.has_own_schema:
             words.append(f"--schema {shlex.quote(str(self.schema))}")
-        if self.url is None:
-            return " ".join(words)
-        if self.from_environment:
-            return " ".join([*words, f"(it reads {DATABASE_URL} too)"])
-        return " ".join([*words, f"--url {shown(self.url)}"])
+        if self.url is not None:
+            words.append(f"(it also reads {DATABASE_URL})" if self.from_environment else f"--url {shown(self.url)}")
+        return " ".join(words)
 
 
 def shown(url: str | URL) -> str:
-    """Return the URL as it is typed in a shell; a URL with a password is not repeated."""
+    """Return the URL as it is typed in a shell, or an ellipsis if it contains a password."""
     from ..database.engine import parse_url
 
     try:
@@ -177,9 +171,9 @@ def shown(url: str | URL) -> str:
 
 
 def given(context: click.Context, values: Mapping[str, Any], *, app: str | None = None) -> Given:
-    """Return the database that `values`, the parameters of `database_options`, name. The command line beats the environment.
+    """Return the database that `values`, the parameters of `database_options`, name. The command line takes precedence.
 
-    `app` is APP if another argument holds it. Exits if no database is named, or two applications are.
+    `app` is APP if another argument contains it. Exit if no database is given, or two applications are.
     """
     typed = {name: is_typed(context, name) for name in ("url", "schema", "app")}
     argument = app if app is not None else values.get("app_argument")
@@ -190,11 +184,8 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
     elif typed["url"] and not app_typed:
         chosen = None
     if url is None and chosen is None:
-        fail(
-            f"no database is named; give the application that uses it (module:outbox, e.g. shop:outbox) or --url, or set "
-            f"{APP} or {DATABASE_URL}",
-            EXIT_USAGE,
-        )
+        cure = f"give the application that uses it (module:outbox, e.g. shop:outbox) or --url, or set {APP} or {DATABASE_URL}"
+        fail(f"no database is given; {cure}", EXIT_USAGE)
     return Given(
         url=url,
         schema=values["schema"],
@@ -205,7 +196,7 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
 
 
 def one_app(context: click.Context, argument: str | None, option: str | None) -> str | None:
-    """Return the APP of a command, given as its argument or as `app_option`. Exits if they differ."""
+    """Return the APP of a command, from its argument or `app_option`. Exit if they differ."""
     if argument is not None and option not in (None, argument) and is_typed(context, "app"):
         fail(f"two applications are given, {argument} and {option}; give one of them", EXIT_USAGE)
     return option if argument is None else argument
@@ -213,7 +204,7 @@ def one_app(context: click.Context, argument: str | None, option: str | None) ->
 
 @contextmanager
 def opened(found: Given) -> Iterator[Store]:
-    """Open the Store of this database for the block, whose errors are printed as by `speaking_plainly`."""
+    """Open the Store of this database for the block. Its errors are printed as by `speaking_plainly`."""
     from ..database.engine import make_engine
     from ..store import Store
 
@@ -230,7 +221,7 @@ def opened(found: Given) -> Iterator[Store]:
 
 @contextmanager
 def naming_locks(store: Store) -> Iterator[None]:
-    """Raise TablesLocked, which says who has the lock, for a statement of the block that waited for a lock in vain."""
+    """Raise TablesLocked, which names the owner of the lock, for a statement of the block that did not get a lock."""
     from sqlalchemy.exc import DBAPIError
 
     try:
@@ -242,7 +233,7 @@ def naming_locks(store: Store) -> Iterator[None]:
 
 
 def present_outbox() -> Outbox | None:
-    """Return the outbox of the command's application, with its tasks. None: only the database is known."""
+    """Return the outbox of the command's application, with its tasks. None: the command knows only the database."""
     outbox: Callable[[], Outbox] | None = click.get_current_context().meta.get(OUTBOX)
     return None if outbox is None else outbox()
 
@@ -269,12 +260,10 @@ def open_outbox(found: Given) -> Outbox:
     except ConfigurationError as error:
         fail(f"{found.app} has no database: {error}", EXIT_USAGE)
     if found.url is not None and address(engine.url) != address(parse_url(found.url)):
-        fail(
-            f"{found.app} and {DATABASE_URL if found.from_environment else '--url'} name two databases; give one of them",
-            EXIT_USAGE,
-        )
+        other = DATABASE_URL if found.from_environment else "--url"
+        fail(f"{found.app} and {other} name two databases; give one of them", EXIT_USAGE)
     if found.has_own_schema and found.schema != outbox.schema:
-        fail(f"--schema goes with --url; leave it out, since {found.app} knows its own", EXIT_USAGE)
+        fail(f"--schema is for --url; leave it out, because {found.app} has its own schema", EXIT_USAGE)
     return outbox
 
 
@@ -285,22 +274,22 @@ def address(url: URL) -> tuple[object, ...]:
 
 
 def is_typed(context: click.Context, name: str) -> bool:
-    """Return whether this option comes from the command line, and not from the environment."""
+    """Return whether an option comes from the command line, and not from the environment."""
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def load(app: str) -> Outbox:
-    """Return the Outbox that `module:name` names, itself or by one of its tasks. The working directory is importable, as for `python -m`.
+    """Return the Outbox that `module:name` names, directly or by one of its tasks. The working directory is on Python's path.
 
-    Exits if APP is wrong. Raises ConfigurationError if the module needs psycopg, which is not installed.
+    Exit if APP is wrong. Raise ConfigurationError if the module needs psycopg, which is not installed.
     """
     from ..outbox import Outbox
     from ..task import Task
 
     module_name, _, name = app.partition(":")
     written = "APP is written module:outbox, e.g. shop.tasks:outbox"
-    if "://" in app:  # it may hold a password
-        fail(f"APP is the address of a database; give that with --url; {written}", EXIT_USAGE)
+    if "://" in app:  # it may contain a password
+        fail(f"APP is the URL of a database; give it with --url; {written}", EXIT_USAGE)
     if not names_module(module_name):
         fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
     if "" not in sys.path:
@@ -324,15 +313,15 @@ def load(app: str) -> Outbox:
 
 
 def names_module(text: str) -> bool:
-    """Return whether the text could be an APP. A URL never is; messages must not repeat it, since it may hold a password."""
+    """Return whether the text could be an APP. A URL could not; messages must not repeat it, because it may contain a password."""
     return "://" not in text and all(part.isidentifier() for part in text.partition(":")[0].split("."))
 
 
 def front_end(own: str) -> FrontEnd:
-    """Return how the commands beside this one are typed; `own` is its name, with its group's: ``task explain``.
+    """Return the form in which other commands are typed. `own` is the name of this command with its group's: ``task explain``.
 
-    They are given the same APP, URL and schema if those were typed; a URL with a password is not repeated. A worker is not
-    given an APP that it finds in the environment as this command did.
+    The commands get the same APP, URL and schema if those were typed. A URL with a password is not repeated. A worker does not
+    get an APP from the environment, where it finds it too.
     """
     ctx = click.get_current_context()
     if isinstance(known := ctx.meta.get(FRONT_END), FrontEnd):
@@ -349,3 +338,9 @@ def front_end(own: str) -> FrontEnd:
         app=typed.get("app") or typed.get("app_argument"),
         options=" ".join(options),
     )
+
+
+def with_cures(record: Explanation | Problem, own: str) -> dict[str, Any]:
+    """Return a record as JSON has it, with each of its cures as a person types it; `own` is as for `front_end`."""
+    typed = front_end(own).typed
+    return merged(record, {"cures": [{"purpose": one.purpose, "command": typed(one.command)} for one in record.cures]})

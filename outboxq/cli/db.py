@@ -17,7 +17,7 @@ from ..errors import NotPermitted
 from ..model import EARLIEST, TaskStatus
 from ..model.periods import Every
 from ..model.wording import plain, plural, short, size
-from .changes import FEW, Change, Exactly, changed, confirmation_options, confirmed, progress
+from .changes import FEW, Exactly, changed, confirmation_options, confirmed, progress
 from .console import EXIT_SCHEMA, EXIT_USAGE, command_on_database, fail, merged, show, tell, wants_json, write_json
 from .database import (
     Given,
@@ -37,14 +37,13 @@ from .database import (
     url_option,
 )
 from .groups import Group
-from .parameters import SPAN
+from .parameters import SPAN, choice_option, number_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
     from ..outbox import Outbox
     from ..store import Store
-    from ..store.numbers.system import System
 
 
 @click.group(cls=Group)
@@ -57,79 +56,75 @@ def db() -> None:
 @database_options
 @any_schema
 def current(store: Store, *, check: bool) -> None:
-    """Print the revision of the tables, and that of this release."""
+    """Print the revision of the tables, and the revision of this release."""
     from .. import migrations
 
     found = migrations.current(store.bound_engine, schema=store.schema)
-    tell(
-        _sentence(found),
-        {"revision": found, "release": REVISION, "oldest_schema": OLDEST_SCHEMA, "is_current": found == REVISION},
-    )
-    sys.exit(EXIT_SCHEMA if check and found != REVISION else 0)
+    is_current = found == REVISION
+    record = {"revision": found, "release": REVISION, "oldest_schema": OLDEST_SCHEMA, "is_current": is_current}
+    tell(_sentence(found), record)
+    sys.exit(EXIT_SCHEMA if check and not is_current else 0)
 
 
 def _sentence(found: str | None) -> str:
     if found is None:
-        return f"there are no tables; this release makes revision {REVISION}: run outboxq upgrade"
+        return f"the database has no tables; this release makes revision {REVISION}: run outboxq upgrade"
     if found == REVISION:
         return f"{found}, the revision of this release"
     if is_newer(found):
-        return f"{found}, of a later release; this one knows revisions up to {REVISION}"
+        return f"{found}, of a later release; this release knows revisions up to {REVISION}"
     if found < OLDEST_SCHEMA:
-        return f"{found}; this release needs {OLDEST_SCHEMA} at least, and makes {REVISION}: run outboxq upgrade"
-    return f"{found}; this release works with it, and brings revision {REVISION}: run outboxq upgrade"
+        return f"{found}; this release needs at least {OLDEST_SCHEMA}, and makes {REVISION}: run outboxq upgrade"
+    return f"{found}; this release works with it, and makes revision {REVISION}: run outboxq upgrade"
 
 
 @db.command()
 @database_options
 @any_schema
 def history(store: Store) -> None:
-    """List the revisions of the schema and what each brings."""
+    """List the revisions of the schema, and the changes of each."""
     from .. import migrations
 
-    found = migrations.current(store.bound_engine, schema=store.schema)
-    revisions = migrations.revisions()
-    rows = [(one, _state(one, found), text) for one, text in revisions]
-    records = [{"revision": one, "applied": _state(one, found) != "pending", "brings": text} for one, text in revisions]
+    found = migrations.current(store.bound_engine, schema=store.schema) or ""
+    rows, records = [], []
+    for revision, text in migrations.revisions():
+        is_applied = revision <= found
+        rows.append((revision, "pending" if not is_applied else "current" if revision == found else "applied", text))
+        records.append({"revision": revision, "applied": is_applied, "brings": text})
     show(("revision", "", "brings"), rows, records=records)
 
 
-def _state(revision: str, found: str | None) -> str:
-    if found is None or revision > found:
-        return "pending"
-    return "current" if revision == found else "applied"
-
-
 @db.command()
-@click.option("--from", "start", metavar="REVISION", help="Begin behind this revision. Default: that of the tables.")
+@click.option(
+    "--from", "start", metavar="REVISION", help="Begin after this revision. Default: the revision of the tables."
+)
 @click.option("--to", "end", default="head", show_default=True, metavar="REVISION", help="End with this revision.")
 @database_options
 @any_schema
 def sql(store: Store, start: str | None, end: str) -> None:
     """Print the SQL that upgrades the tables, and change nothing.
 
-    `outboxq upgrade` runs it. Without tables it is the SQL that makes them.
+    `outboxq upgrade` runs it. For a database without tables, the SQL makes them.
     """
     from .. import migrations
 
     engine = store.bound_engine
     begin = start if start is not None else migrations.current(engine, schema=store.schema)
     known = [one for one, _ in migrations.revisions()]
-    if begin is not None and begin not in {*known, "base"}:
-        raise click.BadParameter(f"{begin!r} is no revision; outboxq db history lists them", param_hint="--from")
-    if end not in {*known, "head"}:
-        raise click.BadParameter(f"{end!r} is no revision; outboxq db history lists them", param_hint="--to")
+    for option, revision, word in (("--from", begin, "base"), ("--to", end, "head")):
+        if revision is not None and revision not in {*known, word}:
+            hint = "outboxq db history lists them"
+            raise click.BadParameter(f"{revision!r} is not a revision; {hint}", param_hint=option)
     last = known[-1] if end == "head" else end
-    if begin is not None and begin != "base" and begin >= last:
-        text = ""
-        if not wants_json():
-            click.echo(f"the tables have revision {begin} already", err=True)
-    else:
+    text = ""
+    if begin is None or begin == "base" or begin < last:
         text = migrations.sql(engine.url, f"{begin or 'base'}:{last}", schema=store.schema)
     if wants_json():
         write_json({"from": begin, "to": last, "sql": text})
     elif text:
         click.echo(text)
+    else:
+        click.echo(f"the tables already have revision {begin}", err=True)
 
 
 @db.command()
@@ -137,36 +132,21 @@ def sql(store: Store, start: str | None, end: str) -> None:
 def sizes(store: Store) -> None:
     """Print the sizes of the tables, and what keeps them large.
 
-    Sizes include indexes. Dead rows are those that PostgreSQL has not vacuumed yet; an old transaction keeps it from that.
-    On SQLite, the size is that of the whole file.
+    Sizes include indexes. PostgreSQL has not vacuumed the dead rows yet; an old transaction may prevent it. On SQLite, only the
+    size of the whole file is known.
     """
     found = store.system()
-    rows = [_row(one) for one in found.tables]
-    if wants_json():
-        write_json(found)
-        return
+    rows = [(t.name, size(t.size), size(t.index_size), t.rows, t.dead_rows, t.last_vacuumed_at) for t in found.tables]
     show(("table", "size", "of it indexes", "rows", "dead rows", "vacuumed"), rows, records=found)
-    for sentence in _about(found):
-        click.echo(sentence, err=True)
-
-
-def _row(table: Any) -> tuple[object, ...]:
-    return (table.name, _size(table.size), _size(table.index_size), table.rows, table.dead_rows, table.last_vacuumed_at)
-
-
-def _size(number: int | None) -> str | None:
-    return None if number is None else size(number)
-
-
-def _about(found: System) -> list[str]:
+    if wants_json():
+        return
     in_all = "" if found.size is None else f", {size(found.size)} in all"
-    sentences = [f"{found.server}, schema {found.revision}{in_all}"]
+    click.echo(f"{found.server}, schema {found.revision}{in_all}", err=True)
     if found.partitions:
-        sentences.append(f"the history has {len(found.partitions)} {plural(len(found.partitions), 'partition')}")
+        click.echo(f"the history has {len(found.partitions)} {plural(len(found.partitions), 'partition')}", err=True)
     if found.oldest_snapshot is not None:
         seconds = found.oldest_snapshot.total_seconds()
-        sentences.append(f"the oldest transaction is {seconds:.0f} s old; rows that died since cannot be vacuumed")
-    return sentences
+        click.echo(f"the oldest transaction is {seconds:.0f} s old; later dead rows cannot be vacuumed", err=True)
 
 
 @click.command()
@@ -175,7 +155,7 @@ def _about(found: System) -> list[str]:
     "--role",
     required=True,
     type=click.Choice(Role, case_sensitive=False),
-    help="Purpose of the role. A role with several purposes is granted each.",
+    help="Purpose of the role. Run the command once for each purpose.",
 )
 @click.option(
     "--with",
@@ -184,9 +164,7 @@ def _about(found: System) -> list[str]:
     type=click.Choice(Feature, case_sensitive=False),
     help="Feature that a producer uses. May be repeated.",
 )
-@click.option(
-    "--apply", is_flag=True, help="Run the GRANTs in one transaction, and print them. By default they are only printed."
-)
+@click.option("--apply", is_flag=True, help="Run the GRANTs in one transaction, and print them. Default: only print.")
 @url_option
 @schema_option
 @app_option
@@ -197,7 +175,7 @@ def grants(
 ) -> None:
     """Print the GRANTs that a PostgreSQL role needs.
 
-    NAME is the role. Connect as the owner of outboxq's tables.
+    NAME is the role. Connect as the owner of the tables.
 
     \b
     producer  enqueues tasks; add --with for emit, idempotency, replace, results, batches
@@ -212,7 +190,7 @@ def grants(
             try:
                 store.ensure_current()
             except NotPermitted as error:
-                sentence = "the present role cannot read outboxq's tables; run it as the owner of the tables"
+                sentence = "the current role cannot read outboxq's tables; run the command as the owner of the tables"
                 raise NotPermitted(sentence) from error
         for statement in (store.rights.grant if apply else store.rights.grants)(role, name, features):
             click.echo(f"{statement};")
@@ -227,7 +205,7 @@ def grants(
     "--revision",
     default="head",
     show_default=True,
-    help="Alembic revision to upgrade to. APP is always upgraded to the head.",
+    help="Target Alembic revision. With APP it is always the head.",
 )
 @click.option("--sql", is_flag=True, help="Print the SQL and change nothing.")
 @rounds_options
@@ -245,11 +223,11 @@ def upgrade(
 ) -> None:
     """Create or upgrade the tables, subscriptions and schedules.
 
-    APP is written module:outbox, e.g. shop:outbox: the command upgrades the tables in its database and stores what its tasks
-    subscribe to, and their schedules. With a URL in place of APP, only the tables are upgraded. A missing PostgreSQL schema is created.
+    APP is written module:outbox, e.g. shop:outbox. The command upgrades the tables in its database, and stores the subscriptions
+    and schedules of its tasks. With a URL instead of APP, it only upgrades the tables. It creates a missing PostgreSQL schema.
 
-    On PostgreSQL it first locks the tables. While other transactions use them it tries again and again, says whom it waits for,
-    and ends with exit code 75 if it does not get them.
+    On PostgreSQL it first locks the tables. While other transactions use them, it tries repeatedly and names the transactions.
+    If it does not get the locks, it ends with exit code 75.
     """
     from .. import migrations
     from ..database.engine import make_engine
@@ -258,7 +236,7 @@ def upgrade(
     with command_on_database(upgrade=found.upgrade):
         if found.app is not None:
             if sql or found.has_own_schema or revision != "head":
-                fail("--sql, --schema and --revision go with a database's URL; leave them out with APP", EXIT_USAGE)
+                fail("--sql, --schema and --revision need a URL; leave them out with APP", EXIT_USAGE)
             outbox = open_outbox(found)
             with disposing(outbox.store.bound_engine), naming_locks(outbox.store):
                 click.echo(upgraded(outbox, lock_timeout=lock_timeout, wait=wait), err=True)
@@ -281,7 +259,7 @@ def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> 
 
 
 def upgraded(outbox: Outbox, **rounds: Any) -> str:
-    """Upgrade the tables of this outbox, store what its tasks subscribe to and their schedules, and return a sentence about all.
+    """Upgrade the tables of this outbox, store the subscriptions and schedules of its tasks, and return a sentence about all.
 
     `rounds` are the options `lock_timeout` and `wait` of `migrations.upgrade`.
     """
@@ -290,18 +268,15 @@ def upgraded(outbox: Outbox, **rounds: Any) -> str:
     migrations.upgrade(outbox.store.bound_engine, schema=outbox.schema, **rounds)
     outbox.sync_subscriptions()
     outbox.sync_schedules()
-    known = [_counted(len(outbox.subscriptions), "subscription")]
-    if schedules := outbox.tasks.schedules:
-        known.append(_counted(len(schedules), "schedule"))
-    return "; ".join([_reached(outbox.store.bound_engine, outbox.schema), *known])
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {plural(count, noun)} {plural(count, 'is', 'are')} known"
+    sentences = [_reached(outbox.store.bound_engine, outbox.schema)]
+    for count, noun in ((len(outbox.subscriptions), "subscription"), (len(outbox.tasks.schedules), "schedule")):
+        if count or noun == "subscription":
+            sentences.append(f"{count} {plural(count, noun)} {plural(count, 'is', 'are')} known")
+    return "; ".join(sentences)
 
 
 def _reached(engine: Engine, schema: str | None) -> str:
-    """Return a sentence that names the database and the present revision of its tables."""
+    """Return a sentence that names the database and the revision of its tables."""
     from .. import migrations
     from ..database.dialects import dialect_for
 
@@ -311,16 +286,8 @@ def _reached(engine: Engine, schema: str | None) -> str:
 
 
 @click.command()
-@click.option(
-    "--every",
-    type=click.Choice([one.value for one in Every]),
-    default="month",
-    show_default=True,
-    help="Time span of one partition.",
-)
-@click.option(
-    "--ahead", default=3, show_default=True, type=click.IntRange(min=1), help="Number of future partitions to create."
-)
+@choice_option("--every", kind=Every, default=Every.MONTH, help="Time span of one partition.")
+@number_option("--ahead", help="Number of future partitions to create.", default=3)
 @rounds_options
 @confirmation_options
 @database_options
@@ -329,30 +296,23 @@ def partition(
 ) -> None:
     """Partition the task history by time (PostgreSQL).
 
-    `prune` can then drop old partitions whole. The tables are locked meanwhile, for about a second with a few million tasks. No
-    command undoes it, so the first run asks. Run again, the command only creates missing partitions, without a question.
+    `prune` can then drop whole partitions. The tables are locked for about a second with a few million tasks. No command undoes
+    it, so the first run asks. Later runs only create missing partitions, without a question.
     """
     from .. import migrations
 
-    make = partial(
-        migrations.partition,
-        store.bound_engine,
-        every=every,
-        ahead=ahead,
-        schema=store.schema,
-        lock_timeout=lock_timeout,
-        wait=wait,
-    )
+    rounds: dict[str, Any] = {"lock_timeout": lock_timeout, "wait": wait}
+    make = partial(migrations.partition, store.bound_engine, every=every, ahead=ahead, schema=store.schema, **rounds)
     made = make(dry_run=True)
     if not dry_run:
         is_first = any(name.endswith("_first") for name in made)  # the tables become partitions of that name
-        what = f"tables for the task history by {every}, which is locked and read once meanwhile"
+        what = f"tables for the task history by {every}, which is locked and read once during the change"
         if not confirmed(Exactly(number=len(made)), what, yes=yes or not is_first, dry_run=False, done="made"):
             return
         with progress("made", len(made)):
             made = make()
     if wants_json():
-        change = Change(action="made", changed=0 if dry_run else len(made), matched=len(made), dry_run=dry_run)
+        change = changed("made", len(made), Exactly(number=len(made)), dry_run=dry_run)
         write_json(merged(change, {"tables": made}))
         return
     for name in made:
@@ -368,12 +328,12 @@ def partition(
 @click.option(
     "--failed",
     is_flag=True,
-    help="Delete dead letters too. They are otherwise kept until they are redriven or discarded.",
+    help="Delete dead letters too. By default they are kept until they are redriven or discarded.",
 )
 @click.option(
     "--whole-partitions",
     is_flag=True,
-    help="Delete no single rows: drop each partition once all of it is old. Needs PostgreSQL and `partition`.",
+    help="Only drop whole partitions, once all their tasks are old. Needs PostgreSQL and `partition`.",
 )
 @confirmation_options
 @database_options
@@ -382,12 +342,12 @@ def prune(
 ) -> None:
     """Delete finished tasks and their events by age.
 
-    A finished task is Completed or Cancelled. Unfinished tasks are kept, whatever their age.
+    A finished task is Completed or Cancelled. Unfinished tasks are kept at any age.
     """
     statuses = [TaskStatus.COMPLETED, *([TaskStatus.FAILED] if failed else []), TaskStatus.CANCELLED]
     now = store.now()
     before = now - min(older_than, now - EARLIEST)
-    # This moment and not the age: what becomes old while the question is read was not counted.
+    # A moment and not an age: tasks that become old while the question is read were not counted.
     prune = partial(store.prune, before, statuses=statuses, whole_partitions=whole_partitions)
 
     @cache
@@ -403,11 +363,10 @@ def prune(
         )
         return [f"{one.id}  {one.task_name}  {one.status}" for one in sorted(oldest, key=lambda one: one.id)[:FEW]]
 
-    names = " and ".join(filter(None, (", ".join(statuses[:-1]), statuses[-1])))
+    names = f"{', '.join(statuses[:-1])} and {statuses[-1]}"
     what = f"{names} tasks that ended before {short(before)} UTC, with their events"
-    if not confirmed(
-        count, what, yes=yes, dry_run=dry_run, done="deleted", first=lambda: [] if whole_partitions else first()
-    ):
+    few = (list) if whole_partitions else first
+    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted", first=few):
         return
     total = None if yes else count()  # with millions of tasks, counting takes seconds
     with progress("deleted", total, stoppable=True) as on_progress:
@@ -423,18 +382,16 @@ def verify(store: Store, *, repair: bool) -> None:
     """Check that outboxq's tables are consistent.
 
     Tasks, outbox, leases, keys and dead letters are compared with the events. The exit code is 1 if they disagree. Nothing is
-    changed without --repair, which writes only what the events say already, so it asks nothing.
+    changed without --repair, which only writes what the events already say, so it does not ask.
     """
     with progress("checked", commits=False) as on_progress:
         broken = store.verify(repair=repair, on_progress=on_progress)
     if wants_json():
         write_json(broken)
-        sys.exit(1 if broken else 0)
-    for violation in broken:
-        examples = ", ".join(str(example) for example in violation.examples)
-        repaired = f"; repaired {violation.repaired}" if repair else ""
-        sentence = f"{violation.count} × {violation.name}: {violation.meaning} ({examples}){repaired}"
-        click.echo(plain(sentence))
-    if not broken:
+    elif not broken:
         click.echo("every invariant holds", err=True)
+    else:
+        for one in broken:
+            examples, repaired = ", ".join(map(str, one.examples)), f"; repaired {one.repaired}" if repair else ""
+            click.echo(plain(f"{one.count} × {one.name}: {one.meaning} ({examples}){repaired}"))
     sys.exit(1 if broken else 0)

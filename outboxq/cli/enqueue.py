@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,10 +16,9 @@ from .changes import FEW, Exactly, changed, confirmation_options, confirmed
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, merged, show, tell, wants_json
 from .database import database_options, database_options_after_ids, present_outbox
 from .groups import Group
-from .parameters import INSTANT, SPAN
+from .parameters import INSTANT, choice_option, number_option, span_option
 
 if TYPE_CHECKING:
-    from ..model.subscriptions import Subscription
     from ..outbox import Outbox
     from ..store import Store
     from ..task import Task
@@ -28,11 +26,11 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Callable[..., Any])
 
 _MOST = 1_000_000
-"""Number of characters of standard input that are read. Arguments and payloads are much shorter."""
+"""Maximum number of characters that are read from standard input. Arguments and payloads are much shorter."""
 
 
 def _headers(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
-    """Read the headers as a click callback: each is written name=text."""
+    """Read headers that are written name=text; a click callback."""
     found = [one.partition("=") for one in values]
     if not all(between for _, between, _ in found):
         raise click.BadParameter("write it as name=text")
@@ -40,7 +38,7 @@ def _headers(_context: click.Context, _option: click.Parameter, values: tuple[st
 
 
 def _json(kind: str, example: str) -> Callable[[click.Context, click.Parameter, str], object]:
-    """Return a click callback that reads JSON, from standard input where the option is `-`."""
+    """Return a click callback that reads JSON, from standard input if the option is `-`."""
 
     def read(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
         if text is None:
@@ -56,21 +54,16 @@ def _json(kind: str, example: str) -> Callable[[click.Context, click.Parameter, 
 
 
 _OF_BOTH = (
-    click.option("--delay", type=SPAN, help="Time span from now until it is due, e.g. 10m."),
+    span_option("--delay", help="Time span from now until it is due, e.g. 10m."),
     click.option("--at", "run_after", type=INSTANT, help="Time at which it is due, e.g. 2026-11-23T02:30Z."),
-    click.option("--expires", type=SPAN, help="Time span from now after which it is not started any more."),
+    span_option("--expires", help="Time span from now after which it must not start."),
     click.option("--key", "partition_key", help="Partition key: tasks of one key run one at a time, in order."),
-    click.option("--concurrency-key", help="Key of which so many tasks run at once as the queue's limit per key says."),
-    click.option("--idempotency-key", help="Key that can have one task: with the same key again, nothing is added."),
+    click.option("--concurrency-key", help="Key whose running tasks are limited by the queue's limit per key."),
+    click.option("--idempotency-key", help="Key that makes repeated requests create only one task."),
     click.option(
-        "--header",
-        "headers",
-        multiple=True,
-        callback=_headers,
-        metavar="NAME=TEXT",
-        help="Text that travels along. May be repeated.",
+        "--header", "headers", multiple=True, callback=_headers, metavar="NAME=TEXT", help="Header. May be repeated."
     ),
-    click.option("--dry-run", is_flag=True, help="Check everything, print what would be written, and write nothing."),
+    click.option("--dry-run", is_flag=True, help="Check everything, print the result, and write nothing."),
 )
 
 
@@ -81,10 +74,10 @@ def _options_of_both(command: C) -> C:
 
 
 class OfTask(click.Command):
-    """A command whose TASK, written module:function, names the application too."""
+    """A command whose TASK, written module:function, also names the application."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take TASK for APP where no application is given."""
+        """Use TASK as APP if no application is given."""
         rest = super().parse_args(ctx, args)
         place = str(ctx.params.get("place"))
         if ":" in place and "app_argument" in ctx.params and not (ctx.params["app_argument"] or ctx.params["app"]):
@@ -100,22 +93,14 @@ class OfTask(click.Command):
     default="{}",
     callback=_json("an object", '{"order": 7}'),
     metavar="JSON",
-    help="Arguments of the task by name, as a JSON object; - reads them from standard input.",
+    help="Arguments of the task by name, as a JSON object; - reads standard input.",
 )
-@click.option("-q", "--queue", help="Queue in which it waits. Default: as declared.")
-@click.option("--priority", type=click.IntRange(-100, 100), help="Priority; higher goes first. Default: as declared.")
-@click.option(
-    "--max-attempts", type=click.IntRange(min=1), help="Number of attempts. Default: the retry policy decides."
-)
-@click.option("--unique-for", type=SPAN, help="Time span for which the idempotency key is taken. Default: for ever.")
-@click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key once that task has ended.")
-@click.option(
-    "--on-conflict",
-    type=click.Choice([one.value for one in OnConflict]),
-    default=OnConflict.RETURN.value,
-    show_default=True,
-    help="Answer to an idempotency key that is taken.",
-)
+@click.option("-q", "--queue", help="Queue of the task. Default: as declared.")
+@number_option("--priority", help="Priority; higher first. Default: as declared.", least=-100, most=100)
+@number_option("--max-attempts", help="Maximum number of attempts. Default: the retry policy decides.")
+@span_option("--unique-for", help="Time span for which the idempotency key is taken. Default: for ever.")
+@click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key once the task has ended.")
+@choice_option("--on-conflict", kind=OnConflict, default=OnConflict.RETURN, help="Reaction to a taken idempotency key.")
 @_options_of_both
 @database_options
 def enqueue(store: Store, *, place: str, arguments: object, dry_run: bool, **options: Any) -> None:
@@ -126,7 +111,7 @@ def enqueue(store: Store, *, place: str, arguments: object, dry_run: bool, **opt
     """
     outbox = present_outbox()
     if outbox is None:
-        fail("no application is named; write TASK as module:function, or give APP: --app shop:outbox", EXIT_USAGE)
+        fail("no application is given; write TASK as module:function, or give APP: --app shop:outbox", EXIT_USAGE)
     if not isinstance(arguments, Mapping):
         raise click.BadParameter("it takes an object", param_hint="--args")
     known = _task(outbox, place)
@@ -137,10 +122,11 @@ def enqueue(store: Store, *, place: str, arguments: object, dry_run: bool, **opt
         handle = bound.enqueue(**values)
         tell(str(handle.id), merged(handle, {"task_name": known.name, "dry_run": False}))
         if not (handle.created or handle.replaced or wants_json()):
-            click.echo("the idempotency key has this task already; nothing was enqueued", err=True)
+            click.echo("this task already has the idempotency key; nothing was enqueued", err=True)
         return
     planned = bound.planned(**values)
-    due = _due(store, options)
+    at, delay = options["run_after"], options["delay"]
+    due = f"at {short(at or store.now() + delay)} UTC" if at or delay else "now"
     sentence = f"{known.name} would be enqueued in the queue {planned.queue!r}, due {due}, with {planned.args}"
     shown = ("task_name", "queue", "priority", "partition_key", "concurrency_key", "idempotency_key", "args")
     fields = {name: getattr(planned, name) for name in shown}
@@ -157,18 +143,10 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
     except (ImportError, AttributeError):
         found = None
     if not isinstance(found, Task):
-        fail(f"{place} is no task; write TASK as module:function, or as the name of a task of APP", EXIT_USAGE)
+        fail(f"{place} is not a task; write TASK as module:function, or as the name of a task of APP", EXIT_USAGE)
     if found.outbox is not outbox:
-        fail(f"{place} is a task of another outbox than that of APP; leave APP out", EXIT_USAGE)
+        fail(f"{place} is a task of another outbox than APP's; leave APP out", EXIT_USAGE)
     return found
-
-
-def _due(store: Store, options: Mapping[str, Any]) -> str:
-    at: datetime | None = options["run_after"]
-    delay: timedelta | None = options["delay"]
-    if at is None and not delay:
-        return "now"
-    return f"at {short(at if at is not None else store.now() + (delay or timedelta(0)))} UTC"
 
 
 @click.command()
@@ -177,15 +155,15 @@ def _due(store: Store, options: Mapping[str, Any]) -> str:
     "--payload",
     callback=_json("a value", '{"order": 7}'),
     metavar="JSON",
-    help="Payload of the event as JSON; - reads it from standard input. Default: null.",
+    help="Payload of the event as JSON; - reads standard input. Default: null.",
 )
 @_options_of_both
 @database_options
 def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options: Any) -> None:
     """Emit an event to the tasks that subscribe to its topic.
 
-    The tasks that are enqueued are printed, with --dry-run those that would be. An event that no task subscribes to is
-    recorded as event_unrouted.
+    The command prints the enqueued tasks; with --dry-run, it prints the subscribed tasks. If no task subscribes to the topic,
+    event_unrouted is recorded.
     """
     from ..outbox import Outbox
 
@@ -194,7 +172,7 @@ def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options:
         _plan(store, topic, payload, **options)
         return
     emitted = outbox.emit(topic, payload, using=outbox, **options)
-    rows = [(name, one.id, "enqueued" if one.created else "was there") for name, one in emitted.handles.items()]
+    rows = [(name, one.id, "enqueued" if one.created else "existed already") for name, one in emitted.handles.items()]
     if not rows and not wants_json():
         click.echo("no task subscribes to this topic; event_unrouted was recorded", err=True)
     show(("task", "id", "result"), rows, records={**merged(emitted), "dry_run": False})
@@ -222,13 +200,11 @@ def _plan(store: Store, topic: str, payload: object, **options: Any) -> None:
     )
     check_event(event)
     matching = [one for one in store.subscriptions.list() if takes((one.topic,), topic)]
-    subscribers: dict[str, Subscription] = {one.task_name: one for one in reversed(matching)}
-    rows = [(one.task_name, one.queue, one.topic) for _, one in sorted(subscribers.items())]
-    if not rows and not wants_json():
+    subscribers = {one.task_name: (one.task_name, one.queue, one.topic) for one in reversed(matching)}
+    if not subscribers and not wants_json():
         click.echo("no task subscribes to this topic; event_unrouted would be recorded", err=True)
-    handles = dict.fromkeys(sorted(subscribers))
-    record = {"pipeline_execution_id": None, "handles": handles, "dry_run": True}
-    show(("task", "queue", "subscribes to"), rows, records=record)
+    record = {"pipeline_execution_id": None, "handles": dict.fromkeys(sorted(subscribers)), "dry_run": True}
+    show(("task", "queue", "subscribes to"), sorted(subscribers.values()), records=record)
 
 
 @click.group(cls=Group)
@@ -237,13 +213,13 @@ def subscription() -> None:
 
 
 @subscription.command("list")
-@click.option("--topic", help="Only those that an event of this topic reaches.")
-@click.option("--task", help="Only those of this task.")
+@click.option("--topic", help="Only subscriptions that match this topic.")
+@click.option("--task", help="Only subscriptions of this task.")
 @database_options
 def list_(store: Store, topic: str | None, task: str | None) -> None:
     """List the subscriptions, by topic and task.
 
-    A task that subscribes to a topic, or to a pattern of it, is enqueued for each event that is emitted.
+    A task that subscribes to a topic, or to a matching pattern, is enqueued for each event of the topic.
     """
     from ..store.claims.workers import takes
 
@@ -252,13 +228,9 @@ def list_(store: Store, topic: str | None, task: str | None) -> None:
         for one in store.subscriptions.list()
         if (topic is None or takes((one.topic,), topic)) and (task is None or one.task_name == task)
     ]
+    head = ("topic", "task", "parameter", "queue", "priority", "attempts")
     rows = [(one.topic, one.task_name, one.parameter, one.queue, one.priority, one.max_attempts) for one in found]
-    show(
-        ("topic", "task", "parameter", "queue", "priority", "attempts"),
-        rows,
-        records=found,
-        spare=("attempts", "priority", "parameter"),
-    )
+    show(head, rows, records=found, spare=("attempts", "priority", "parameter"))
 
 
 @subscription.command()
@@ -268,7 +240,7 @@ def list_(store: Store, topic: str | None, task: str | None) -> None:
 def remove(store: Store, names: Sequence[str], *, yes: bool, dry_run: bool) -> None:
     """Remove all subscriptions of tasks whose code is gone.
 
-    What was emitted before stays enqueued. A worker that still declares the task stores its subscriptions again at its start.
+    Tasks of earlier events stay enqueued. A worker that still declares the task stores its subscriptions again at its start.
     """
     wanted = dict.fromkeys(names)
     found = [one for one in store.subscriptions.list() if one.task_name in wanted]

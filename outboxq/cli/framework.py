@@ -1,7 +1,7 @@
 """The commands of `outboxq` as commands of a framework: `manage.py outboxq …`, `flask outboxq …`.
 
-The framework's settings choose the database. A command is looked up in `outboxq` when it is used: so every new command is there
-too, and a process that runs no command imports none.
+The framework's settings choose the database. A command is looked up in `outboxq` when it is used. So new commands are there too, and
+a process that runs no command imports none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -32,17 +32,34 @@ class Frame:
     store: Callable[..., Store]
     """A function that returns the Store; called when a command runs, with the values of `options` by name."""
     outbox: Callable[..., Outbox] | None = None
-    """A function that returns the outbox with its tasks; called as `store`, by the commands that need them. None: it is unknown."""
+    """A function that returns the outbox with its tasks; called like `store`, by commands that need tasks. None: it is unknown."""
     options: Sequence[click.Option] = ()
     """Additional options of every command."""
     again: Callable[..., Sequence[str]] = lambda **_values: ()
-    """A function that returns the words to repeat in printed commands, such as ``("--database", "other")``; called as `store`."""
+    """A function that returns the words to repeat in printed commands, such as ``("--database", "other")``; called like `store`."""
     own: Callable[[], Mapping[str, click.Command]] = dict
-    """A function that returns the framework's own commands, by the names of those that they replace."""
+    """A function that returns the framework's own commands, by the names of the commands that they replace."""
     attended: bool = True
-    """False if a program calls the commands, so that none of them asks."""
+    """False if a program calls the commands, so that no command asks a question."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Names of the commands that are left out, each with what to run instead."""
+    """Names of the omitted commands, each with its replacement."""
+
+
+ELSEWHERE: Final = {
+    "completion": "run: outboxq completion",
+    "demo": "run: outboxq demo",
+    "grants": "run: outboxq grants, with the URL of the database as the owner of the tables",
+    "web": "mount outboxq.web.application() in your site, behind its own log-in",
+}
+"""Commands that frameworks omit, each with its replacement."""
+
+
+def worker_command(run: Callable[..., Any], *more: click.Option, help: str | None) -> click.Command:
+    """Return the command `worker` of a framework, with the options of `outboxq worker` and `more`."""
+    from .serving.worker import EPILOG, Rerunnable, worker
+
+    own = [one for one in worker.params if one.name not in DATABASE_PARAMETERS]
+    return Rerunnable("worker", callback=run, params=[*own, *more], help=help, epilog=EPILOG)
 
 
 class FramedGroup(Group):
@@ -71,16 +88,16 @@ class FramedGroup(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command. Raises UsageError for one that is left out, with what to run instead."""
+        """Return the command. Raises UsageError for an omitted command, with its replacement."""
         if args and (instead := self._frame.elsewhere.get(args[0])) is not None:
             ctx.fail(f"{self._frame.program()} has no command {args[0]!r}; {instead}")
         return super().resolve_command(ctx, args)
 
 
 def framed(command: click.Command, frame: Frame) -> click.Command:
-    """Return the command for the frame's database, with the frame's options in place of `database_options`.
+    """Return the command for the frame's database, with the frame's options instead of `database_options`.
 
-    A command that needs no database runs as it is.
+    A command without a database runs unchanged.
     """
     from .changes import ATTENDED
     from .database import FRONT_END, OUTBOX, run_on_store

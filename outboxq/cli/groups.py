@@ -19,17 +19,16 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "database_urls"})
-"""Names of the parameters that choose the database. A framework's commands leave them out: its settings choose it."""
-
+"""Names of the parameters that choose the database. A framework's commands omit them, because its settings choose the database."""
 
 EXIT_INTERRUPTED: Final = 130
-"""Exit code of a command that Ctrl-C ended, as shells have it."""
+"""Exit code of a command that Ctrl-C ended, by the convention of shells."""
 
 _ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP. It ends a command as Ctrl-C does: the driver cancels the statement on the server before it passes."""
+    """SIGTERM or SIGHUP. It ends a command like Ctrl-C: the driver first cancels the statement on the server."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -37,21 +36,21 @@ class Terminated(KeyboardInterrupt):
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:
-    """Return the exit code of a command that a signal ended, as shells have it."""
+    """Return the exit code of a command that a signal ended, by the convention of shells."""
     return 128 + stop.number if isinstance(stop, Terminated) else EXIT_INTERRUPTED
 
 
 def terminate(number: int, _frame: FrameType | None) -> None:
-    """Handle a signal by Terminated."""
+    """Raise Terminated; a signal handler."""
     raise Terminated(number)
 
 
 @contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise Terminated in the block.
+    """Make SIGTERM and SIGHUP raise Terminated in the block.
 
-    A signal that the program around the command handles or ignores, as under nohup, stays with it. So does every signal outside
-    of the main thread, which alone gets them.
+    A signal that the surrounding program handles or ignores, as under nohup, is left to it. So are all signals outside the main
+    thread, which is the only one to get them.
     """
     ours = threading.current_thread() is threading.main_thread()
     numbers = [number for number in _ENDING if ours and signal.getsignal(number) is signal.SIG_DFL]
@@ -65,14 +64,14 @@ def ending_on_signals() -> Iterator[None]:
 
 
 class Stop:
-    """The wish of the command's user that it ends. A command looks at it between two pieces of work."""
+    """The user's request to end the command, which the command reads between two pieces of work."""
 
     def __init__(self) -> None:
         self.is_wanted = False
         self._waits = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until a signal comes; returns whether the command should end."""
+        """Wait this long, or until a signal comes. Return whether the command should end."""
         with suppress(_Woken):
             self._waits = True
             if not self.is_wanted:
@@ -81,7 +80,7 @@ class Stop:
         return self.is_wanted
 
     def ask(self, _number: int, _frame: FrameType | None) -> None:
-        """Handle a signal. A further one ends the command wherever it is."""
+        """Handle a signal. A second signal ends the command immediately."""
         if self.is_wanted:
             raise KeyboardInterrupt
         self.is_wanted = True
@@ -95,10 +94,10 @@ class _Woken(BaseException):
 
 @contextmanager
 def until_stopped() -> Iterator[Stop]:
-    """Have Ctrl-C and SIGTERM end the block when it next looks at the `Stop`. Such an end is not an error.
+    """Make Ctrl-C and SIGTERM end the block when it next reads the `Stop`. Such an end is not an error.
 
-    The signal raises nothing inside a transaction: an exception in the midst of a statement would leave its connection unusable,
-    and look like an outage after which the statement is run again.
+    The signal raises nothing inside a transaction: an exception during a statement would leave its connection unusable, and look like
+    an outage after which the statement is repeated.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
@@ -114,10 +113,10 @@ def until_stopped() -> Iterator[Stop]:
 
 
 class Group(click.Group):
-    """A group whose list of commands shows the whole first sentence of each help text, and that says where their options belong."""
+    """A group whose list shows the first sentence of each command's help, and whose errors say where options belong."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options of the group itself. It has few, so an unknown one is most likely an option of a command."""
+        """Read the options of the group itself. It has few, so an unknown option is probably one of a command."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -147,7 +146,7 @@ def sentence_of(command: click.Command) -> str:
 
 
 class Place(NamedTuple):
-    """The place of a command, and its sentence in the list."""
+    """The location of a command, and its sentence in the list."""
 
     path: str
     """Written as `.module:name`."""
@@ -174,8 +173,8 @@ class LateGroup(Group):
 class Program(LateGroup):
     """The group of a whole program, which ends with its process.
 
-    An import makes hundreds of thousands of objects that live until the end. Python is kept from looking through them for
-    garbage during the import, afterwards and at the end: a third of the time of `outboxq status`
+    An import makes hundreds of thousands of objects that live until the end. Python does not scan them for garbage during the import,
+    afterwards and at the end, which saves a third of the time of `outboxq status`
     (``python -m timeit -n 1 -r 9 -s "import subprocess" "subprocess.run(['outboxq', 'status'])"``).
     """
 
@@ -188,7 +187,7 @@ class Program(LateGroup):
         return super().__call__(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Ctrl-C ends it with the exit code that shells know it by, also during its imports."""
+        """Run the command. Ctrl-C ends it with the usual exit code, even during its imports."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -18,7 +17,7 @@ from ..model.wording import plain, plural, short, span
 from .console import merged, wants_json, write_json
 from .database import database_options
 from .groups import Stop, until_stopped
-from .parameters import MOMENT, TASK_ID
+from .parameters import MOMENT, TASK_ID, number_option
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 _BATCH: Final = 1000
 _PAUSE: Final = 1.0
-"""Seconds between two looks for new events."""
+"""Seconds between two polls for new events."""
 _HEAD = ("time", "event", "id", "details", "error")
 
 _LAST: Final = 50
@@ -38,7 +37,7 @@ Batches = Iterator[Sequence[ExecutionEvent]]
 
 
 @click.command()
-@click.option("-f", "--follow", is_flag=True, help="Go on with new events, until Ctrl-C or SIGTERM.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new events, until Ctrl-C or SIGTERM.")
 @click.option("--task", "task_id", type=TASK_ID, metavar="ID", help="Only events of this task.")
 @click.option(
     "--event",
@@ -49,19 +48,15 @@ Batches = Iterator[Sequence[ExecutionEvent]]
     help="Only events of this type, e.g. task_failed. May be repeated.",
 )
 @click.option("--since", type=MOMENT, help="Begin at this time, or this time span ago: 2026-11-23T02:30Z or 10m.")
-@click.option(
-    "--last",
-    type=click.IntRange(min=0),
-    help="Begin with so many of the newest events. Default: 50, and with --task all.",
-)
+@number_option("--last", help="Begin with this many of the newest events. Default: 50; with --task, all.", least=0)
 @click.option(
     "--cursor",
     "written",
     metavar="CURSOR",
-    help="Begin behind this position, as --show-cursor prints it; `start`: with the oldest event that is kept.",
+    help="Begin after this position, which --show-cursor prints; `start`: with the oldest stored event.",
 )
-@click.option("--show-cursor", is_flag=True, help="Print on stderr, at the end, the position to go on from.")
-@click.option("--traceback", is_flag=True, help="With --json, print the traceback of each failed attempt too.")
+@click.option("--show-cursor", is_flag=True, help="At the end, print the position to continue from on stderr.")
+@click.option("--traceback", is_flag=True, help="With --json, also print the traceback of each failed attempt.")
 @database_options
 def log(
     store: Store,
@@ -75,32 +70,29 @@ def log(
     show_cursor: bool,
     traceback: bool,
 ) -> None:
-    """Print the events of all tasks, or of one, in their order.
+    """Print the events of all tasks, or of one, in order.
 
-    Each event is printed once, however late its transaction commits. With --json and --follow there is one JSON document a
-    line. A program that stores what --show-cursor prints, and passes it as --cursor, misses no event and gets none twice.
+    Each event is printed once, however late its transaction commits. With --json and --follow, each line is one JSON document. A
+    program that stores the position from --show-cursor, and passes it as --cursor, gets each event exactly once.
     """
     if sum(one is not None for one in (written, since, last)) > 1:
         raise click.UsageError("give one of --cursor, --since and --last")
     if task_id is not None and (written is not None or show_cursor):
         raise click.UsageError("--cursor and --show-cursor are positions in the log of all tasks; leave --task out")
     begin = store.now() - since if isinstance(since, timedelta) else since
-    wanted = partial(_is_wanted, kinds=kinds, begin=begin)
-    position = _Position()
+
+    def wanted(event: ExecutionEvent) -> bool:
+        return (not kinds or event.event_type in kinds) and (begin is None or event.created_at >= begin)
+
+    printed: list[TailCursor] = []
     with until_stopped() if follow else nullcontext() as stop:
         if task_id is None:
-            batches = _of_all(store, _start(store, written, begin, last), position, stop)
+            batches = _of_all(store, _start(store, written, begin, last), printed, stop)
         else:
             batches = _of_task(store, store.get(store.find(task_id)).id, last, stop)
-        _print(([one for one in batch if wanted(one)] for batch in batches), follow=follow, traceback=traceback)
-    if show_cursor and position.cursor is not None:
-        click.echo(str(position.cursor), err=True)
-
-
-class _Position:
-    """The position in the log behind what was printed; None: nothing was read."""
-
-    cursor: TailCursor | None = None
+        _print((filter(wanted, batch) for batch in batches), follow=follow, traceback=traceback)
+    if show_cursor and printed:
+        click.echo(str(printed[0]), err=True)
 
 
 def _start(store: Store, written: str | None, begin: datetime | None, last: int | None) -> TailCursor:
@@ -114,12 +106,15 @@ def _start(store: Store, written: str | None, begin: datetime | None, last: int 
     return store.log.tail_last(_LAST if last is None else last) if begin is None else store.log.tail_since(begin)
 
 
-def _of_all(store: Store, cursor: TailCursor, position: _Position, stop: Stop | None) -> Batches:
-    """Yield the events behind the cursor; with `stop` until that is wanted. The position moves when the next batch is asked for: then the last one was printed."""
+def _of_all(store: Store, cursor: TailCursor, printed: list[TailCursor], stop: Stop | None) -> Batches:
+    """Yield the events after the cursor; with `stop`, until the user wants to stop.
+
+    `printed` gets the position after a batch when the next batch is requested, so after the batch is printed.
+    """
     while True:
         events, cursor = store.log.tail(cursor, limit=_BATCH)
         yield events
-        position.cursor = cursor
+        printed[:] = [cursor]
         if not events and stop is None:
             return
         if stop is not None and stop.wait(0.0 if events else _PAUSE):
@@ -127,7 +122,7 @@ def _of_all(store: Store, cursor: TailCursor, position: _Position, stop: Stop | 
 
 
 def _of_task(store: Store, task_id: UUID, last: int | None, stop: Stop | None) -> Batches:
-    """Yield the events of one task. Its history is short, so it is read again and not followed in the log of all."""
+    """Yield the events of one task. Its history is short, so each poll reads all of it instead of following the log."""
     seen = 0
     events = store.history(task_id)
     if last is not None:
@@ -140,47 +135,38 @@ def _of_task(store: Store, task_id: UUID, last: int | None, stop: Stop | None) -
         events = store.history(task_id)
 
 
-def _is_wanted(event: ExecutionEvent, *, kinds: Sequence[str], begin: datetime | None) -> bool:
-    return (not kinds or event.event_type in kinds) and (begin is None or event.created_at >= begin)
-
-
-def _print(batches: Iterator[Sequence[ExecutionEvent]], *, follow: bool, traceback: bool) -> None:
+def _print(batches: Iterator[Iterable[ExecutionEvent]], *, follow: bool, traceback: bool) -> None:
+    events = (one for batch in batches for one in batch)
     if wants_json():
+        records = (record_of(one, show_args=False, traceback=traceback) for one in events)
         if not follow:
-            write_json([record_of(one, show_args=False, traceback=traceback) for batch in batches for one in batch])
+            write_json([*records])
             return
-        for batch in batches:
-            for one in batch:
-                write_json(record_of(one, show_args=False, traceback=traceback), line=True)
+        for record in records:
+            write_json(record, line=True)
         return
     on_terminal = sys.stdout.isatty()
     if not on_terminal:
         click.echo("\t".join(_HEAD))
-    for batch in batches:
-        for one in batch:
-            click.echo(_line(one) if on_terminal else "\t".join(plain(cell) for cell in _cells(one)))
-
-
-def _cells(event: ExecutionEvent) -> tuple[object, ...]:
-    error = event.event_data.get("error")
-    return event.created_at, event.event_type, event.task_execution_id, details(event), error
-
-
-def _line(event: ExecutionEvent) -> str:
-    """Return the event for a terminal: its columns stand below each other though later lines are not known yet."""
-    _, kind, task_id, *rest = _cells(event)
-    words = "  ".join(plain(one) for one in rest if one)
-    return f"{short(event.created_at)}  {plain(kind):<{_WIDEST}}  {plain(task_id or '-'):<36}  {words}".rstrip()
+    for one in events:
+        kind, task_id, rest = one.event_type, one.task_execution_id, (details(one), one.event_data.get("error"))
+        if not on_terminal:
+            click.echo("\t".join(map(plain, (one.created_at, kind, task_id, *rest))))
+            continue
+        # The columns are aligned although later lines are unknown.
+        words = "  ".join(plain(part) for part in rest if part)
+        line = f"{short(one.created_at)}  {plain(kind):<{_WIDEST}}  {plain(task_id or '-'):<36}  {words}"
+        click.echo(line.rstrip())
 
 
 HEAD: Final = ("time", "event", "worker", "token", "details", "error")
 SPARE: Final = ("worker", "token")
 PAYLOAD: Final = ("args", "result")
-"""Fields of a task that are shown on request only."""
+"""Fields of a task that are only shown on request."""
 HANDLER_LOG: Final = ("log", "log_omitted")
-"""Fields of the handler log. It stands beside its attempt, in `task show`, and not in the history."""
+"""Fields of the handler log. `task show` prints it with its attempt, and not in the history."""
 _NAMED = ("step", "reason", "priority", "recovery_attempts", "expires_at", "policy_error")
-"""Details of an event that are written with their names. The error has a column of its own."""
+"""Details of an event that are printed with their names. The error has its own column."""
 
 
 def lines(events: Iterable[ExecutionEvent]) -> list[tuple[object, ...]]:
@@ -191,7 +177,7 @@ def lines(events: Iterable[ExecutionEvent]) -> list[tuple[object, ...]]:
 
 
 def record_of(event: ExecutionEvent, *, show_args: bool, traceback: bool) -> dict[str, Any]:
-    """Return the event as JSON has it, without its handler log and what is shown on request only."""
+    """Return the event as JSON has it, without its handler log. Arguments, result and traceback are included on request."""
     hidden = {*HANDLER_LOG, *(() if show_args else PAYLOAD), *(() if traceback else ("traceback",))}
     data = {name: value for name, value in event.event_data.items() if name not in hidden}
     return merged(event, {"event_data": data})
@@ -212,7 +198,7 @@ def details(event: ExecutionEvent) -> str:
 
 
 def wait_of(event: ExecutionEvent) -> timedelta | None:
-    """Return how much later than the event the task is due; None if it is due at once."""
+    """Return the time from the event until the task is due; None if it is due at once."""
     with suppress(KeyError, TypeError, ValueError):  # no due time, or a value that outboxq did not write
         wait = datetime.fromisoformat(event.event_data["available_at"]) - event.created_at
         if wait > timedelta(0):

@@ -1,12 +1,13 @@
-"""The values that commands take: their click types, and the filters of commands on tasks and on dead letters."""
+"""The values that commands take: click types, options, and the filters of commands on tasks and on dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import wraps
 from string import hexdigits
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 import click
@@ -20,17 +21,18 @@ if TYPE_CHECKING:
     from ..store import Store
 
 Command = Callable[..., None]
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 class Read(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
-    """A click type: a text that a function of `operating.reading` reads."""
+    """A click type for text that a function reads; the function raises InvalidArgument."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):  # a default is a value already
+        if not isinstance(value, str):  # a default is already a value
             return value
         try:
             return self._read(value)
@@ -49,13 +51,13 @@ def _read_moment(text: str) -> timedelta | datetime:
 
 
 def _read_task_id(text: str) -> str:
-    """Return the hex digits of an id or of its beginning, for `Store.find`."""
+    """Return the hex digits of an id or its beginning, for `Store.find`."""
     from ..store.tasks.tasks import digits_of
 
     try:
         return digits_of(text)
     except InvalidArgument as error:
-        hint = "; where ids may be left out, APP is given as --app" if ":" in text else ""
+        hint = "; if ids are optional, give APP as --app" if ":" in text else ""
         raise InvalidArgument(f"{error}{hint}") from None
 
 
@@ -63,9 +65,7 @@ def _read_group_id(text: str) -> str:
     """Return the id of a group of dead letters."""
     found = text.lower()
     if len(found) != _GROUP_DIGITS or not set(found) <= set(hexdigits):
-        raise InvalidArgument(
-            f"{found!r} is not the id of a group: write its 16 hex digits, as `failed summary` prints them"
-        )
+        raise InvalidArgument(f"{found!r} is not the id of a group: write the 16 hex digits from `failed summary`")
     return found
 
 
@@ -73,37 +73,58 @@ _GROUP_DIGITS: Final = 16
 SPAN, INSTANT = Read("span", read_span), Read("time", read_instant)
 MOMENT, TASK_ID, GROUP_ID = Read("span|time", _read_moment), Read("id", _read_task_id), Read("id", _read_group_id)
 
-OF_DEAD_LETTERS: Final = (
-    click.option("-q", "--queue", help="Only dead letters of this queue."),
-    click.option("--task", help="Only dead letters with this task name."),
-    click.option("--topic", help="Only dead letters of this topic."),
+Add = Callable[[C], C]
+"""A decorator that adds an option to a command."""
+
+
+def number_option(
+    *names: str, help: str, least: int = 1, most: int | None = None, default: int | None = None
+) -> Add[Any]:
+    """Return an option that takes a whole number from `least` to `most`."""
+    kind = click.IntRange(least, most)
+    return click.option(*names, type=kind, default=default, show_default=default is not None, help=help)
+
+
+def span_option(*names: str, help: str, default: str | None = None) -> Add[Any]:
+    """Return an option that takes a span of time."""
+    return click.option(*names, type=SPAN, default=default, show_default=default is not None, help=help)
+
+
+def choice_option(*names: str, kind: type[StrEnum], default: StrEnum, help: str) -> Add[Any]:
+    """Return an option that takes the value of an enum."""
+    choice = click.Choice([one.value for one in kind])
+    return click.option(*names, type=choice, default=default.value, show_default=True, help=help)
+
+
+def _filters(noun: str, happened: str, *more: Add[Any]) -> tuple[Add[Any], ...]:
+    """Return the filter options of a command on tasks; `happened` is the event for the filters by time."""
+    since = f"Only {noun} {happened} within this time span, e.g. 2h, or since a moment."
+    until = f"Only {noun} {happened} longer ago than this, e.g. 30m, or before a moment."
+    return (
+        click.option("-q", "--queue", help=f"Only {noun} of this queue."),
+        click.option("--task", help=f"Only {noun} with this task name."),
+        click.option("--topic", help=f"Only {noun} of this topic."),
+        *more,
+        click.option("--since", type=MOMENT, help=since),
+        click.option("--until", type=MOMENT, help=until),
+    )
+
+
+OF_DEAD_LETTERS: Final = _filters(
+    "dead letters",
+    "that failed",
     click.option("--key", "partition_key", help="Only dead letters with this partition key."),
     click.option("--exception", help="Only dead letters of this exception, as module.Class or Class."),
     click.option("--group", type=GROUP_ID, help="Only dead letters of this group. `failed summary` prints the ids."),
-    click.option(
-        "--since", type=MOMENT, help="Only tasks that failed within this time span, e.g. 2h, or since a moment."
-    ),
-    click.option(
-        "--until", type=MOMENT, help="Only tasks that failed longer ago than this, e.g. 30m, or before a moment."
-    ),
 )
-OF_TASKS: Final = (
-    click.option("-q", "--queue", help="Only tasks in this queue."),
-    click.option("--task", help="Only tasks with this name."),
-    click.option("--key", help="Only tasks with this partition key."),
-    click.option("--topic", help="Only tasks of this topic."),
-    click.option("--since", type=MOMENT, help="Only tasks enqueued within this time span, e.g. 2h, or since a moment."),
-    click.option(
-        "--until", type=MOMENT, help="Only tasks enqueued longer ago than this, e.g. 30m, or before a moment."
-    ),
-)
+OF_TASKS: Final = _filters("tasks", "enqueued", click.option("--key", help="Only tasks with this partition key."))
 
 
 def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Add these filter options. The command gets those that were given as `wanted`, spans counted back from the database's now."""
+    """Add these filter options. The command gets the given filters as `wanted`. Spans become times before the database's now."""
 
     def add(command: Command) -> Command:
-        bare: Command = lambda: None  # noqa: E731 - only to see which parameters the options have
+        bare: Command = lambda: None  # noqa: E731 - only to find the parameters of the options
         for option in options:
             bare = option(bare)
         names = [str(one.name) for one in bare.__click_params__]  # type: ignore[attr-defined]
@@ -111,11 +132,10 @@ def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
         @wraps(command)
         def wrapped(*, store: Store, **given: Any) -> None:
             wanted = {name: value for name in names if (value := given.pop(name)) is not None}
-            if any(isinstance(value, timedelta) for value in wanted.values()):
+            spans = {name: value for name, value in wanted.items() if isinstance(value, timedelta)}
+            if spans:
                 now = store.now()
-                wanted = {
-                    name: now - value if isinstance(value, timedelta) else value for name, value in wanted.items()
-                }
+                wanted |= {name: now - value for name, value in spans.items()}
             command(store=store, wanted=wanted, **given)
 
         filtering: Command = wrapped
@@ -133,7 +153,7 @@ def check_choice(
     if ids and (wanted or everything or limit):
         raise click.UsageError(f"give the {'id' if noun.startswith('a ') else 'ids'} of {noun}, or filters, not both")
     if everything and wanted:
-        raise click.UsageError("--all means all of them; leave it out to use filters")
+        raise click.UsageError("--all applies to all of them; leave it out to use filters")
     if not (ids or wanted or everything):
         raise click.UsageError("which ones? Give ids or filters, or --all")
 
@@ -154,13 +174,12 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def in_words(noun: str, wanted: Mapping[str, object], *, limit: int | None = None, verb: str = "") -> str:
-    """Return the filter as a phrase: "dead letters of the queue 'mail', that failed since …". `verb` goes before a moment."""
-    parts = [_part(name, value, verb) for name, value in wanted.items()]
+    """Return the filter as a phrase: "dead letters of the queue 'mail', that failed since …". `verb` precedes a moment."""
+    parts = []
+    for name, value in wanted.items():
+        if isinstance(value, datetime):
+            parts.append(f"{verb} {_WORDS[name]} {short(value)} UTC".strip())
+        else:
+            parts.append(f"{_WORDS[name]} {str(value) if isinstance(value, (TaskStatus, UUID)) else repr(value)}")
     found = f"{noun} {', '.join(parts)}" if parts else f"all {noun}"
     return found if limit is None else f"{found}, the oldest {limit} at most"
-
-
-def _part(name: str, value: object, verb: str) -> str:
-    if isinstance(value, datetime):
-        return f"{verb} {_WORDS[name]} {short(value)} UTC".strip()
-    return f"{_WORDS[name]} {str(value) if isinstance(value, (TaskStatus, UUID)) else repr(value)}"

@@ -2,18 +2,134 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import click
 
+from ..model.unknown_options import no_queue
+from ..model.wording import brief, plain, short
 from ..operating.verbs import Noun, Outcome
-from .acting import add_verbs
-from .console import show
+from .changes import add_verbs
+from .console import EXIT_NOT_FOUND, fail, merged, show, table, wants_json, write_json
+from .database import database_options, front_end
 from .groups import Group
-from .queue_report import HEAD, PER_KEY, cells, list_, per_key, show_
 
 if TYPE_CHECKING:
-    from ..store import Store
+    from datetime import timedelta
+
+    from ..store import Count, QueueSettings, Statistics, Store
+
+
+HEAD = ("queue", "paused since", "concurrency", "rate", "order")
+PER_KEY = "per key"
+"""The last column, so that scripts find those before it in their old places."""
+_COUNTS = ("ready", "delayed", "running", "failed")
+_MOST_KEYS = 50
+
+
+@click.command("list")
+@database_options
+def list_(store: Store) -> None:
+    """List all queues, with their settings and their numbers.
+
+    The list contains queues with unfinished tasks, settings, a sample or a live worker. A + means that there are more.
+    """
+    from ..store import QueueSettings
+
+    found = store.overview()
+    settings = {one.queue: one for one in found.settings}
+    pairs = [(settings.get(one.queue) or QueueSettings(queue=one.queue), one) for one in found.queues]
+    rows = [(*cells(one), *(number(n, name) for name in _COUNTS), n.live_workers, per_key(one)) for one, n in pairs]
+    records = [merged(one, counts(numbers)) for one, numbers in pairs]
+    spare = ("order", PER_KEY, "rate", "concurrency", "paused since")
+    show((*HEAD, *_COUNTS, "workers", PER_KEY), rows, records=records, spare=spare)
+
+
+@click.command("show")
+@click.argument("name")
+@database_options
+def show_(store: Store, name: str) -> None:
+    """Show the settings, the numbers and the workers of a queue.
+
+    Also printed: the due time of its next task, the keys that dead letters hold, and what needs attention.
+    """
+    from ..store import QueueSettings, Statistics
+    from ..store.numbers.health import OF_SCHEDULES
+
+    found = store.overview()
+    numbers = next((one for one in found.queues if one.queue == name), None)
+    if numbers is None:
+        if not store.queues.is_known(name):
+            fail(no_queue(name, [one.queue for one in found.queues]), EXIT_NOT_FOUND)
+        numbers = Statistics(queue=name)
+    settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
+    problems = [one for one in found.problems if one.subject == name and one.rule not in OF_SCHEDULES]
+    due = store.next_available_at([name])
+    keys = store.queues.held_keys(name, limit=_MOST_KEYS)
+    live = [one for one in found.workers if one.works_on(name)]
+    typed = front_end("queue show").typed
+    if wants_json():
+        sentences = [{"rule": one.rule, "sentence": one.sentence} for one in problems]
+        more = {"next_due_at": due, "held_keys": keys, "workers": live, "problems": sentences}
+        write_json(merged(settings, counts(numbers), more))
+        return
+    known = dict(zip((*HEAD, PER_KEY), (*cells(settings), per_key(settings)), strict=True))
+    lines: dict[str, object] = {
+        **{one: number(numbers, one) for one in _COUNTS},
+        "oldest": None if numbers.oldest_ready_age is None else f"due for {brief(numbers.oldest_ready_age)}",
+        "next due": None if due is None else f"{short(due)} UTC",
+        "paused since": None if settings.paused_at is None else f"{short(settings.paused_at)} UTC",
+        **{one: known[one] for one in ("concurrency", "rate", PER_KEY, "order")},
+        "workers": len(live),
+    }
+    table(("queue", name), [(one, value) for one, value in lines.items() if value is not None])
+    if keys:
+        rows = [(one.partition_key, one.dead_letter, one.failed_at, _with_plus(one.waiting)) for one in keys]
+        click.echo()
+        table(("held key", "by dead letter", "failed", "waiting"), rows, spare=("failed",))
+    if live:
+        click.echo()
+        head = ("worker", "pid", "version", "busy", "threads", "seen")
+        cells_of = attrgetter("pid", "version", "busy", "concurrency", "last_seen_at")
+        table(head, [(one.host or one.label, *cells_of(one)) for one in live], spare=("version",))
+    for problem in problems:
+        click.echo()
+        click.echo(plain(problem.sentence))
+        for cure in problem.cures:
+            click.echo(plain(f"  to {cure.purpose}: {typed(cure.command)}"))
+
+
+def cells(one: QueueSettings) -> tuple[object, ...]:
+    """Return the settings in the order of `HEAD`."""
+    return one.queue, one.paused_at, one.concurrency, _rate(one.rate), "turns" if one.fair else "oldest"
+
+
+def per_key(one: QueueSettings) -> str | None:
+    """Return the limits of each key in words; None without any."""
+    at_once = None if one.concurrency_per_key is None else f"{one.concurrency_per_key} at once"
+    return ", ".join(filter(None, (at_once, _rate(one.rate_per_key)))) or None
+
+
+def _rate(rate: tuple[int, timedelta] | None) -> str | None:
+    return None if rate is None else f"{rate[0]} in {rate[1]}"
+
+
+def counts(one: Statistics) -> dict[str, object]:
+    """Return the numbers of a queue for JSON."""
+    names: Iterable[str] = (*_COUNTS, "ready_at_least", "delayed_at_least", "failed_at_least", "oldest_ready_at")
+    return {**{name: getattr(one, name) for name in names}, "live_workers": one.live_workers}
+
+
+def number(one: Statistics, name: str) -> object:
+    """Return a count, with a + if there are more."""
+    found = getattr(one, name)
+    return f"{found}+" if getattr(one, f"{name}_at_least", False) else found
+
+
+def _with_plus(count: Count) -> str:
+    return f"{count.number}{'+' if count.at_least else ''}"
 
 
 @click.group(cls=Group)

@@ -19,35 +19,22 @@ from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.wording import plain, plural
 from ..operating.reading import read_span
 from ..operating.verbs import REMOVE, Noun, Outcome
-from .acting import add_verbs, say
-from .changes import Change, Exactly, confirmed, yes_option
-from .console import (
-    in_utc,
-    json_option,
-    merged,
-    show,
-    speaking_plainly,
-    table,
-    tell,
-    wants_json,
-    write_json,
-)
+from .changes import Exactly, add_verbs, changed, confirmed, say, yes_option
+from .console import in_utc, json_option, merged, show, speaking_plainly, table, tell, wants_json, write_json
 from .database import database_options, present_outbox
 from .groups import Group
-from .parameters import SPAN, Read
+from .parameters import SPAN, Read, choice_option, number_option, span_option
 
 if TYPE_CHECKING:
     from ..store import Store
 
 _HEAD = ("schedule", "task", "when", "next tick", "paused since", "rule", "time zone")
 _FARTHEST = timedelta(days=1)
-
-
 _MOST = 1000
 
 
 def _read_rule(text: str) -> str:
-    """Return the rule as it is stored, of a cron expression, or of `every` and a span of time."""
+    """Return the stored form of a rule: a cron expression, or `every` and a span of time."""
     words = text.split()
     if words[:1] == ["every"] and len(words) == 2 and not words[1].isdigit():
         text = rule_of(None, read_span(words[1]))
@@ -56,13 +43,12 @@ def _read_rule(text: str) -> str:
 
 
 def _read_local(text: str) -> datetime:
-    """Return a moment in ISO 8601. Without an offset it is naive, and meant in the time zone of the schedule."""
+    """Return a moment in ISO 8601. Without an offset it is naive: a time in the zone of the schedule."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArgument(
-            f"{text!r} is not a moment; write it as 2026-11-23, 2026-11-23T02:30 or …+01:00"
-        ) from None
+        hint = "write it as 2026-11-23, 2026-11-23T02:30 or …+01:00"
+        raise InvalidArgument(f"{text!r} is not a moment; {hint}") from None
     if not EARLIEST.year < moment.year < LATEST.year:
         raise InvalidArgument(f"{text!r} is not in the years {EARLIEST.year + 1} to {LATEST.year - 1}")
     return moment
@@ -77,21 +63,15 @@ def _read_ahead(text: str) -> timedelta:
     """Return the span of `plant`. A schedule of each second has 86 400 ticks a day."""
     found = read_span(text)
     if found > _FARTHEST:
-        raise InvalidArgument("that is longer than 1d, so more ticks than anybody needs would be stored")
+        raise InvalidArgument("that is longer than 1d, which would store more ticks than anyone needs")
     return found
 
 
 RULE, MOMENT = Read("rule", _read_rule), Read("time", _read_local)
 tz_option = click.option(
-    "--tz",
-    default="UTC",
-    show_default=True,
-    type=Read("text", _read_zone),
-    help="Time zone of the rule, by its IANA name.",
+    "--tz", default="UTC", show_default=True, type=Read("text", _read_zone), help="IANA time zone of the rule."
 )
-number_option = click.option(
-    "-n", "--number", default=5, show_default=True, type=click.IntRange(1, _MOST), help="Number of ticks to print."
-)
+ticks_option = number_option("-n", "--number", help="Number of ticks to print.", most=_MOST, default=5)
 
 
 @click.group(cls=Group)
@@ -110,11 +90,11 @@ def list_(store: Store) -> None:
 
 @schedule.command("show")
 @click.argument("name")
-@number_option
-@click.option("--show-args", is_flag=True, help="Print the arguments of its tasks too.")
+@ticks_option
+@click.option("--show-args", is_flag=True, help="Also print the arguments of its tasks.")
 @database_options
 def show_(store: Store, name: str, number: int, *, show_args: bool) -> None:
-    """Print a schedule, its next ticks and its last ones."""
+    """Print a schedule, its next ticks and its last ticks."""
     found, now = store.schedules.get(name), store.now()
     following, ticks = store.schedules.upcoming([found], number)[name], store.schedules.ticks(name, number)
     if wants_json():
@@ -127,22 +107,19 @@ def show_(store: Store, name: str, number: int, *, show_args: bool) -> None:
         click.echo()
         _print_moments(following, found.tz)
     click.echo()
-    table(
-        ("last tick", "task id", "status"),
-        [(one.tick, one.task_id, "deleted" if one.status is None else one.status) for one in ticks],
-    )
+    table(("last tick", "task id", "status"), [(one.tick, one.task_id, one.status or "deleted") for one in ticks])
 
 
 @schedule.command("next")
 @click.argument("rule", type=RULE)
 @tz_option
-@number_option
-@click.option("--from", "start", type=MOMENT, help="Moment after which the ticks are. Default: now.")
+@ticks_option
+@click.option("--from", "start", type=MOMENT, help="Print the ticks after this moment. Default: now.")
 @json_option
 def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
-    """Print when a rule has its next ticks. It needs no database.
+    """Print the next ticks of a rule, without a database.
 
-    RULE is a cron expression such as "30 2 * * *", or "every 15m", which is counted from now.
+    RULE is a cron expression such as "30 2 * * *", or "every 15m", which counts from now.
     """
     with speaking_plainly():
         after = datetime.now(UTC).replace(microsecond=0) if start is None else _in_zone(start, tz)
@@ -157,36 +134,27 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @tz_option
 @click.option("--args", default="{}", metavar="JSON", help='Arguments of each task, as a JSON object: {"days": 7}.')
 @click.option("-q", "--queue", help="Queue of the tasks.")
-@click.option("--priority", type=click.IntRange(-100, 100), help="Priority of the tasks.")
-@click.option("--max-attempts", type=click.IntRange(1), help="Maximum number of attempts at each task.")
-@click.option("--timeout", type=SPAN, help="Timeout of each task, e.g. 5m.")
-@click.option(
+@number_option("--priority", help="Priority of the tasks.", least=-100, most=100)
+@number_option("--max-attempts", help="Maximum number of attempts at each task.")
+@span_option("--timeout", help="Timeout of each task, e.g. 5m.")
+@choice_option(
     "--overlap",
-    type=click.Choice([one.value for one in Overlap]),
-    default=Overlap.ALLOW.value,
-    show_default=True,
-    help="What a tick does while the task of an earlier one has not ended: it runs beside it, waits, or is left out.",
+    kind=Overlap,
+    default=Overlap.ALLOW,
+    help="What a tick does while the task of an earlier tick is unfinished: run beside it, wait, or be left out.",
 )
-@click.option(
-    "--catch-up",
-    type=click.Choice([one.value for one in CatchUp]),
-    default=CatchUp.LATEST.value,
-    show_default=True,
-    help="Which missed ticks run after all.",
-)
-@click.option(
-    "--catch-up-limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Maximum number of those."
-)
-@click.option("--grace", type=SPAN, help="Time after a tick from which on its task is not started, e.g. 10m.")
-@click.option("--jitter", type=SPAN, help="Maximum time by which a tick's task is due later, e.g. 30s.")
+@choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Which missed ticks still run.")
+@number_option("--catch-up-limit", help="Maximum number of those.", most=10_000, default=100)
+@span_option("--grace", help="Time after a tick from which on its task is not started, e.g. 10m.")
+@span_option("--jitter", help="Maximum time by which a tick's task is due later, e.g. 30s.")
 @click.option("--starts-at", type=MOMENT, help="Moment of the earliest tick. Default: now.")
-@click.option("--ends-at", type=MOMENT, help="Moment from which on there are no ticks.")
+@click.option("--ends-at", type=MOMENT, help="Moment at which the ticks end.")
 @database_options
 def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
     """Store a schedule: each tick of RULE enqueues TASK.
 
-    RULE is a cron expression such as "30 2 * * *", or "every 15m". A schedule of this name and task is changed. With APP, the
-    task's own options hold where none are given here, and its arguments are checked.
+    RULE is a cron expression such as "30 2 * * *", or "every 15m". An existing schedule with this name and task is changed. With
+    APP, the task's own options are the defaults, and its arguments are checked.
     """
     new = _new_schedule(name, task, rule, **options)
     _print_one(store, store.schedules.put(new))
@@ -198,8 +166,8 @@ def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
 def add_retention(store: Store, age: timedelta) -> None:
     """Delete old tasks every hour from now on.
 
-    Completed and cancelled tasks are deleted at AGE, counted from their end, e.g. 90d. Workers of the queue `default` do it. The
-    command stores the schedule outboxq.retention; `remove` it to keep everything again.
+    Completed and cancelled tasks are deleted at AGE, counted from their end, e.g. 90d. Workers of the queue `default` delete
+    them. The command stores the schedule outboxq.retention; `remove` it to keep all tasks again.
     """
     from ..outbox import Outbox
     from ..task.built_in import PRUNE, retention_schedule
@@ -210,12 +178,12 @@ def add_retention(store: Store, age: timedelta) -> None:
 
 @schedule.command()
 @click.argument("name")
-@click.option("--dry-run", is_flag=True, help="Change nothing. Print what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Change nothing. Print the schedule.")
 @database_options
 def remove(store: Store, name: str, *, dry_run: bool) -> None:
     """Delete a schedule.
 
-    Its planted ticks that are not due yet are cancelled. A schedule that APP declares comes back with its next worker.
+    Its planted ticks that are not due yet are cancelled. The next worker of APP restores a schedule that APP declares.
     """
     if dry_run:
         found = store.schedules.get(name)
@@ -228,15 +196,15 @@ def remove(store: Store, name: str, *, dry_run: bool) -> None:
 @schedule.command()
 @click.argument("name")
 @click.option("--from", "start", type=MOMENT, required=True, help="Moment of the first tick.")
-@click.option("--to", "end", type=MOMENT, required=True, help="Moment before which the last tick is.")
+@click.option("--to", "end", type=MOMENT, required=True, help="Moment after the last tick.")
 @click.option("--dry-run", is_flag=True, help="Print the ticks, and enqueue nothing.")
 @yes_option
 @database_options
 def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bool, dry_run: bool) -> None:
-    """Enqueue the ticks of a past time that have no task.
+    """Enqueue tasks for past ticks that have none.
 
-    What the tasks do cannot be taken back, so the command asks first.
-    Write the moments in ISO 8601. Without an offset they are in the time zone of the schedule.
+    Nothing undoes the effects of the tasks, so the command asks first. Write the moments in ISO 8601. Without an offset they are
+    in the time zone of the schedule.
     """
     tz = store.schedules.get(name).tz
     fill = partial(store.schedules.backfill, name, _in_zone(start, tz), _in_zone(end, tz))
@@ -245,7 +213,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bo
         confirmed(lambda: Exactly(number=len(fill(dry_run=True))), what, yes=yes, dry_run=False, done="enqueued")
     ticks = fill(dry_run=dry_run)
     if wants_json():
-        change = Change(action="enqueued", changed=0 if dry_run else len(ticks), matched=len(ticks), dry_run=dry_run)
+        change = changed("enqueued", len(ticks), Exactly(number=len(ticks)), dry_run=dry_run)
         write_json(merged(change, {"ticks": ticks}))
         return
     _print_moments(ticks, tz)
@@ -265,14 +233,14 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bo
 def plant(store: Store, ahead: timedelta) -> None:
     """Enqueue the ticks of the near future.
 
-    Running workers do that by themselves. The command is for workers that are only started now and then, with --burst.
+    Running workers do that by themselves. Use the command if you only start workers from time to time, with --burst.
     """
     planted = store.schedules.plant(horizon=ahead)
     tell(f"{planted} ticks were planted", {"planted": planted})
 
 
 def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedule:
-    """Return the schedule of `add`. With an application, the options of its task hold, and its parameters the arguments."""
+    """Return the schedule of `add`. With an application, its task supplies the default options, and checks the arguments."""
     from ..payload.parameters import dump_arguments
     from ..task.schedules import schedule_for
 
@@ -323,10 +291,8 @@ def _record(found: Schedule, following: Sequence[datetime], *, show_args: bool =
 
 
 def _print(schedules: Iterable[Schedule], following: Mapping[str, Sequence[datetime]], records: object) -> None:
-    rows = []
-    for one in schedules:
-        tick = next(iter(following[one.name]), None)
-        rows.append((one.name, one.task_name, sentence_of(one), tick, one.paused_at, one.rule, one.tz))
+    ticks = {name: next(iter(moments), None) for name, moments in following.items()}
+    rows = [(s.name, s.task_name, sentence_of(s), ticks[s.name], s.paused_at, s.rule, s.tz) for s in schedules]
     show(_HEAD, rows, records=records, spare=("rule", "time zone", "paused since", "task"))
 
 

@@ -1,35 +1,40 @@
-"""`outboxq status`: counts, rates and durations of the queues, once or repeatedly."""
+"""`outboxq status`: counts, rates and durations of the queues, once or repeatedly; and `outboxq check`: what needs attention."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from ..model.wording import brief, short
-from .console import drawn, screen, table, wants_json, write_json
-from .database import database_options
+from ..errors import InvalidArgument
+from ..model.unknown_options import no_queue
+from ..model.wording import brief, plain, plural, short
+from ..operating.reading import NONE, read_span
+from .console import EXIT_NOT_FOUND, drawn, fail, screen, table, wants_json, write_json
+from .database import database_options, front_end, with_cures
 from .groups import until_stopped
-from .parameters import SPAN
-from .queue_report import number
+from .parameters import SPAN, Read, span_option
+from .queues import number
 
 if TYPE_CHECKING:
     from ..store import Statistics, Store
-    from .status_watch import Lines, View
+    from ..store.numbers.overview import Overview
 
 _NOW = ("ready", "delayed", "retrying", "running", "failed")
 
 
 class Watching(click.Command):
-    """A command whose `--watch` may stand directly before APP."""
+    """A command with an option `--watch` that may be followed directly by APP."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give `--watch` its default seconds where the next word is not a number."""
+        """Give `--watch` its default number of seconds if the next word is not a number."""
         written = [
             f"{word}={_SECONDS}" if word == "--watch" and not _NUMBER.fullmatch(behind) else word
             for word, behind in zip(args, (*args, "")[1:], strict=True)
@@ -57,55 +62,39 @@ _NUMBER = re.compile(r"[-+.\d].*")
     default="queue",
     help="Print one line for each queue, or for each task name of a queue. Default: queue.",
 )
-@click.option(
-    "--window",
-    default="1h",
-    show_default=True,
-    type=SPAN,
-    help="Time span of the rates and durations, e.g. 10m or 7d.",
-)
+@span_option("--window", help="Time span of the rates and durations, e.g. 10m or 7d.", default="1h")
 @database_options
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
     """Show counts, rates and durations of each queue.
 
-    The counts are those of now: tasks that are ready, delayed, waiting for a retry, running, or failed for good. They are
-    counted up to 10,000; a + says that there are more. Rates and durations cover --window, and are what workers have counted.
-    In a pipe, columns are separated by tabs and durations are in seconds. With --json and --watch, each look is one line.
-    On a terminal, --watch shows problems first, and curves and workers too.
+    The current tasks are ready, delayed, waiting for a retry, running, or failed for good. They are counted up to 10,000; a +
+    means that there are more. Rates and durations cover --window, and come from the counts of the workers. In a pipe, tabs
+    separate the columns, and durations are in seconds. With --json and --watch, each refresh prints one line. On a terminal,
+    --watch shows problems first, and also curves and workers.
     """
     look = partial(store.stats, window=window, by=by)
-    if wants_json():
-        _print_json(look, watch)
-        return
-    tables = partial(_for_people if sys.stdout.isatty() else _for_programs, by_task=by == "task")
-    if watch is None:
+    on_terminal = sys.stdout.isatty()
+    tables = partial(_for_people if on_terminal else _for_programs, by_task=by == "task")
+
+    def show() -> None:
+        if wants_json():
+            write_json(look(), line=watch is not None)
+            return
         for head, rows in tables(look()):
             table(head, rows)
+        if watch is not None:
+            click.echo()
+
+    if watch is None:
+        show()
         return
     with until_stopped() as stop:
-        if sys.stdout.isatty():
-            from .status_watch import View
-
+        if on_terminal and not wants_json():
             _watch(store, look, tables, View(store, window), partial(stop.wait, watch))
             return
-        while True:
-            for head, rows in tables(look()):
-                table(head, rows)
-            click.echo()
-            if stop.wait(watch):
-                return
-
-
-def _print_json(look: Callable[[], list[Statistics]], seconds: float | None) -> None:
-    """Print one document or, every `seconds`, one on a line of its own until Ctrl-C."""
-    if seconds is None:
-        write_json(look())
-        return
-    with until_stopped() as stop:
-        while True:
-            write_json(look(), line=True)
-            if stop.wait(seconds):
-                return
+        show()
+        while not stop.wait(watch):
+            show()
 
 
 def _watch(
@@ -166,22 +155,20 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
     if unknown := [(name.task_name, one.queue, ", ".join(name.met_by)) for one in found for name in one.unknown]:
         lines.append((["no live worker knows", "queue", "met by"], unknown))
     samples = {one.queue: one for one in found if one.sample is not None}
-    if sampled := [_sampled(one) for one in samples.values()]:
+    sampled = [
+        (queue, sample.ready, sample.delayed, sample.failed, brief(age))
+        for queue, one in samples.items()
+        if (sample := one.sample) is not None and (age := one.sample_age) is not None
+    ]
+    if sampled:
         lines.append((["counted in full", "ready", "delayed", "failed", "ago"], sampled))
     if note := _note(found):
         lines.append(([note], []))
     return lines
 
 
-def _sampled(one: Statistics) -> Sequence[object]:
-    sample, age = one.sample, one.sample_age
-    assert sample is not None
-    assert age is not None
-    return one.queue, sample.ready, sample.delayed, sample.failed, brief(age)
-
-
 def _note(found: Sequence[Statistics]) -> str | None:
-    """Return what is missing from the rates. None: nothing is."""
+    """Return a sentence about missing counts. None: the rates are complete."""
     if found and not any(one.by_workers for one in found):
         return "no worker has written statistics in this time"
     if since := next((one.counted_since for one in found if one.counted_since is not None), None):
@@ -228,9 +215,181 @@ def _wait_and_run(one: Statistics, render: Callable[[timedelta], object]) -> dic
 
 
 def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, object]], *, by_task: bool) -> Lines:
-    """Return the column names, taken from an empty record, and one line for each record."""
+    """Return the column names, which an empty record gives, and one line for each record."""
     from ..store import Statistics
 
     names = ["queue", "task"] if by_task else ["queue"]
     rows = [[*(one.queue, one.task_name)[: len(names)], *cells(one).values()] for one in found]
     return [*names, *cells(Statistics(queue=""))], rows
+
+
+Lines = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""Column names of a table, and its rows."""
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_UNITS: Final = ("", "k", "M", "G")
+_STEPS: Final = 24
+"""Number of bars of a curve."""
+_CURVES: Final = 6
+"""Maximum number of queues with a curve. Each curve takes one statement."""
+_PROBLEMS: Final = 5
+_WORKERS: Final = 8
+_CURVES_EVERY: Final = 15.0
+"""Seconds between two reads of the curves. Workers do not take samples more often."""
+
+
+class View:
+    """The lines and tables of `--watch`, in addition to those of `status`."""
+
+    def __init__(self, store: Store, window: timedelta) -> None:
+        self._store = store
+        self._step = max(window / _STEPS, timedelta(seconds=15))
+        self._read_at: float | None = None
+        self._curves: list[tuple[str, str, str]] = []
+
+    def sorted(self, found: Iterable[Statistics], overview: Overview) -> list[Statistics]:
+        """Return the queues by urgency: the queues with problems, then by the number of due tasks."""
+        order = {one.subject: place for place, one in reversed([*enumerate(overview.problems)])}
+        last = len(order)
+        return sorted(found, key=lambda one: (order.get(one.queue, last), -one.ready, one.queue, one.task_name or ""))
+
+    def head(self, overview: Overview, width: int) -> list[str]:
+        """Return the lines above the tables: the numbers of all queues, and the problems."""
+        numbers = [_count(overview, name) for name in ("ready", "delayed", "running", "failed")]
+        live = f"{overview.live_workers} {plural(overview.live_workers, 'worker')}"
+        first = f"{short(overview.at)} UTC  {'  '.join(numbers)}  {live}"
+        troubles = [f"! {one.sentence}" for one in overview.problems[:_PROBLEMS]]
+        if (more := len(overview.problems) - _PROBLEMS) > 0:
+            troubles.append(f"! and {more} more: outboxq check")
+        return [cut(one, width) for one in (first, *troubles)]
+
+    def tables(self, found: Sequence[Statistics], overview: Overview) -> list[Lines]:
+        """Return the tables after those of `status`: the curves and the workers."""
+        now = time.monotonic()
+        if self._read_at is None or now - self._read_at >= _CURVES_EVERY:
+            queues = [*dict.fromkeys(one.queue for one in found)]
+            chosen: list[str | None] = [None, *queues[:_CURVES]] if len(queues) > 1 else [None]
+            self._read_at, self._curves = now, [self._curve(queue, overview.at) for queue in chosen]
+        lines: list[Lines] = [((f"the last {brief(self._step * _STEPS)}", "waiting", "done"), self._curves)]
+        rows = []
+        for one in sorted(overview.workers, key=lambda one: (-(one.busy or 0), one.label))[:_WORKERS]:
+            busy = f"{'?' if one.busy is None else one.busy}/{one.concurrency}"
+            rows.append((one.host or one.label, one.pid, one.version, busy, brief(overview.at - one.last_seen_at)))
+        if rows:
+            lines.append((("worker", "pid", "version", "busy", "seen ago"), rows))
+        return lines
+
+    def _curve(self, queue: str | None, now: datetime) -> tuple[str, str, str]:
+        since = now - self._step * _STEPS
+        found = self._store.trends(since=since, until=now, step=self._step, queue=queue)
+        name = "all queues" if queue is None else queue
+        return name, _with_top([one.ready for one in found.depths]), _with_top([one.completed for one in found.counts])
+
+
+def _with_top(values: Sequence[float | None]) -> str:
+    """Return the values as bars, and the largest of them in at most five characters."""
+    most = max((one for one in values if one is not None), default=None)
+    if most is None:
+        return sparkline(values)
+    size, place = float(most), 0
+    while size >= 1000 and place < len(_UNITS) - 1:
+        size, place = size / 1000, place + 1
+    number = f"{size:.1f}" if place and size < 10 else f"{size:.0f}"
+    return f"{sparkline(values)} {number}{_UNITS[place]}"
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Return the values as bars from 0 to the largest of them; None is a gap."""
+    most = max((one for one in values if one is not None), default=0)
+    if most <= 0:
+        return "".join(" " if one is None else _BARS[0] for one in values)
+    top = len(_BARS) - 1
+    # Any number above 0 is seen to be one.
+    return "".join(" " if one is None else _BARS[0 if one <= 0 else max(1, round(one / most * top))] for one in values)
+
+
+def cut(text: str, width: int) -> str:
+    """Return the text in one line of the terminal."""
+    known = plain(text)
+    return known if len(known) <= width else f"{known[: width - 1]}…"
+
+
+def _count(overview: Overview, name: str) -> str:
+    found: Any = getattr(overview, name)
+    if isinstance(found, int):
+        return f"{found} {name}"
+    return f"{found.number}{'+' if found.at_least else ''} {name}"
+
+
+EXIT_PROBLEM = 1
+
+
+def _read_number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise InvalidArgument("write a whole number of at least 0, or none")
+    return int(text)
+
+
+def _limit(name: str, rule: str, read: Callable[[str], object], metavar: str, help: str) -> Callable[[Any], Any]:
+    """Return the option for the limit of a rule; `none` switches the rule off."""
+    kind = Read("text", lambda text: None if text == NONE else read(text))
+    return click.option(name, rule, type=kind, default=..., metavar=metavar, help=help)
+
+
+def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[[Any], Any]:
+    """Return the option that switches a rule on or off."""
+    return click.option(f"--{name}/--no-{name}", rule, default=default, help=help)
+
+
+@click.command()
+@_limit("--max-age", "oldest", read_span, "SPAN", "Maximum time that a task is due. Default: 5m. `none`: no limit.")
+@_limit(
+    "--max-failed",
+    "failed",
+    _read_number,
+    "NUMBER",
+    "Maximum number of new dead letters. Default: 0. `none`: no limit.",
+)
+@click.option("--failed-within", type=SPAN, default=..., help="Time span of --max-failed. Default: 1h.")
+@_limit(
+    "--max-lateness",
+    "schedule_overdue",
+    read_span,
+    "SPAN",
+    "Maximum lateness of a schedule. Default: 1m. `none`: no limit.",
+)
+@_asks("clocks", "schedule_ahead", "Check whether a clock that was ahead has planted a schedule.")
+@_asks("workers", "no_worker", "Check whether a worker is live for each queue with due tasks.")
+@_asks("keys", "key_held", "Check whether tasks wait behind a dead letter.")
+@_asks("names", "unknown_task", "Check whether workers know all waiting tasks.")
+@_asks("batches", "batch_unclosed", "Check whether a batch was left unclosed.")
+@_asks("pauses", "queue_paused", "Check whether a queue is paused. Default: no.", default=False)
+@click.option("-q", "--queue", "queues", multiple=True, help="Only problems of this queue. May be repeated.")
+@database_options
+def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
+    """Print what needs attention; exit with 1 if anything does.
+
+    Each problem is one line, with the commands that help. The exit code is 0 if all is well, 3 if no queue has that name, and
+    69, 77 or 4 if the database cannot be read.
+    """
+    from ..store.numbers.health import OF_SCHEDULES, HealthLimits
+
+    given = {rule: value for rule, value in limits.items() if value is not ...}
+    found = store.health(replace(HealthLimits(), **given))
+    if queues:
+        known = [one.queue for one in store.queues.list()]
+        for name in queues:
+            # For a mistyped name, all would always be well.
+            if name not in known and not store.queues.is_known(name):
+                fail(no_queue(name, known), EXIT_NOT_FOUND)
+        found = [one for one in found if one.rule not in OF_SCHEDULES and one.subject in queues]
+    typed = front_end("check").typed
+    if wants_json():
+        write_json([with_cures(one, "check") for one in found])
+    else:
+        for one in found:
+            cures = "; ".join(f"to {cure.purpose}: {typed(cure.command)}" for cure in one.cures)
+            click.echo(plain(f"{one.rule}: {one.sentence}{f' ({cures})' if cures else ''}"))
+        if not found:
+            click.echo("all is well")
+    sys.exit(EXIT_PROBLEM if found else 0)

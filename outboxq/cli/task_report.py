@@ -1,9 +1,11 @@
-"""The report about one task: its state, when it is due and why, its attempts, and its history."""
+"""The report about one task: its state, its due time with the cause, its attempts, and its history."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -15,10 +17,9 @@ from ..model.batches import is_batch
 from ..model.running import Step
 from ..model.wording import plural, short, span
 from ..operating.verbs import REASON, TAKE_KEY_BACK
-from .acting import with_fields
-from .changes import FEW, Exactly, changed, confirmation_options, confirmed
+from .changes import FEW, Exactly, changed, confirmation_options, confirmed, with_fields
 from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, tell, wants_json, write_json
-from .database import database_options, front_end
+from .database import database_options, with_cures
 from .log import HANDLER_LOG, HEAD, PAYLOAD, SPARE, lines, record_of, wait_of
 from .parameters import INSTANT, TASK_ID
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ..store.tasks.tasks import Attempt
 
 _FEW_LINES = 10
-"""Number of lines of a handler log that are printed unless more are asked for."""
+"""Number of lines of a handler log that are printed by default."""
 _CAUSES: Mapping[EventType | str, str] = {
     EventType.CREATED: "it was enqueued with a delay of {wait}",
     EventType.RETRY_SCHEDULED: "an attempt failed, and attempt {attempt} comes {wait} later",
@@ -41,9 +42,7 @@ _CAUSES: Mapping[EventType | str, str] = {
 
 
 def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
-    """Print all about one task. Arguments, result and tracebacks are printed on request only, and so is all of a handler log but
-    the newest lines.
-    """
+    """Print a task with its attempts and history. Arguments, result, tracebacks and old log lines are only printed on request."""
     found = _found(store, task_id)
     now, attempts, history = store.explain(found.id), store.attempts(found.id), store.history(found.id)
     steps = store.steps.list(found.id)
@@ -52,7 +51,7 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
         beside = (*(() if traceback else ("traceback",)), *(() if handler_log else HANDLER_LOG))
         more = {
             "due_because": due_because(found, history),
-            "explanation": explained(now, "task show"),
+            "explanation": with_cures(now, "task show"),
             "attempts": [merged(one, without=beside) for one in attempts],
             "steps": records(steps, show_results=show_args),
             "history": [record_of(one, show_args=show_args, traceback=traceback) for one in history],
@@ -76,7 +75,7 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
 
 
 def _found(store: Store, task_id: UUID) -> TaskExecution:
-    """Return the task. For one that follows a batch or another task of a chain, the error says why it is not enqueued yet."""
+    """Return the task. For a task that follows a batch or another task of a chain, the error says why it is not enqueued yet."""
     from ..store import Reason
 
     try:
@@ -86,13 +85,6 @@ def _found(store: Store, task_id: UUID) -> TaskExecution:
         if why.reason is Reason.NOT_ENQUEUED:
             raise TaskNotFound(f"there is no task {task_id}; {why.sentence}") from None
         return store.get(task_id)  # it was enqueued just now
-
-
-def explained(explanation: Explanation, own: str) -> dict[str, Any]:
-    """Return the explanation as JSON has it, each cure as it is typed; `own` is the name of the present command."""
-    typed = front_end(own).typed
-    cures = [{"purpose": one.purpose, "command": typed(one.command)} for one in explanation.cures]
-    return merged(explanation, {"cures": cures})
 
 
 def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEvent]) -> dict[str, object]:
@@ -129,22 +121,18 @@ def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEv
 
 
 def due_because(found: TaskExecution, history: Iterable[ExecutionEvent]) -> str | None:
-    """Return the cause of the due time of a Ready task; None where it was due at once."""
-    if found.status is not TaskStatus.READY:
+    """Return the cause of the due time of a Ready task; None if it was due at once."""
+    cause = None
+    for one in history if found.status is TaskStatus.READY else ():
+        # A change of the priority is a rescheduling without a due time.
+        is_priority = one.event_type is EventType.RESCHEDULED and "priority" in one.event_data
+        if status_after(one.event_type) is TaskStatus.READY and not is_priority:
+            cause = one
+    if cause is None or (wait := wait_of(cause)) is None or cause.event_type not in _CAUSES:
         return None
-    causes = [one for one in history if status_after(one.event_type) is TaskStatus.READY and _sets_due_time(one)]
-    wait = wait_of(causes[-1]) if causes else None
-    clause = _CAUSES.get(causes[-1].event_type) if causes else None
-    if wait is None or clause is None:
-        return None
-    if (sleep := causes[-1].event_data.get("step")) is not None:
+    if (sleep := cause.event_data.get("step")) is not None:
         return f"it sleeps for {span(wait)}, by its step {sleep!r}"
-    return clause.format(wait=span(wait), attempt=causes[-1].event_data.get("attempt"))
-
-
-def _sets_due_time(event: ExecutionEvent) -> bool:
-    """Return whether the event gave the task a due time. A change of the priority is a rescheduling that does not."""
-    return event.event_type is not EventType.RESCHEDULED or "priority" not in event.event_data
+    return _CAUSES[cause.event_type].format(wait=span(wait), attempt=cause.event_data.get("attempt"))
 
 
 def _print_attempts(attempts: Sequence[Attempt], *, traceback: bool) -> None:
@@ -166,24 +154,17 @@ def _print_log(attempt: Attempt, *, whole: bool) -> None:
     """Print the lines that the handler logged, or only the newest ones."""
     shown = attempt.log if whole else attempt.log[-_FEW_LINES:]
     left = attempt.log_omitted + len(attempt.log) - len(shown)
-    more = (
-        "" if not left else f", without {left} before them" if whole else f", without {left} before them: --handler-log"
-    )
+    more = f", without {left} before them{'' if whole else ': --handler-log'}" if left else ""
+    lines = [f"{line.at:%H:%M:%S} {line.level} {line.logger} {line.text}" for line in shown]
     click.echo()
-    table(
-        (f"last lines of attempt {attempt.number}, lease token {attempt.lease_token}{more}",),
-        [
-            (part,)
-            for line in shown
-            for part in f"{line.at:%H:%M:%S} {line.level} {line.logger} {line.text}".splitlines()
-        ],
-    )
+    head = (f"last lines of attempt {attempt.number}, lease token {attempt.lease_token}{more}",)
+    table(head, [(part,) for line in lines for part in line.splitlines()])
 
 
 @click.command()
 @click.argument("task_id", type=TASK_ID)
-@click.option("--show-args", is_flag=True, help="With --json, print the arguments of replaced tasks too.")
-@click.option("--traceback", is_flag=True, help="With --json, print the traceback of each failed attempt too.")
+@click.option("--show-args", is_flag=True, help="With --json, also print the arguments of replaced tasks.")
+@click.option("--traceback", is_flag=True, help="With --json, also print the traceback of each failed attempt.")
 @database_options
 def history(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> None:
     """Print the events of a task, oldest first.
@@ -202,21 +183,17 @@ def history(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> 
 @click.argument("moment", type=INSTANT, metavar="TIME")
 @database_options
 def state_at(store: Store, task_id: str, moment: datetime) -> None:
-    """Print a task as it was at a moment of the past.
+    """Print a task as it was at a moment in the past.
 
-    The task's events are replayed up to then. TIME is written with its offset: 2026-11-23T02:30Z.
+    The task's events are replayed up to TIME. Write TIME with its offset: 2026-11-23T02:30Z.
     """
     found = store.find(task_id)
     state = store.log.state_at(found, moment)
     if state is None:
-        fail(f"task {found} was not there yet at {short(moment)} UTC", EXIT_NOT_FOUND)
-    values = {**_fields(state), "steps": ", ".join(state.steps) or None}
+        fail(f"task {found} did not exist yet at {short(moment)} UTC", EXIT_NOT_FOUND)
+    values = {one.name: getattr(state, one.name) for one in fields(state)} | {"steps": ", ".join(state.steps) or None}
     rows = [(name.replace("_", " "), value) for name, value in values.items() if value is not None]
     show(("id", str(found)), rows, records={"id": str(found), "at": moment, **merged(state)})
-
-
-def _fields(record: object) -> dict[str, object]:
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}  # type: ignore[attr-defined]
 
 
 STEPS: Final = ("number", "step", "time", "token", "sleeps until")
@@ -225,23 +202,19 @@ SPARE_OF_STEPS: Final = ("token",)
 
 @click.command()
 @click.argument("task_id", type=TASK_ID)
-@click.option("--show-results", is_flag=True, help="Print the stored results too.")
+@click.option("--show-results", is_flag=True, help="Also print the stored results.")
 @database_options
 def steps(store: Store, task_id: str, *, show_results: bool) -> None:
-    """List the steps that a task has completed, in that order.
+    """List the steps that a task has completed, in order.
 
-    A sleep is listed once it has begun. Results are printed on request only, since they may hold personal data.
+    A sleep is listed once it has begun. Results are only printed on request, because they may contain personal data.
     """
     found = store.find(task_id)
     store.get(found)  # raises TaskNotFound: an unknown task has no steps
     completed = store.steps.list(found)
     head = (*STEPS, "result") if show_results else STEPS
-    show(
-        head,
-        cells(completed, show_results=show_results),
-        records=records(completed, show_results=show_results),
-        spare=SPARE_OF_STEPS,
-    )
+    rows, found_records = cells(completed, show_results=show_results), records(completed, show_results=show_results)
+    show(head, rows, records=found_records, spare=SPARE_OF_STEPS)
 
 
 @click.command()
@@ -255,18 +228,15 @@ def rerun(
 ) -> None:
     """Run a waiting task or a dead letter again from one of its steps.
 
-    The results of that step, and of those completed after it, are deleted, so their functions are called again. Steps before it
-    keep their results. The task is due now. A running task is left alone, and one that has completed does not run again.
+    The results of this step and of all later steps are deleted, so their functions are called again. Earlier steps keep their
+    results. The task is due now. A running task is left alone, and a completed task does not run again.
     """
     found = store.find(task_id)
     later = store.steps.after(found, from_step)
     what = f"results of task {found} from the step {from_step!r} on"
-
-    def first() -> Sequence[str]:
-        return [f"{step.number}  {step.name}" for step in later[:FEW]]
-
+    first = [f"{step.number}  {step.name}" for step in later[:FEW]]
     count = Exactly(number=len(later))
-    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted", first=first):
+    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted", first=lambda: first):
         return
     deleted = store.steps.rewind(found, from_step, take_key_back=take_key_back, reason=reason)
     record = {"id": found, "status": TaskStatus.READY, **merged(changed("deleted", deleted, count))}
@@ -275,11 +245,8 @@ def rerun(
 
 def cells(completed: Sequence[Step], *, show_results: bool = False) -> list[tuple[object, ...]]:
     """Return the cells of each step, in the order of `STEPS`."""
-    rows = []
-    for step in completed:
-        cells: tuple[object, ...] = (step.number, step.name, step.created_at, step.lease_token, step.due_at)
-        rows.append((*cells, step.result) if show_results else cells)
-    return rows
+    names = ("number", "name", "created_at", "lease_token", "due_at", *(("result",) if show_results else ()))
+    return [attrgetter(*names)(step) for step in completed]
 
 
 def records(completed: Sequence[Step], *, show_results: bool) -> list[dict[str, Any]]:

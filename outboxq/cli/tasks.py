@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -12,20 +13,33 @@ import click
 
 from ..errors import InvalidTransition
 from ..model import TERMINAL, TaskExecution, TaskStatus
+from ..model.batches import UNCLOSED, BatchKind, BatchStatus
 from ..model.display import as_json
 from ..model.wording import grouped, plain, plural
-from ..operating.verbs import CANCEL, DISCARD, REDRIVE, Noun, Verb
-from .acting import add_verbs, say, with_fields
-from .changes import FEW, Counted, Exactly, changed, confirmation_options, confirmed, outcome, progress, up_to
-from .console import merged, show, tell
-from .database import database_options, database_options_after_ids, front_end
+from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE, Noun, Verb
+from .changes import (
+    FEW,
+    Exactly,
+    add_verbs,
+    changed,
+    confirmation_options,
+    confirmed,
+    outcome,
+    progress,
+    say,
+    up_to,
+    with_fields,
+)
+from .console import in_utc, merged, show, table, tell, wants_json, write_json
+from .database import database_options, database_options_after_ids, front_end, with_cures
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, check_choice, filtered, in_words
-from .task_report import explained, history, report, rerun, state_at, steps
+from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, check_choice, filtered, in_words, number_option
+from .task_report import history, report, rerun, state_at, steps
 
 if TYPE_CHECKING:
-    from ..store import Count, DeadLetter, Outlook, Store, TaskPage
+    from ..model.batches import Batch
+    from ..store import Count, DeadLetter, Store, TaskPage
 
 _STATUSES = {status.lower(): status for status in TaskStatus}
 
@@ -38,10 +52,10 @@ def task() -> None:
 @task.command("list")
 @click.option("--status", type=click.Choice(list(_STATUSES), case_sensitive=False), help="Only tasks in this status.")
 @click.option("--worker", type=click.UUID, help="Only tasks that this worker claimed last.")
-@click.option("--batch", type=click.UUID, help="Only tasks of this batch or chain, and those that follow it.")
+@click.option("--batch", type=click.UUID, help="Only tasks of this batch or chain, and the tasks that follow it.")
 @click.option("--before", type=TASK_ID, help="Only tasks older than the one with this id: the next page.")
 @click.option("--after", type=TASK_ID, help="Only tasks newer than the one with this id: the page before.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of tasks.")
+@number_option("--limit", help="Maximum number of tasks.", most=10_000, default=50)
 @database_options
 @filtered(*OF_TASKS)
 def list_(
@@ -55,10 +69,10 @@ def list_(
     after: str | None,
     limit: int,
 ) -> None:
-    """List tasks, newest first, and what each waits for.
+    """List tasks, newest first, and the reason why each waits.
 
-    All running and failed tasks can be found, and all of a batch. Of the other statuses, and without --status, 10,000 tasks are
-    looked at. If there may be more, the command for the next page is printed on stderr.
+    All running and failed tasks can be found, and all tasks of a batch. For the other statuses, and without --status, the command
+    reads 10,000 tasks. If there may be more, it prints the command for the next page on stderr.
     """
     chosen = None if status is None else _STATUSES[status.lower()]
     given = {"status": chosen, "worker": worker, "batch": batch}
@@ -66,7 +80,7 @@ def list_(
     place = {name: store.find(one) for name, one in (("before", before), ("after", after)) if one is not None}
     page, found = _listed(store, wanted, place, limit)
     if batch is not None and not found:
-        store.batches.get(batch)  # raises if there is none: an empty list would say that all is well
+        store.batches.get(batch)  # raises BatchNotFound: an empty list would look as if all were well
     ahead = store.outlooks(found)
     rows = []
     for one in found:
@@ -75,7 +89,9 @@ def list_(
         identity = (one.id, one.task_name, one.queue, one.status, reason, one.attempt)
         rows.append((*identity, one.created_at, due, one.last_error))
     head = ("id", "task", "queue", "status", "reason", "attempt", "created", "due", "last error")
-    records = [merged(one, _ahead(ahead.get(one.id)), without=PAYLOAD) for one in found]
+    waits = {one: {"reason": outlook.reason, "due_at": outlook.due_at} for one, outlook in ahead.items()}
+    none = {"reason": None, "due_at": None}
+    records = [merged(one, waits.get(one.id, none), without=PAYLOAD) for one in found]
     show(head, rows, records=records, spare=("created", "attempt", "due", "queue", "last error"))
     _point_onward(page, {**wanted, "limit": limit}, upward=place.keys() == {"after"})
 
@@ -83,7 +99,7 @@ def list_(
 def _listed(
     store: Store, wanted: Mapping[str, Any], place: Mapping[str, Any], limit: int
 ) -> tuple[TaskPage, list[TaskExecution]]:
-    """Return the page and its tasks. Running and failed tasks are looked through to the end, since they are few."""
+    """Return the page and its tasks. Running and failed tasks are all read, because they are few."""
     page = store.task_page(limit=limit, **wanted, **place)
     found, upward = page.tasks, place.keys() == {"after"}
     whole = wanted.get("status") in {TaskStatus.RUNNING, TaskStatus.FAILED}
@@ -95,33 +111,26 @@ def _listed(
 
 
 def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) -> None:
-    """Print on stderr how the next page is listed, and that the look was ended before all was found."""
+    """Print the command for the next page on stderr, and the number of tasks that were read if it reached its limit."""
     following, option = (page.newer, "--after") if upward else (page.older, "--before")
     if following is None:
         return
-    cut = f"only {grouped(page.looked_at)} tasks were looked at; " if page.is_cut else ""
+    cut = f"only {grouped(page.looked_at)} tasks were read; " if page.is_cut else ""
     options = [f"--{name}={as_json(value)}" for name, value in {**wanted, option[2:]: following}.items()]
     command = front_end("task list").typed(("task", "list", *options))
     click.echo(plain(f"{cut}{'newer' if upward else 'older'} ones: {command}"), err=True)
 
 
-def _ahead(outlook: Outlook | None) -> dict[str, object]:
-    """Return what a task of a list waits for, as JSON has it."""
-    if outlook is None:
-        return {"reason": None, "due_at": None}
-    return {"reason": outlook.reason, "due_at": outlook.due_at}
-
-
 @task.command("show")
 @click.argument("task_id", type=TASK_ID)
-@click.option("--show-args", is_flag=True, help="Print the task's arguments and result too.")
+@click.option("--show-args", is_flag=True, help="Also print the task's arguments and result.")
 @click.option("--traceback", is_flag=True, help="Print the traceback of each failed attempt.")
-@click.option("--handler-log", is_flag=True, help="Print all kept lines that the handler logged, of each attempt.")
+@click.option("--handler-log", is_flag=True, help="Print all stored log lines of the handler, for each attempt.")
 @database_options
 def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
     """Print a task, its attempts, and its history.
 
-    Below the attempts are the newest 10 lines that its handler logged in the last attempt that logged anything.
+    Below the attempts are the newest 10 log lines of the handler, from the last attempt with log lines.
     """
     report(store, store.find(task_id), show_args=show_args, traceback=traceback, handler_log=handler_log)
 
@@ -133,7 +142,7 @@ def explain(store: Store, task_id: str) -> None:
     """Explain why a task does not run, and print commands that help."""
     found = store.find(task_id)
     explanation = store.explain(found)
-    record = explained(explanation, "task explain")
+    record = with_cures(explanation, "task explain")
     lines = [explanation.sentence, *(f"  to {one['purpose']}: {one['command']}" for one in record["cures"])]
     tell("\n".join(map(plain, lines)), {"id": found, **record})
 
@@ -142,7 +151,7 @@ def explain(store: Store, task_id: str) -> None:
 @click.argument("task_id", required=False, type=TASK_ID)
 @click.option("--all", "everything", is_flag=True, help="Cancel every waiting and running task.")
 @click.option("--status", type=click.Choice(["ready", "running"]), help="Only waiting tasks, or only running ones.")
-@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of tasks, oldest first.")
+@number_option("--limit", help="Maximum number of tasks, oldest first.")
 @with_fields(*CANCEL.fields)
 @confirmation_options
 @database_options
@@ -162,7 +171,7 @@ def cancel(
 ) -> None:
     """Cancel a task, or all that match. A running task is asked to stop.
 
-    Give the id of a task, or filters, or --all. A running task stays Running until its handler answers; --force does not wait for that.
+    Give the id of a task, or filters, or --all. A running task stays Running until its handler answers; --force does not wait.
     """
     if status is not None:
         wanted["status"] = _STATUSES[status]
@@ -215,10 +224,10 @@ def _change_all(
     others: str,
     **answers: bool,
 ) -> None:
-    """Act on all that match, as they were counted. `sentence` reports the result, unless it is `done`."""
+    """Act on the tasks that match and were counted. `sentence` words the result, by default `done`."""
     counted = cache(count)
 
-    def to_change() -> Counted:
+    def to_change() -> Exactly | Count:
         return up_to(limit, counted())
 
     if not confirmed(to_change, what, done=done, first=lambda: first(min(FEW, limit or FEW)), **answers):
@@ -242,20 +251,18 @@ _NOT_REDRIVEN = f"{_NOT_DISCARDED}, or lost the idempotency key to another task"
 def failed() -> None:
     """List, redrive or discard dead letters.
 
-    A dead letter is a task that failed for good: it is not retried any more.
+    A dead letter is a task that failed for good: it will not be retried.
     """
 
 
 @failed.command("list")
-@click.option(
-    "--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of dead letters."
-)
+@number_option("--limit", help="Maximum number of dead letters.", most=10_000, default=50)
 @database_options
 @filtered(*OF_DEAD_LETTERS)
 def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     """List dead letters, newest first.
 
-    The last column marks those that hold their partition key: later tasks of the key wait until they are redriven or discarded.
+    The last column marks dead letters that hold their partition key: later tasks of the key wait until it is redriven or discarded.
     """
     head = ("failed", "id", "task", "queue", "key", "attempt", "error", "holds its key")
     found = store.dead_letters.list(limit=limit, **wanted)
@@ -267,13 +274,14 @@ def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
 
 
 @failed.command()
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of groups.")
+@number_option("--limit", help="Maximum number of groups.", most=1000, default=20)
 @database_options
 @filtered(*OF_DEAD_LETTERS)
 def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     """Group dead letters by task, exception and message.
 
-    The largest group is the first one. The newest 10,000 dead letters are looked at. `list`, `redrive` and `discard` take the id of a group with --group.
+    The largest group is first. The groups contain the newest 10,000 dead letters. `list`, `redrive` and `discard` take the id of
+    a group with --group.
     """
     found = store.dead_letters.groups(limit=limit, **wanted)
     head = ("count", "task", "exception", "message", "first", "last", "newest id", "group")
@@ -281,10 +289,9 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     rows = [attrgetter(*names)(one) for one in found.groups]
     show(head, rows, records=found, spare=("first", "exception", "newest id", "last", "task"), whole=("group",))
     if not found.is_complete:
-        looked = f"the newest {grouped(found.looked_at)} dead letters were looked at"
+        shown = f"the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown"
         click.echo(
-            f"there is more: {looked}, and the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown",
-            err=True,
+            f"there is more: the newest {grouped(found.looked_at)} dead letters were read, and {shown}", err=True
         )
 
 
@@ -310,7 +317,7 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             _each(store, task_ids, partial(verb.do, store, **values), done, yes=yes, dry_run=dry_run)
             return
         if take_key_back:
-            raise click.UsageError("--take-key-back is for the ids of tasks, each of which was looked at")
+            raise click.UsageError("--take-key-back needs the ids of tasks, which a person has checked")
 
         def first(number: int) -> list[str]:
             return [_line(one) for one in store.dead_letters.oldest(limit=number, **wanted)]
@@ -331,10 +338,8 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
     for option in (
         confirmation_options,
         with_fields(*verb.fields),
-        click.option("--limit", type=click.IntRange(min=1), help="Maximum number of dead letters, oldest first."),
-        click.option(
-            "--all", "everything", is_flag=True, help="Apply to every dead letter. Required without ids or filters."
-        ),
+        number_option("--limit", help="Maximum number of dead letters, oldest first."),
+        click.option("--all", "everything", is_flag=True, help="All dead letters. Required without ids or filters."),
         click.argument("task_ids", nargs=-1, type=TASK_ID),
     ):
         command = option(command)
@@ -353,14 +358,12 @@ failed.add_command(
 def _each(
     store: Store, given: tuple[str, ...], act: Callable[[UUID], object], done: str, *, yes: bool, dry_run: bool
 ) -> None:
-    """Act on these dead letters. One id needs no question; several ids are asked about as a filter is."""
+    """Act on these dead letters. One id needs no question; several ids need one, as a filter does."""
     ids = list(dict.fromkeys(store.find(one) for one in given))
-
-    count, found = Exactly(number=len(ids)), []
-    if dry_run or len(ids) > 1:
-        found = [store.get(one) for one in ids]
+    count = Exactly(number=len(ids))
+    found = [store.get(one) for one in ids] if dry_run or len(ids) > 1 else []
     for one in found:
-        if one.status is not TaskStatus.FAILED:  # before any is changed
+        if one.status is not TaskStatus.FAILED:  # before any task is changed
             raise InvalidTransition(f"task {one.id} is {one.status} and cannot be {done}")
     first = [_line(one) for one in found]
     what = f"{plural(len(ids), 'task')} {', '.join(map(str, ids))}"
@@ -377,3 +380,109 @@ def _each(
 
 def _line(failed: TaskExecution | DeadLetter) -> str:
     return f"{failed.id}  {failed.task_name}  {failed.last_error or ''}".rstrip()
+
+
+_HEAD = ("batch", "kind", "name", "status", "tasks", "not ended", "completed", "failed", "cancelled", "created")
+_SHOWN = 20
+"""The number of tasks that `batch show` lists. As in the dashboard, failed ones come first."""
+_LISTED = (TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.RUNNING, TaskStatus.READY)
+
+
+@click.group(cls=Group)
+def batch() -> None:
+    """List, show or cancel batches and chains."""
+
+
+@batch.command("list")
+@click.option("--open", "only_open", is_flag=True, help="Only unfinished batches.")
+@number_option("--limit", help="Maximum number of batches.", most=10_000, default=50)
+@database_options
+def list_batches(store: Store, only_open: bool, limit: int) -> None:
+    """List the newest batches and chains."""
+    found = store.batches.list(limit=limit, only_open=only_open)
+    numbers = attrgetter("size", "pending", "completed", "failed", "cancelled")
+    rows = [(one.id, one.kind, one.name, one.status, *numbers(one), one.created_at) for one in found]
+    show(_HEAD, rows, records=[_record(one) for one in found])
+    if unclosed := [one.id for one in found if one.status is BatchStatus.UNCLOSED]:
+        command = front_end("batch list").typed(("batch", "cancel", str(unclosed[0])))
+        number = f"{len(unclosed)} {plural(len(unclosed), 'batch is', 'batches are')} not closed, so nothing follows"
+        click.echo(plain(f"{number}; to cancel the {plural(len(unclosed), 'batch', 'newest')}: {command}"), err=True)
+
+
+@batch.command("show")
+@click.argument("batch_id", type=click.UUID)
+@database_options
+def show_batch(store: Store, batch_id: UUID) -> None:
+    """Show the counts of a batch, and its tasks that have not completed."""
+    found = store.batches.get(batch_id)
+    statuses = {str(status): number for status, number in store.batches.statuses(batch_id).items()}
+    members = store.batches.members
+    listed = [
+        one for status in _LISTED if statuses.get(status) for one in islice(members(batch_id, (status,)), _SHOWN)
+    ][:_SHOWN]
+    omitted = max(0, sum(statuses.get(status, 0) for status in _LISTED) - len(listed))
+    if wants_json():
+        tasks = [merged(one, without=("result",)) for one in listed]
+        beside = {"statuses": statuses, "not_completed": tasks, "not_completed_omitted": omitted}
+        write_json({**_record(found), **beside})
+        return
+    table(("id", str(found.id)), [line for line in _lines(found) if line[1] is not None])
+    if found.status is BatchStatus.UNCLOSED:
+        click.echo(plain(f"  to cancel it: {front_end('batch show').typed(('batch', 'cancel', str(found.id)))}"))
+    if not listed:
+        return
+    if found.awaited and listed[0].status is TaskStatus.FAILED:
+        typed = front_end("batch show").typed
+        for act in ("redrive", "discard"):
+            click.echo(plain(f"  to {act} the first: {typed(('failed', act, str(listed[0].id)))}"))
+    click.echo()
+    rows = [(one.id, one.task_name, one.status, one.error) for one in listed]
+    table(("not completed", "task", "status", "error"), rows)
+    if omitted:
+        command = front_end("batch show").typed(("task", "list", "--batch", str(batch_id)))
+        click.echo(f"{omitted} more: {command}", err=True)
+
+
+def _lines(found: Batch) -> list[tuple[str, object]]:
+    # The last task of a chain follows the others and is not counted.
+    before = " before the last" if found.kind is BatchKind.CHAIN else ""
+    return [
+        ("kind", found.kind),
+        ("name", found.name),
+        ("status", found.status),
+        ("fault", UNCLOSED if found.status is BatchStatus.UNCLOSED else None),
+        ("tasks", f"{found.size}{before}, of which {found.pending} {plural(found.pending, 'has', 'have')} not ended"),
+        ("counts", f"{found.completed} completed, {found.failed} failed, {found.cancelled} cancelled"),
+        ("on failed", found.on_failed),
+        ("waits for", f"{found.awaited} {plural(found.awaited, 'dead letter')}" if found.awaited else None),
+        ("created", in_utc(found.created_at)),
+        ("ended", in_utc(found.completed_at)),
+        *(
+            ("then", f"{name} {task_id}{'' if place < found.stage else ' (not enqueued)'}")
+            for place, (task_id, name) in enumerate(zip(found.then_ids, found.then_names, strict=True))
+        ),
+        ("then", None if found.then_is_readable else "the next tasks cannot be read; `outboxq verify` says more"),
+    ]
+
+
+@batch.command("cancel", help=CANCEL_BATCH.help)
+@click.argument("batch_id", type=click.UUID)
+@with_fields(*CANCEL_BATCH.fields)
+@confirmation_options
+@database_options
+def cancel_batch(store: Store, batch_id: UUID, *, reason: str, force: bool, yes: bool, dry_run: bool) -> None:
+    from ..store.producing.batches import already_ended
+
+    found = store.batches.get(batch_id)
+    if found.completed_at is not None:
+        raise already_ended(found)
+    what = f"tasks of the {found.kind} {batch_id} that have not ended (and any that are added meanwhile)"
+    count = Exactly(number=found.pending)
+    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="cancelled"):
+        return
+    outcome = CANCEL_BATCH.do(store, batch_id, reason=reason, force=force)
+    tell(outcome.sentence, changed("cancelled", outcome.record["changed"], count))
+
+
+def _record(one: Batch) -> dict[str, Any]:
+    return merged(one, {"pending": one.pending, "awaited": one.awaited, "status": one.status})

@@ -1,9 +1,9 @@
-"""`outboxq worker list` and `worker show`: the workers, and one of them with what it runs, or ran when it was killed."""
+"""`outboxq worker list` and `worker show`: the workers, and one worker with its tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from .groups import Group
 from .log import PAYLOAD
 
 if TYPE_CHECKING:
-    from ..store import LiveWorker, Store, TakenBack
+    from ..store import LiveWorker, Store
 
 _MOST_QUEUES = 3
 _MOST_TASKS = 100
@@ -36,9 +36,9 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     """List the live workers, the oldest first.
 
     A worker is live if it was seen in the last 90 seconds; it reports every 30. The last column has the number of child
-    processes of a worker that runs its handlers in these. It also marks workers that run another version of the application, or
-    another release of outboxq, than the worker that started last. With --all it says of a worker that is not live how many tasks
-    others have taken back from it, and how many it still holds by their leases. A worker that was stopped is not listed.
+    processes of a worker with --isolation process. It also marks workers with another version of the application, or another
+    release of outboxq, than the worker that started last. With --all it has, for a worker that is not live, the number of tasks
+    that others took back from it, and the number that it still holds by its leases. A stopped worker is not listed.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN
 
@@ -46,28 +46,25 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     now = presence.at
     every = [one for one in presence.workers if one.last_seen_at >= now - LIVE_WITHIN]
     found = [one for one in presence.workers if queue is None or one.works_on(queue)]
-    silent = {one.id: _last(store, one) for one in found if one not in every}
-    rows = [
-        (
-            one.host or one.label,
-            one.pid,
-            one.version,
-            one.release,
-            f"{'?' if one.busy is None or one.id in silent else one.busy}/{one.concurrency}",
-            _queues(one),
-            brief(now - one.last_seen_at),
-            ", ".join([*_children(one), *differences(one, every), *_words(silent.get(one.id))]),
-            one.id,
-        )
-        for one in found
-    ]
+    rows, records = [], []
+    for one in found:
+        busy, notes, differs = one.busy, [], differences(one, every)
+        held, taken = None, None
+        if one.isolation == "process":
+            notes.append(f"{one.concurrency} child {plural(one.concurrency, 'process', 'processes')}")
+        notes += differs
+        if one not in every:
+            busy, held = None, len(store.tasks(status=TaskStatus.RUNNING, worker=one.id, limit=_MOST_TASKS))
+            taken = store.workers.taken_back(one.id)
+            back = f"{len(taken.tasks)}{'' if taken.is_complete else '+'} taken back"
+            notes += ["not seen lately", f"{back}, {held} not yet"]
+        busy_of = f"{'?' if busy is None else busy}/{one.concurrency}"
+        identity = (one.host or one.label, one.pid, one.version, one.release, busy_of, _queues(one))
+        rows.append((*identity, brief(now - one.last_seen_at), ", ".join(notes), one.id))
+        more = {"differs": differs, "is_live": one in every, "holds": held, "taken_back": taken}
+        records.append(merged(one, more))
     head = ("host", "pid", "version", "outboxq", "busy", "queues", "seen ago", "note", "id")
-    show(
-        head,
-        rows,
-        records=[merged(one, _record(one, every, silent.get(one.id))) for one in found],
-        spare=("outboxq", "version", "id"),
-    )
+    show(head, rows, records=records, spare=("outboxq", "version", "id"))
     if not found and not wants_json():
         click.echo("no worker is live" if queue is None else f"no worker of the queue {queue!r} is live", err=True)
 
@@ -78,18 +75,16 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
 def show_(store: Store, worker_id: UUID) -> None:
     """Show a worker, with the tasks that it runs.
 
-    Of a worker that was killed or cut off within a day, the tasks are shown that it still holds by their leases, and those that other
-    workers have taken back from it since. `worker list --all` prints the ids.
+    For a worker that was killed or cut off within a day, the command shows the tasks that it still holds by its leases, and the
+    tasks that other workers took back from it. `worker list --all` prints the ids.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN, TakenBack
 
     presence = store.workers.presence(KEPT)
     found = next((one for one in presence.workers if one.id == worker_id), None)
     if found is None:
-        fail(
-            f"there is no worker {worker_id}: one that was stopped is forgotten at once, one that was killed after a day",
-            EXIT_NOT_FOUND,
-        )
+        fate = "a stopped worker is forgotten at once, a killed one after a day"
+        fail(f"there is no worker {worker_id}: {fate}", EXIT_NOT_FOUND)
     is_live = found.last_seen_at >= presence.at - LIVE_WITHIN
     running = store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_MOST_TASKS)
     taken = TakenBack(tasks=[], is_complete=True) if is_live else store.workers.taken_back(worker_id)
@@ -122,25 +117,6 @@ def show_(store: Store, worker_id: UUID) -> None:
         table(("taken back", "task", "by", "status now", "at"), ends, spare=("at",))
 
 
-def _last(store: Store, worker: LiveWorker) -> tuple[int, TakenBack]:
-    """Return how many tasks a silent worker still holds, and those that were taken back from it."""
-    held = store.tasks(status=TaskStatus.RUNNING, worker=worker.id, limit=_MOST_TASKS)
-    return len(held), store.workers.taken_back(worker.id)
-
-
-def _words(last: tuple[int, TakenBack] | None) -> list[str]:
-    if last is None:
-        return []
-    held, taken = last
-    more = "" if taken.is_complete else "+"
-    return ["not seen lately", f"{len(taken.tasks)}{more} taken back, {held} not yet"]
-
-
-def _record(worker: LiveWorker, every: Sequence[LiveWorker], last: tuple[int, TakenBack] | None) -> dict[str, object]:
-    held, taken = (None, None) if last is None else last
-    return {"differs": differences(worker, every), "is_live": last is None, "holds": held, "taken_back": taken}
-
-
 def _tasks(number: int, *, more: bool) -> str:
     return f"{number}{'+' if more else ''} {plural(number, 'task')}"
 
@@ -149,22 +125,12 @@ def differences(worker: LiveWorker, every: Sequence[LiveWorker]) -> list[str]:
     """Return the versions that differ from those of the worker that started last: ``other version``, ``other outboxq``."""
     found = []
     for name, words in (("version", "other version"), ("release", "other outboxq")):
-        known = [one for one in every if getattr(one, name) is not None]
-        newest = max(known, key=_started, default=None)
-        mine = getattr(worker, name)
-        if newest is not None and mine is not None and mine != getattr(newest, name):
+        newest = max(
+            (one for one in every if getattr(one, name) is not None), key=attrgetter("started_at"), default=None
+        )
+        if newest is not None and getattr(worker, name) not in (None, getattr(newest, name)):
             found.append(words)
     return found
-
-
-def _children(worker: LiveWorker) -> list[str]:
-    """Return the number of its child processes in words; nothing for a worker that runs its handlers in threads."""
-    many = worker.concurrency
-    return [f"{many} child {plural(many, 'process', 'processes')}"] if worker.isolation == "process" else []
-
-
-def _started(worker: LiveWorker) -> datetime:
-    return worker.started_at
 
 
 def _queues(worker: LiveWorker) -> str:

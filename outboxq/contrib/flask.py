@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakKeyDictionary
 
@@ -23,7 +24,7 @@ from flask.globals import app_ctx
 from sqlalchemy import Engine
 from sqlalchemy.orm import scoped_session
 
-from ..cli.framework import Frame, FramedGroup
+from ..cli.framework import ELSEWHERE, Frame, FramedGroup, worker_command
 from ..context import TaskContext, UnitOfWork
 from ..database.engine import configure_sqlite, make_engine
 from ..errors import ConfigurationError, InvalidTarget
@@ -45,20 +46,13 @@ DEFAULTS = {
     "OUTBOXQ_CONFIGURE_SQLITE": True,
     "OUTBOXQ_TASKS": (),
 }
-ELSEWHERE = {
-    "completion": "run: outboxq completion",
-    "demo": "run: outboxq demo",
-    "grants": "run: outboxq grants, with the address of the database as the owner of the tables",
-    "web": "mount outboxq.web.application() in your site, behind its own log-in",
-}
-"""Commands that Flask leaves out, each with what to run instead."""
 
 
 class Outboxq(Outbox):
     """An Outbox that uses the database of the current Flask application.
 
-    It is made before any application, as `db = SQLAlchemy()` is, and tasks are declared on it. Within an application context it
-    is the application's outbox. Elsewhere it is like any Outbox, so its tasks can be enqueued with `using(session)`.
+    It is made before any application, like `db = SQLAlchemy()`, and tasks are declared on it. Within an application context it
+    is the application's outbox. Elsewhere it is like any other Outbox, so its tasks can be enqueued with `using(session)`.
     """
 
     def __init__(
@@ -74,13 +68,11 @@ class Outboxq(Outbox):
         """Make an outbox, and initialise `app` if it is given; see `init_app`.
 
         `session` is the scoped_session of an application without Flask-SQLAlchemy. `schema` is the PostgreSQL schema of outboxq's
-        tables. `hooks`, `version` and `retention` are those of `Outbox`; a hook that needs an application context pushes one. Raises
-        ConfigurationError for another kind of session, and for a hook that is not a Hook.
+        tables. `hooks`, `version` and `retention` are as for `Outbox`; a hook that needs an application context must push one.
+        Raises ConfigurationError for another kind of session, and for a hook that is not a Hook.
         """
         if session is not None and not isinstance(session, scoped_session):
-            raise ConfigurationError(
-                "session= takes a scoped_session, from which each handler gets a session of its own"
-            )
+            raise ConfigurationError("session= takes a scoped_session, which gives each handler its own session")
         self._session = session
         self._applications: WeakKeyDictionary[Flask, Application] = WeakKeyDictionary()
         self._store_outside = _StoreOutside(None, schema=schema)
@@ -103,7 +95,7 @@ class Outboxq(Outbox):
         Raises ConfigurationError if these name no database, or two.
         """
         if "outboxq" in app.extensions:
-            raise ConfigurationError("this application has an outbox already; declare all of its tasks on one Outboxq")
+            raise ConfigurationError("this application already has an outbox; declare all of its tasks on one Outboxq")
         for key, default in DEFAULTS.items():
             app.config.setdefault(key, default)
         self._applications[app] = self._made_for(app)
@@ -122,13 +114,13 @@ class Outboxq(Outbox):
 
     @property
     def is_bound(self) -> bool:
-        """True if the current application has a database, or this outbox itself."""
+        """True if the current application or this outbox has a database."""
         application = self.application
         return (application is not None and application.store is not None) or super().is_bound
 
     @property
     def application(self) -> Application | None:
-        """The current application; None outside of any, or in one without an outbox."""
+        """The current application; None outside of applications, or in an application without an outbox."""
         return self._applications.get(app_ctx.app) if has_app_context() else None
 
     def load_tasks(self) -> None:
@@ -138,16 +130,14 @@ class Outboxq(Outbox):
             importlib.import_module(module)
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
-        """Make a worker for the current application's tasks; its threads push application contexts of their own.
+        """Make a worker for the current application's tasks. Its threads push their own application contexts.
 
-        Raises ConfigurationError outside of an application context.
+        Raises ConfigurationError outside an application context.
         """
         from ..worker.worker import Worker
 
         if self.application is None:
-            raise ConfigurationError(
-                f"a worker runs the tasks of one Flask application, and there is no current one; {_PUSH}"
-            )
+            raise ConfigurationError(f"a worker needs a current Flask application, whose tasks it runs; {_PUSH}")
         self.load_tasks()
         integration = FlaskIntegration(self, app_ctx.app)
         return Worker(self.store, self.tasks, integration=integration, hooks=self.hooks, **options)
@@ -163,7 +153,7 @@ class Outboxq(Outbox):
         if url is not None and key is not None:
             raise ConfigurationError("OUTBOXQ_DATABASE_URL and OUTBOXQ_BIND_KEY name two databases; set one of them")
         if self._session is not None:
-            scope_of(self._session)  # refuses a session that handlers could not use
+            scope_of(self._session)  # raises ConfigurationError for a session that handlers cannot use
         if url is not None:
             return Application(store=self._store_of(make_engine(url)), session=self._session)
         if db is None or self._session is not None:
@@ -192,23 +182,23 @@ class Application:
     """A Flask application as its Outboxq knows it."""
 
     store: Store | None = None
-    """The application's Store; None: the one of the Outboxq itself."""
+    """The application's Store; None: the Store of the Outboxq itself."""
     session: scoped_session[Any] | None = None
-    """The scoped_session given to the Outboxq; None: the application has none, or `db` has it."""
+    """The scoped_session of the Outboxq; None: the application has none, or uses the session of `db`."""
     db: Any = None
-    """Flask-SQLAlchemy's extension, if its `session` is the application's."""
+    """Flask-SQLAlchemy's extension, if the application uses its `session`."""
     engine: Engine | None = None
     """Flask-SQLAlchemy's engine for the database of outboxq's tables."""
 
     @property
     def scope(self) -> Scope | None:
-        """The application's sessions. `db` is asked each time, since tests replace `db.session`."""
+        """The application's sessions. `db.session` is read each time, because tests replace it."""
         session = self.session if self.db is None else self.db.session
         return None if session is None else scope_of(session)
 
 
 class FlaskIntegration(Integration):
-    """The integration with the current application; for a worker, whose threads have none, with the one it was made in."""
+    """The integration with the current application; for a worker, whose threads have none, with the worker's application."""
 
     def __init__(self, outbox: Outboxq, app: Flask | None = None) -> None:
         self.front_end = FrontEnd(program=program(), worker=f"{program()} worker")
@@ -222,8 +212,8 @@ class FlaskIntegration(Integration):
             raise InvalidTarget(f"there is no current Flask application; {_PUSH}, or {_SAY}")
         if application.scope is None:
             raise InvalidTarget(
-                f"the outbox of this application knows no session; {_SAY}. (With Flask-SQLAlchemy it is db.session, unless "
-                "OUTBOXQ_DATABASE_URL is set; without, give Outboxq(session=…) a scoped_session.)"
+                f"the outbox of this application has no session; {_SAY}. (With Flask-SQLAlchemy it is db.session, unless "
+                "OUTBOXQ_DATABASE_URL is set. Otherwise, give Outboxq(session=…) a scoped_session.)"
             )
         session = application.scope.session()
         if application.engine is None:
@@ -256,13 +246,11 @@ class _FlaskStore(FrameworkStore):
 
 
 class _StoreOutside(Store):
-    """The Store outside of any application context."""
+    """The Store outside application contexts."""
 
     @property
     def bound_engine(self) -> Engine:
-        raise ConfigurationError(
-            f"this outbox uses the database of the current Flask application, and there is none; {_PUSH}"
-        )
+        raise ConfigurationError(f"this outbox needs a current Flask application, whose database it uses; {_PUSH}")
 
 
 _PUSH = "push an application's context: with app.app_context():"
@@ -272,7 +260,7 @@ _SAY = (
 
 
 def program() -> str:
-    """Return the words before a command as the user has typed them, with ``--app``: ``flask --app shop outboxq``."""
+    """Return the words before a command as the user typed them, with ``--app``: ``flask --app shop outboxq``."""
     context = click.get_current_context(silent=True)
     root = None if context is None else context.find_root()
     if root is None or root.get_parameter_source("app") is not ParameterSource.COMMANDLINE:
@@ -281,9 +269,9 @@ def program() -> str:
 
 
 def commands() -> FramedGroup:
-    """Return the group: the commands of `outboxq`, but with Flask's own `worker` and `upgrade`, in the application's context.
+    """Return the commands of `outboxq` in the application's context, with Flask's own `worker` and `upgrade`.
 
-    Every Flask application builds it, so a command imports what it needs when it is used.
+    Every Flask application builds this group, so a command only imports its modules when it is used.
     """
     frame = Frame(program=program, store=_store, outbox=_outbox_with_tasks, own=_own, elsewhere=ELSEWHERE)
     return FramedGroup(
@@ -303,12 +291,8 @@ def _source() -> click.Group:
 
 def _own() -> Mapping[str, click.Command]:
     """Return the two commands that differ from those of `outboxq`."""
-    from ..cli.groups import DATABASE_PARAMETERS
-    from ..cli.serving.worker import EPILOG, Rerunnable, worker
-
-    parameters = [one for one in worker.params if one.name not in DATABASE_PARAMETERS]
     return {
-        "worker": click.command("worker", cls=Rerunnable, epilog=EPILOG, params=parameters)(_worker),
+        "worker": worker_command(_worker, help=cleandoc(_worker.__doc__ or "")),
         "upgrade": click.command("upgrade")(_upgrade),
     }
 
@@ -329,7 +313,7 @@ def _worker(ctx: click.Context, /, **options: Any) -> None:
         return [sys.executable, *sys.orig_argv[1:], "--lifeline", str(lifeline)]
 
     if (options["processes"] > 1 or options["reload"]) and sys.orig_argv[-len(written) :] != written:
-        fail("--processes and --reload start the flask command again, and this process is none", EXIT_USAGE)
+        fail("--processes and --reload start the flask command again, but this process is not one", EXIT_USAGE)
     serve(_outbox, again, **options)
 
 

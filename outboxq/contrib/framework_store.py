@@ -12,7 +12,7 @@ from ..store import Store
 
 
 class FrameworkStore(Store):
-    """A Store whose SchemaOutOfDate names the framework's own command if an upgrade of the tables helps."""
+    """A Store whose SchemaOutOfDate names the framework's own command, if an upgrade of the tables helps."""
 
     @property
     @abstractmethod

@@ -7,7 +7,7 @@ the extra `outboxq[opentelemetry]`. In a program without OpenTelemetry's SDK tha
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -34,7 +34,7 @@ SAME_TRACE_FOR: Final = timedelta(minutes=5)
 """The time after its enqueue within which a task starts in the trace of the enqueue."""
 
 _SEND_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-"""The bounds of buckets in seconds that the conventions advise."""
+"""The bucket bounds in seconds that the conventions recommend."""
 _PROCESS_BOUNDS = (*_SEND_BOUNDS, 30.0, 60.0, 300.0, 900.0, 3600.0)
 _LOST = "outboxq.errors.LeaseLost"
 
@@ -58,8 +58,8 @@ class OpenTelemetryHook(Hook):
         """Make a hook for `Outbox(hooks=[…])`.
 
         Args:
-            tracer_provider: The maker of tracers. None: the program's, also one that is set later.
-            meter_provider: The maker of meters. None: the program's, also one that is set later.
+            tracer_provider: The maker of tracers. None: the program's, even if it is set later.
+            meter_provider: The maker of meters. None: the program's, even if it is set later.
             same_trace_for: The time after its enqueue within which a task starts in the same trace.
 
         Raises InvalidArgument if `same_trace_for` is not a time span.
@@ -67,28 +67,22 @@ class OpenTelemetryHook(Hook):
         self._same_trace_for = duration(same_trace_for, "same_trace_for")
         self._tracer = trace.get_tracer("outboxq", tracer_provider=tracer_provider)
         meter = metrics.get_meter("outboxq", meter_provider=meter_provider)
-        self._send_seconds = meter.create_histogram(
-            "messaging.client.operation.duration",
-            unit="s",
-            description="Duration of an enqueue, an enqueue_many or an emit.",
-            explicit_bucket_boundaries_advisory=_SEND_BOUNDS,
-        )
-        self._sent = meter.create_counter(
-            "messaging.client.sent.messages", unit="{message}", description="Number of tasks that were enqueued."
-        )
-        self._consumed = meter.create_counter(
-            "messaging.client.consumed.messages", unit="{message}", description="Number of attempts that were begun."
-        )
-        self._process_seconds = meter.create_histogram(
-            "messaging.process.duration",
-            unit="s",
-            description="Duration of an attempt.",
-            explicit_bucket_boundaries_advisory=_PROCESS_BOUNDS,
-        )
+
+        def seconds(name: str, text: str, bounds: Sequence[float]) -> metrics.Histogram:
+            return meter.create_histogram(name, unit="s", description=text, explicit_bucket_boundaries_advisory=bounds)
+
+        def number(name: str, text: str) -> metrics.Counter:
+            return meter.create_counter(name, unit="{message}", description=text)
+
+        words = "Duration of an enqueue, an enqueue_many or an emit."
+        self._send_seconds = seconds("messaging.client.operation.duration", words, _SEND_BOUNDS)
+        self._process_seconds = seconds("messaging.process.duration", "Duration of an attempt.", _PROCESS_BOUNDS)
+        self._sent = number("messaging.client.sent.messages", "Number of enqueued tasks.")
+        self._consumed = number("messaging.client.consumed.messages", "Number of started attempts.")
         self._labels: dict[UUID, str] = {}
-        """The labels of the workers of this process."""
+        """The labels of this process's workers."""
         self._attempts: dict[int, _Attempt] = {}
-        """The attempts that run, by the identity of their contexts."""
+        """The running attempts, by the identity of their contexts."""
 
     def worker_started(self, worker: WorkerInfo) -> None:
         self._labels[worker.id] = worker.label
@@ -137,7 +131,9 @@ class OpenTelemetryHook(Hook):
                     yield
                 finally:
                     self._attempts.pop(id(context), None)
-                    if not context.was_killed:  # else `ended` ends the span, since the handler may never come here
+                    if (
+                        not context.was_killed
+                    ):  # otherwise `ended` ends the span, because the handler may never come here
                         self._end(attempt, of_task)
         finally:
             contexts.detach(token)
@@ -160,8 +156,8 @@ class OpenTelemetryHook(Hook):
             self._end(attempt, _of_task(context))
 
     def _origin(self, context: TaskContext) -> tuple[contexts.Context, list[Link]]:
-        """Return the context that the attempt's span is begun in, and the link to its enqueue."""
-        base = trace.set_span_in_context(INVALID_SPAN)  # a task has no parent but its enqueue
+        """Return the context for the beginning of the attempt's span, and the link to its enqueue."""
+        base = trace.set_span_in_context(INVALID_SPAN)  # the only parent of a task is its enqueue
         parent = propagate.extract(context.headers, context=base)
         origin = trace.get_current_span(parent).get_span_context()
         if self._begins_trace(context):
@@ -183,7 +179,7 @@ class OpenTelemetryHook(Hook):
 
     def _end(self, attempt: _Attempt, of_task: Mapping[str, str]) -> None:
         span = attempt.span
-        if not attempt.has_ended:  # what it would have written is discarded
+        if not attempt.has_ended:  # its outcome is discarded
             attempt.failure = {"error.type": _LOST}
             span.set_attribute("error.type", _LOST)
             span.set_status(Status(StatusCode.ERROR, "the lease was lost"))
@@ -191,12 +187,12 @@ class OpenTelemetryHook(Hook):
         span.end()
 
     def _begins_trace(self, context: TaskContext) -> bool:
-        """Return whether the attempt is far from the enqueue: a backend may have closed that trace, or a person looks at another."""
+        """Return whether the attempt is too far from the enqueue: a backend may already have closed that trace."""
         waited = context.claim.started_at - context.created_at
         return context.attempt > 1 or context.schedule is not None or waited > self._same_trace_for
 
     def _of(self, context: TaskContext) -> dict[str, Any]:
-        """Return the attributes of the span of an attempt that those of all operations do not have."""
+        """Return the attributes of an attempt's span, without those of all operations."""
         grouped = context.pipeline_execution_id != context.task_id
         found = {
             "messaging.message.id": str(context.task_id),
@@ -212,12 +208,12 @@ class OpenTelemetryHook(Hook):
 
 @dataclass
 class _Attempt:
-    """An attempt that runs."""
+    """A running attempt."""
 
     span: Span
     began: float = field(default_factory=time.perf_counter)
     has_ended: bool = False
-    """Its outcome is known."""
+    """True once its outcome is known."""
     failure: dict[str, str] = field(default_factory=dict)
     """The attribute of a failure, for the metrics."""
 
@@ -238,24 +234,24 @@ def _of_task(context: TaskContext) -> dict[str, str]:
 
 
 def _without_type(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes for a counter: by the conventions it has no operation type."""
+    """Return the attributes for a counter, which has no operation type by the conventions."""
     return {name: value for name, value in attributes.items() if name != "messaging.operation.type"}
 
 
 def _of_group(pipeline_execution_id: UUID | None) -> dict[str, str]:
-    """Return what names the tasks that were written together."""
+    """Return the attribute that identifies tasks which were written together."""
     return {} if pipeline_execution_id is None else {"messaging.message.conversation_id": str(pipeline_execution_id)}
 
 
 def _injected(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers that carry the present context; the baggage that `headers` have already is kept."""
+    """Return the headers that carry the current context. The baggage in `headers` is kept."""
     carrier: dict[str, str] = {}
     propagate.inject(carrier)
     return with_baggage(carrier, headers)
 
 
 def _record(span: Span, error: BaseException) -> dict[str, str]:
-    """Record that the operation failed. Returns its attribute for metrics."""
+    """Record the failure of an operation, and return its attribute for metrics."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     span.set_attribute("error.type", name)

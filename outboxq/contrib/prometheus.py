@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, where an application has a registry or an HTTP server of its own.
+"""Metrics for Prometheus, for an application with its own registry or HTTP server.
 
 A worker serves them by itself with ``outboxq worker --metrics-port`` or ``outbox.worker(metrics_port=…)``.
 """

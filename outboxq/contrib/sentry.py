@@ -6,28 +6,14 @@ It needs the package sentry-sdk: `outboxq[sentry]`. Until the program calls `sen
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
-
-try:
-    import sentry_sdk
-    from sentry_sdk.utils import event_from_exception
-except ImportError as error:
-    raise ImportError(
-        f"outboxq.contrib.sentry needs sentry-sdk; run: pip install 'outboxq[sentry]' ({error})", name=error.name
-    ) from error
-
-import math
-import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Protocol
-
-import sentry_sdk
-from sentry_sdk.crons import capture_checkin
+from typing import TYPE_CHECKING, Any, Final
 
 from ..context import TaskContext
 from ..integration.hooks import Hook, Sending
@@ -35,19 +21,29 @@ from ..model import EventType, Outcome, duration
 from ..model.schedules import RULE_HEADER, SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER
 from .tracing import error_of, with_baggage
 
+try:
+    import sentry_sdk
+    from sentry_sdk.crons import capture_checkin
+    from sentry_sdk.utils import event_from_exception
+except ImportError as error:
+    raise ImportError(
+        f"outboxq.contrib.sentry needs sentry-sdk; run: pip install 'outboxq[sentry]' ({error})", name=error.name
+    ) from error
+
 if TYPE_CHECKING:
     from sentry_sdk._types import MonitorConfig, MonitorConfigSchedule, MonitorConfigScheduleUnit
 
 _STATUSES = {EventType.CANCELLED: "cancelled"}
-"""The statuses of spans whose attempt neither completed nor failed. Sentry counts others than `ok` and `cancelled` as failures."""
+"""The statuses of spans whose attempt neither completed nor failed. Sentry counts every status but `ok` and `cancelled` as a failure."""
 
 
 class SentryHook(Hook):
     """A hook that makes Sentry's queue spans, and reports the error of each task that failed for good.
 
-    An enqueue or emit is a span `queue.publish`, if it is made inside a span, such as a request. An attempt is a transaction with the task's name, and a span `queue.process` in
-    it; both are in the trace of the enqueue. An event of an attempt has the tags `task`, `queue` and `attempt`. The arguments of
-    the task are attached only if the program has set `send_default_pii=True`, or `queues` of Sentry's `data_collection`.
+    An enqueue or emit inside another span, such as a request, is a span `queue.publish`. An attempt is a transaction with the
+    task's name and contains a span `queue.process`; both are in the trace of the enqueue. An event of an attempt has the tags
+    `task`, `queue` and `attempt`. The arguments of the task are attached only if the program sets `send_default_pii=True`, or
+    `queues` in Sentry's `data_collection`.
     """
 
     def __init__(
@@ -60,10 +56,10 @@ class SentryHook(Hook):
         """Make a hook for `Outbox(hooks=[…])`.
 
         Args:
-            every_attempt: Report the error of each failed attempt, and not of the last one alone.
+            every_attempt: Report the error of each failed attempt, and not only of the last one.
             monitor_schedules: Check in with a cron monitor at each tick of a schedule. Sentry creates the monitor, and may charge
                 for it.
-            checkin_margin: The time after a tick from which on Sentry takes it for missed: longer than the schedule's jitter.
+            checkin_margin: The time after a tick at which Sentry reports it as missed. It must exceed the schedule's jitter.
 
         Raises InvalidArgument if `checkin_margin` is not a time span.
         """
@@ -71,7 +67,7 @@ class SentryHook(Hook):
         self._monitors = monitor_schedules
         self._margin = duration(checkin_margin, "checkin_margin")
         self._running: dict[int, _Attempt] = {}
-        """The attempts that run, by the identity of their contexts."""
+        """The running attempts, by the identity of their contexts."""
 
     @contextmanager
     def sending(self, sent: Sending) -> Iterator[Mapping[str, str] | None]:
@@ -115,7 +111,7 @@ class SentryHook(Hook):
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         attempt = self._running.get(id(context))
         if context.was_killed and sentry_sdk.get_client().is_active():
-            # Its own spans are in a child process that is gone, or in a thread that does not end.
+            # Its own spans are in a child process that is gone, or in a thread that never ends.
             self._running.pop(id(context), None)
             with self._attempt(context) as late:
                 self._note(late, context, outcome, seconds)
@@ -148,9 +144,9 @@ class SentryHook(Hook):
 
 @dataclass(frozen=True, kw_only=True)
 class _Attempt:
-    """An attempt that runs."""
+    """A running attempt."""
 
-    spans: tuple[AnySpan, ...]
+    spans: tuple[_Span, ...]
     check_in: CheckIn | None
 
     def end_as(self, status: str) -> None:
@@ -158,13 +154,13 @@ class _Attempt:
             span.end_as(status)
 
     def end_after(self, seconds: float) -> None:
-        """End the spans now, and let them begin this number of seconds ago."""
+        """End the spans now, as if they had begun this number of seconds ago."""
         for span in reversed(self.spans):
             span.end_after(seconds)
 
 
 def _data(context: TaskContext) -> dict[str, object]:
-    """Return the data fields of an attempt, under the names that Sentry's page about queues reads."""
+    """Return the data fields of an attempt, under the names that Sentry's queues page reads."""
     # Without a due time, the time of the enqueue: the two differ for a delayed task and for a retry.
     since = context.claim.waits_since or context.created_at
     waited = max(timedelta(0), context.claim.started_at - since)
@@ -179,7 +175,7 @@ def _data(context: TaskContext) -> dict[str, object]:
 
 
 def _describe(scope: sentry_sdk.Scope, context: TaskContext) -> None:
-    """Describe the task in the scope of its attempt, for all events in it."""
+    """Describe the task in the scope of its attempt, for all events of that scope."""
     scope.clear_breadcrumbs()
     scope.set_tag("task", context.task_name)
     scope.set_tag("queue", context.queue)
@@ -224,20 +220,44 @@ OP_PROCESS: Final = "queue.process"
 _NO_ERRORS = frozenset({"ok", "cancelled"})
 
 
-class AnySpan(Protocol):
-    """A span of either mode."""
+class _Span:
+    """A span of Sentry's older mode, which sends a trace as a whole."""
+
+    def __init__(self, found: Any, data: Mapping[str, object] | None = None) -> None:
+        self._span = found
+        for name, value in (data or {}).items():
+            self.set(name, value)
 
     def set(self, name: str, value: object) -> None:
         """Set one of its data fields."""
+        self._span.set_data(name, value)
 
     def end_as(self, status: str) -> None:
         """Set its status: ok, cancelled, aborted or internal_error."""
+        self._span.set_status(status)
 
     def end_after(self, seconds: float) -> None:
-        """End the span now, and let it begin this number of seconds ago. A streamed span keeps its beginning."""
+        """End the span now, as if it had begun this number of seconds ago."""
+        now = datetime.now(UTC)
+        self._span.start_timestamp = now - timedelta(seconds=seconds)
+        self._span.finish(end_timestamp=now)
 
     def headers(self) -> dict[str, str]:
         """Return the headers that continue its trace: `sentry-trace` and `baggage`."""
+        return dict(sentry_sdk.get_current_scope().iter_trace_propagation_headers(span=self._span))
+
+
+class _StreamedSpan(_Span):
+    """A span that is sent by itself."""
+
+    def set(self, name: str, value: object) -> None:
+        self._span.set_attribute(name, value)
+
+    def end_as(self, status: str) -> None:
+        self._span.status = "ok" if status in _NO_ERRORS else "error"
+
+    def end_after(self, seconds: float) -> None:
+        """Keep the times of the SDK, which accepts no other beginning."""
 
 
 def streams() -> bool:
@@ -250,88 +270,44 @@ def streams() -> bool:
 
 
 def is_inside() -> bool:
-    """Return whether a span is open here, so that another one can be its child.
+    """Return whether a span is open here, so that another span can be its child.
 
-    Outside of any there is only the trace of the whole process, which is not to grow with each enqueue.
+    Outside of spans there is only the trace of the whole process, which must not grow with each enqueue.
     """
     scope = sentry_sdk.get_current_scope()
     return (scope.streamed_span if streams() else scope.span) is not None
 
 
 @contextmanager
-def span(op: str, name: str, data: Mapping[str, object]) -> Iterator[AnySpan]:
-    """Start a span inside the present one, and end it after the block."""
+def span(op: str, name: str, data: Mapping[str, object]) -> Iterator[_Span]:
+    """Start a span inside the current one, and end it after the block."""
     if streams():
         with sentry_sdk.traces.start_span(name, attributes=_attributes(op, data)) as streamed:
-            yield _Streamed(streamed)
+            yield _StreamedSpan(streamed)
         return
-    with sentry_sdk.start_span(op=op, name=name, origin=ORIGIN) as legacy:
-        for key, value in data.items():
-            legacy.set_data(key, value)
-        yield _Legacy(legacy)
+    with sentry_sdk.start_span(op=op, name=name, origin=ORIGIN) as found:
+        yield _Span(found, data)
 
 
 @contextmanager
 def transaction(
     name: str, headers: Mapping[str, str], data: Mapping[str, object], sampling: Mapping[str, Any]
-) -> Iterator[AnySpan]:
-    """Start the outermost span of a task, in the trace of these headers. `sampling` is what a `traces_sampler` may look at."""
+) -> Iterator[_Span]:
+    """Start the outermost span of a task, in the trace of these headers. A `traces_sampler` can read `sampling`."""
     if streams():
         sentry_sdk.traces.continue_trace(dict(headers))
         sentry_sdk.Scope.set_custom_sampling_context({"outboxq": dict(sampling)})
         attributes = {**_attributes(OP_TASK, data), "sentry.segment.name.source": "task"}
         with sentry_sdk.traces.start_span(name, attributes=attributes, parent_span=None) as streamed:
-            yield _Streamed(streamed)
+            yield _StreamedSpan(streamed)
         return
     begun = sentry_sdk.continue_trace(dict(headers), op=OP_TASK, name=name, source="task", origin=ORIGIN)
-    with sentry_sdk.start_transaction(begun, custom_sampling_context={"outboxq": dict(sampling)}) as legacy:
-        for key, value in data.items():
-            legacy.set_data(key, value)
-        yield _Legacy(legacy)
+    with sentry_sdk.start_transaction(begun, custom_sampling_context={"outboxq": dict(sampling)}) as found:
+        yield _Span(found, data)
 
 
 def _attributes(op: str, data: Mapping[str, object]) -> dict[str, Any]:
     return {"sentry.op": op, "sentry.origin": ORIGIN, **data}
-
-
-class _Legacy:
-    def __init__(self, found: Any) -> None:
-        self._span = found
-
-    def set(self, name: str, value: object) -> None:
-        self._span.set_data(name, value)
-
-    def end_as(self, status: str) -> None:
-        self._span.set_status(status)
-
-    def end_after(self, seconds: float) -> None:
-        now = datetime.now(UTC)
-        self._span.start_timestamp = now - timedelta(seconds=seconds)
-        self._span.finish(end_timestamp=now)
-
-    def headers(self) -> dict[str, str]:
-        return _headers(self._span)
-
-
-class _Streamed:
-    def __init__(self, found: Any) -> None:
-        self._span = found
-
-    def set(self, name: str, value: object) -> None:
-        self._span.set_attribute(name, value)
-
-    def end_as(self, status: str) -> None:
-        self._span.status = "ok" if status in _NO_ERRORS else "error"
-
-    def end_after(self, seconds: float) -> None:
-        """Leave the times to the SDK, which takes none for the begin."""
-
-    def headers(self) -> dict[str, str]:
-        return _headers(self._span)
-
-
-def _headers(found: Any) -> dict[str, str]:
-    return dict(sentry_sdk.get_current_scope().iter_trace_propagation_headers(span=found))
 
 
 _LONGEST_SLUG = 50
@@ -339,15 +315,15 @@ _UNITS: Mapping[int, MonitorConfigScheduleUnit] = {86_400: "day", 3_600: "hour",
 """Sentry's units of an interval, by their seconds."""
 _CHECK_IN_STATUSES: Mapping[EventType, str] = {
     EventType.COMPLETED: "ok",
-    EventType.CANCELLED: "ok",  # as it was asked for
+    EventType.CANCELLED: "ok",  # a person asked for it
     EventType.FAILED: "error",
 }
-"""The statuses of check-ins by how the task ended. After any other outcome it is still in progress."""
+"""The status of a check-in by the task's outcome. After any other outcome, the task is still in progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckIn:
-    """The check-in of one tick. All attempts at its task share it: its id is the task's."""
+    """The check-in of one tick. All attempts at its task share it, because its id is the task's."""
 
     slug: str
     """The name of the monitor."""
@@ -356,13 +332,11 @@ class CheckIn:
 
     @classmethod
     def of(cls, context: TaskContext, margin: timedelta) -> CheckIn | None:
-        """Return the check-in of an attempt's tick. None: the attempt has no tick, or Sentry cannot express the rule."""
+        """Return the check-in for an attempt's tick. None: the attempt has no tick, or Sentry cannot express the rule."""
         headers = context.headers
         name, rule = headers.get(SCHEDULE_HEADER), headers.get(RULE_HEADER)
-        if name is None or rule is None or TICK_HEADER not in headers:
-            return None
-        schedule = schedule_of(rule)
-        if schedule is None:
+        schedule = None if rule is None else schedule_of(rule)
+        if name is None or schedule is None or TICK_HEADER not in headers:
             return None
         config: MonitorConfig = {
             "schedule": schedule,
@@ -374,17 +348,17 @@ class CheckIn:
         return cls(slug=slug_of(name), id=context.task_id.hex, config=config)
 
     def begin(self) -> None:
-        """Tell Sentry that the task has begun, also where it begins again."""
+        """Tell Sentry that the task has begun, perhaps not for the first time."""
         capture_checkin(self.slug, self.id, "in_progress", monitor_config=self.config)
 
     def end(self, outcome: Outcome, seconds: float) -> None:
-        """Tell Sentry how the task has ended, unless it runs again."""
+        """Tell Sentry the task's outcome, unless the task runs again."""
         if (status := _CHECK_IN_STATUSES.get(outcome.event_type)) is not None:
             capture_checkin(self.slug, self.id, status, duration=seconds, monitor_config=self.config)
 
 
 def schedule_of(rule: str) -> MonitorConfigSchedule | None:
-    """Return a rule as Sentry takes it. None: it has seconds, which Sentry does not know."""
+    """Return a rule in Sentry's form. None: the rule has seconds, which Sentry cannot express."""
     words = rule.split()
     if words[0] == "every":
         seconds = float(words[1])
@@ -396,9 +370,9 @@ def schedule_of(rule: str) -> MonitorConfigSchedule | None:
 
 
 def slug_of(name: str) -> str:
-    """Return the name of a schedule as the name of a monitor: up to 50 characters of a-z, 0-9, `-` and `_`.
+    """Return the monitor's name for the name of a schedule: up to 50 characters of a-z, 0-9, `-` and `_`.
 
-    A name that loses more than dots, spaces and capitals gets a digest at its end, so that no two share a monitor.
+    A name that loses more than dots, spaces and capitals ends with a digest, so that two schedules never share a monitor.
     """
     slug = re.sub(r"[. ]", "-", name.lower())
     if re.fullmatch(r"[a-z0-9_-]{1,50}", slug) and not slug.isdigit():
@@ -409,5 +383,5 @@ def slug_of(name: str) -> str:
 
 
 def _minutes(seconds: float) -> int:
-    """Return whole minutes, at least one: Sentry's unit."""
+    """Return whole minutes, Sentry's unit; at least one."""
     return max(1, math.ceil(seconds / 60))

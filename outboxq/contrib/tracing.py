@@ -1,4 +1,4 @@
-"""Code that the hooks for tracing share: the header `baggage`, in which each library has members, and the error of an attempt."""
+"""Shared code of the tracing hooks: the header `baggage`, to which each library adds members, and the error of an attempt."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LONGEST: Final = 4096
 
 
 def with_baggage(ours: Mapping[str, str], earlier: Mapping[str, str]) -> dict[str, str]:
-    """Return our headers, with the baggage of the earlier headers added to ours. Our member wins where both have one.
+    """Return our headers, with the baggage of the earlier headers added to ours. Our member wins if both have one.
 
-    Members that do not fit are left out, ours last: otherwise all headers of the hook would be too long.
+    Members that do not fit are dropped, ours last. Otherwise all headers of the hook would be too long.
     """
     mine, theirs = _members(ours.get(HEADER, "")), _members(earlier.get(HEADER, ""))
     kept: list[str] = []
@@ -31,7 +31,7 @@ def with_baggage(ours: Mapping[str, str], earlier: Mapping[str, str]) -> dict[st
 
 
 def _members(baggage: str) -> dict[str, str]:
-    """Return the members of a baggage by their keys."""
+    """Return the members of a baggage header by key."""
     members = (member.strip() for member in baggage.split(","))
     return {member.partition("=")[0].strip(): member for member in members if member}
 
@@ -39,7 +39,7 @@ def _members(baggage: str) -> dict[str, str]:
 def error_of(context: TaskContext, outcome: Outcome) -> BaseException | None:
     """Return the error of a failed attempt. None: it did not fail.
 
-    A handler that raises Retry asks for another attempt. That is a failure only if no attempt is left.
+    A handler that raises Retry requests another attempt, which is a failure only if no attempt is left.
     """
     error = context.error
     if outcome.event_type is EventType.FAILED:

@@ -1,4 +1,4 @@
-"""Values that a person types, on a command line or in a form, as Python has them. Each function raises InvalidArgument."""
+"""The values of texts that a person types, on a command line or in a form. Each function raises InvalidArgument."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_span(text: str) -> timedelta:
 
 
 def read_instant(text: str) -> datetime:
-    """Return a moment in ISO 8601 with its offset, so that it means the same in every time zone."""
+    """Return the moment of a text in ISO 8601. Its offset is required, so that it means the same in every time zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -75,7 +75,7 @@ def read_rate(text: str) -> tuple[int, timedelta] | None:
         found = None, timedelta(0)
     if found[0] is None or not found[1]:
         raise InvalidArgument(
-            f"write a number of starts and a time span above 0, such as 100/1m, or none, not {text[:40]!r}"
+            f"write a number of starts and a span above 0, such as 100/1m, or none, not {text[:40]!r}"
         )
     return found[0], found[1]
 

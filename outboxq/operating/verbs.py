@@ -1,8 +1,8 @@
 """The things that a person can do to a task, a queue, a schedule or a batch, each declared once.
 
-The command line, the dashboard and Django's admin are adapters over `VERBS`. A verb that is added here is a command, an action of
-the dashboard and, for tasks and schedules, an action of the admin. A function with `_verb` above it becomes the verb of its name:
-its docstring is the help of the command, and its first paragraph is one sentence.
+The command line, the dashboard and Django's admin are adapters over `VERBS`. A verb that is added here becomes a command, an action of
+the dashboard and, for tasks and schedules, an action of the admin. A function with the decorator `_verb` becomes a verb: its docstring
+is the help of the command, and its first paragraph is one sentence.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -68,7 +69,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Field:
-    """A value that a verb needs beside its target."""
+    """A value that a verb needs in addition to its target."""
 
     name: str
     """The keyword of the verb's function."""
@@ -79,11 +80,11 @@ class Field:
     label: str = ""
     """The label in a form."""
     read: Callable[[str], Any] | None = None
-    """Returns the value of a text, or raises InvalidArgument. None: the field is a flag, True or False."""
+    """Returns the value of a text, or raises InvalidArgument. None: the field is a flag."""
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     default: Any = None
-    """The value where a command is not given the option."""
+    """The value of the command without the option."""
     is_required: bool = False
     inputs: tuple[str, ...] | None = None
     """The inputs of the form; None: one with the name of the field; (): forms do not ask for it."""
@@ -96,7 +97,7 @@ class Field:
         return (self.name,) if self.inputs is None else self.inputs
 
     def of_form(self, form: Mapping[str, str]) -> Any:
-        """Return the value that a form gives. Two inputs are a number of starts and its seconds. Raises InvalidArgument."""
+        """Return the value in a form. Two inputs are a number of starts and a period in seconds. Raises InvalidArgument."""
         texts = [form.get(name, "").strip() for name in self.in_form]
         if self.read is None:
             return texts == ["yes"]
@@ -104,10 +105,10 @@ class Field:
             if not any(texts):
                 texts = [self.empty]
             elif not all(texts):
-                raise InvalidArgument("a rate needs a number of starts and its seconds; give both, or neither")
+                raise InvalidArgument("a rate needs a number of starts and a number of seconds; give both, or neither")
             text = texts[0] if len(texts) == 1 else f"{texts[0]}/{texts[1]}s"
             if not text and self.is_required:
-                raise InvalidArgument("a value is needed")
+                raise InvalidArgument("a value is required")
             return self.read(text) if text else self.default
         except InvalidArgument as error:
             raise InvalidArgument(f"{self.label}: {error}") from None
@@ -123,7 +124,7 @@ class Outcome:
     record: Any
     """The result for programs: a record of the store, or a mapping."""
     answer: str
-    """The text that a command prints alone, such as the id of a new task; "": it prints the sentence."""
+    """The text that a command prints instead of the sentence, such as the id of a new task; "": it prints the sentence."""
 
     @property
     def sentence(self) -> str:
@@ -139,11 +140,11 @@ class Outcome:
 
 _PLURALS: Final = {"was": "were", "is": "are", "has": "have"}
 Result = tuple[str, Any] | tuple[str, Any, str]
-"""The predicate, the record and, where there is one, the answer of an `Outcome`."""
+"""The predicate, the record and perhaps the answer of an `Outcome`."""
 
 
 class ValueMissing(InvalidArgument):
-    """A verb was not given what it needs."""
+    """A required value of a verb is missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +165,7 @@ class Verb:
     """Returns whether a page offers the verb."""
     fields: tuple[Field, ...] = ()
     command: tuple[str, ...] = ()
-    """The words of the command before the target, then its options, where they are not the noun and the name."""
+    """The words of the command before the target, then its options; (): the noun and the name."""
     hint: str = ""
     """The sentence below a form."""
     is_final: bool = False
@@ -183,17 +184,17 @@ class Verb:
     def do(
         self, store: Store, target: Target, *, by: str = "", reason: str = "", using: object = None, **values: Any
     ) -> Outcome:
-        """Do it. `by` names the person and the place; it stands in the history with the reason.
+        """Carry out the verb. `by` names the person and the place; the history contains it with the reason.
 
-        Raises what the store raises: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound; InvalidTransition; DuplicateTask;
-        InvalidArgument.
+        Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, InvalidTransition, DuplicateTask
+        and InvalidArgument.
         """
         why = f"{reason} ({by})" if reason and by else reason or by
         predicate, record, *answer = self.act(store, target, why, using, **values)
         return Outcome(subject=self.noun.of(target), predicate=predicate, record=record, answer="".join(answer))
 
     def of_form(self, form: Mapping[str, str]) -> dict[str, Any]:
-        """Return the values that a form gives, by the names of the fields. Raises InvalidArgument."""
+        """Return the values of a form, by the names of the fields. Raises InvalidArgument."""
         return {one.name: one.of_form(form) for one in self.fields if one.in_form}
 
 
@@ -208,17 +209,13 @@ def verb_of(command: Sequence[str]) -> Verb | None:
     return next((one for one in VERBS if one.words == words), None)
 
 
-def _verb(noun: Noun, name: str, label: str, right: Right, **more: Any) -> Callable[[Callable[..., Result]], Verb]:
-    """Return the decorator that makes a verb of the store's call below it. `more` are fields of `Verb`."""
-    return lambda act: Verb(
-        **{"offered": lambda _state: True, **more},
-        noun=noun,
-        name=name,
-        label=label,
-        right=right,
-        act=act,
-        help=cleandoc(act.__doc__ or ""),
-    )
+def _verb(noun: Noun, name: str, right: Right, **more: Any) -> Callable[[Callable[..., Result]], Verb]:
+    """Return the decorator that makes a verb of the store's call below it.
+
+    `more` are fields of `Verb`. By default, pages always offer the verb, and its label is its name.
+    """
+    more = {"label": name.replace("-", " ").capitalize(), "offered": lambda _state: True, **more}
+    return lambda act: Verb(noun=noun, name=name, right=right, act=act, help=cleandoc(act.__doc__ or ""), **more)
 
 
 def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
@@ -226,19 +223,10 @@ def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
 
 
 def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field:
-    """Return the field of a limit: of a number, or, with two inputs, of a rate."""
+    """Return the field of a limit: of a number, or of a rate, which has two inputs."""
     read, metavar = (read_rate, "NUMBER/SPAN") if len(inputs) > 1 else (read_limit, "NUMBER")
-    return Field(
-        name=name,
-        option=option,
-        label=label,
-        inputs=inputs,
-        help=help,
-        read=read,
-        metavar=metavar,
-        default=...,
-        empty=NONE,
-    )
+    made = partial(Field, name=name, option=option, label=label, help=help, inputs=inputs, metavar=metavar)
+    return made(read=read, default=..., empty=NONE)
 
 
 REASON = Field(
@@ -247,18 +235,18 @@ REASON = Field(
 FORCE = Field(
     name="force",
     option="--force",
-    help="Cancel running tasks at once, without waiting for their handlers. The results of their workers are then refused.",
+    help="Cancel running tasks without waiting for their handlers, whose results are then refused.",
     inputs=(),
 )
 TAKE_KEY_BACK = Field(
     name="take_key_back",
     option="--take-key-back",
-    help="Take the idempotency key back from another task that has it now.",
+    help="Take the idempotency key back from the task that has it now.",
 )
 CREATE = Field(
     name="create",
     option="--create",
-    help="Set up a queue that outboxq does not know yet, before its first task.",
+    help="Set up an unknown queue before its first task.",
     inputs=(),
 )
 _AT = Field(
@@ -282,55 +270,32 @@ _ORDERS: Final = ("turns", "oldest")
 _ORDER = Field(
     name="fair", option="FIRST", label="First", read=read_order, choices=_ORDERS, inputs=("first",), is_required=True
 )
+_AT_ONCE = "Maximum number of running tasks, over all workers. `none` removes the limit."
+_STARTS = "Maximum number of starts per period, e.g. 100/1m. `none` removes the limit."
+_KEY_STARTS = "Maximum number of starts of each key per period, e.g. 5/1m. `none` removes the limit."
+_KEY_AT_ONCE = "Maximum number of running tasks of each concurrency key. `none`: one."
 _LIMITS = (
-    _limit(
-        "concurrency",
-        "--concurrency",
-        "At once",
-        "concurrency",
-        help="Maximum number of the queue's tasks that run at once, over all workers. `none` removes the limit.",
-    ),
-    _limit(
-        "rate",
-        "--rate",
-        "Starts",
-        "starts",
-        "seconds",
-        help="Maximum number of starts in a time span, e.g. 100/1m. `none` removes the limit.",
-    ),
-    _limit(
-        "rate_per_key",
-        "--per-key",
-        "Starts of a key",
-        "key_starts",
-        "key_seconds",
-        help="Maximum number of starts of each key in a time span, e.g. 5/1m. `none` removes the limit.",
-    ),
-    _limit(
-        "concurrency_per_key",
-        "--concurrency-per-key",
-        "At once of a key",
-        "key_concurrency",
-        help="Maximum number of tasks of each concurrency key that run at once. `none`: one.",
-    ),
+    _limit("concurrency", "--concurrency", "At once", "concurrency", help=_AT_ONCE),
+    _limit("rate", "--rate", "Starts", "starts", "seconds", help=_STARTS),
+    _limit("rate_per_key", "--per-key", "Starts of a key", "key_starts", "key_seconds", help=_KEY_STARTS),
+    _limit("concurrency_per_key", "--concurrency-per-key", "At once of a key", "key_concurrency", help=_KEY_AT_ONCE),
 )
 
 
-@_verb(
-    Noun.TASK,
-    "run-now",
-    "Run now",
-    Right.RETRY,
-    offered=lambda state: state.status is TaskStatus.READY and state.is_delayed,
-)
+@_verb(Noun.TASK, "run-now", Right.RETRY, offered=lambda state: state.status is TaskStatus.READY and state.is_delayed)
 def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
-    """Make a task due now that is delayed or waits for a retry."""
+    """Make a delayed or waiting task due now."""
     changed = store.run_now(task, reason=why, using=using)
     return "is due now" if changed else "was due already", {"id": task, "changed": changed}
 
 
 @_verb(
-    Noun.TASK, "priority", "Set the priority", Right.RETRY, offered=_in_status(TaskStatus.READY), fields=(_PRIORITY,)
+    Noun.TASK,
+    "priority",
+    Right.RETRY,
+    label="Set the priority",
+    offered=_in_status(TaskStatus.READY),
+    fields=(_PRIORITY,),
 )
 def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int) -> Result:
     """Set the priority of a waiting task, from -100 to 100.
@@ -345,7 +310,6 @@ def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int
 @_verb(
     Noun.TASK,
     "reschedule",
-    "Reschedule",
     Right.RETRY,
     offered=_in_status(TaskStatus.READY, TaskStatus.FAILED),
     fields=(_AT, _IN, replace(TAKE_KEY_BACK, inputs=())),
@@ -375,8 +339,8 @@ def RESCHEDULE(
 @_verb(
     Noun.TASK,
     "cancel",
-    "Cancel the task",
     Right.CANCEL,
+    label="Cancel the task",
     offered=lambda state: (
         state.status is TaskStatus.READY or (state.status is TaskStatus.RUNNING and not state.was_asked_to_stop)
     ),
@@ -394,8 +358,8 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
 @_verb(
     Noun.TASK,
     "cancel-now",
-    "Cancel at once",
     Right.CANCEL,
+    label="Cancel at once",
     offered=_in_status(TaskStatus.RUNNING),
     fields=(REASON,),
     command=("task", "cancel", "--force"),
@@ -411,7 +375,6 @@ def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
 @_verb(
     Noun.TASK,
     "redrive",
-    "Redrive",
     Right.RETRY,
     offered=_in_status(TaskStatus.FAILED),
     fields=(REASON, TAKE_KEY_BACK),
@@ -429,7 +392,6 @@ def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back:
 @_verb(
     Noun.TASK,
     "discard",
-    "Discard",
     Right.DISCARD,
     offered=_in_status(TaskStatus.FAILED),
     fields=(REASON,),
@@ -449,15 +411,7 @@ def _status(task: UUID, status: TaskStatus) -> dict[str, Any]:
     return {"id": task, "status": status}
 
 
-def _is_open(state: State) -> bool:
-    return not state.is_paused
-
-
-def _is_paused(state: State) -> bool:
-    return state.is_paused
-
-
-@_verb(Noun.QUEUE, "pause", "Pause", Right.CHANGE, offered=_is_open, fields=(CREATE,))
+@_verb(Noun.QUEUE, "pause", Right.CHANGE, offered=lambda state: not state.is_paused, fields=(CREATE,))
 def PAUSE_QUEUE(store: Store, queue: str, _why: str, using: object, *, create: bool = False) -> Result:
     """Start no task of a queue until it is resumed.
 
@@ -467,7 +421,7 @@ def PAUSE_QUEUE(store: Store, queue: str, _why: str, using: object, *, create: b
     return "is paused: none of its tasks is started, and running tasks go on", settings
 
 
-@_verb(Noun.QUEUE, "resume", "Resume", Right.CHANGE, offered=_is_paused)
+@_verb(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused)
 def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Result:
     """Resume a paused queue."""
     return "is resumed", store.queues.resume(queue, using=using)
@@ -476,8 +430,8 @@ def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Result:
 @_verb(
     Noun.QUEUE,
     "limit",
-    "Set the limits",
     Right.CHANGE,
+    label="Set the limits",
     fields=(*_LIMITS, CREATE),
     hint="An empty field removes its limit. What runs already is not stopped.",
 )
@@ -487,11 +441,11 @@ def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = 
     An option that is left out keeps its value. Running tasks are not stopped.
     """
     if all(value is ... for value in limits.values()):
-        raise ValueMissing(f"give one limit at least; {NONE} removes a limit")
+        raise ValueMissing(f"give at least one limit; {NONE} removes a limit")
     return "has the new limits", store.queues.limit(queue, create=create, using=using, **limits)
 
 
-@_verb(Noun.QUEUE, "order", "Set the order", Right.CHANGE, fields=(_ORDER, CREATE))
+@_verb(Noun.QUEUE, "order", Right.CHANGE, label="Set the order", fields=(_ORDER, CREATE))
 def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, create: bool = False) -> Result:
     """Choose how the partition keys of a queue share it.
 
@@ -501,7 +455,7 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     return words, store.queues.order(queue, fair=fair, create=create, using=using)
 
 
-@_verb(Noun.QUEUE, "forget", "Forget its settings", Right.CHANGE, offered=lambda state: state.is_unused)
+@_verb(Noun.QUEUE, "forget", Right.CHANGE, label="Forget its settings", offered=lambda state: state.is_unused)
 def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
     """Delete the settings of a queue without tasks, and print them.
 
@@ -511,7 +465,7 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
     return "has lost its settings", store.queues.forget(queue, using=using)
 
 
-@_verb(Noun.SCHEDULE, "pause", "Pause", Right.CHANGE, offered=_is_open, fields=(REASON,))
+@_verb(Noun.SCHEDULE, "pause", Right.CHANGE, offered=lambda state: not state.is_paused, fields=(REASON,))
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Result:
     """Plant no ticks of a schedule until it is resumed.
 
@@ -521,7 +475,7 @@ def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Resu
     return "is paused; its planted ticks that were not due yet are cancelled", found
 
 
-@_verb(Noun.SCHEDULE, "resume", "Resume", Right.CHANGE, offered=_is_paused)
+@_verb(Noun.SCHEDULE, "resume", Right.CHANGE, offered=lambda state: state.is_paused)
 def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Result:
     """Resume a paused schedule.
 
@@ -531,7 +485,7 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Re
     return "is resumed; its catch-up policy decides about the ticks since the pause", found
 
 
-@_verb(Noun.SCHEDULE, "trigger", "Trigger one task now", Right.CHANGE)
+@_verb(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now")
 def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Result:
     """Enqueue a task of a schedule now, and print its id.
 
@@ -544,7 +498,6 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Result:
 @_verb(
     Noun.SCHEDULE,
     "remove",
-    "Remove",
     Right.CHANGE,
     is_final=True,
     hint="Its planted ticks that are not due yet are cancelled. A schedule that code declares comes back with its next worker.",
@@ -561,8 +514,8 @@ def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Result:
 @_verb(
     Noun.BATCH,
     "cancel",
-    "Cancel the batch",
     Right.CANCEL,
+    label="Cancel the batch",
     offered=lambda state: not state.has_ended,
     fields=(REASON, FORCE),
     is_final=True,

@@ -11,8 +11,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in {"jinja2", "markupsafe", "werkzeug"}:
         raise
-    raise ConfigurationError(
-        f"the dashboard needs the package {error.name}; run: pip install 'outboxq[web]'"
-    ) from error
+    cure = "run: pip install 'outboxq[web]'"
+    raise ConfigurationError(f"the dashboard needs the package {error.name}; {cure}") from error
 
 __all__ = ["Authorize", "Dashboard", "Viewer", "application"]

@@ -1,4 +1,4 @@
-"""The people who may see the dashboard, and those who may change something."""
+"""Access to the dashboard: who may read it, who may act, and how people log in."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from wsgiref.types import WSGIEnvironment
 
 Authorize = Callable[["WSGIEnvironment"], "Viewer | str | None"]
-"""Returns the viewer of a request; "read" or "write" for one without a name; None for one who may see nothing."""
+"""Returns the viewer of a request; "read" or "write" for a viewer without a name; None to refuse the request."""
 
 _LONGEST_NAME: Final = 200
 _CLOSED: Final = (
-    "This dashboard answers only on the machine it runs on, by the name localhost, because no way to log in is configured. "
-    "Give it a token (token=…, in commands --token-file or OUTBOXQ_WEB_TOKEN), authorize=…, or the header of a proxy that knows who "
-    "asks (trust_header=… with trusted_proxies=…)."
+    "This dashboard only answers on its own machine, under the name localhost, because no log-in is configured. Give it a token "
+    "(token=…, in commands --token-file or OUTBOXQ_WEB_TOKEN), authorize=…, or the header of a proxy that identifies people "
+    "(trust_header=… with trusted_proxies=…)."
 )
 
 
 class LoginNeeded(Exception):
-    """The person has to give the token first."""
+    """The person must log in first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,16 +42,16 @@ class Grant:
 
     viewer: Viewer
     person: str = ""
-    """The session or the name to which forms of this person belong."""
+    """The session or the name to which this person's forms belong."""
     session_id: str | None = None
-    """The log-in, which can be ended."""
+    """The id of the log-in, with which it can be ended."""
 
 
 class Access:
     """Finds the viewer of a request.
 
-    Without any of `token`, `authorize` and `trust_header`, programs of this machine may see the dashboard and no others. With one of
-    them, it decides for everyone.
+    Without `token`, `authorize` and `trust_header`, only programs on this machine may see the dashboard. Each of them decides for
+    everyone.
     """
 
     def __init__(
@@ -84,21 +84,21 @@ class Access:
 
     @property
     def key(self) -> bytes:
-        """The key of what browsers keep; without a token, their own secrets have to do."""
+        """The key that protects the data in browsers. Without a token it is public, and only a browser's own secret protects its data."""
         return b"outboxq dashboard" if self.sessions is None else self.sessions.key
 
     @property
     def is_open_to_this_machine(self) -> bool:
-        """True if nothing is configured by which people could be known."""
+        """True if nothing is configured that identifies people."""
         return self.sessions is None and self._authorize is None and self._trust_header is None
 
     def check_host(self, client: Client) -> None:
-        """Raise BadRequest if the request asks for a host that is not this one, as a page does whose name points here suddenly.
+        """Raise BadRequest if the request names a host that is not this one, such as a foreign name that was redirected here.
 
-        An IP address and the names of this machine are always right, since no name server can change them.
+        An IP address and the names of this machine are always accepted, because no name server can change them.
         """
         if not client.host:
-            raise BadRequest("The request names no host, or one that no host can have.")
+            raise BadRequest("The request has no host, or an invalid one.")
         if self._hosts is None or is_ip_address(client.host) or is_loopback_name(client.host):
             return
         if host_name(client.host) not in self._hosts:
@@ -116,11 +116,11 @@ class Access:
             if name:
                 return Grant(viewer=replace(self._most, name=name), person=f"name {name}")
             if self.sessions is None:
-                raise Forbidden(f"The proxy says by no header {self._trust_header} who you are.")
+                raise Forbidden(f"The proxy did not identify you with the header {self._trust_header}.")
         if self.sessions is not None:
             return self._by_token(self.sessions, request, client)
         if self._trust_header is not None:
-            raise Forbidden("This dashboard is reached through its proxy only, which says who asks.")
+            raise Forbidden("This dashboard can only be reached through its proxy, which identifies people.")
         if client.is_local:
             return Grant(viewer=self._most)
         raise Forbidden(_CLOSED)
@@ -134,9 +134,8 @@ class Access:
             raise LoginNeeded
         if not sessions.check(token.strip(), client):
             raise Forbidden("The token is wrong.")
-        return Grant(
-            viewer=replace(self._most, may_act=False), person="bearer"
-        )  # programs read; actions are for people
+        # Programs may only read; actions are for people.
+        return Grant(viewer=replace(self._most, may_act=False), person="bearer")
 
     def _authorized(self, found: Any) -> Grant:
         match found:
@@ -154,7 +153,7 @@ class Access:
                     may_see_arguments=found.may_see_arguments and self._most.may_see_arguments,
                 )
                 return Grant(viewer=viewer, person=f"name {viewer.name}")
-        # No ConfigurationError, which a page would show: what it returned may be for no one's eyes but the log's.
+        # Not a ConfigurationError, which a page would show: only the log may contain the returned value.
         raise TypeError(f'authorize returned {found!r}; it returns None, "read", "write" or a Viewer')
 
 
@@ -165,46 +164,41 @@ def _checked_host(text: str) -> str:
     return name
 
 
-__all__ = ["Access", "Authorize", "Grant", "LoginNeeded", "TooManyTries"]
-
-
 log = logging.getLogger("outboxq.web")
 
 COOKIE: Final = "outboxq"
 SECONDS: Final = 12 * 3600
-"""Seconds for which a log-in holds."""
+"""Seconds for which a log-in is valid."""
 _SHORTEST: Final = 16
 """Minimum number of characters of a token."""
 _MOST_ENDED: Final = 10_000
 
 
 class Sessions:
-    """Checks the token, and the cookies of those who had it.
+    """Checks the token, and the cookies of people who are logged in.
 
-    A cookie holds a number and its end, signed with a key that comes from the token: every process with this token accepts it, and
-    none does after the token was changed. A log-out is known to this process only; the browser forgets the cookie.
+    A cookie contains a number and its expiry, signed with a key from the token. So every process with this token accepts it, and
+    none does after the token was changed. Only this process knows of a log-out; the browser forgets the cookie.
     """
 
     def __init__(self, token: str) -> None:
-        """Raises ConfigurationError for a token that is short enough to be guessed, or that could not be typed."""
+        """Raises ConfigurationError for a token that can be guessed or not be typed."""
         if token != token.strip():
-            raise ConfigurationError(
-                "the dashboard's token begins or ends with a space or a line break; take those away"
-            )
+            raise ConfigurationError("the dashboard's token begins or ends with a space or a line break; remove it")
         if len(token) < _SHORTEST:
             raise ConfigurationError(
-                f"the dashboard's token has {len(token)} characters, which can be guessed; take one of {_SHORTEST} or more, such as "
-                "that of: python -c 'import secrets; print(secrets.token_urlsafe())'"
+                f"the dashboard's token has {len(token)} characters, which can be guessed; use {_SHORTEST} or more, such as the output "
+                "of: python -c 'import secrets; print(secrets.token_urlsafe())'"
             )
         self._token = token
         self.key = derived(token.encode(), "outboxq dashboard")
-        """The key of what browsers keep."""
+        """The key that protects the data in browsers."""
         self._tries = LoginTries()
         self._lock = threading.Lock()
         self._ended: OrderedDict[str, float] = OrderedDict()
 
     def check(self, token: str, client: Client) -> bool:
-        """Return whether the token is right. Raises TooManyTries if this address, or all together, gave too many wrong ones."""
+        """Return whether the token is right. Raises TooManyTries after too many wrong tokens of this address, or of all addresses."""
         wait = self._tries.begin(client.network)
         if wait is not None:
             raise TooManyTries(wait)
@@ -220,13 +214,13 @@ class Sessions:
         return session_id, sealed(self.key, session_id, seconds=SECONDS)
 
     def find(self, cookies: Mapping[str, str], client: Client) -> str | None:
-        """Return the id of the session that the browser has. None: none, or one that is over."""
+        """Return the id of the browser's session. None: it has no session, or its session is over."""
         session_id = opened(self.key, cookies.get(client.cookie(COOKIE), ""))
         with self._lock:
             return None if session_id in self._ended else session_id
 
     def end(self, session_id: str) -> None:
-        """End a session before its time."""
+        """End a session before it expires."""
         with self._lock:
             now = time.monotonic()
             self._ended[session_id] = now + SECONDS
@@ -235,7 +229,7 @@ class Sessions:
 
 
 class TooManyTries(Exception):
-    """Too many wrong tokens were given; after `seconds` another one may be."""
+    """Too many wrong tokens were given. The next one is accepted after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -243,14 +237,14 @@ class TooManyTries(Exception):
 
 
 EACH: Final = 5
-"""Wrong tokens of one address, or of one IPv6 network, in a minute."""
+"""Maximum number of wrong tokens per minute of one address, or of one IPv6 network."""
 ALL: Final = 50
-"""Wrong tokens of all addresses in a minute. It also bounds the memory."""
+"""Maximum number of wrong tokens per minute of all addresses. It also limits the memory."""
 PERIOD: Final = 60.0
 
 
 class LoginTries:
-    """Counts the tries of the last minute in this process. A try counts from its beginning, so that parallel ones do not slip through."""
+    """Counts the tries of the last minute in this process. A try counts from its beginning, so that parallel tries are limited too."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -258,7 +252,7 @@ class LoginTries:
         self._tries: deque[tuple[float, str]] = deque()
 
     def begin(self, address: str) -> float | None:
-        """Count a try of this address. Return the seconds after which it may be repeated if there were too many; None: it may go on."""
+        """Count a try of this address. Return None if it is allowed, otherwise the seconds after which it may be repeated."""
         with self._lock:
             now = self._clock()
             while self._tries and self._tries[0][0] <= now - PERIOD:
@@ -272,6 +266,6 @@ class LoginTries:
             return None
 
     def succeed(self, address: str) -> None:
-        """Take back the tries of an address that has the right token."""
+        """Forget the tries of an address that has the right token."""
         with self._lock:
             self._tries = deque((at, one) for at, one in self._tries if one != address)

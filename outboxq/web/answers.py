@@ -1,9 +1,10 @@
-"""Answers made from pages: as HTML, as a redirect, or as an error."""
+"""Answers made from pages: HTML, JSON, redirects, the log-in, and errors."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -11,20 +12,23 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import NotFound
+from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.routing import MapAdapter
 from werkzeug.utils import redirect
 from werkzeug.wrappers import Request, Response
 
+from .. import errors
 from ..model.display import as_json, redacted
-from .access import COOKIE, SECONDS, Grant, Sessions
+from ..store.failure_log import FailureLog
+from .access import COOKIE, SECONDS, Grant, Sessions, TooManyTries
 from .browser import Browser, Client, Refresh, check_form, own_path, quoted, without_refresh
-from .error_pages import Problem
-from .freshness import Freshness, etag
+from .freshness import Freshness, TooSlow, etag
 from .pages import ROUTES, Route
 from .rendering import NAVIGATION, StaticFiles, Templates
-from .request import PageRequest, Redirect, View
+from .request import PAYLOAD, PageRequest, Redirect, View
 
 if TYPE_CHECKING:
     from ..outbox import Outbox
@@ -35,7 +39,7 @@ LOG_OUT: Final = "log_out"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visit:
-    """One request with what is known of its sender."""
+    """One request, with its sender."""
 
     request: Request
     grant: Grant
@@ -56,7 +60,7 @@ class Answers:
     def visit(
         self, request: Request, grant: Grant, browser: Browser, urls: MapAdapter, path: Mapping[str, Any]
     ) -> Visit:
-        """Return the visit, with the request as pages get it."""
+        """Return the visit, which contains the request for the page's function."""
         refresh = Refresh.of(request, browser.client)
         asked = PageRequest(
             outbox=self._outbox,
@@ -66,12 +70,11 @@ class Answers:
             query=without_refresh(request.args),
             form=MultiDict(request.form),
             url=lambda to, **values: urls.build(to, values),
-            refresh=refresh.period,
         )
         return Visit(request=request, grant=grant, browser=browser, refresh=refresh, asked=asked)
 
     def data(self, visit: Visit, route: Route) -> Response:
-        """Return the JSON beside a page; 304 if the program has it."""
+        """Return the JSON of a page; 304 if the program already has it."""
         viewer = visit.grant.viewer
         shown = ("api", route.name, visit.request.full_path, visit.request.root_path, viewer)
 
@@ -87,17 +90,17 @@ class Answers:
         else:
             text, status = self._freshness.shared((mark, shown), make)
             if text is None:
-                raise NotFound("This page has no JSON beside it.")
+                raise NotFound("This page has no JSON.")
             response = Response(text, status=status, mimetype="application/json")
         response.set_etag(tag)
         return response
 
     def page(self, visit: Visit, route: Route) -> Response:
-        """Return a page that is asked for with GET; 304 without a body if the browser has it."""
+        """Return a page for a GET; 304 without a body if the browser already has it."""
         request, browser = visit.request, visit.browser
         notice = browser.notice(request)
         if notice is not None:
-            self._freshness.forget()  # another process may have changed what this one keeps
+            self._freshness.forget()  # another process may have changed what this process keeps
         grant = visit.grant
         shown = (
             route.name,
@@ -127,7 +130,7 @@ class Answers:
         return self._html(text, status, form_token=visit.browser.form_token)
 
     def redirect(self, answer: Redirect, browser: Browser) -> Response:
-        """Return the redirect behind a form; the next page shows its notice."""
+        """Return the redirect after a form; the next page shows its notice."""
         response = redirect(answer.url, code=303, Response=Response)
         browser.leave_notice(response, answer)
         return response
@@ -135,12 +138,12 @@ class Answers:
     def lone(
         self, request: Request, template: str, values: Mapping[str, Any], *, status: int = 200, form_token: str = ""
     ) -> Response:
-        """Return a page outside of the dashboard's frame."""
+        """Return a page without the navigation."""
         text = self._templates.render(template, {"static": self._static_path(request), **values})
         return self._html(text, status, form_token=form_token)
 
     def problem(self, request: Request, problem: Problem) -> Response:
-        """Return a page, or JSON for programs, that says what went wrong."""
+        """Return a page about an error, or JSON for programs."""
         if request.path.startswith(PREFIX):
             text = json.dumps({"error": problem.sentence or problem.title})
             response = Response(text, status=problem.status, mimetype="application/json")
@@ -185,33 +188,26 @@ def _view(route: Route, asked: PageRequest) -> View:
 
 PREFIX: Final = "/api/"
 
-_PRIVATE: Final = frozenset({"args", "result", "headers"})
-"""Fields of records with JSON of the application."""
-
 
 def path_of(page: str) -> str:
-    """Return the path of the JSON beside the page with this path."""
+    """Return the path of the JSON of the page with this path."""
     return f"{PREFIX}{page.strip('/') or 'overview'}.json"
 
 
 def document(data: object, *, may_see_arguments: bool) -> str:
-    """Return the JSON of a page's data. Arguments, results and headers are null where they are not to be seen.
+    """Return the JSON of a page's data. Arguments, results and headers are null for viewers who may not see them.
 
-    Everything but ASCII is escaped; large numbers keep their digits.
+    All characters but ASCII are escaped, and large numbers keep their digits.
     """
-    return json.dumps(_public(as_json(data), may_see_arguments), allow_nan=False) + "\n"
 
+    def shown(value: Any, name: str = "") -> Any:
+        if name in PAYLOAD:
+            return redacted(value) if may_see_arguments and isinstance(value, str) else None
+        if isinstance(value, Mapping):
+            return {key: shown(one, key) for key, one in value.items()}
+        return [shown(one) for one in value] if isinstance(value, list) else value
 
-def _public(value: Any, may_see_arguments: bool) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _member(name, one, may_see_arguments) for name, one in value.items()}
-    return [_public(one, may_see_arguments) for one in value] if isinstance(value, list) else value
-
-
-def _member(name: str, value: Any, may_see_arguments: bool) -> Any:
-    if name not in _PRIVATE:
-        return _public(value, may_see_arguments)
-    return redacted(value) if may_see_arguments and isinstance(value, str) else None
+    return json.dumps(shown(as_json(data)), allow_nan=False) + "\n"
 
 
 log = logging.getLogger("outboxq.web")
@@ -229,7 +225,7 @@ class Login:
         self._sessions, self._answers = sessions, answers
 
     def answer(self, request: Request, client: Client, urls: MapAdapter) -> Response:
-        """Return the page, or what came of the token that was sent with it."""
+        """Return the log-in page, or the answer to the token that was sent with it."""
         browser = Browser.of(request, client, self._sessions.key, person="log-in")
         if request.method != "POST":
             return self._page(request, browser, urls, request.args.get("next", ""))
@@ -246,8 +242,8 @@ class Login:
         return response
 
     def needed(self, request: Request, urls: MapAdapter) -> Response:
-        """Return the way to the page, for a request without a valid log-in."""
-        if request.headers.get("HX-Request"):  # the page reloads itself, and comes here then
+        """Return the way to the log-in page, for a request without a valid log-in."""
+        if request.headers.get("HX-Request"):  # the page reloads itself, and then comes here
             return Response(status=401, headers={"HX-Refresh": "true"})
         if request.path.startswith(PREFIX) or not request.accept_mimetypes.accept_html:
             return Response(_NEEDED, status=401, mimetype="text/plain", headers={"WWW-Authenticate": "Bearer"})
@@ -261,7 +257,7 @@ class Login:
         )
 
     def log_out(self, client: Client, session_id: str, urls: MapAdapter) -> Response:
-        """End the session, and return the way to the page."""
+        """End the session, and return the way to the log-in page."""
         self._sessions.end(session_id)
         response = redirect(urls.build(LOG_IN), code=303, Response=Response)
         client.delete_cookie(response, COOKIE)
@@ -278,7 +274,7 @@ class Login:
 
 
 def local_path(wanted: str) -> str:
-    """Return the path below the dashboard to go on to: the wanted one, or the first page if that leads elsewhere."""
+    """Return the path inside the dashboard to continue with: the wanted path, or the first page if it leads elsewhere."""
     if not wanted.startswith("/") or wanted.startswith(("//", "/\\")) or "\\" in wanted or not wanted.isprintable():
         return "/"
     try:
@@ -286,3 +282,100 @@ def local_path(wanted: str) -> str:
     except ValueError:
         return "/"
     return "/" if parts.scheme or parts.netloc else wanted
+
+
+_TITLES = {
+    400: "The request cannot be understood",
+    403: "Not permitted",
+    404: "Not found",
+    405: "Not possible this way",
+    413: "Too much at once",
+    415: "Not understood",
+    429: "Too many tries",
+    500: "The dashboard failed",
+    503: "The database does not answer",
+}
+_SENTENCES = {
+    404: "This page does not exist.",
+    405: "This address does not take that method: GET reads a page, and a form is sent with POST.",
+    413: "The form is larger than 64 kB, or has too many fields.",
+    415: "A form must be sent as application/x-www-form-urlencoded.",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """An error as a page shows it."""
+
+    status: int
+    title: str
+    sentence: str
+    headers: Mapping[str, str]
+
+
+class Problems:
+    """Turns exceptions into problems, and logs them for the operator."""
+
+    def __init__(self) -> None:
+        self._outage = FailureLog(log)
+        self._refusals = FailureLog(log)
+        self._locks = FailureLog(log)
+
+    def worked(self) -> None:
+        """Note that a page was made, so an outage is over."""
+        self._outage.worked("the dashboard reaches the database again")
+        self._locks.worked("the dashboard no longer waits for a lock")
+
+    def problem(self, error: Exception, path: str) -> Problem:
+        """Return the problem to show for an error. An unexpected error is logged with its traceback."""
+        soon, refused = {"Retry-After": "5"}, "the database refuses what the dashboard asks"
+        match error:
+            case HTTPException():
+                status, own = error.code or 500, type(error).description
+                sentence = error.description if error.description != own else _SENTENCES.get(status)
+                headers = {name: value for name, value in error.get_headers() if name in {"Allow", "Retry-After"}}
+                return _problem(status, sentence or own or "", headers)
+            case (
+                OperationalError()
+                | InterfaceError()
+                | PoolTimeout()
+                | TooSlow()
+                | DBAPIError(connection_invalidated=True)
+            ):
+                self._outage.failed("the dashboard does not reach the database", error)
+                return _problem(503, "The log of the dashboard says why. Load the page again in a moment.", soon)
+            case errors.NotPermitted():
+                self._refusals.failed(refused, error)
+                return _problem(403, f"{error}.", title="The database does not permit that")
+            case DBAPIError() if _takes_no_writes(error):
+                self._refusals.failed(refused, error)
+                sentence = (
+                    "It only follows another server. Start the dashboard with the URL of the server that takes writes."
+                )
+                return _problem(503, sentence, title="The database takes no writes")
+            case errors.FileUnusable() | errors.ConfigurationError():
+                self._outage.failed("the dashboard cannot read the database", error)
+                return _problem(503, str(error), soon, title="The database cannot be used")
+            case errors.TablesLocked():
+                self._locks.failed("the dashboard waits for a lock", error)
+                return _problem(503, f"The database answers, but {error}.", soon, title="The tables are locked")
+            case TooManyTries(seconds=seconds):
+                wait = str(max(1, math.ceil(seconds)))
+                return _problem(429, f"Too many wrong tokens were given. Try again in {wait} s.", {"Retry-After": wait})
+            case errors.TaskNotFound() | errors.ScheduleNotFound() | errors.QueueNotFound():
+                return _problem(404, str(error))
+            case errors.OutboxqError():
+                return _problem(400, str(error))
+        log.error("the dashboard failed at %r", path, exc_info=error)
+        return _problem(500, "The log of the dashboard says why.")
+
+
+def _problem(status: int, sentence: str, headers: Mapping[str, str] | None = None, *, title: str = "") -> Problem:
+    title = title or _TITLES.get(status, _TITLES[400])
+    return Problem(status=status, title=title, sentence=sentence, headers=headers or {})
+
+
+def _takes_no_writes(error: DBAPIError) -> bool:
+    """Return whether a standby refused a write. It answers "not supported" at the beginning of a writing transaction."""
+    state = getattr(error.orig, "sqlstate", None)
+    return state == "25006" or (state == "0A000" and (error.statement or "").startswith("BEGIN"))

@@ -47,16 +47,16 @@ class Notice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Browser:
-    """A browser, by the secret that it keeps in a cookie, and the person who is logged in there."""
+    """A browser, identified by the secret in its cookie, and the person who is logged in there."""
 
     client: Client
     secret: str
     key: bytes
-    """The key of what is signed for this browser and this person."""
+    """The key that signs data for this browser and this person."""
 
     @classmethod
     def of(cls, request: Request, client: Client, key: bytes, *, person: str, is_renewed: bool = False) -> Self:
-        """Return the browser that sent the request. `is_renewed`: it gets another secret, as at a login."""
+        """Return the browser that sent the request. `is_renewed`: it gets a new secret, as after a log-in."""
         kept = request.cookies.get(client.cookie(_COOKIE), "")
         secret = kept if len(kept) == _SECRET_LENGTH and not is_renewed else secrets.token_urlsafe(32)
         return cls(client=client, secret=secret, key=derived(key, "browser", secret, person))
@@ -67,34 +67,34 @@ class Browser:
         return derived(self.key, "form").hex()
 
     def remember(self, request: Request, response: Response) -> None:
-        """Have the browser keep its secret, if it does not yet."""
+        """Store the secret in the browser, unless it is there already."""
         if request.cookies.get(self.client.cookie(_COOKIE)) != self.secret:
             self.client.set_cookie(response, _COOKIE, self.secret)
 
     def accepts(self, form: Mapping[str, str]) -> bool:
-        """Return whether a page of this browser and this person holds the form."""
+        """Return whether the form comes from a page of this browser and this person."""
         return matches(form.get(FIELD, ""), self.form_token)
 
     def leave_notice(self, response: Response, redirect: Redirect) -> None:
-        """Have the next page show the notice of the redirect."""
+        """Make the next page show the notice of the redirect."""
         if redirect.notice:
             text = redirect.notice[:_LONGEST_NOTICE]
             value = sealed(derived(self.key, "notice"), [text, redirect.is_warning], seconds=_NOTICE_SECONDS)
             self.client.set_cookie(response, _NOTICE, value, seconds=_NOTICE_SECONDS)
 
     def notice(self, request: Request) -> Notice | None:
-        """Return the notice that the page has to show. None: there is none, or it was forged."""
+        """Return the notice for the page. None: there is no notice, or it was forged."""
         value = opened(derived(self.key, "notice"), request.cookies.get(self.client.cookie(_NOTICE), ""))
         return None if value is None else Notice(text=value[0], is_warning=value[1])
 
     def forget_notice(self, request: Request, response: Response) -> None:
-        """Have the browser forget the notice, once a page has shown it."""
+        """Make the browser forget the notice after a page has shown it."""
         if self.client.cookie(_NOTICE) in request.cookies:
             self.client.delete_cookie(response, _NOTICE)
 
 
 def check_form(request: Request, browser: Browser) -> None:
-    """Raise an HTTPException unless one of the dashboard's own pages has sent the form, from this browser and person."""
+    """Raise an HTTPException unless a page of the dashboard sent the form, from this browser and person."""
     if not is_from_here(request, browser.client):
         raise Forbidden("Another site has sent this form.")
     if request.mimetype != "application/x-www-form-urlencoded":
@@ -102,15 +102,13 @@ def check_form(request: Request, browser: Browser) -> None:
     if sum(len(values) for _, values in request.form.lists()) > _MOST_FIELDS:
         raise RequestEntityTooLarge
     if any("\0" in value for _, value in request.form.items(multi=True)):
-        raise BadRequest("A field of the form holds a NUL.")
+        raise BadRequest("A field of the form contains NUL.")
     if not browser.accepts(request.form):
-        raise Forbidden(
-            "This form is too old, or belongs to another person. Load its page again, and send it once more."
-        )
+        raise Forbidden("This form is too old, or belongs to another person. Load its page and send it again.")
 
 
 def is_from_here(request: Request, client: Client) -> bool:
-    """Return whether a page of this host sent the request, as far as the browser says it; each of today's does."""
+    """Return whether a page of this host sent the request, by the browser's headers. Every current browser sends them."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site == "same-origin"
@@ -134,7 +132,7 @@ _FORWARDED: Final = (
     "True-Client-IP",
     "CF-Connecting-IP",
 )
-"""Headers that a proxy adds, beside those that begin with X-Forwarded: the browser is not where the request comes from."""
+"""Headers of proxies, in addition to those that begin with X-Forwarded. With one of them, the sender is not the browser."""
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0-9_.])?)(:[0-9]{1,5})?", re.ASCII)
 
 
@@ -151,13 +149,13 @@ class Client:
     """The sender of one request."""
 
     address: str
-    """Its IP address. "": it is unknown, as behind a Unix socket."""
+    """Its IP address. "": unknown, as behind a Unix socket."""
     host: str
-    """The host that it asked for, in lower case, with its port if that was given. "": none, or no valid one."""
+    """The requested host in lower case, with its port if that was given. "": there is no valid host."""
     is_secure: bool
     """True if it came by HTTPS."""
     is_local: bool
-    """True if it is a program of this machine that asked this machine by name, without a proxy between."""
+    """True if a program on this machine requested a name of this machine, without a proxy."""
     is_by_trusted_proxy: bool
     """True if one of the trusted proxies passed the request on."""
     root: str
@@ -165,7 +163,7 @@ class Client:
 
     @classmethod
     def of(cls, request: Request, trusted_proxies: Sequence[Network]) -> Self:
-        """Return the sender of the request. Only a trusted proxy is believed what it says of address and HTTPS."""
+        """Return the sender of the request. The headers about address and HTTPS are only used from trusted proxies."""
         environ = request.environ
         address = _address(environ.get("REMOTE_ADDR") or "")
         is_proxied = _is_in(address, trusted_proxies)
@@ -177,7 +175,7 @@ class Client:
             and is_loopback_name(host)
             and not any(request.headers.get(name) for name in _FORWARDED)
             and not any(name.startswith("HTTP_X_FORWARDED") and value for name, value in environ.items())
-            # What speaks HTTP/1.0 is no browser, but nginx as it is set up by default, which adds none of these headers.
+            # HTTP/1.0 comes from nginx in its default configuration, which adds none of these headers, and not from a browser.
             and environ.get("SERVER_PROTOCOL") != "HTTP/1.0"
         )
         if is_proxied:
@@ -196,34 +194,34 @@ class Client:
 
     @property
     def network(self) -> str:
-        """The address by which tries are counted: of IPv6, the network that one customer has."""
+        """The address for counting tries; for IPv6, the network of one customer."""
         if not self.address:
             return ""
         found = ip_address(self.address)
         return str(ip_network((found, 64), strict=False)) if isinstance(found, IPv6Address) else str(found)
 
     def cookie(self, name: str) -> str:
-        """Return the full name of a cookie. Over HTTPS its prefix keeps neighbouring hosts from setting it.
+        """Return the full name of a cookie. Over HTTPS its prefix prevents neighbouring hosts from setting it.
 
-        Dashboards on other ports and at other paths of the host have cookies of their own.
+        Dashboards on other ports and paths of the host have separate cookies.
         """
         if self.is_secure:
             return f"__Host-{name}{_mark(self.root)}" if self.root else f"__Host-{name}"
         return f"{name}{_mark(self.host + self.root)}"
 
     def set_cookie(self, response: Response, name: str, value: str, *, seconds: int | None = None) -> None:
-        """Have the browser keep a cookie that scripts cannot read and other sites cannot send; `seconds` None: until it ends."""
+        """Store a cookie that scripts cannot read and other sites cannot send. `seconds` None: until the browser ends."""
         response.set_cookie(
             self.cookie(name), value, max_age=seconds, secure=self.is_secure, httponly=True, samesite="Strict", path="/"
         )
 
     def delete_cookie(self, response: Response, name: str) -> None:
-        """Have the browser forget a cookie."""
+        """Delete a cookie from the browser."""
         response.delete_cookie(self.cookie(name), secure=self.is_secure, httponly=True, samesite="Strict", path="/")
 
 
 def host_name(host: str) -> str:
-    """Return a host without its port and without the dot at its end."""
+    """Return a host without its port and its final dot."""
     found = _HOST.fullmatch(host)
     return found[1].removesuffix(".") if found is not None else ""
 
@@ -235,7 +233,7 @@ def is_loopback_name(host: str) -> bool:
 
 
 def is_ip_address(host: str) -> bool:
-    """Return whether the host is an IP address: a foreign name that a name server points here is none."""
+    """Return whether the host is an IP address, and not a name that a name server controls."""
     return _address(host_name(host).strip("[]")) != ""
 
 
@@ -244,7 +242,7 @@ def _mark(text: str) -> str:
 
 
 def _address(text: str) -> str:
-    """Return the IP address; that of IPv4 in the clothes of IPv6 as IPv4. "" if it is none."""
+    """Return the IP address, with a mapped IPv4 address as IPv4; "" for any other text."""
     try:
         found = ip_address(text.partition("%")[0])
     except ValueError:
@@ -275,7 +273,7 @@ _YEAR: Final = 365 * 24 * 3600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refresh:
-    """The choice of one browser. The URL's parameter decides, and is kept in a cookie."""
+    """The refresh period that a browser has chosen, in the URL's parameter or in a cookie."""
 
     client: Client
     choice: str
@@ -291,26 +289,26 @@ class Refresh:
 
     @property
     def period(self) -> timedelta | None:
-        """The time between two refreshes; None: never."""
+        """The time between two refreshes; None: the page is not refreshed."""
         return _CHOICES[self.choice][1]
 
     def remember(self, response: Response) -> None:
-        """Have the browser keep the choice, if it was made just now."""
+        """Store the choice in the browser if this request made it."""
         if self.is_chosen_now:
             self.client.set_cookie(response, _REFRESH_COOKIE, self.choice, seconds=_YEAR)
 
     def links(self, request: Request) -> list[tuple[str, str, bool]]:
-        """Return the choices: the URL of the same page with it, its words, and whether it holds now."""
+        """Return for each choice the URL of the same page, its words, and whether it is the current choice."""
         return [(_path(request, name), words, name == self.choice) for name, (words, _) in _CHOICES.items()]
 
 
 def without_refresh(query: MultiDict[str, str]) -> MultiDict[str, str]:
-    """Return the parameters of the page itself."""
+    """Return the parameters of the page, without the refresh period."""
     return MultiDict([(name, value) for name, value in query.items(multi=True) if name != _PARAMETER])
 
 
 def own_path(request: Request) -> str:
-    """Return the URL of the page, without its host and without a choice of refreshes."""
+    """Return the URL of the page, without its host and the refresh period."""
     return _path(request, None)
 
 
@@ -323,28 +321,28 @@ def _path(request: Request, choice: str | None) -> str:
 
 
 def quoted(path: str) -> str:
-    """Return a path as it is written in a URL. Never the address of another host: it begins with one slash."""
+    """Return a path quoted for a URL. It begins with exactly one slash, so it never leads to another host."""
     return "/" + quote(path.lstrip("/\\"), safe="/:@!$&'()*+,;=~")
 
 
 def derived(key: bytes, *parts: str) -> bytes:
-    """Return the key of a purpose, which tells nothing of `key`. Each part is one text: no two lists of parts give the same key."""
+    """Return a key for one purpose, which reveals nothing about `key`. Different lists of parts give different keys."""
     return hmac.digest(key, "".join(f"{len(part)}:{part}" for part in parts).encode(), "sha256")
 
 
 def matches(given: str, right: str) -> bool:
-    """Return whether the texts are equal, in a time that does not depend on where they differ."""
+    """Return whether the texts are equal. The time does not depend on the position of a difference."""
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), right.encode("utf-8", "surrogateescape"))
 
 
 def sealed(key: bytes, value: object, *, seconds: int) -> str:
-    """Return the value as text for a cookie, which `opened` accepts for so many seconds."""
+    """Return the value as text for a cookie, which `opened` accepts for this number of seconds."""
     content = json.dumps([int(time.time()) + seconds, value]).encode()
     return f"{_encoded(content)}.{_encoded(hmac.digest(key, content, 'sha256'))}"
 
 
 def opened(key: bytes, text: str) -> Any:
-    """Return the value that `sealed` had. None: the text was changed, is too old, or was made with another key."""
+    """Return the value that was passed to `sealed`. None: the text was changed, is too old, or has another key."""
     first, _, second = text.partition(".")
     try:
         content, signature = _decoded(first), _decoded(second)

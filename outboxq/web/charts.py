@@ -1,31 +1,47 @@
-"""The geometry of charts: what the templates draw as SVG, in numbers and words.
+"""The charts of the dashboard: their range of time, and what the templates draw as SVG, in numbers and words.
 
-A plot is `WIDTH` by `HEIGHT` units. The page stretches it to its own width, but not its texts, which stand outside the plot.
+A plot is `WIDTH` by `HEIGHT` units. The page stretches the plot to its own width. The labels stand outside the plot and are not
+stretched.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from ..model.wording import span
+from ..model.wording import grouped, span
+from ..store import Trends
+from .request import PageRequest
 
-WIDTH: Final = 1000
-HEIGHT: Final = 150
-_TOP, _ZERO = 8, HEIGHT - 8
-"""The heights of the highest tick and of zero, from the top."""
-_MOST_INTERVALS = 4
-"""Maximum number of intervals between the ticks of the axis of values."""
-_SPANS = (
-    *(unit * factor for unit in (0.001, 0.01, 0.1) for factor in (1, 2, 5)),
-    *(1, 2, 5, 10, 15, 30),
-    *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
-    *(3_600 * hours for hours in (1, 2, 3, 6, 12, 24)),
+_MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+NOTHING = (
+    "Nothing was recorded in this time. Workers write statistics every 10 seconds while they run tasks, and samples about "
+    "every 15 seconds."
 )
-"""Round spans of time in seconds."""
+"""The text in place of a chart without any value."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+    """A range of time that ends now, its steps, and the time between two labels."""
+
+    words: str
+    steps: int
+    step: timedelta
+    tick: timedelta
+
+
+RANGES: Final = {
+    "1h": Range(words="1 hour", steps=60, step=_MINUTE, tick=15 * _MINUTE),
+    "6h": Range(words="6 hours", steps=72, step=5 * _MINUTE, tick=_HOUR),
+    "24h": Range(words="24 hours", steps=96, step=15 * _MINUTE, tick=4 * _HOUR),
+    "7d": Range(words="7 days", steps=84, step=2 * _HOUR, tick=24 * _HOUR),
+}
+"""The ranges by the value of `range=` in the URL. A page shows the first one by default."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,15 +49,14 @@ class Series:
     """The values of one thing, one for each step of the chart."""
 
     name: str
-    kind: str
-    """The word for its colour in the style sheet: completed, p95, …"""
+    """The word in the legend, and for its colour in the style sheet: completed, p95, …"""
     values: Sequence[float | None]
-    """None: the value is not known."""
+    """None: the value is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
-    """The steps of a chart: all equally long, from the first one's begin to the last one's end."""
+    """The steps of a chart, all of the same length."""
 
     since: datetime
     step: timedelta
@@ -55,43 +70,33 @@ class Axis:
 
     @property
     def moments(self) -> list[datetime]:
-        """The begins of the steps."""
+        """The beginnings of the steps."""
         return [self.since + number * self.step for number in range(self.steps)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tick:
-    """A label at an axis."""
+    """A label of an axis."""
 
     at: float
-    """The place: units from the top for a value, percent from the left for a time."""
+    """The position: units from the top for a value, percent from the left for a time."""
     words: str
     anchor: str = "middle"
     """SVG's `text-anchor`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bar:
-    """One part of a stacked bar."""
-
-    kind: str
-    y: float
-    height: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One step of a chart: the place where it is, its bars, and its words."""
+    """One step of a chart: its position, and the text that the pointer shows there."""
 
     x: float
     width: float
     title: str
-    bars: tuple[Bar, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
-    """A line, or all bars of one colour, as the path that SVG draws. A line has a gap where a value is not known."""
+class Shape:
+    """A line, or all bars of one colour, as an SVG path. A line has a gap where a value is unknown."""
 
     kind: str
     path: str
@@ -99,10 +104,9 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Legend:
-    """The words for one colour: a name, and the number that matters."""
+    """A series in the legend: its name, and the number that matters."""
 
     name: str
-    kind: str
     words: str
 
 
@@ -112,96 +116,144 @@ class Chart:
 
     title: str
     label: str
-    """The whole chart as a sentence, for those who do not see it."""
+    """A sentence that describes the chart to people who cannot see it."""
     values: tuple[Tick, ...]
     times: tuple[Tick, ...]
     steps: tuple[Step, ...]
-    lines: tuple[Line, ...]
-    bars: tuple[Line, ...]
-    """The bars of `steps`, one path for each colour."""
+    lines: tuple[Shape, ...]
+    bars: tuple[Shape, ...]
     legend: tuple[Legend, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]
-    """The numbers as a table: the begin of each step that has any, in UTC, and its values in the order of `legend`."""
+    """The numbers as a table: for each step with values its beginning in UTC, and the values in the order of `legend`."""
     is_empty: bool
-    """True: no value is known, or all of a stacked chart are 0."""
+    """True if no value is known, or all values of a stacked chart are 0."""
+
+
+def trends_of(
+    request: PageRequest, page: str, now: datetime, *, held_keys: int | None = None, **queue: str
+) -> tuple[Trends, dict[str, Any]]:
+    """Return the trends in the range that the URL names, and the values of a page's template with their charts.
+
+    An unknown range is the first one. `queue` is the page's parameter `name`, if the page shows one queue.
+    """
+    here = request.query.get("range", "")
+    here = here if here in RANGES else next(iter(RANGES))
+    axis = axis_of(here, now)
+    trends = request.store.trends(
+        since=axis.since, until=axis.until, step=axis.step, queue=queue.get("name"), held_keys=held_keys
+    )
+    ranges = [(one.words, request.url(page, **queue, range=name), None, name == here) for name, one in RANGES.items()]
+    return trends, {"charts": charts_of(axis, trends), "nothing": NOTHING, "ranges": ranges}
+
+
+def axis_of(name: str, now: datetime) -> Axis:
+    """Return the axis of a range. The steps begin at round times, and the last step contains `now`."""
+    one = RANGES[name]
+    last = _EPOCH + (now.astimezone(UTC) - _EPOCH) // one.step * one.step
+    return Axis(since=last - (one.steps - 1) * one.step, step=one.step, steps=one.steps, tick=one.tick)
+
+
+def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
+    """Return the charts of ended tasks, of waiting tasks, and of the times that tasks wait and run."""
+    ended = _series(axis, [(one.at, one) for one in trends.counts], "completed", "retried", "failed")
+    waiting = _series(axis, [(one.at, one) for one in trends.depths], "ready", "delayed", "running")
+    waits = _series(axis, [(one.at, one.wait) for one in trends.counts], "p50", "p95")
+    runs = _series(axis, [(one.at, one.run) for one in trends.counts], "p50", "p95")
+    return [
+        stacked("Throughput", axis, ended),
+        lines("Depth", axis, waiting),
+        lines("Wait before the start", axis, waits, of_time=True),
+        lines("Run", axis, runs, of_time=True),
+    ]
+
+
+def _series(axis: Axis, points: Iterable[tuple[datetime, object]], *names: str) -> list[Series]:
+    """Return the values of these attributes, one for each step; None for a step without a point. Spans are in seconds."""
+    found: dict[str, list[float | None]] = {name: [None] * axis.steps for name in names}
+    for at, point in points:
+        index = (at - axis.since) // axis.step
+        if point is not None and 0 <= index < axis.steps:
+            for name, values in found.items():
+                value = getattr(point, name)
+                values[index] = value.total_seconds() if isinstance(value, timedelta) else value
+    return [Series(name=name, values=values) for name, values in found.items()]
+
+
+WIDTH: Final = 1000
+HEIGHT: Final = 150
+_TOP, _ZERO = 8, HEIGHT - 8
+"""The positions of the highest tick and of zero, from the top."""
+_MOST_INTERVALS = 4
+"""Maximum number of intervals between the ticks of the value axis."""
+_SPANS = (
+    *(unit * factor for unit in (0.001, 0.01, 0.1) for factor in (1, 2, 5)),
+    *(1, 2, 5, 10, 15, 30),
+    *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
+    *(3_600 * hours for hours in (1, 2, 3, 6, 12, 24)),
+)
+"""Round spans of time in seconds."""
+_NUMBERS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+_TIMES = ((" d", 86_400.0), (" h", 3_600.0), (" min", 60.0), (" s", 1.0), (" ms", 0.001))
 
 
 def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
-    """Return a chart of counts, stacked in their order from the bottom."""
+    """Return a chart of counts. They are stacked in the order of `series`, from the bottom."""
     columns = [[_known(value) or 0.0 for value in one.values] for one in series]
     values = _value_ticks(max(map(sum, zip(*columns, strict=True)), default=0.0), _whole)
     scale = _scale(values)
-    width = WIDTH / axis.steps
-    steps = []
-    for index, moment in enumerate(axis.moments):
-        bars, base = [], 0.0
-        for one, column in zip(series, columns, strict=True):
-            if column[index]:
-                low, high = scale(base), scale(base + column[index])
-                bars.append(Bar(kind=one.kind, y=high, height=_rounded(low - high)))
-                base += column[index]
-        title_of = _title(axis, moment, [(one.name, _number(c[index])) for one, c in zip(series, columns, strict=True)])
-        steps.append(Step(x=_rounded(index * width), width=_rounded(width), title=title_of, bars=tuple(bars)))
+    bars, bases = [], [0.0] * axis.steps
+    for one, column in zip(series, columns, strict=True):
+        tops = [base + value for base, value in zip(bases, column, strict=True)]
+        bars.append(Shape(kind=one.name, path=_bars([*map(scale, bases)], [*map(scale, tops)])))
+        bases = tops
     totals = [_number(sum(column)) for column in columns]
-    summary = ", ".join(f"{total} {one.name}" for one, total in zip(series, totals, strict=True))
+    rows = [any(values) for values in zip(*columns, strict=True)]
     return Chart(
         title=title,
-        label=f"{title} from {_clock(axis.since)} to {_clock(axis.until)} UTC: {summary}.",
-        values=_labelled(values, scale, _short_number),
+        label=_label(title, axis, ", ".join(f"{total} {one.name}" for one, total in zip(series, totals, strict=True))),
+        values=_labelled(values, scale, _NUMBERS),
         times=time_ticks(axis),
-        steps=tuple(steps),
+        steps=_steps(axis, series, columns, _number),
         lines=(),
-        bars=tuple(Line(kind=one.kind, path=_bars(steps, one.kind)) for one in series),
-        legend=tuple(
-            Legend(name=one.name, kind=one.kind, words=total) for one, total in zip(series, totals, strict=True)
-        ),
-        rows=_rows(axis, columns, _number, leave_out_zeros=True),
-        is_empty=not any(map(any, columns)),
+        bars=tuple(bars),
+        legend=tuple(Legend(name=one.name, words=total) for one, total in zip(series, totals, strict=True)),
+        rows=_rows(axis, columns, rows, _number),
+        is_empty=not any(rows),
     )
 
 
 def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = False) -> Chart:
-    """Return a chart of lines, with gaps where values are not known. `of_time`: the values are seconds."""
+    """Return a chart of lines, with gaps where values are unknown. `of_time`: the values are seconds."""
     words: Callable[[float], str] = span if of_time else _number
     columns = [[_known(value) for value in one.values] for one in series]
-    known = [value for column in columns for value in column if value is not None]
-    values = _value_ticks(max(known, default=0.0), _round_span if of_time else _whole)
+    highest = max((value for column in columns for value in column if value is not None), default=0.0)
+    values = _value_ticks(highest, _round_span if of_time else _whole)
     scale = _scale(values)
-    width = WIDTH / axis.steps
-    steps = tuple(
-        Step(
-            x=_rounded(index * width),
-            width=_rounded(width),
-            title=_title(axis, moment, _values(series, columns, index, words)),
-        )
-        for index, moment in enumerate(axis.moments)
-    )
-    legend = []
-    summary = []
+    rows = [any(value is not None for value in values) for values in zip(*columns, strict=True)]
+    legend, summary = [], []
     for one, column in zip(series, columns, strict=True):
-        there = [value for value in column if value is not None]
-        last = words(there[-1]) if there else "–"
-        is_recent = not there or any(value is not None for value in column[-2:])  # the last step may have only begun
-        legend.append(Legend(name=one.name, kind=one.kind, words=last if is_recent else f"– (last {last})"))
-        summary.append(
-            f"{one.name} {last} at the end, {words(max(there))} at most" if there else f"{one.name} not known"
-        )
+        known = [value for value in column if value is not None]
+        last = words(known[-1]) if known else "–"
+        is_recent = not known or any(value is not None for value in column[-2:])  # the last step may have only begun
+        legend.append(Legend(name=one.name, words=last if is_recent else f"– (last {last})"))
+        extremes = f"{last} at the end, {words(max(known))} at most" if known else "unknown"
+        summary.append(f"{one.name} {extremes}")
     return Chart(
         title=title,
-        label=f"{title} from {_clock(axis.since)} to {_clock(axis.until)} UTC: {'; '.join(summary)}.",
-        values=_labelled(values, scale, _short_span if of_time else _short_number),
+        label=_label(title, axis, "; ".join(summary)),
+        values=_labelled(values, scale, _TIMES if of_time else _NUMBERS),
         times=time_ticks(axis),
-        steps=steps,
+        steps=_steps(axis, series, columns, words),
         bars=(),
-        lines=tuple(Line(kind=one.kind, path=_path(c, width, scale)) for one, c in zip(series, columns, strict=True)),
+        lines=tuple(Shape(kind=one.name, path=_path(c, scale)) for one, c in zip(series, columns, strict=True)),
         legend=tuple(legend),
-        rows=_rows(axis, columns, words, leave_out_zeros=False),
-        is_empty=not known,
+        rows=_rows(axis, columns, rows, words),
+        is_empty=not any(rows),
     )
 
 
 def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
-    """Return the paths of a small chart of 100 by 20 units: its line, and the area below. None: it has fewer than two values."""
+    """Return the paths of a small chart of 100 by 20 units: its line, and the area below it. None: fewer than two values are known."""
     points = [(index, value) for index, value in enumerate(map(_known, values)) if value is not None]
     if len(points) < 2:
         return None
@@ -216,9 +268,9 @@ def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
 
 
 def time_ticks(axis: Axis) -> tuple[Tick, ...]:
-    """Return the labels of the times: at round ones, midnights as dates."""
-    whole, zero = axis.until - axis.since, datetime(2000, 1, 1, tzinfo=UTC)
-    moment = zero + math.ceil((axis.since - zero) / axis.tick) * axis.tick
+    """Return the labels of the time axis: round times, and a date at midnight."""
+    whole = axis.until - axis.since
+    moment = _EPOCH + math.ceil((axis.since - _EPOCH) / axis.tick) * axis.tick
     found = []
     while moment <= axis.until:
         share = (moment - axis.since) / whole * 100
@@ -235,7 +287,7 @@ def _known(value: float | None) -> float | None:
 
 
 def _value_ticks(highest: float, round_up: Callable[[float], float]) -> list[float]:
-    """Return the values of the ticks, from 0 to the first that is not below the highest value."""
+    """Return the values of the ticks, from 0 to the first one that is not below the highest value."""
     between = round_up(highest / _MOST_INTERVALS)
     return [between * index for index in range(max(1, math.ceil(highest / between)) + 1)]
 
@@ -249,23 +301,28 @@ def _whole(least: float) -> float:
 
 
 def _round_span(least: float) -> float:
-    """Return the smallest round span in seconds that is not below another."""
+    """Return the shortest round span, in seconds, that is not below a number of seconds."""
     return next((float(one) for one in _SPANS if one >= least), None) or 86_400 * _whole(least / 86_400)
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:
-    highest = values[-1]
-    return lambda value: _rounded(_ZERO - (_ZERO - _TOP) * min(value / highest, 1.0))
+    return lambda value: _rounded(_ZERO - (_ZERO - _TOP) * min(value / values[-1], 1.0))
 
 
 def _labelled(
-    values: Sequence[float], scale: Callable[[float], float], words: Callable[[float], str]
+    values: Sequence[float], scale: Callable[[float], float], units: Sequence[tuple[str, float]]
 ) -> tuple[Tick, ...]:
-    return tuple(Tick(at=scale(value), words=words(value), anchor="end") for value in values)
+    """Return the labels of the value axis, each in the largest unit: 0, 500, 2k, 1.5M, 50 ms, 90 min."""
+    found = []
+    for value in values:
+        unit, size = next((one for one in units if value >= one[1]), ("", 1.0))
+        found.append(Tick(at=scale(value), words=f"{round(value / size, 2):g}{unit}"))
+    return tuple(found)
 
 
-def _path(column: Sequence[float | None], width: float, scale: Callable[[float], float]) -> str:
+def _path(column: Sequence[float | None], scale: Callable[[float], float]) -> str:
     """Return the path through the middles of the steps. A value between two gaps is a dot."""
+    width = WIDTH / len(column)
     parts, is_open, alone = [], False, False
     for index, value in enumerate([*column, None]):
         if value is None:
@@ -278,67 +335,53 @@ def _path(column: Sequence[float | None], width: float, scale: Callable[[float],
     return "".join(parts)
 
 
-def _bars(steps: Sequence[Step], kind: str) -> str:
-    """Return the path around the bars of one colour. They leave a tenth of a step free on either side."""
-    return "".join(
-        f"M{_rounded(step.x + step.width / 10):g} {bar.y:g}h{_rounded(step.width * 0.8):g}v{bar.height:g}H{_rounded(step.x + step.width / 10):g}z"
-        for step in steps
-        for bar in step.bars
-        if bar.kind == kind
-    )
+def _bars(bottoms: Sequence[float], tops: Sequence[float]) -> str:
+    """Return the path around the bars of one colour. A tenth of each step is free on either side."""
+    width, parts = WIDTH / len(tops), []
+    for index, (bottom, top) in enumerate(zip(bottoms, tops, strict=True)):
+        if bottom > top:
+            left, right = f"{_rounded((index + 0.1) * width):g}", f"{_rounded(width * 0.8):g}"
+            parts.append(f"M{left} {top:g}h{right}v{_rounded(bottom - top):g}H{left}z")
+    return "".join(parts)
 
 
-def _values(
-    series: Sequence[Series], columns: Sequence[Sequence[float | None]], index: int, words: Callable[[float], str]
-) -> list[tuple[str, str]]:
-    found = [(one.name, column[index]) for one, column in zip(series, columns, strict=True)]
-    return [(name, words(value)) for name, value in found if value is not None]
-
-
-def _title(axis: Axis, moment: datetime, values: Sequence[tuple[str, str]]) -> str:
-    when = f"{_begin(axis, moment)} to {moment + axis.step:%H:%M}"
-    return f"{when}: {', '.join(f'{name} {words}' for name, words in values) or 'not known'}"
+def _steps(
+    axis: Axis, series: Sequence[Series], columns: Sequence[Sequence[float | None]], words: Callable[[float], str]
+) -> tuple[Step, ...]:
+    width, found = WIDTH / axis.steps, []
+    for index, moment in enumerate(axis.moments):
+        values = [(one.name, column[index]) for one, column in zip(series, columns, strict=True)]
+        known = ", ".join(f"{name} {words(value)}" for name, value in values if value is not None)
+        title = f"{_begin(axis, moment)} to {moment + axis.step:%H:%M}: {known or 'unknown'}"
+        found.append(Step(x=_rounded(index * width), width=_rounded(width), title=title))
+    return tuple(found)
 
 
 def _rows(
-    axis: Axis, columns: Sequence[Sequence[float | None]], words: Callable[[float], str], *, leave_out_zeros: bool
+    axis: Axis, columns: Sequence[Sequence[float | None]], shown: Sequence[bool], words: Callable[[float], str]
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the steps that have values, the newest first."""
-    found = []
-    for moment, values in zip(axis.moments, zip(*columns, strict=True), strict=True):
-        if any(value if leave_out_zeros else value is not None for value in values):
-            found.append((_begin(axis, moment), tuple("–" if value is None else words(value) for value in values)))
+    """Return the rows of the table for the steps that are `shown`, newest first."""
+    steps = zip(axis.moments, zip(*columns, strict=True), shown, strict=True)
+    found = [
+        (_begin(axis, moment), tuple("–" if value is None else words(value) for value in values))
+        for moment, values, is_shown in steps
+        if is_shown
+    ]
     return tuple(reversed(found))
 
 
+def _label(title: str, axis: Axis, summary: str) -> str:
+    return f"{title} from {axis.since:%Y-%m-%d %H:%M} to {axis.until:%Y-%m-%d %H:%M} UTC: {summary}."
+
+
 def _begin(axis: Axis, moment: datetime) -> str:
-    """Return the begin of a step as short as the chart allows: 14:05, and with the day in a chart of more than one."""
+    """Return the beginning of a step: 14:05, or with the day in a chart of more than one day."""
     is_of_a_day = axis.until - axis.since <= timedelta(days=1)
     return f"{moment:%H:%M}" if is_of_a_day else f"{moment.day} {moment:%b %H:%M}"
 
 
-def _clock(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M}"
-
-
 def _number(value: float) -> str:
-    return f"{round(value):,}".replace(",", " ")
-
-
-def _short_number(value: float) -> str:
-    """Return a number for an axis: 500, 2k, 1.5M."""
-    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
-
-
-def _short_span(value: float) -> str:
-    """Return a span for an axis in one unit: 0, 50 ms, 1.5 s, 90 min."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        if value >= size:
-            return f"{round(value / size, 2):g} {unit}"
-    return f"{value * 1000:g} ms" if value else "0"
+    return grouped(round(value))
 
 
 def _rounded(value: float) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import DBAPIError
 from werkzeug.exceptions import BadRequest, Forbidden, MethodNotAllowed, NotFound
@@ -13,21 +15,24 @@ from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wrappers import Request, Response
 
 from ..database.dialects import statement_timeout
+from ..errors import ConfigurationError
+from ..model.display import as_json
 from ..model.wording import plain
+from ..store.failure_log import FailureLog
 from ..store.transactions import patience
 from .access import Access, Authorize, LoginNeeded
-from .answers import LOG_IN, LOG_OUT, Answers, Login, Visit, path_of
+from .answers import LOG_IN, LOG_OUT, Answers, Login, Problems, Visit, path_of
 from .browser import FIELD, Browser, Client, check_form
-from .error_pages import Problems
 from .freshness import Freshness
 from .pages import ROUTES, Route
-from .probes import HEALTH, METRICS, Probes
 from .rendering import PREFIX as STATIC
 from .rendering import StaticFiles
 from .request import Redirect
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
+
+    from prometheus_client import CollectorRegistry
 
     from ..outbox import Outbox
 
@@ -36,14 +41,14 @@ log = logging.getLogger("outboxq.web")
 _LARGEST_FORM: Final = 64 * 1024
 """Bytes of a form."""
 _PATIENCE: Final = 1.0
-"""Seconds for which the database is asked again while it is away. A worker waits longer; here it would keep a thread from others."""
+"""Seconds of retries while the database does not answer. A worker waits longer; here, waiting would keep a thread from others."""
 _LONGEST_STATEMENT: Final = timedelta(minutes=1)
-"""Longest time of a statement, as for every other one that reads single tasks."""
+"""Maximum time of a statement, as for all statements that read single tasks."""
 _LONGEST_TEXT: Final = 500
-"""Characters of one part of a log line."""
+"""Maximum number of characters of one part of a log line."""
 _LOG_IN_PATH: Final = "/log-in"
 _API: Final = "api:"
-"""The beginning of the endpoints beside pages."""
+"""The beginning of the endpoints of the pages' JSON."""
 _HEALTH: Final = "health"
 _METRICS: Final = "metrics"
 
@@ -67,13 +72,13 @@ def application(
         outbox: The outbox whose tasks are shown.
         allow_actions: True: the dashboard changes tasks, queues and schedules too.
         show_arguments: True: it shows arguments, results and headers of tasks; values of secret names stay hidden.
-        token: What people type to log in, for 12 hours. Programs send it as `Authorization: Bearer …`, and may only read.
+        token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and may only read.
         authorize: Function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`.
         trust_header: Header in which a proxy names the person, such as `X-Forwarded-User`.
-        trusted_proxies: Networks of the proxies that are believed what they say of the person, the address and HTTPS.
-        trusted_hosts: Names by which browsers reach the dashboard; others are refused. None: any, where people log in.
+        trusted_proxies: Networks of the proxies whose headers about the person, the address and HTTPS are trusted.
+        trusted_hosts: Names by which browsers reach the dashboard; other names are refused. None: any name, if people log in.
 
-    Raises ConfigurationError if these contradict each other, or the token is too short.
+    Raises ConfigurationError if these options contradict each other, or the token is too short.
     """
     access = Access(
         allow_actions=allow_actions,
@@ -100,20 +105,17 @@ class Dashboard:
         self._answers = Answers(outbox, self._static, self._freshness)
         self._login = None if access.sessions is None else Login(access.sessions, self._answers)
         self._routes = {route.name: route for route in ROUTES}
+        rules = [
+            *((one.path, one.name, "POST" if one.is_action else "GET") for one in ROUTES),
+            *((path_of(one.path), f"{_API}{one.name}", "GET") for one in ROUTES if not one.is_action),
+            ("/log-out", LOG_OUT, "POST"),
+            (HEALTH, _HEALTH, "GET"),
+            (METRICS, _METRICS, "GET"),
+        ]
+        if self._login is not None:
+            rules += [(_LOG_IN_PATH, LOG_IN, "GET"), (_LOG_IN_PATH, LOG_IN, "POST")]
         self._urls = Map(
-            [
-                *(Rule(one.path, endpoint=one.name, methods=["POST" if one.is_action else "GET"]) for one in ROUTES),
-                *([] if self._login is None else [Rule(_LOG_IN_PATH, endpoint=LOG_IN, methods=["GET", "POST"])]),
-                *(
-                    Rule(path_of(one.path), endpoint=f"{_API}{one.name}", methods=["GET"])
-                    for one in ROUTES
-                    if not one.is_action
-                ),
-                Rule("/log-out", endpoint=LOG_OUT, methods=["POST"]),
-                Rule(HEALTH, endpoint=_HEALTH, methods=["GET"]),
-                Rule(METRICS, endpoint=_METRICS, methods=["GET"]),
-            ],
-            merge_slashes=False,
+            [Rule(path, endpoint=name, methods=[method]) for path, name, method in rules], merge_slashes=False
         )
 
     @property
@@ -137,7 +139,7 @@ class Dashboard:
         try:
             request.query_string.decode()
         except UnicodeDecodeError:
-            raise BadRequest("The address holds bytes that are no text.") from None
+            raise BadRequest("The address contains invalid UTF-8.") from None
         if (response := self._for_everyone(request)) is not None:
             return response
         client = Client.of(request, self._access.proxies)
@@ -161,11 +163,11 @@ class Dashboard:
         try:
             return self._known(self._answers.visit(request, grant, browser, urls, path), name, urls)
         except DBAPIError as error:
-            # Only here: who has the lock is for those who may see the dashboard.
+            # Only here: viewers of the dashboard alone may learn who has the lock.
             raise self._outbox.store.why_locked(error) or error from error
 
     def _for_everyone(self, request: Request) -> Response | None:
-        """Return what is shown without asking who it is for; None: nothing of the kind is asked for."""
+        """Return the answer to a request that everyone may make; None for any other request."""
         is_read = request.method in {"GET", "HEAD"}
         if request.path.startswith(STATIC):
             if not is_read:
@@ -175,7 +177,7 @@ class Dashboard:
 
     def _known(self, visit: Visit, name: str, urls: MapAdapter) -> Response:
         """Return the answer of a route to a viewer who may see the dashboard."""
-        self._outbox.store.ensure_file()  # a connection would make an empty one
+        self._outbox.store.ensure_file()  # a connection would make an empty file
         if name == _HEALTH:
             return self._probes.deep_health()
         if name == _METRICS:
@@ -193,13 +195,13 @@ class Dashboard:
         return response
 
     def _mark(self) -> str:
-        """Return the mark of the tables. The outbox may have got its database only after the dashboard was made."""
+        """Return the mark of the tables. The outbox may be bound to its database only after the dashboard is made."""
         return self._outbox.store.change_mark()
 
     def _action(self, visit: Visit, route: Route) -> Response:
         asked = visit.asked
         if not asked.viewer.may_act:
-            raise Forbidden("You may look at this dashboard, and change nothing.")
+            raise Forbidden("You may read this dashboard, but not change anything.")
         try:
             answer = route.answer(asked)
         except Exception as error:
@@ -236,10 +238,77 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""Limits of what a browser may do with an answer: run scripts of the dashboard only, show it in no frame, give it to no other site."""
+"""Limits for browsers: run only the dashboard's scripts, show no page in a frame, and pass nothing to another site."""
 
 
 def secure(response: Response) -> None:
-    """Add the headers. Nothing keeps a page that does not say otherwise: it may show what only this viewer may see."""
+    """Add the headers. By default no cache may keep a page, since it may show what only this viewer may see."""
     response.headers.update(HEADERS)
     response.headers.setdefault("Cache-Control", "no-store")
+
+
+HEALTH: Final = "/healthz"
+METRICS: Final = "/metrics"
+
+
+class Probes:
+    """Answers `/healthz` and `/metrics`."""
+
+    def __init__(self, outbox: Outbox, freshness: Freshness) -> None:
+        self._outbox, self._freshness = outbox, freshness
+        self._outage = FailureLog(logging.getLogger("outboxq.web"))
+        self._registry: CollectorRegistry | None = None
+
+    def health(self) -> Response:
+        """Return 200 if the database answers, otherwise 503, and whether tables are locked. Everyone may ask, so it says no more.
+
+        It uses a connection of its own, and does not wait for a lock.
+        """
+        try:
+            locked = self._freshness.shared("healthz", self._look)
+        except Exception as error:  # noqa: BLE001
+            self._outage.failed("the dashboard does not reach the database", error)
+            return _text("the database does not answer\n", status=503)
+        self._outage.worked("the dashboard reaches the database again")
+        return _text("ok, but another session has locked the tables: no page can be shown\n" if locked else "ok\n")
+
+    def _look(self) -> bool:
+        """Return whether the tables are locked; raises if the database does not answer."""
+        store = self._outbox.store
+        store.ensure_file()  # a connection would make an empty file
+        try:
+            alone = store.reserved(threading.Event())
+        except ConfigurationError:  # one connection serves all threads, in a test
+            return store.tables_are_locked()
+        try:
+            alone.now()
+            return alone.tables_are_locked()
+        finally:
+            alone.bound_engine.dispose()
+
+    def deep_health(self) -> Response:
+        """Return 200, or 503 with one line of JSON for each problem that `outboxq check` finds."""
+        problems: list[Any] = self._freshness.shared("health", self._outbox.store.health)
+        lines = "".join(f"{json.dumps(as_json(one))}\n" for one in problems)
+        return Response(lines, status=503 if problems else 200, mimetype="application/x-ndjson")
+
+    def metrics(self, request: Request) -> Response:
+        """Return the gauges of the database in Prometheus's format."""
+        try:
+            from prometheus_client import CollectorRegistry
+            from prometheus_client.exposition import choose_encoder
+        except ModuleNotFoundError:
+            sentence = "/metrics needs the package prometheus-client; run: pip install 'outboxq[prometheus]'\n"
+            return _text(sentence, status=501)
+        if self._registry is None:
+            from ..worker.prometheus import DatabaseCollector
+
+            registry = CollectorRegistry()
+            registry.register(DatabaseCollector(self._outbox.store))
+            self._registry = registry
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return Response(encode(self._registry), content_type=content_type)
+
+
+def _text(text: str, *, status: int = 200) -> Response:
+    return Response(text, status=status, mimetype="text/plain")

@@ -1,4 +1,4 @@
-"""Pages that have not changed are neither made nor sent again."""
+"""A short memory of pages, so that an unchanged page is neither rendered nor sent again."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
 
 SHARED: Final = 2.0
-"""Seconds for which one look at the tables, and one rendered page, serve all who ask."""
+"""Seconds for which one read of the mark, and one rendered page, serve all requests."""
 AGES: Final = 30
-"""Seconds after which a page is made again though the tables are the same: it shows ages."""
+"""Seconds after which a page is rendered again although the tables are unchanged, because it shows ages."""
 LONGEST_WAIT: Final = 5.0
-"""Seconds for which a thread waits for what another one makes."""
+"""Seconds for which a thread waits for the value that another thread makes."""
 _MOST_KEPT: Final = 64
 
 T = TypeVar("T")
 
 
 class TooSlow(TimeoutError):
-    """Another thread has been making the same for longer than `LONGEST_WAIT`: the database is stuck, or far too busy."""
+    """Another thread has taken longer than `LONGEST_WAIT` for the same value: the database is stuck, or overloaded."""
 
 
 class _Making:
@@ -31,11 +31,11 @@ class _Making:
         self.lock = threading.Lock()
         self.waiting = 0
         self.error: Exception | None = None
-        """The error with which it failed. It is the error of those who waited, too: each would only wait and fail once more."""
+        """The error with which it failed. The waiting threads raise it too, because each would only wait and fail again."""
 
 
 class Freshness:
-    """Keeps the mark of the tables and the rendered pages for a moment. May be used by several threads."""
+    """Keeps the mark of the tables and the rendered pages for two seconds. Several threads may use it."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Freshness:
         *,
         longest_wait: float = LONGEST_WAIT,
     ) -> None:
-        """`read_mark`: one look at the tables, which returns another text when something in them has changed."""
+        """`read_mark` reads the tables, and returns a different text after each change."""
         self._read_mark, self._clock, self._longest_wait = read_mark, clock, longest_wait
         self._lock = threading.Lock()
         self._making: dict[Hashable, _Making] = {}
@@ -52,19 +52,19 @@ class Freshness:
         self._changes = 0
 
     def forget(self) -> None:
-        """Forget everything: something has just been changed."""
+        """Forget everything, because something has just changed."""
         with self._lock:
             self._changes += 1
             self._kept.clear()
 
     def mark(self) -> str:
-        """Return the mark of the tables, as it was at most 2 s ago, and of the time, in steps of 30 s."""
+        """Return the mark of the tables, at most 2 s old, and of the time, in steps of 30 s."""
         return f"{self.shared('mark', self._read_mark)} {int(time.time()) // AGES}"
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what `make` returns, or has returned for this key in the last 2 s. One thread makes it while the others wait.
+        """Return the result of `make`, or its result for this key from the last 2 s. One thread calls it while the others wait.
 
-        Raises what `make` raises, and TooSlow.
+        Raises the exceptions of `make`, and TooSlow.
         """
         with self._lock:
             changes, found = self._changes, self._find(key)
@@ -98,7 +98,7 @@ class Freshness:
             with self._lock:
                 self._making.pop(key, None)
         with self._lock:
-            if changes == self._changes:  # else it may be what was there before the change
+            if changes == self._changes:  # otherwise it may be older than the change
                 self._kept[key] = (self._clock() + SHARED, made)
                 while len(self._kept) > _MOST_KEPT:
                     self._kept.popitem(last=False)
@@ -113,5 +113,5 @@ class Freshness:
 
 
 def etag(*parts: object) -> str:
-    """Return the ETag of a page that shows these."""
+    """Return the ETag of a page with this content."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""The templates of the dashboard."""
+"""The templates of the dashboard, their filters, and its static files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAVIGATION: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marks:
-    """Places in a rendered page that differ between browsers. They are random, so that no text of a table can hold one."""
+    """Random marks in a rendered page for the parts that differ between browsers. No stored text can contain one."""
 
     form_token: str
     notice: str
@@ -43,7 +43,7 @@ class Marks:
 
 
 class Templates:
-    """Renders pages. One text serves all browsers of a viewer: what differs between them is filled in afterwards."""
+    """Renders pages. One text serves all browsers of a viewer; the parts that differ are filled in afterwards."""
 
     def __init__(self) -> None:
         self._marks = Marks(form_token=secrets.token_hex(16), notice=secrets.token_hex(16), etag=secrets.token_hex(16))
@@ -65,7 +65,7 @@ class Templates:
 def environment() -> Environment:
     """Return the environment of the templates.
 
-    Every text is escaped, invisible characters are written out, and a variable that is missing is an error.
+    All text is escaped, invisible characters are written out, and a missing variable is an error.
     """
     found = Environment(
         loader=PackageLoader("outboxq.web"),
@@ -81,14 +81,14 @@ def environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return what a template prints of a value: nothing for None, and `plain_text` without invisible characters."""
+    """Return the output of a value in a template: nothing for None, otherwise `plain_text`."""
     if value is None:
         return ""
     return value if hasattr(value, "__html__") else plain_text(value)
 
 
 _LONGEST_PART = 24
-"""Maximum number of characters of a name that stay in one line."""
+"""Maximum number of characters of a name without a possible line break."""
 
 
 def moment(value: datetime | None) -> Markup | str:
@@ -96,12 +96,12 @@ def moment(value: datetime | None) -> Markup | str:
     if value is None:
         return ""
     exact = value.astimezone(UTC)
-    # Without Markup.format, which takes ten times as long: the figures of a chart have hundreds of moments.
+    # Markup.format would take ten times as long, and the numbers of a chart have hundreds of moments.
     return Markup(f'<time datetime="{exact.isoformat()}">{exact:%Y-%m-%d %H:%M:%S} UTC</time>')  # noqa: S704
 
 
 def clock(value: datetime | None, now: datetime) -> Markup | str:
-    """Return a `<time>` element as short as `now` allows: without the day if it is today, without the year if it is this one."""
+    """Return a short `<time>` element: without the day if it is today, and without the year if it is the current one."""
     if value is None:
         return ""
     at, today = value.astimezone(UTC), now.astimezone(UTC)
@@ -112,14 +112,14 @@ def clock(value: datetime | None, now: datetime) -> Markup | str:
 
 
 def age(value: datetime | None, now: datetime) -> str:
-    """Return how long ago a moment was, or how long from now it is: 3 min 5 s ago, in 2 h. None: nothing."""
+    """Return the time since a moment, or until it: 3 min 5 s ago, in 2 h. None: nothing."""
     if value is None:
         return ""
     return f"{span(now - value)} ago" if value <= now else f"in {span(value - now)}"
 
 
 def lately(value: datetime | None, now: datetime) -> Markup | str:
-    """Return the `clock` time of a moment and its `age`, which has no seconds above ten minutes. None: nothing."""
+    """Return the `clock` time of a moment and its `age`, without seconds above ten minutes. None: nothing."""
     if value is None:
         return ""
     seconds = (now - value).total_seconds()
@@ -130,15 +130,15 @@ def lately(value: datetime | None, now: datetime) -> Markup | str:
 def number(value: int | None) -> Markup | str:
     """Return a whole number with thin spaces between thousands. None: nothing.
 
-    It is markup, because `plain_text` would write the thin spaces out.
+    It is markup, because `plain_text` would escape the thin spaces.
     """
     return "" if value is None else Markup(grouped(value, "\N{NARROW NO-BREAK SPACE}"))  # noqa: S704
 
 
 def breakable(value: object) -> Markup:
-    """Return `plain_text` that a browser may break behind dots, slashes, dashes, colons and underscores, and every 24 characters.
+    """Return `plain_text` that a browser may break after dots, slashes, dashes, colons and underscores, and every 24 characters.
 
-    The style sheet breaks names of tables nowhere else. A name that would not be seen is named: else its link could not be found.
+    The style sheet breaks names nowhere else. An invisible name is replaced by a description, so that its link can be found.
     """
     text = plain_text(value)
     if value is not None and not text.strip():
@@ -149,7 +149,7 @@ def breakable(value: object) -> Markup:
 
 
 def _optional(words: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Return the same function, which returns nothing for None."""
+    """Return the function with "" as its result for None."""
     return lambda value: "" if value is None else words(value)
 
 
@@ -177,7 +177,7 @@ _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/sv
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StaticFile:
-    """One file: its bytes, its media type and the beginning of its hash."""
+    """One file: its bytes, its media type, and the beginning of its hash."""
 
     content: bytes
     media_type: str
@@ -185,17 +185,17 @@ class StaticFile:
 
 
 class StaticFiles:
-    """Answers requests for the files. They are looked up by name in memory, so no path leads out of the package."""
+    """Answers requests for the files. They are found by name in memory, so no path leads out of the package."""
 
     def __init__(self) -> None:
         self._files = _read()
 
     def path(self, name: str) -> str:
-        """Return the path of the file below the dashboard. It changes with the content, so that browsers may keep the file."""
+        """Return the path of the file in the dashboard. It changes with the content, so that browsers may cache the file."""
         return f"{PREFIX}{self._files[name].version}/{name}"
 
     def answer(self, request: Request) -> Response:
-        """Return the file that the path names. A path with another version is that of another release: its file is not kept."""
+        """Return the file that the path names. A path with another version belongs to another release, and is not cached."""
         version, _, name = request.path.removeprefix(PREFIX).partition("/")
         found = self._files.get(name)
         if found is None:

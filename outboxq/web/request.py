@@ -1,14 +1,14 @@
-"""The request that a page of the dashboard is made from, and its answer."""
+"""The request for a page of the dashboard, and the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from werkzeug.datastructures import MultiDict
 
+from ..model.display import as_json
 from ..store import Store
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Viewer:
-    """The person who asks for a page."""
+    """The person who requests a page."""
 
     name: str = ""
     """Name for the task's history and the log; "" if the dashboard does not know it."""
     may_act: bool = False
     """True if the person may change tasks and queues."""
     may_see_arguments: bool = False
-    """True if pages show arguments, results and headers, without the values of `redaction.HIDDEN` names."""
+    """True if pages show arguments, results and headers, without the values of secret names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,33 +37,43 @@ class PageRequest:
     path: Mapping[str, Any]
     """The variable parts of the URL's path, by name."""
     query: MultiDict[str, str]
-    """The parameters behind the URL's question mark."""
+    """The parameters in the URL's query."""
     form: MultiDict[str, str]
-    """The fields of the form that was sent; empty unless the method is POST."""
+    """The fields of the form; empty unless the method is POST."""
     url: Callable[..., str]
-    """Returns the URL of a page by its name in `routes`: ``url("task", task_id=…, tab="events")``."""
-    refresh: timedelta | None
-    """The time after which the page asks for itself again; None: it does not."""
+    """Returns the URL of a page by the name of its route: ``url("task", task_id=…, tab="events")``."""
+
+    def typed(self, *command: str) -> str:
+        """Return a command as a person types it in a shell."""
+        return self.outbox.integration.front_end.typed(command)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """A page: its template and what that shows."""
+    """A page: its template and the template's variables."""
 
     template: str
     """The template's file name."""
     title: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    """The template's variables."""
     data: object = None
-    """The same as records for `/api/….json`: dataclasses, lists and mappings. None: the page has no JSON beside it."""
+    """The same data as records for `/api/….json`: dataclasses, lists and mappings. None: the page has no JSON."""
     status: int = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Redirect:
-    """The answer to a form: another page, with a sentence about what was done."""
+    """The answer to a form: another page, with a sentence that says what happened."""
 
     url: str
     notice: str
     is_warning: bool = False
+
+
+PAYLOAD: Final = ("args", "headers", "result")
+"""Fields of a task that hold JSON of the application."""
+
+
+def without(record: object, *names: str) -> dict[str, Any]:
+    """Return the fields of a record as JSON has them, without these."""
+    return {name: value for name, value in as_json(record).items() if name not in names}

@@ -280,7 +280,7 @@ ASKING = [
 ]
 ALL = [*ASKING, ("demo",), ("upgrade",)]
 
-TOO = "(it reads OUTBOXQ_DATABASE_URL too)"
+TOO = "(it also reads OUTBOXQ_DATABASE_URL)"
 
 
 @pytest.mark.parametrize("command", [*ASKING, ("demo",)], ids=" ".join)

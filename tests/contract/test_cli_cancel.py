@@ -153,7 +153,7 @@ def test_a_look_that_was_ended_says_so_and_goes_on(database, monkeypatch):
         database.add(database.store, queue="sync")
     result = outboxq(database, "task", "list", "--queue", "mail", "--limit", 1, "--json")
     assert json.loads(result.stdout) == []
-    assert "only 2 tasks were looked at" in result.stderr
+    assert "only 2 tasks were read" in result.stderr
     assert listed(outboxq(database, *following(result))) == [wanted]
 
 

@@ -103,7 +103,7 @@ def sentence(result, code: int) -> str:
 @pytest.mark.parametrize("command", ALL, ids=" ".join)
 def test_a_command_that_is_told_of_no_database_says_so_and_makes_none(directory, command):
     assert sentence(outboxq(*command), 2) == (
-        "no database is named; give the application that uses it (module:outbox, e.g. shop:outbox) or --url, or set "
+        "no database is given; give the application that uses it (module:outbox, e.g. shop:outbox) or --url, or set "
         "OUTBOXQ_APP or OUTBOXQ_DATABASE_URL"
     )
     assert list(directory.iterdir()) == []
@@ -146,7 +146,7 @@ def test_the_schema_is_the_applications_own(cluster, tmp_path, shop):
     assert outboxq("verify", "shop", OUTBOXQ_SCHEMA="ignored").exit_code == 0
     assert outboxq("verify", "shop", "--schema", "jobs").exit_code == 0
     assert sentence(outboxq("verify", "shop", "--schema", "other"), 2) == (
-        "--schema goes with --url; leave it out, since shop knows its own"
+        "--schema is for --url; leave it out, because shop has its own schema"
     )
     cluster.drop_database(url)
 
@@ -214,7 +214,7 @@ def test_an_application_without_a_database_is_looked_at_where_the_url_says(shop,
 
 def test_an_address_in_place_of_the_application_is_told_and_not_printed():
     said = sentence(outboxq("status", f"postgresql://user:{CANARY}@host/shop"), 2)
-    assert said.startswith("APP is the address of a database; give that with --url; ")
+    assert said.startswith("APP is the URL of a database; give it with --url; ")
     assert CANARY not in said
 
 
@@ -289,7 +289,7 @@ def test_the_sentence_of_a_first_message_leads_out_of_it(shop, tmp_path):
                 from_environment=True,
                 schema_from_environment=True,
             ),
-            "outboxq upgrade (it reads OUTBOXQ_DATABASE_URL too)",
+            "outboxq upgrade (it also reads OUTBOXQ_DATABASE_URL)",
         ),
     ],
 )

@@ -72,9 +72,9 @@ WRONG = {
     "no JSON": (("cli_shop:send", "--args", "{order: secret}"), 2, "as JSON"),
     "no object": (("cli_shop:send", "--args", "[7]"), 2, "an object"),
     "an unknown task": (("shop.nothing", "-A", "cli_shop"), 1, "shop.nothing"),
-    "no application": (("shop.send",), 2, "no application is named"),
-    "no task": (("cli_shop:plain", "-A", "cli_shop"), 2, "is no task"),
-    "no attribute": (("cli_shop:nothing", "-A", "cli_shop"), 2, "is no task"),
+    "no application": (("shop.send",), 2, "no application is given"),
+    "no task": (("cli_shop:plain", "-A", "cli_shop"), 2, "is not a task"),
+    "no attribute": (("cli_shop:nothing", "-A", "cli_shop"), 2, "is not a task"),
     "two times": (("cli_shop:send", "--args", '{"order": 7}', "--delay", "1h", "--at", "2100-01-01T00:00Z"), 1, ""),
     "a long key": (("cli_shop:send", "--args", '{"order": 7}', "--key", "k" * 3000), 1, "partition_key"),
     "a header": (("cli_shop:send", "--args", '{"order": 7}', "--header", "request"), 2, "name=text"),
@@ -109,7 +109,7 @@ def test_an_idempotency_key_that_is_taken_names_the_task_that_has_it(shop):
     words = ("enqueue", "cli_shop:send", "--args", '{"order": 7}', "--idempotency-key", "a")
     first, second = outboxq(shop, *words), outboxq(shop, *words)
     assert first.stdout == second.stdout
-    assert (first.stderr, "has this task already" in second.stderr) == ("", True)
+    assert (first.stderr, "this task already has the idempotency key" in second.stderr) == ("", True)
     outboxq(shop, *words, "--on-conflict", "raise", exit_code=1)
     assert len(shop.store.tasks()) == 1
 

@@ -178,7 +178,7 @@ def test_the_revision_is_told_for_any_schema(database):
     assert outboxq(database, "db", "current", "--check").stdout == f"{REVISION}, the revision of this release\n"
     assert [one[:2] for one in rows(outboxq(database, "db", "history"))] == [["0001", "current"]]
     assert "task_outbox" in outboxq(database, "db", "sql", "--from", "base", "--to", "0001").stdout
-    assert f"have revision {REVISION} already" in outboxq(database, "db", "sql").stderr
+    assert f"already have revision {REVISION}" in outboxq(database, "db", "sql").stderr
     for wrong in (("--from", "9999"), ("--to", "x")):
         outboxq(database, "db", "sql", *wrong, exit_code=2)
 
@@ -186,7 +186,7 @@ def test_the_revision_is_told_for_any_schema(database):
 def test_without_tables_there_is_no_revision(tmp_path):
     (tmp_path / "empty.db").touch()
     words = ["--url", f"sqlite:///{tmp_path}/empty.db"]
-    assert CliRunner().invoke(main, ["db", "current", *words]).stdout.startswith("there are no tables; ")
+    assert CliRunner().invoke(main, ["db", "current", *words]).stdout.startswith("the database has no tables; ")
     assert "task_outbox" in CliRunner().invoke(main, ["db", "sql", *words]).stdout
 
 

@@ -205,7 +205,7 @@ def test_a_task_is_shown_as_it_was(database):
     shown = outboxq(database, "task", "state-at", task_id, claimed.created_at.isoformat()).stdout
     assert "status\tRunning\n" in shown
     early = (created.created_at - timedelta(microseconds=1)).isoformat()
-    assert "was not there yet" in outboxq(database, "task", "state-at", task_id, early, exit_code=3).stderr
+    assert "did not exist yet" in outboxq(database, "task", "state-at", task_id, early, exit_code=3).stderr
     assert "has no offset" in outboxq(database, "task", "state-at", task_id, "2026-11-23T02:30", exit_code=2).stderr
     for wrong in ("yesterday", "0001-01-01T00:00+10:00", "9999-12-31T23:59-10:00"):
         outboxq(database, "task", "state-at", task_id, wrong, exit_code=2)

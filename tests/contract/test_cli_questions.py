@@ -79,7 +79,7 @@ CASES = {
     ),
     "partition": Case(
         ("partition", "--ahead", "1"),
-        "tables for the task history by month, which is locked and read once meanwhile: 6 will be made",
+        "tables for the task history by month, which is locked and read once during the change: 6 will be made",
         "6 tables were made",
         needs="postgresql",
     ),
@@ -201,7 +201,7 @@ def test_a_pipe_needs_yes(case):
     refused = in_pipe(case.database, *case.words, code=2)
     assert refused.stdout == ""
     (line,) = refused.stderr.splitlines()
-    assert line.startswith("outboxq: nothing was changed: no terminal is there to ask whether")
+    assert line.startswith("outboxq: nothing was changed: there is no terminal to ask whether")
     assert "--yes" in line
     assert "--dry-run" in line
     assert state(case.database) == before

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq.cli.status_watch import View, _with_top, cut, sparkline
+from outboxq.cli.status import View, _with_top, cut, sparkline
 from tests.terminal import shown
 
 HOUR = timedelta(hours=1)

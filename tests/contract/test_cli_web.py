@@ -130,11 +130,11 @@ def test_it_is_not_open_to_other_machines_by_mistake(sqlite, host):
 def test_it_refuses_what_cannot_work(sqlite, tmp_path):
     empty = tmp_path / "empty"
     empty.touch()
-    assert "holds no token" in refused("--url", sqlite.url, "--token-file", str(empty))
+    assert "is empty" in refused("--url", sqlite.url, "--token-file", str(empty))
     assert "can be guessed" in refused("--url", sqlite.url, OUTBOXQ_WEB_TOKEN="short")
     assert "--from" in refused("--url", sqlite.url, "--trust-header", "X-User")
     assert "10.0.0.0/99" in refused("--url", sqlite.url, "--trust-header", "X-User", "--from", "10.0.0.0/99")
-    assert "no database is named" in refused(OUTBOXQ_DATABASE_URL="")
+    assert "no database is given" in refused(OUTBOXQ_DATABASE_URL="")
 
 
 def test_a_port_in_use_is_one_sentence(sqlite):

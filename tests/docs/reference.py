@@ -237,7 +237,7 @@ def environment() -> str:
         "| `OUTBOXQ_STATEMENT_TIMEOUT` | the limit of a statement that reads whole tables or upgrades them | 1h by default; 0s: none. |"
     )
     lines.append(
-        "| `OUTBOXQ_WEB_TOKEN` | the token of `outboxq web` | What people type to log in. `--token-file` wins. |"
+        "| `OUTBOXQ_WEB_TOKEN` | the token of `outboxq web` | The token for logging in. `--token-file` takes precedence. |"
     )
     lines += ["", "`NO_COLOR` switches colours off, and `TERM=dumb` the line that a worker keeps on a terminal."]
     return "\n".join(lines) + "\n"

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import time, click
-from outboxq.cli.changes import Change, Exactly, confirmation_options, confirmed
+from outboxq.cli.changes import Exactly, changed, confirmation_options, confirmed
 from outboxq.cli.console import json_option, tell
 from outboxq.cli.changes import progress
 
@@ -47,8 +47,8 @@ def main(yes, dry_run, count, more, work):
                         pass
                 finally:
                     click.echo("batch over", err=True)
-    changed = on_progress.number or count
-    tell(f"{changed} discarded", Change(action="discarded", changed=changed, matched=count))
+    number = on_progress.number or count
+    tell(f"{number} discarded", changed("discarded", number, Exactly(number=count)))
 
 main()
 """
@@ -100,7 +100,7 @@ def test_every_other_answer_changes_nothing(command, answer, code):
 def test_in_a_pipe_an_answer_on_stdin_is_not_read_and_the_sentence_names_both_options(command):
     out, err = in_pipe(command, code=2)
     assert out == ""
-    assert err.startswith("outboxq: nothing was changed: no terminal is there")
+    assert err.startswith("outboxq: nothing was changed: there is no terminal")
     assert "--yes" in err
     assert "--dry-run" in err
     assert in_pipe(command, "--json", code=2)[0] == ""

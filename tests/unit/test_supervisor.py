@@ -259,7 +259,7 @@ def test_a_successor_that_cannot_start_stops_no_other_and_shows_in_the_exit_code
         f"if mkdir two || mkdir three; then touch working-$$; {UNTIL_TOLD}; fi; exit {code}"
     )
     assert supervise(script, meanwhile, processes=3, recycles=True) == code
-    assert caplog.text.count("cannot start any more and is tried again, the others go on") == 1
+    assert caplog.text.count("cannot start again and is tried later, the others continue") == 1
     assert "so all stop" not in caplog.text
 
 
@@ -320,7 +320,7 @@ def test_the_pause_grows_for_processes_that_cannot_start(supervise, monkeypatch)
 def test_a_burst_goes_on_without_a_process_that_cannot_start_any_more(supervise, caplog):
     script = "mkdir one && until [ -e two ]; do sleep 0.02; done && kill -KILL $$; mkdir two && exit 0; exit 4"
     assert supervise(script, burst=True, processes=2) == 4
-    assert "cannot start any more, the others go on" in caplog.text
+    assert "cannot start again, the others continue" in caplog.text
 
 
 @pytest.mark.parametrize("code", [2, 4, 77])

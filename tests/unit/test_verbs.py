@@ -90,7 +90,7 @@ def test_a_form_is_read_as_the_options_of_the_command_are():
     assert LIMIT.of_form({}) == empty
     given = LIMIT.of_form({"concurrency": " 5 ", "starts": "100", "seconds": "60", "key_concurrency": "none"})
     assert given == {**empty, "concurrency": read_limit("5"), "rate": read_rate("100/1m")}
-    with pytest.raises(InvalidArgument, match="^Starts: a rate needs a number of starts and its seconds"):
+    with pytest.raises(InvalidArgument, match="^Starts: a rate needs a number of starts and a number of seconds"):
         LIMIT.of_form({"starts": "100"})
 
 

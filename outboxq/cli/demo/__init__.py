@@ -9,14 +9,13 @@ import click
 from ...model.forks import CAN_FORK
 from ..console import EXIT_USAGE, command_on_database, fail
 from ..database import Given, is_typed
+from ..parameters import number_option
 
 
 @click.command()
 @click.option("--url", envvar="OUTBOXQ_DATABASE_URL", help="Use this database instead of a temporary SQLite file.")
-@click.option(
-    "--orders", default=120, show_default=True, type=click.IntRange(20, 5000), help="Number of orders to place."
-)
-@click.option("--workers", default=3, show_default=True, type=click.IntRange(2, 8), help="Number of worker processes.")
+@number_option("--orders", help="Number of orders to place.", least=20, most=5000, default=120)
+@number_option("--workers", help="Number of worker processes.", least=2, most=8, default=3)
 @click.pass_context
 def demo(context: click.Context, /, url: str | None, orders: int, workers: int) -> None:
     """Run a small shop, kill a worker, check that nothing is lost.

@@ -8,18 +8,21 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ...context import LOG_FIELDS, TaskContextFilter
 from ...model.wording import plain
 
+if TYPE_CHECKING:
+    from ...worker.worker import Worker
+
 EVERY = 1.0
-"""Seconds between two looks at the worker for the live line."""
+"""Seconds between two updates of the live line."""
 _CLEAR = "\r\x1b[2K"
 _OF_EVERY_RECORD = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
 
@@ -32,10 +35,10 @@ class LogFormat(StrEnum):
 def configure(
     level: str, format: LogFormat, handler: logging.Handler | None = None, *, tracebacks: bool | None = None
 ) -> None:
-    """Log to `handler`, by default stderr. An application that has configured logging before keeps its configuration.
+    """Log to `handler`, by default stderr. An application that has already configured logging keeps its configuration.
 
-    An application's own records inside a handler get the fields of its task.
-    `tracebacks`: print those of failed tasks; None: only at the level DEBUG. All other tracebacks are always printed.
+    Records that an application logs inside a handler get the fields of its task. `tracebacks`: print the tracebacks of failed
+    tasks; None: only at the level DEBUG. All other tracebacks are always printed.
     """
     handler = handler or logging.StreamHandler()
     shown = level.upper() == "DEBUG" if tracebacks is None else tracebacks
@@ -45,10 +48,10 @@ def configure(
 
 
 def open_closed_streams() -> None:
-    """Open /dev/null in place of each standard stream that is closed (`2>&-`).
+    """Open /dev/null in place of each closed standard stream (`2>&-`).
 
-    Otherwise the next socket gets its number, and printed text goes to the database. If a framework has loaded the application
-    before and the number is in use already, it stays as it is.
+    Otherwise the next socket would get its number, and printed text would go to the database. A number that is already in use,
+    because a framework has loaded the application before, is left alone.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         file: int | str = number
@@ -66,7 +69,7 @@ def open_closed_streams() -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """A formatter of text lines. `tracebacks` also prints those of failed tasks."""
+    """A formatter of text lines. With `tracebacks`, it also prints the tracebacks of failed tasks."""
 
     def __init__(self, *, tracebacks: bool = False) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -85,10 +88,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter of JSON lines: the record's own fields, then those of `extra=`, which never replace them.
+    """A formatter of JSON lines: the record's own fields, then the fields of `extra=`, which never replace them.
 
     `exception` is an object with `type`, `message` and `traceback`. For a failed task the message is one line, and the traceback
-    is included only with `tracebacks`. What `TaskContextFilter` sets to None is left out.
+    is only included with `tracebacks`. Fields that `TaskContextFilter` sets to None are omitted.
     """
 
     def __init__(self, *, tracebacks: bool = False) -> None:
@@ -130,32 +133,23 @@ def _is_of_task(record: logging.LogRecord) -> bool:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - a broken __str__ must not cost the record
+    except Exception:  # noqa: BLE001 - a broken __str__ must not lose the record
         return "(its message cannot be read)"
 
 
-class Counts(Protocol):
-    """The counts of a worker that the line shows."""
-
-    @property
-    def handled(self) -> int: ...
-    @property
-    def running(self) -> int: ...
-
-
 class LiveHandler(logging.StreamHandler[TextIO]):
-    """Writes log records to stderr, above a line that stays at the foot of the terminal."""
+    """Writes log records to stderr, above a line that stays at the bottom of the terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return f"{_CLEAR}{super().format(record)}"
 
     def show(self, line: str) -> None:
-        """Rewrite the line. An empty one removes it."""
+        """Rewrite the line. An empty line removes it."""
         self.acquire()
         try:
-            line = line[: _columns(self.stream) - 1]  # one that wraps is not cleared whole
+            line = line[: _columns(self.stream) - 1]  # a wrapped line would not be cleared completely
             self.terminator = f"\n{line}"
-            with suppress(OSError):  # the terminal was closed; that stops nobody
+            with suppress(OSError):  # the terminal was closed, which must not stop the worker
                 self.stream.write(f"{_CLEAR}{line}")
                 self.flush()
         finally:
@@ -163,14 +157,13 @@ class LiveHandler(logging.StreamHandler[TextIO]):
 
 
 @contextmanager
-def show_live_line(worker: Counts, handler: LiveHandler) -> Iterator[None]:
-    """Keep the line up to date inside the block, unless the application has removed the handler to log by itself."""
+def show_live_line(worker: Worker, handler: LiveHandler) -> Iterator[None]:
+    """Update the line during the block, unless the application has removed the handler to log by itself."""
     if handler not in logging.getLogger().handlers:
         yield
         return
-    over = threading.Event()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         handled, looked = worker.handled, time.monotonic()
         while not over.wait(EVERY):
             before, since = handled, looked
@@ -178,14 +171,24 @@ def show_live_line(worker: Counts, handler: LiveHandler) -> Iterator[None]:
             rate = (handled - before) / (looked - since)
             handler.show(f"{rate:.0f} tasks/s · {handled} handled · {worker.running} running")
 
-    thread = threading.Thread(target=watch, name="outboxq-live", daemon=True)
+    try:
+        with in_thread(watch, "outboxq-live"):
+            yield
+    finally:
+        handler.show("")
+
+
+@contextmanager
+def in_thread(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
+    """Run `work` in a thread during the block. It must end soon after its event is set."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
-        handler.show("")
 
 
 def _columns(stream: TextIO) -> int:

@@ -1,8 +1,7 @@
-"""Requests to stop a command: signals, and orders of a supervisor, which arrive by a lifeline.
+"""Requests to stop a command: signals, and the orders of a supervisor, which arrive by a lifeline.
 
-The lifeline is a socket between a supervisor and one worker process. Its end is an order, too. The supervisor gives its orders
-there and not by signals, since the sender of its own signal may have signalled the worker as well. The rule is in
-`outboxq/worker/signals.py`.
+The lifeline is a socket between a supervisor and one worker process. Its end is an order too. The supervisor does not give orders by
+signals, because the sender of its own signal may have signalled the worker as well. The rule is in `outboxq/worker/signals.py`.
 """
 
 from __future__ import annotations
@@ -35,27 +34,27 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 _EXIT_TIMEOUT = 5.0
-"""Seconds after the work for which signals are ignored: the process needs them to end."""
+"""Seconds after the work for which signals are ignored, while the process ends."""
 _LISTENING = b"l"
-"""The one message of a worker process: from now on it reads orders."""
+"""The only message of a worker process: it reads orders from now on."""
 
 
 def interrupt_main_thread() -> None:
-    """Send the main thread a signal that it does not ignore, so that it stops, whatever it waits for."""
+    """Send the main thread a signal that it does not ignore, so that it stops waiting and ends."""
     for number in unignored_stop_signals()[:1]:
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 @contextmanager
 def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]:
-    """Handle stop signals before and after work that has signal handlers of its own.
+    """Handle stop signals before and after work that has its own signal handlers.
 
-    A signal before the work is a clean stop, for nothing was begun. A signal after it is ignored: a second request to stop must
-    not change the exit code of a clean stop. One handler serves both, so that there is no moment without one. It stays in place,
-    for a process takes a while to end.
+    A signal before the work is a clean stop, because nothing was begun. A signal after the work is ignored, because a second
+    request to stop must not change the exit code of a clean stop. One handler serves both, so that a handler is always set. It stays
+    set, because a process takes a while to end.
 
-    Yields a function that exits if a signal came and did not end the process: Python swallows an exception inside a weak
-    reference's callback, and while modules are imported there are many of those.
+    Yield a function that exits if a signal came and did not end the process: Python ignores an exception inside a weak reference's
+    callback, and imports run many of them.
     """
     numbers = unignored_stop_signals()
     ended, stop_requested = math.inf, False
@@ -99,7 +98,7 @@ class Order(Enum):
 
 
 class Lifeline:
-    """The supervisor's end of the lifeline. It closes with the supervisor, however that ends."""
+    """The supervisor's end of the lifeline. It closes when the supervisor ends in any way."""
 
     def __init__(self) -> None:
         self._supervisor_end, self._worker_end = socket.socketpair()
@@ -120,25 +119,25 @@ class Lifeline:
         self._supervisor_end.close()
 
     def send(self, order: Order) -> bool:
-        """Give an order. Returns whether the process listens. One that does not listen yet needs a signal.
+        """Give an order. Return whether the process listens; if it does not yet, it needs a signal.
 
-        A process that has just begun to listen may get both. It has no task then, so that does no harm.
+        A process that has just begun to listen may get both. This is harmless, because it has no task yet.
         """
         with suppress(OSError):  # the process has ended
             self._supervisor_end.send(order.value)
         return self.listens()
 
     def listens(self) -> bool:
-        """Return whether the process reads orders: its signal handlers stand then."""
+        """Return whether the process reads orders. Its signal handlers are set then."""
         with suppress(OSError):  # it does not listen yet, or has ended
             self._is_listening = self._is_listening or self._supervisor_end.recv(1) == _LISTENING
         return self._is_listening
 
 
 class Orders:
-    """The worker process's end of the lifeline: carries out the orders while the block runs.
+    """The worker process's end of the lifeline: carries out the orders during the block.
 
-    `interrupt` must end what the main thread does while there is no worker yet. `descriptor` None: there is no supervisor.
+    `interrupt` must stop the main thread before there is a worker. `descriptor` None: there is no supervisor.
     """
 
     def __init__(self, descriptor: int | None, *, interrupt: Callable[[], None]) -> None:
@@ -161,7 +160,7 @@ class Orders:
             self._is_closed = True
 
     def attach(self, worker: Worker) -> None:
-        """Pass orders to this worker from now on, and the one that came before."""
+        """Pass orders to this worker from now on, and the order that has already arrived."""
         with self._lock:
             self._worker = worker
             if self._stop_requested:
@@ -190,7 +189,7 @@ class Orders:
 
 
 def _read(descriptor: int) -> bytes:
-    """Return the next order; empty at the end, also if the supervisor closed before it had read that we listen."""
+    """Return the next order; empty at the end, even if the supervisor closed before it had read `_LISTENING`."""
     try:
         return os.read(descriptor, 1)
     except ConnectionResetError:
@@ -198,24 +197,24 @@ def _read(descriptor: int) -> bytes:
 
 
 _PAUSE = 0.1
-"""Seconds between two child processes, whose stacks would be mixed otherwise."""
+"""Seconds between two child processes, so that their stacks are not mixed."""
 
 
 @contextmanager
 def stacks_on_signal(worker: Callable[[], Worker | None]) -> Iterator[None]:
-    """Print the stacks of all threads on stderr whenever SIGUSR1 comes inside the block, then the tasks that run, and then the stacks
-    of the child processes that run them.
+    """Print the stacks of all threads on stderr after each SIGUSR1 during the block, then the running tasks, and then the stacks of the
+    child processes that run them.
 
-    The main thread prints them at its next step, a tenth of a second later at most, unless a handler in C code keeps Python to itself.
-    `faulthandler.register(chain=True)` would print them even then, but a SIGTERM that came meanwhile was lost in one of six runs.
-    In a child process there is none to lose, and they are printed so. A handler of the host application for this signal is left in
-    place, whether it is set before or inside the block. The signal interrupts no task.
+    The main thread prints them at its next step, at most a tenth of a second later, unless a handler in C code blocks Python.
+    `faulthandler.register(chain=True)` would print them even then, but lost a concurrent SIGTERM in one of six runs. A child process
+    gets no SIGTERM, so it uses that. A handler of the host application for this signal is kept, whether it is set before or during
+    the block. The signal interrupts no task.
     """
     if STACKS_SIGNAL is None or threading.current_thread() is not threading.main_thread():
         yield
         return
     if signal.getsignal(STACKS_SIGNAL) is not signal.SIG_DFL:
-        log.info("SIGUSR1 prints no stacks: the application has a handler of its own for it")
+        log.info("SIGUSR1 prints no stacks, because the application has its own handler for it")
         yield
         return
     printer = StackPrinter(lambda: _print_stacks(worker()))

@@ -1,4 +1,4 @@
-"""The supervisor of worker processes: starts them, replaces those that die, and forwards orders to stop."""
+"""The supervisor of worker processes: starts them, replaces dead ones, and forwards orders to stop."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ from .stop_requests import Lifeline, Order
 log = logging.getLogger("outboxq.supervisor")
 
 INTRODUCED = "_OUTBOXQ_WORKER_INTRODUCED"
-"""The environment variable of a process that need not log where it works, since another one does. Not for users."""
+"""The environment variable of a process that does not log its database and tasks, because another process does. Not for users."""
 
 NUMBER = "_OUTBOXQ_WORKER_NUMBER"
 """The environment variable with the number of a process, from 1. Its successors have the same number. Not for users."""
 
 SETTLED_AFTER = 10.0
-"""Seconds after which a process counts as started: if it dies later, it is replaced at once."""
+"""Seconds after which a process counts as started. If it dies later, it is replaced at once."""
 
 SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 REMIND_EVERY = 60.0
-"""Seconds between two log lines about processes that cannot start any more."""
+"""Seconds between two log lines about processes that cannot start again."""
 _REFUSED = frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})
-"""The exit codes of a process that cannot start until its configuration or the database is changed."""
+"""The exit codes of a process that cannot start until a person changes its configuration or the database."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """The environment variables of a process beside the supervisor's own, and its name in the log."""
+    """The environment variables of a process, in addition to the supervisor's, and its name in the log."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
 
 
 class Supervisor:
-    """Runs `command` in a number of processes until it is told to stop, or until they are done.
+    """Runs `command` in several processes until it is told to stop, or until they are done.
 
-    `command` takes the descriptor of the process's lifeline. A process that does not listen there gets signals.
-    `environments`: `processes` start in each of them. `burst`: a process that ends with exit code 0 is done. `recycles`: such a
-    process is replaced at once, as is one that ends with EXIT_KILLED. `reloads`: a process that ends otherwise is started again by `reload()`.
+    `command` takes the descriptor of the process's lifeline. A process that does not listen there gets signals. Each of the
+    `environments` gets `processes` processes. `burst`: a process that ends with exit code 0 is done. `recycles`: such a process is
+    replaced at once, like a process that ends with EXIT_KILLED. `reloads`: `reload()` starts all other ended processes again.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Supervisor:
             _WorkerProcess(number, environment, introduces_all=number % processes == 1 % processes)
             for number, environment in enumerate(each, 1)
         ]
-        # Threads that wait for something put here what is to be done about it; `run` does it, one thing after another.
+        # Waiting threads put the reactions to their events here; `run` calls them one after another.
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._signals: list[int] = []
         self._fatal_exit_code: int | None = None
@@ -86,10 +86,10 @@ class Supervisor:
         self._reminded_at = -math.inf
 
     def run(self) -> int:
-        """Work until all processes have ended for good. Must be called in the main thread.
+        """Work until all processes have ended for good. Call it in the main thread.
 
-        Returns the exit code of a process that can never start, if there was one. Otherwise the highest exit code of the
-        processes that were told to stop, where one that a signal killed counts as 1, and of those that could not start any more.
+        Return the exit code of a process that can never start, if there is one. Otherwise return the highest exit code of the
+        processes that were told to stop, with 1 for a process that a signal killed, and of the processes that could not start again.
         """
         try:
             with self._forwarding_signals():
@@ -105,12 +105,12 @@ class Supervisor:
         return max(*self._exit_codes, *refused) if self._fatal_exit_code is None else self._fatal_exit_code
 
     def reload(self) -> None:
-        """Replace the running processes when they have stopped gracefully. May be called in any thread."""
+        """Replace the running processes after they have stopped gracefully. Any thread may call it."""
         self._events.put(self._reload)
 
     @contextmanager
     def _forwarding_signals(self) -> Iterator[None]:
-        """Turn signals into events. Python calls signal handlers only when `run` wakes up; the pipe of signal numbers is read at once."""
+        """Turn signals into events. Python only calls signal handlers when `run` wakes up, but a thread reads their numbers at once."""
         numbers, heard = unignored_stop_signals(), SignalCounter()
         stacks = [STACKS] if STACKS is not None and signal.getsignal(STACKS) is signal.SIG_DFL else []
         arriving, leaving = os.pipe()
@@ -148,14 +148,14 @@ class Supervisor:
             self._send_to_all(Order.AT_ONCE if at_once else Order.STOP, number)
 
     def _print_stacks(self) -> None:
-        """Have all processes print the stacks of their threads. One that has not set its handler yet would die of the signal."""
+        """Make all processes print the stacks of their threads. A process without its handler yet would die of the signal."""
         assert STACKS is not None
         for child in self._children:
             if child.process is not None and child.lifeline is not None and child.lifeline.listens():
                 child.process.send_signal(STACKS)
 
     def _send_to_all(self, order: Order, number: int) -> None:
-        """Give all running processes this order, or that signal if they do not listen. No process is started any more."""
+        """Give all running processes this order, or the signal if they do not listen. No process is started afterwards."""
         for child in self._children:
             child.due = None
             child.send(order, number)
@@ -165,7 +165,7 @@ class Supervisor:
         return bool(self._signals) or self._fatal_exit_code is not None
 
     def _until_next_start(self) -> float | None:
-        """Return the seconds until the next start. None: none is due."""
+        """Return the seconds until the next start. None: no start is planned."""
         due = min((child.due for child in self._children if child.due is not None), default=math.inf)
         return None if due == math.inf else max(0.0, due - time.monotonic())
 
@@ -178,17 +178,15 @@ class Supervisor:
         child.due = None
         child.starts += 1
         child.started = time.monotonic()
+        # One process of a database logs where it works and its tasks; after a reload again, because both may have changed.
+        introduces_all = child.introduces_all and (child.starts == 1 or self._reloads)
+        introduction = {} if introduces_all else {INTRODUCED: "1"}
         try:
             child.lifeline = Lifeline()
-            # In a session of its own: a terminal's Ctrl-C then reaches it once, through the supervisor.
+            # In its own session: a terminal's Ctrl-C then reaches it once, through the supervisor.
             process = subprocess.Popen(  # noqa: S603 - this very program
                 self._command(child.lifeline.descriptor),
-                env={
-                    **os.environ,
-                    **child.environment.variables,
-                    **self._introduction(child),
-                    NUMBER: str(child.number),
-                },
+                env={**os.environ, **child.environment.variables, **introduction, NUMBER: str(child.number)},
                 pass_fds=[child.lifeline.descriptor],
                 start_new_session=True,
             )
@@ -197,8 +195,7 @@ class Supervisor:
             self._replace(child, 1, f"worker process {child.number} could not be started: {error}")
             return
         child.lifeline.close_worker_end()
-        child.process = process
-        child.pid = process.pid
+        child.process, child.pid = process, process.pid
         log.info("%s started", child)
 
         def wait() -> None:
@@ -206,14 +203,6 @@ class Supervisor:
             self._events.put(partial(self._ended, child, code))
 
         threading.Thread(target=wait, name=f"outboxq-wait-{child.number}", daemon=True).start()
-
-    def _introduction(self, child: _WorkerProcess) -> dict[str, str]:
-        """Return the environment by which all processes of a database but one do not log where they work and on what.
-
-        After a reload that one logs it again, since it may have changed.
-        """
-        introduces_all = child.introduces_all and (child.starts == 1 or self._reloads)
-        return {} if introduces_all else {INTRODUCED: "1"}
 
     def _ended(self, child: _WorkerProcess, code: int) -> None:
         child.process = None
@@ -244,17 +233,16 @@ class Supervisor:
             self._replace(child, code, how)
 
     def _exit_code_of(self, code: int) -> int:
-        """Return the exit code that counts for the supervisor's own. The signal of a polite stop kills only a process that has not
-        begun to work, so nothing is left undone.
+        """Return the exit code of a process for the supervisor's own. The signal of a graceful stop only kills a process that has not
+        begun to work, so it counts as 0.
         """
         return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 
     def _can_never_start(self, child: _WorkerProcess, code: int) -> bool:
-        """Return whether a process that ended with this code will never start, so that all are to stop.
+        """Return whether a process with this exit code will never start, so that all processes must stop.
 
-        Wrong usage, a wrong schema and a lacking right at the first start stay wrong. At a later start the change came
-        while other processes work, and may be taken back. A database that cannot be reached may come back, unless
-        none of the processes has ever reached it.
+        Wrong usage, a wrong schema and a missing right at the first start are permanent. At a later start, other processes work, and
+        the change may be undone. An unreachable database may come back, unless no process has ever reached it.
         """
         first = child.starts == 1
         if code == EXIT_FILE:
@@ -265,16 +253,16 @@ class Supervisor:
         return first and code in _REFUSED and (self._reloads or child.lived <= SETTLED_AFTER)
 
     def _try_later(self, child: _WorkerProcess, code: int, how: str) -> None:
-        """Start this process again later, while the others go on. In a burst, never."""
+        """Start this process again later, while the others continue. In a burst, never."""
         is_news = not child.refused
         child.refused = code
         child.failures += 1
         if self._burst:
-            log.error("%s; it cannot start any more, the others go on", how)
+            log.error("%s; it cannot start again, the others continue", how)
             return
         child.due = time.monotonic() + pause_after(child.failures)
         if is_news:
-            log.error("%s; it cannot start any more and is tried again, the others go on", how)
+            log.error("%s; it cannot start again and is tried later, the others continue", how)
         elif time.monotonic() - self._reminded_at < REMIND_EVERY:
             return
         else:
@@ -300,13 +288,15 @@ class Supervisor:
         for child in self._children:
             if child.process is None:
                 child.due = time.monotonic()
-            elif not child.reloading:  # one that does not listen takes a second signal for an order to stop at once
+            elif (
+                not child.reloading
+            ):  # a process that does not listen takes a second signal as an order to stop at once
                 child.reloading = True
                 child.send(Order.STOP, signal.SIGTERM)
 
 
 def pause_after(failures: int) -> float:
-    """Return the seconds before a process starts that failed so often in a row. They vary, since many may have failed together."""
+    """Return the seconds before the next start after this many failures in a row. They vary, because many processes may fail together."""
     if failures == 0:
         return 0.0
     return min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
@@ -319,24 +309,24 @@ class _WorkerProcess:
     number: int
     environment: Environment
     introduces_all: bool
-    """It logs for all processes of its environment where they work."""
+    """It logs the database and the tasks for all processes of its environment."""
     process: subprocess.Popen[bytes] | None = None
     lifeline: Lifeline | None = None
     due: float | None = 0.0
-    """When it is to be started (`time.monotonic()`). None: it runs, or has ended for good."""
+    """The time of its next start (`time.monotonic()`). None: it runs, or has ended for good."""
     pid: int | None = None
     starts: int = 0
     started: float = 0.0
     failures: int = 0
     """Number of times in a row that it died soon after its start."""
     refused: int = 0
-    """The exit code with which it could not start any more. 0: it can, as far as is known."""
+    """The exit code of its last failed start. 0: it is not known to fail."""
     refusal: float = 0.0
-    """Seconds that the longest such start took. A process that lives for twice as long has started."""
+    """Seconds of the longest failed start. A process that lives for twice as long has started."""
     reloading: bool = False
 
     def send(self, order: Order, number: int) -> None:
-        """Give the process this order, if it runs: by that signal as long as it does not listen."""
+        """Give the process this order if it runs; by the signal if it does not listen yet."""
         if self.process is not None and self.lifeline is not None and not self.lifeline.send(order):
             self.process.send_signal(number)
 

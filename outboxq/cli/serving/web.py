@@ -13,6 +13,7 @@ from ...errors import ConfigurationError
 from ...integration import FrontEnd
 from ..console import EXIT_USAGE, fail, leave_uncollected, speaking_plainly
 from ..database import app_argument, app_option, front_end, given, opened, present_outbox, schema_option, url_option
+from ..parameters import number_option
 from .logs import LogFormat, configure, open_closed_streams
 from .stop_requests import stop_on_signals
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 TOKEN = "OUTBOXQ_WEB_TOKEN"  # noqa: S105  # the name of the variable
 _EVERY_ADDRESS = {"", "*", "0.0.0.0", "::"}  # noqa: S104
 _LARGEST_REQUEST = 2**20
-"""Bytes after which the server reads no further; the dashboard itself refuses forms above 64 kB."""
+"""Maximum number of bytes that the server reads. The dashboard itself refuses forms above 64 kB."""
 
 
 @click.command()
@@ -31,27 +32,21 @@ _LARGEST_REQUEST = 2**20
 @url_option
 @schema_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
-@click.option(
-    "--port",
-    default=8080,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    help="Port to serve on; 0: a free one, which is printed.",
-)
+@number_option("--port", help="Port to serve on; 0: a free one, which is printed.", least=0, most=65535, default=8080)
 @click.option(
     "--allow-actions",
     is_flag=True,
-    help="Let people change tasks, queues and schedules. Default: the dashboard is read-only.",
+    help="Allow changes of tasks, queues and schedules. Default: the dashboard is read-only.",
 )
 @click.option(
     "--show-arguments",
     is_flag=True,
-    help="Show arguments, results and headers of tasks. Values of secret names, such as password, stay hidden.",
+    help="Show arguments, results and headers. Values of secret names, such as password, stay hidden.",
 )
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help=f"File with the token that people type to log in. The variable {TOKEN} may hold the token itself.",
+    help=f"File with the token for logging in. The variable {TOKEN} can contain the token itself.",
 )
 @click.option(
     "--trust-header",
@@ -63,23 +58,21 @@ _LARGEST_REQUEST = 2**20
     "proxies",
     multiple=True,
     metavar="NETWORK",
-    help="Network of proxies that are trusted, such as 10.0.0.0/8: for --trust-header, HTTPS and addresses. May be repeated.",
+    help="Network of trusted proxies, such as 10.0.0.0/8: for --trust-header, HTTPS and addresses. May be repeated.",
 )
 @click.option(
     "--trusted-host",
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="Name by which browsers reach the dashboard, such as tasks.example.org. May be repeated. Default: --host.",
+    help="Host name of the dashboard in browsers, such as tasks.example.org. May be repeated. Default: --host.",
 )
-@click.option(
-    "--threads", default=4, show_default=True, type=click.IntRange(1, 64), help="Number of threads that answer."
-)
+@number_option("--threads", help="Number of threads that answer.", most=64, default=4)
 @click.pass_context
 def web(context: click.Context, /, **options: Any) -> None:
     """Serve the dashboard until SIGTERM, SIGINT or SIGHUP.
 
-    It shows the database of APP, or the one at --url. Without APP it does not know which tasks the application has.
+    It shows the database of APP, or the database at --url. Without APP it does not know the application's tasks.
     """
     open_closed_streams()
     configure("INFO", LogFormat.TEXT)
@@ -90,17 +83,14 @@ def web(context: click.Context, /, **options: Any) -> None:
     host = options["host"]
     token = _token(options["token_file"])
     if not is_loopback_name(_written(host)) and token is None and options["trust_header"] is None:
-        fail(
-            f"the dashboard would be open to everyone who reaches {host or 'this machine'}; set a token (--token-file FILE, or the "
-            f"variable {TOKEN}), or name a proxy that knows who asks (--trust-header with --from)",
-            EXIT_USAGE,
-        )
+        cure = f"set a token (--token-file FILE, or {TOKEN}), or name a proxy that identifies people (--trust-header with --from)"
+        fail(f"everyone who can reach {host or 'this machine'} could open the dashboard; {cure}", EXIT_USAGE)
     found = given(context, options)
     is_over = False
     with stop_on_signals(lambda: is_over) as exit_if_stopped, opened(found) as store:
         store.ensure_current()
         outbox = present_outbox() or Outbox(store.bound_engine, schema=found.schema)
-        if outbox.integration.front_end == FrontEnd():  # else a framework knows better how its commands are typed
+        if outbox.integration.front_end == FrontEnd():  # a framework knows better how its commands are typed
             outbox.integration.front_end = front_end("web")
         try:
             dashboard = application(
@@ -126,7 +116,7 @@ def web(context: click.Context, /, **options: Any) -> None:
 
 
 def _token(file: Path | None) -> str | None:
-    """Return the token from the file, else from the environment. Exits if the file cannot be read or is empty."""
+    """Return the token from the file, otherwise from the environment. Exit if the file cannot be read or is empty."""
     if file is None:
         return os.environ.get(TOKEN) or None
     try:
@@ -134,40 +124,38 @@ def _token(file: Path | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         fail(f"the token cannot be read from {file}: {error}", EXIT_USAGE)
     if not token:
-        fail(f"the file {file} holds no token", EXIT_USAGE)
+        fail(f"the file {file} is empty", EXIT_USAGE)
     return token
 
 
 def _own_names(host: str) -> list[str]:
-    """Return the names by which the server is reached, beside its addresses and localhost."""
+    """Return the names of the server, in addition to its addresses and localhost."""
     name = socket.gethostname() if host in _EVERY_ADDRESS else host
     return [] if ":" in name else [name]
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there. Exits if the address or the port cannot be had."""
+    """Return a listening socket. Exit if the address or the port is not available."""
     try:
         name = None if host in {"", "*"} else host
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, address = min(found, key=lambda one: one[0] != socket.AF_INET)
         return socket.create_server(address[:2], family=family, backlog=1024)
     except (OSError, UnicodeError) as error:
-        fail(
-            f"the dashboard cannot be served on {host} port {port}: {getattr(error, 'strerror', None) or error}; free that port or "
-            "choose another one with --port",
-            EXIT_USAGE,
-        )
+        why = getattr(error, "strerror", None) or error
+        cure = "free that port or choose another one with --port"
+        fail(f"the dashboard cannot be served on {host} port {port}: {why}; {cure}", EXIT_USAGE)
 
 
 def _server(dashboard: Any, listening: socket.socket, threads: int) -> BaseWSGIServer:
-    """Return the server, with a thread beside those of the pages that answers /healthz alone."""
+    """Return the server, with an extra thread that only answers /healthz."""
     from waitress import create_server
     from waitress.task import ThreadedTaskDispatcher
 
-    from ...web.probes import HEALTH
+    from ...web.dashboard import HEALTH
 
     class Dispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
-        """Keeps programs that ask whether the dashboard lives from queueing behind pages that wait for a lock."""
+        """Answers health checks although all page threads may wait for a lock."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -194,10 +182,10 @@ def _server(dashboard: Any, listening: socket.socket, threads: int) -> BaseWSGIS
         threads=threads,
         ident=None,
         max_request_body_size=_LARGEST_REQUEST,
-        clear_untrusted_proxy_headers=False,  # the dashboard has to see that a proxy is between
+        clear_untrusted_proxy_headers=False,  # the dashboard must notice a proxy
     )
 
 
 def _written(host: str) -> str:
-    """Return the host as it is written in a URL."""
+    """Return the host in the form of a URL."""
     return f"[{host}]" if ":" in host else host

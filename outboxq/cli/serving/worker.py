@@ -24,8 +24,8 @@ from ...model.forks import CAN_FORK
 from ...worker.options import LAST_PORT, Isolation, WorkerSettings
 from ..console import EXIT_FILE, EXIT_USAGE, fail, leave_uncollected, speaking_plainly
 from ..database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
-from ..parameters import SPAN
-from .logs import LiveHandler, LogFormat, configure, open_closed_streams, show_live_line
+from ..parameters import number_option, span_option
+from .logs import LiveHandler, LogFormat, configure, in_thread, open_closed_streams, show_live_line
 from .stop_requests import Orders, interrupt_main_thread, stacks_on_signal, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
 
@@ -40,8 +40,8 @@ Exit codes:
    0  the worker stopped cleanly: every task that ran has ended
    1  running tasks were given back, a thread of the worker died, or the SQLite file is gone
    2  the usage is wrong: an option, APP, or the configuration of the outbox
-   4  the database has no outboxq tables, has those of a release that does not fit this one, or its file does not exist
-  66  the SQLite file was replaced beside the old log: delete that log before you start again
+   4  the database has no outboxq tables, has tables of an incompatible release, or its file does not exist
+  66  the SQLite file was replaced while its old log remained: delete that log before you start again
   69  the database cannot be reached, or its file is damaged
   75  a handler with timeout_action="kill" did not end, so the process did: start it again
   77  the database role lacks a right
@@ -54,7 +54,7 @@ _LOOKS = {"list": "List the live workers.", "show": "Show a worker, with what it
 
 
 class Rerunnable(click.Command):
-    """A command that remembers its arguments as they were written, for the processes it starts."""
+    """A command that remembers its arguments as they were typed, for the processes that it starts."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = tuple(args)
@@ -63,19 +63,18 @@ class Rerunnable(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return the context of `workers list` for the words ``list …``, of `workers show` alike, and else that of this command.
+        """Return the context of `workers list` or `workers show` for these words, otherwise the context of this command.
 
-        An application in a module `list` is written ``list:outbox``.
+        An application in a module named `list` is written ``list:outbox``.
         """
-        above = None if parent is None else parent.command
-        if args[:1] and args[0] in _LOOKS and parent is not None and isinstance(above, click.Group):
-            group = above.get_command(parent, "workers")
+        if parent is not None and args and args[0] in _LOOKS and isinstance(parent.command, click.Group):
+            group = parent.command.get_command(parent, "workers")
             if isinstance(group, click.Group) and (look := group.get_command(parent, args[0])) is not None:
                 return look.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the options and, where the application stands, the words `list` and `show` too."""
+        """Return the completions of options, and the words `list` and `show`."""
         own = [CompletionItem(name, help=text) for name, text in _LOOKS.items() if name.startswith(incomplete)]
         return own + super().shell_complete(ctx, incomplete)
 
@@ -86,7 +85,7 @@ DEFAULTS = WorkerSettings()
 
 
 def worker_options(command: F) -> F:
-    """Add the options of a worker to a command. Those with the name of one in `WorkerOptions` are passed on to `Outbox.worker()`."""
+    """Add the options of a worker to a command. Options that `WorkerOptions` names are passed on to `Outbox.worker()`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -103,8 +102,8 @@ _OPTIONS = (
         multiple=True,
         envvar="OUTBOXQ_DATABASE_URLS",
         show_envvar=True,
-        help="Work on this database instead of APP's own. May be repeated: --processes then start for each database. Use the "
-        "environment variable for URLs with passwords, and separate several by spaces.",
+        help="Work on this database instead of APP's own. May be repeated; each database gets --processes. The variable, with "
+        "URLs separated by spaces, hides passwords.",
     ),
     click.option(
         "-q",
@@ -112,33 +111,20 @@ _OPTIONS = (
         "queues",
         multiple=True,
         callback=none_if_empty,
-        help="Work on this queue only. May be repeated. Default: all queues.",
+        help="Queue to work on. May be repeated. Default: all.",
     ),
     click.option(
         "--topic",
         "topics",
         multiple=True,
         callback=none_if_empty,
-        help="Run only tasks that handle events of this topic, or of a pattern such as order.*. May be repeated. Default: all tasks.",
+        help="Run only tasks for events of this topic or pattern, such as order.*. May be repeated. Default: all tasks.",
     ),
-    click.option(
-        "-c",
-        "--concurrency",
-        default=DEFAULTS.concurrency,
-        show_default=True,
-        type=click.IntRange(1),
-        help="Number of handler threads.",
-    ),
-    click.option(
-        "--prefetch",
-        type=click.IntRange(0),
-        help="Number of tasks to claim ahead of those that run. Default: what the handlers do in 50 ms.",
-    ),
-    click.option(
+    number_option("-c", "--concurrency", help="Handler threads.", default=DEFAULTS.concurrency),
+    number_option("--prefetch", help="Tasks to claim ahead. Default: the work of 50 ms.", least=0),
+    span_option(
         "--poll",
-        type=SPAN,
-        help="Longest time between two looks for tasks, such as 500ms. Default: 30s on PostgreSQL with "
-        "notifications, else 500ms.",
+        help="Maximum time between two polls, such as 500ms. Default: 30s with PostgreSQL's notifications, otherwise 500ms.",
     ),
     click.option(
         "--notifications/--no-notifications",
@@ -149,22 +135,17 @@ _OPTIONS = (
         "--listen-url",
         envvar="OUTBOXQ_LISTEN_URL",
         show_envvar=True,
-        help="Listen for notifications at this database URL, which leads past a connection pooler. Use the "
-        "environment variable for a URL with a password.",
+        help="Database URL for notifications that bypasses a connection pooler. The variable hides a password.",
     ),
-    click.option(
+    span_option(
         "--drain-timeout",
+        help="Time for running tasks to finish when the worker stops.",
         default=f"{DEFAULTS.drain_timeout.total_seconds():g}s",
-        show_default=True,
-        type=SPAN,
-        help="Time that running tasks have to finish when the worker stops.",
     ),
-    click.option(
+    span_option(
         "--timeout-grace",
+        help='Time between the timeout of a handler with timeout_action="kill" and the end of its process.',
         default=f"{DEFAULTS.timeout_grace.total_seconds():g}s",
-        show_default=True,
-        type=SPAN,
-        help='Time that a handler with timeout_action="kill" has from its timeout on, before it is ended with its process.',
     ),
     click.option(
         "--isolation",
@@ -173,49 +154,39 @@ _OPTIONS = (
         type=click.Choice(Isolation, case_sensitive=False),
         help="Run each handler in a thread, or in a child process that can be killed.",
     ),
-    click.option(
+    number_option(
         "--tasks-per-child",
-        default=DEFAULTS.tasks_per_child,
-        show_default=True,
-        type=click.IntRange(1),
         help="With --isolation process: number of tasks after which a child process is replaced.",
+        default=DEFAULTS.tasks_per_child,
     ),
     click.option("--burst", is_flag=True, help="Stop when no task is left to run."),
-    click.option(
-        "--max-tasks",
-        type=click.IntRange(1),
-        help="Stop after this many tasks. With --processes, a new process takes over.",
-    ),
+    number_option("--max-tasks", help="Stop after this many tasks. With --processes, a new process takes over."),
     click.option(
         "--relaxed-durability",
         is_flag=True,
-        help="Do not wait until outcomes are on disk. After a crash of the database server (SQLite: of the machine), the most "
-        "recent tasks run again.",
+        help="Do not wait until outcomes are on disk. After a crash of the database server or its machine, the last tasks run again.",
     ),
-    click.option(
+    number_option(
         "--metrics-port",
-        type=click.IntRange(0, LAST_PORT),
-        help="Serve metrics to Prometheus on this port; 0: on a free one, which the log names. With several processes, the first "
-        "has this port, the second the next one, and so on. Needs the extra prometheus.",
+        help="Port for Prometheus. 0: a free one, which the log names. Each further process has the next port. Needs the extra "
+        "prometheus.",
+        least=0,
+        most=LAST_PORT,
     ),
     click.option(
         "--metrics-host",
         default=DEFAULTS.metrics_host,
         show_default=True,
-        help="Address on which --metrics-port is opened. All who reach it read the names of queues and tasks.",
+        help="Address for --metrics-port. Everyone who reaches it can read the names of queues and tasks.",
     ),
-    click.option(
-        "--processes", default=1, show_default=True, type=click.IntRange(1), help="Number of worker processes."
-    ),
-    click.option(
-        "--reload", is_flag=True, help="Restart the worker when a Python file below the working directory changes."
-    ),
+    number_option("--processes", help="Number of worker processes.", default=1),
+    click.option("--reload", is_flag=True, help="Restart when a Python file below the working directory changes."),
     click.option(
         "--log-level",
         default="INFO",
         show_default=True,
         type=click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_sensitive=False),
-        help="Lowest level of messages to log on stderr.",
+        help="Lowest level of the log messages on stderr.",
     ),
     click.option(
         "--log-format",
@@ -227,18 +198,16 @@ _OPTIONS = (
     click.option(
         "--log-tracebacks/--no-log-tracebacks",
         default=None,
-        help="Print the traceback of each failed attempt. Tracebacks may hold personal data. Default: only at the level DEBUG. "
-        "--no-log-tracebacks also keeps them from error trackers.",
+        help="Print the traceback of each failed attempt; it may contain personal data. Default: at the level DEBUG. "
+        "--no-log-tracebacks also hides tracebacks from error trackers.",
     ),
     click.option(
         "--handler-log/--no-handler-log",
         default=DEFAULTS.handler_log,
         show_default=True,
-        help="Keep the last 200 lines that a handler logs, with the end of its attempt. They may hold personal data.",
+        help="Store the last 200 lines that a handler logs in an attempt. They may contain personal data.",
     ),
-    click.option(
-        "--live/--no-live", default=None, help="Show a line with the current throughput. Default: on a terminal."
-    ),
+    click.option("--live/--no-live", default=None, help="Show a line with the throughput. Default: on a terminal."),
     click.option("--lifeline", type=int, hidden=True, help="File descriptor of the socket to the supervisor."),
 )
 
@@ -252,7 +221,7 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
     """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
 
     Running tasks may finish. A second signal, or SIGQUIT, gives them back at once. SIGUSR1 prints the stacks of all threads.
-    `worker list` lists the live workers, and `worker show` shows one.
+    `worker list` lists the live workers, and `worker show` shows one of them.
     """
     app = one_app(context, app_argument, app)
     if app is None:
@@ -285,29 +254,27 @@ def serve(
     lifeline: int | None,
     **options: Any,
 ) -> NoReturn:
-    """Run the outbox that `find` returns, with the options of `worker`. `command` returns the command of a process on that lifeline.
+    """Run the outbox that `find` returns, with the options of `worker`.
 
-    `databases`: each gets that many processes. `upgrade`: the command that makes their tables; see `speaking_plainly`.
+    `command` returns the command line of a process, given its lifeline. Each of the `databases` gets its own processes. `upgrade`
+    is the command that makes their tables; see `speaking_plainly`.
     """
     open_closed_streams()
     several = processes > 1 or len(databases) > 1
     if (several or reload) and not CAN_FORK:
-        raise click.UsageError(
-            "--processes, --reload and several databases need a system that can fork, such as Linux or macOS; start "
-            "`outboxq worker` once for each process and each database"
-        )
+        cure = "start `outboxq worker` once for each process and each database"
+        raise click.UsageError(f"--processes, --reload and several databases need a system that can fork; {cure}")
     if reload and (several or burst):
         raise click.UsageError("--reload cannot be combined with --processes, --burst or several databases")
     if burst and several and options["max_tasks"] is not None:
         raise click.UsageError("--burst with --max-tasks works with one process only: several would leave tasks behind")
     if len(databases) > 1 and options["listen_url"] is not None:
-        raise click.UsageError("--listen-url works with one database only: each has an address of its own")
+        raise click.UsageError("--listen-url works with one database only: each database has its own address")
     if live and log_format is LogFormat.JSON:
         raise click.UsageError("--live cannot be combined with --log-format json")
     if live is None:
         live = log_format is LogFormat.TEXT and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    live = live and not several
-    handler = LiveHandler() if live else None
+    handler = LiveHandler() if live and not several else None
     configure(log_level, log_format, handler, tracebacks=options["log_tracebacks"])
     if lifeline is None and (reload or several):
         ensure_free(options["metrics_host"], options["metrics_port"], processes * max(1, len(databases)))
@@ -337,27 +304,27 @@ def _parsed(url: str) -> URL:
 
 
 def _environment(url: URL) -> Environment:
-    """Return the environment of a process that works on this database."""
+    """Return the environment of a process for this database."""
     variables = {DATABASE_URL: url.render_as_string(hide_password=False)}
     return Environment(variables=variables, name=url.set(query={}).render_as_string())
 
 
 def _find(app: str, url: URL | None) -> Outbox:
-    """Return the outbox of APP, bound to this database if one is given. An engine that APP has made for that database stays."""
+    """Return the outbox of APP, bound to the database at `url` if one is given. An engine of APP for that database is kept."""
     if url is not None:
         os.environ.update(_environment(url).variables)
     outbox = load(app)
     if url is None:
         if not outbox.is_bound:
-            given = f"give Outbox() a URL or an Engine, set {DATABASE_URL}, or give --database-url"
-            fail(f"{app} has no database: {given}", EXIT_USAGE)
+            cure = f"give Outbox() a URL or an Engine, set {DATABASE_URL}, or give --database-url"
+            fail(f"{app} has no database: {cure}", EXIT_USAGE)
         front_end = FrontEnd(app=None if os.environ.get(APP) == app else app)
     else:
         if not outbox.is_bound or address(outbox.store.bound_engine.url) != address(url):
             outbox.bind(url)
         schema = "" if outbox.schema is None else f" --schema {shlex.quote(outbox.schema)}"
         front_end = FrontEnd(options=f"--url {shown(url)}{schema}")
-    if outbox.integration.front_end == FrontEnd():  # else a framework knows better how its commands are typed
+    if outbox.integration.front_end == FrontEnd():  # a framework knows better how its commands are typed
         outbox.integration.front_end = front_end
     return outbox
 
@@ -400,20 +367,18 @@ def _run(
 
 
 def port_of(number: int, first: int | None) -> int | None:
-    """Return the port of the worker process with this number, from 1. None: it has none. 0: any free one."""
+    """Return the port of the worker process with this number, counted from 1. None: no port. 0: any free port."""
     return first + number - 1 if first else first
 
 
 def ensure_free(host: str, first: int | None, processes: int) -> None:
-    """Refuse ports that are taken, before any of the processes starts. Each process opens its own port later."""
+    """Exit if a port is taken, before any process starts. Each process opens its own port later."""
     if not first:
         return
     last = first + processes - 1
     if last > LAST_PORT:
-        raise click.UsageError(
-            f"--metrics-port {first} with {processes} processes ends at port {last}; choose one up to "
-            f"{LAST_PORT - processes + 1}"
-        )
+        cure = f"choose one up to {LAST_PORT - processes + 1}"
+        raise click.UsageError(f"--metrics-port {first} with {processes} processes ends at port {last}; {cure}")
     for port in range(first, last + 1):
         try:
             [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -422,33 +387,24 @@ def ensure_free(host: str, first: int | None, processes: int) -> None:
                 found.bind(address)
                 found.listen()
         except OSError as error:
-            fail(
-                f"no metrics can be served on {host} port {port}: {error.strerror or error}; free that port or choose "
-                "others with --metrics-port",
-                EXIT_USAGE,
-            )
+            why, cure = error.strerror or error, "free that port or choose others with --metrics-port"
+            fail(f"no metrics can be served on {host} port {port}: {why}; {cure}", EXIT_USAGE)
 
 
 @contextmanager
 def watch_files(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
-    """Call `changed` whenever a Python file below `directory` has changed during the block."""
+    """Call `changed` whenever a Python file below `directory` changes during the block."""
     try:
         from watchfiles import PythonFilter, watch
     except ModuleNotFoundError as error:
         if error.name != "watchfiles":
             raise
         fail("--reload needs watchfiles; run: pip install 'outboxq[reload]'", EXIT_USAGE)
-    over = threading.Event()
 
-    def look() -> None:
+    def look(over: threading.Event) -> None:
         for changes in watch(directory, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
             log.info("%s changed", ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes})))
             changed()
 
-    thread = threading.Thread(target=look, name="outboxq-watch", daemon=True)
-    thread.start()
-    try:
+    with in_thread(look, "outboxq-watch"):
         yield
-    finally:
-        over.set()
-        thread.join()

@@ -1,7 +1,7 @@
 """Django's admin of an outbox: its tasks, dead letters and schedules. The mounted dashboard shows everything else.
 
-A list chooses its pages from the newest rows only, so a page costs the same in tables of any size. No form changes a row: the actions of
-the lists do, through the store.
+The pages of a list only contain the newest rows, so a page costs the same in tables of any size. No form changes a row. The actions
+of the lists change rows through the store.
 """
 
 from __future__ import annotations
@@ -40,33 +40,31 @@ NEWEST = 10_000
 AT_ONCE = 1_000
 """Maximum number of rows that one request changes."""
 _NAMED = 1_000
-"""Number of newest rows whose names a filter offers."""
+"""Number of the newest rows whose names a filter offers."""
 _CHOICES = 100
 _REFUSALS = 10
 """Maximum number of refusals that are shown one by one."""
 _ERROR = 2_000
-"""Number of characters of an error that a list of dead letters reads."""
+"""Maximum number of characters of an error that a list of dead letters reads."""
 
 _SOURCES: Mapping[str, Any] = {
     TaskStatus.READY: OutboxEntry,
     TaskStatus.RUNNING: TaskLease,
     TaskStatus.FAILED: DeadLetter,
 }
-"""The tables that hold the tasks of a status and no others."""
-
-
+"""The tables that contain only the tasks of one status."""
 _OPTIONAL = {"reason", "force", "take_key_back"}
-"""Fields that a verb does without. The admin asks for no others."""
+"""Optional fields of verbs. The admin does not ask for fields."""
 
 
 def _verbs(noun: Noun, *states: State) -> tuple[Verb, ...]:
-    """Return the verbs that are offered in one of these states and need no value."""
+    """Return the verbs without required values that are offered in one of these states."""
     simple = (one for one in VERBS if one.noun is noun and {field.name for field in one.fields} <= _OPTIONAL)
     return tuple(one for one in simple if any(map(one.offered, states)) and one is not REMOVE)
 
 
 def permission_of(verb: Verb) -> str:
-    """Return the permission that an action needs, beside the one to view the list."""
+    """Return the permission that an action needs, in addition to the permission to view the list."""
     return f"outboxq.{verb.right}_{'taskschedule' if verb.right == 'change' else 'taskexecution'}"
 
 
@@ -99,7 +97,7 @@ def _column(column: str) -> Callable[[Any], str]:
 
 
 class NewestRows(ChangeList):
-    """A list of the newest rows, of which a search for an id finds any."""
+    """A list of the newest rows. A search for an id finds any row."""
 
     def get_queryset(self, request: Any, exclude_parameters: Any = None) -> Any:
         found = super().get_queryset(request, exclude_parameters)
@@ -108,14 +106,14 @@ class NewestRows(ChangeList):
 
 
 class NameFilter(admin.SimpleListFilter):
-    """A filter by a name that one of the newest rows has, or by any other name in the address."""
+    """A filter by a name of one of the newest rows, or by any other name in the URL."""
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
         rows = model_admin.get_queryset(request).order_by(*model_admin.ordering)
         names = sorted(set(rows.values_list(self.parameter_name, flat=True)[:_NAMED]))[:_CHOICES]
         if (chosen := self.value()) is not None and chosen not in names:
             if "\0" in chosen:
-                raise IncorrectLookupParameters("a name has no NUL")
+                raise IncorrectLookupParameters("a name must not contain NUL")
             names.append(chosen)
         return [(name, plain_text(name)) for name in names]
 
@@ -123,23 +121,20 @@ class NameFilter(admin.SimpleListFilter):
         return queryset if self.value() is None else queryset.filter(**{self.parameter_name: self.value()})
 
 
-class QueueFilter(NameFilter):
-    title = parameter_name = "queue"
+def _filter(title: str, parameter_name: str, choices: list[tuple[str, str]] | None = None) -> type[NameFilter]:
+    """Return a filter by a column. `choices` None: the names of the newest rows."""
+    values: dict[str, Any] = {"title": title, "parameter_name": parameter_name}
+    if choices is not None:
+        values["lookups"] = lambda *_: choices
+    return type(f"{title.title()}Filter", (NameFilter,), values)
 
 
-class TaskFilter(NameFilter):
-    title, parameter_name = "task", "task_name"
-
-
-class StatusFilter(NameFilter):
-    title = parameter_name = "status"
-
-    def lookups(self, _request: Any, _model_admin: Any) -> list[tuple[str, str]]:
-        return [(status.value, status.value) for status in TaskStatus]
+QueueFilter, TaskFilter = _filter("queue", "queue"), _filter("task", "task_name")
+StatusFilter = _filter("status", "status", [(status.value, status.value) for status in TaskStatus])
 
 
 class OutboxAdmin(admin.ModelAdmin):
-    """The admin of one kind of row, for users with the view permission. Each action needs its own permission as well.
+    """The admin of one kind of row, for users with the view permission. Each action also needs its own permission.
 
     The history of a task or schedule names the user. Each change is also in Django's own log.
     """
@@ -161,11 +156,11 @@ class OutboxAdmin(admin.ModelAdmin):
         return self.model._default_manager.using(self.alias)  # noqa: SLF001 - Django's own name for it
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:  # noqa: ARG002
-        """Allow only the filters of the list: any other could read the whole table, or reveal hidden arguments."""
+        """Allow only the filters of the list. Other lookups could read the whole table, or reveal hidden arguments."""
         return lookup in {one.parameter_name for one in self.list_filter}
 
     def has_change_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002
-        """Return False: rows change by actions only."""
+        """Return False, because only actions change rows."""
         return False
 
     has_add_permission = has_delete_permission = has_change_permission
@@ -218,7 +213,7 @@ class OutboxAdmin(admin.ModelAdmin):
         if len(chosen) > AT_ONCE:
             warnings.append(f"only the first {AT_ONCE} {self.noun}s were changed; repeat the action for the others")
         if not chosen:
-            warnings.append(f"the {self.noun} does not exist any more")
+            warnings.append(f"the {self.noun} no longer exists")
         for warning in warnings:
             self._tell(request, warning, messages.WARNING)
 
@@ -234,13 +229,13 @@ class OutboxAdmin(admin.ModelAdmin):
         return outcome
 
     def _in_dashboard(self, request: Any, page: str, query: Mapping[str, str] | None = None) -> str | None:
-        """Return the address of a page of the dashboard. None: it is not mounted, or the user may not see it."""
+        """Return the URL of a page of the dashboard. None: it is not mounted, or the user may not see it."""
         address = page_of(page, self.alias) if request.user.has_perm(VIEW) else None
         return f"{address}?{urlencode(query)}" if address and query else address
 
 
 class NewestAdmin(OutboxAdmin):
-    """An admin of rows that may be millions, which have the name of a task."""
+    """An admin of rows with the name of a task, of which there may be millions."""
 
     search_fields = ("task_name",)
     search_help_text = f"The whole id of any task, or the beginning of a task name among the newest {NEWEST:,}."
@@ -250,21 +245,19 @@ class NewestAdmin(OutboxAdmin):
 
     def get_search_results(self, request: Any, queryset: Any, search_term: str) -> tuple[Any, bool]:  # noqa: ARG002
         """Search by id among all rows, or by the beginning of the name among those of the list."""
-        if not search_term:
-            return queryset, False
         if (task_id := _as_uuid(search_term)) is not None:
             return queryset.filter(pk=task_id), False
-        return queryset.filter(task_name__startswith=search_term), False
+        return queryset.filter(task_name__startswith=search_term) if search_term else queryset, False
 
 
 class TaskExecutionAdmin(NewestAdmin):
-    """The admin of tasks. To show more or less, register a subclass instead: see `alias`, `hidden` and `show_arguments`."""
+    """The admin of tasks. To change what it shows, register a subclass with `alias`, `hidden` or `show_arguments`."""
 
     noun, dashboard_page = "task", "tasks"
     show_arguments = True
     """False hides arguments and results."""
     hidden: re.Pattern[str] | None = HIDDEN
-    """Pattern of the names whose values are shown as asterisks, in arguments and their members at any depth; None hides nothing.
+    """Pattern of the names whose values are shown as asterisks, at any depth of the arguments. None hides nothing.
 
     Messages of exceptions are shown unchanged.
     """
@@ -286,7 +279,7 @@ class TaskExecutionAdmin(NewestAdmin):
     actions = tuple(map(_action, verbs))
 
     def now(self, task: Any) -> str:
-        """Return why the task does not run, or what it does."""
+        """Return why the task does not run, or its activity."""
         with suppress(TaskNotFound), present_transaction(self.alias, mode="DEFERRED") as using:
             return plain_text(outboxes[self.alias].store.explain(task.pk, using=using).sentence)
         return ""
@@ -307,7 +300,7 @@ class TaskExecutionAdmin(NewestAdmin):
         return [name for name in super().get_fields(request, obj) if name not in hidden]
 
     def newest(self, found: Any, chosen: Mapping[str, str | None]) -> Any:
-        """Return the rows of a list that are among the newest tasks; of a status that a small table holds, of that status."""
+        """Return the rows of a list that are among the newest tasks, or among the newest of a status with a small table."""
         source = _SOURCES.get(chosen["status"] or "")
         if source is None:
             return found.filter(**_since("id", TaskExecution.objects.using(self.alias)))
@@ -409,14 +402,14 @@ def local_time(moment: datetime | None) -> str:
 
 
 def _written(text: str) -> Any:
-    """Return JSON with its lines and indents. Where a Content-Security-Policy forbids the style, its long lines are not wrapped."""
+    """Return JSON with its line breaks and indents. If a Content-Security-Policy forbids the style, long lines are not wrapped."""
     return text and format_html(
         '<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>', plain_text(text)
     )
 
 
 def _since(column: str, rows: Any) -> dict[str, Any]:
-    """Return the condition that leaves the newest of these rows by a column that an index has."""
+    """Return the condition for the newest of these rows, by an indexed column."""
     last = rows.order_by(f"-{column}").values_list(column, flat=True)[NEWEST - 1 : NEWEST]
     return {f"{column}__gte": one for one in last}
 

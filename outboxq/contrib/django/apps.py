@@ -28,7 +28,7 @@ class OutboxqConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def __init__(self, app_name: str, app_module: ModuleType | None) -> None:
-        """Raise ImproperlyConfigured for a Django that is too old for outboxq's models."""
+        """Raise ImproperlyConfigured if Django is too old for outboxq's models."""
         if django.VERSION[:2] < OLDEST:
             raise ImproperlyConfigured(
                 f"outboxq works with Django {'.'.join(map(str, OLDEST))} and later, and this is Django {django.get_version()}; "
@@ -38,7 +38,7 @@ class OutboxqConfig(AppConfig):
 
     def ready(self) -> None:
         """Register checks and signal receivers. Tasks are not imported here: a worker imports all, other processes some."""
-        from .checks import check_settings, check_tables
+        from .operations import check_settings, check_tables
 
         register(check_settings, "outboxq")
         register(check_tables, Tags.database)
@@ -47,7 +47,7 @@ class OutboxqConfig(AppConfig):
 
 
 def _make_tables(using: str, **_: Any) -> None:
-    """Create the tables if MIGRATION_MODULES disables migrations, as in tests: models alone would make worse tables."""
+    """Create the tables if MIGRATION_MODULES disables migrations, as in tests. Models alone would make incomplete tables."""
     from .operations import bring_to, has_tables
 
     if has_tables(using) and MigrationLoader.migrations_module("outboxq")[0] is None:
@@ -56,7 +56,7 @@ def _make_tables(using: str, **_: Any) -> None:
 
 
 def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
-    """Store the subscriptions and the schedules, which are then there before the first worker; in tests, again after each flush."""
+    """Store the subscriptions and schedules before the first worker starts; in tests, again after each flush."""
     from ...task.schedules import declare_schedules
     from .django_outbox import outboxes
     from .operations import has_tables

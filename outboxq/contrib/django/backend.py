@@ -17,19 +17,25 @@ from django.db import connections
 from ...errors import TaskNotFound, UnknownTask
 from ...integration.ambient import CURRENT, resolve_target
 from ...model import TaskExecution
-from .compat import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist, normalize_json, signals
+from .compat import (
+    BaseTaskBackend,
+    InvalidTask,
+    InvalidTaskBackend,
+    TaskResultDoesNotExist,
+    normalize_json,
+    signals,
+)
 from .django_outbox import DjangoOutbox, outboxes
 from .django_task import Options, OutboxqTask, aware, call_options, task, unvalidated, validate
 from .integration import present_transaction
-from .results import Call, amend, result_of, task_as_enqueued
-from .task_adapter import AdaptedBackend, TaskAdapter, check_call
+from .task_adapter import Call, TaskAdapter, amend, check_call, result_of, task_as_enqueued
 
 __all__ = ["OutboxqBackend", "OutboxqTask", "task"]
 
 APP = "outboxq.contrib.django"
 
 
-class OutboxqBackend(AdaptedBackend):
+class OutboxqBackend(BaseTaskBackend):
     """A backend that enqueues in the transaction of Django's connection. outboxq's workers run the committed tasks."""
 
     task_class = OutboxqTask
@@ -46,6 +52,11 @@ class OutboxqBackend(AdaptedBackend):
         self.defaults = Options.of(self.options, alias)
 
     @property
+    def database(self) -> str:
+        """Alias of the database in DATABASES."""
+        return self.defaults.database
+
+    @property
     def outbox(self) -> DjangoOutbox:
         """The outbox in the backend's database."""
         return outboxes[self.database]
@@ -54,25 +65,23 @@ class OutboxqBackend(AdaptedBackend):
         """Raise InvalidTask for a task that could not be enqueued or run."""
         super().validate_task(task)
         if inspect.isgeneratorfunction(task.func) or inspect.isasyncgenfunction(task.func):
-            raise InvalidTask(
-                f"{task.module_path} is a generator function, whose body a call does not run; return a list instead"
-            )
+            raise InvalidTask(f"{task.module_path} is a generator function; return a list instead")
         validate(task, self.defaults)
         if self.database in connections:  # `check()` reports an unknown one
             self.outbox.tasks.declare(task.module_path)
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Enqueue the task in the transaction of Django's connection; outside `atomic()` in its own, as `save()` would.
+        """Enqueue the task in the transaction of Django's connection; outside `atomic()` in a separate one, as `save()` does.
 
-        Returns the TaskResult, or that of the task which has the idempotency key already. Raises InvalidTask for a task that no
-        worker could find, TypeError for arguments that do not fit the function or are not JSON, PayloadError for arguments that
-        cannot be stored; all of them before anything is written.
+        Return the TaskResult, or the TaskResult of the task that already has the idempotency key. Raise InvalidTask for a task
+        that no worker can find, TypeError for arguments that do not fit the function or are not JSON, and PayloadError for
+        arguments that cannot be stored. Nothing is written then.
         """
         self.validate_task(task)
         if (adapter := self._adapter(task.module_path)) is None:
+            places = f"in a module of an installed app or of OPTIONS['modules'] in TASKS[{self.alias!r}]"
             raise InvalidTask(
-                f"no worker would find {task.module_path}; declare it with @task under that name, in a module of an installed "
-                f"app or of the OPTIONS['modules'] of TASKS[{self.alias!r}]"
+                f"no worker would find {task.module_path}; declare it with @task under that name, {places}"
             )
         call = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "backend": self.alias}
         check_call(task, call["args"], call["kwargs"])
@@ -88,7 +97,7 @@ class OutboxqBackend(AdaptedBackend):
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """Return the TaskResult of this id. Raises TaskResultDoesNotExist, also if the task was not enqueued through Django's tasks."""
+        """Return the TaskResult with this id. Raises TaskResultDoesNotExist, also for a task that was not enqueued through Django's tasks."""
         try:
             task_id = UUID(str(result_id))
         except ValueError as error:
@@ -105,22 +114,14 @@ class OutboxqBackend(AdaptedBackend):
         where = f"TASKS[{self.alias!r}]"
         found = list(super().check(**kwargs))
         if not apps.is_installed(APP):
+            hint = f"Add {APP!r} to INSTALLED_APPS and run manage.py migrate."
             found.append(
-                checks.Error(
-                    f"{where} uses outboxq, but its app is not installed.",
-                    hint=f"Add {APP!r} to INSTALLED_APPS and run manage.py migrate.",
-                    id="outboxq.E101",
-                )
+                checks.Error(f"{where} uses outboxq, but its app is not installed.", hint=hint, id="outboxq.E101")
             )
         if self.database not in connections:
-            known = ", ".join(connections)
-            found.append(
-                checks.Error(
-                    f"{where} names the database {self.database!r}, which DATABASES does not have.",
-                    hint=f"Let OPTIONS['database'] be one of: {known}.",
-                    id="outboxq.E102",
-                )
-            )
+            text = f"{where} names the database {self.database!r}, which DATABASES does not have."
+            hint = f"Set OPTIONS['database'] to one of: {', '.join(connections)}."
+            found.append(checks.Error(text, hint=hint, id="outboxq.E102"))
         for queue in sorted(self.queues, key=str):
             try:
                 validate(unvalidated(where, backend=self.alias, queue_name=queue), self.defaults)
@@ -129,7 +130,7 @@ class OutboxqBackend(AdaptedBackend):
         return found
 
     def reading(self) -> AbstractContextManager[object]:
-        """Open a transaction for reading: the present one, or a short one that waits for no writer on SQLite."""
+        """Open a transaction for reading: the current one, or a short one that does not wait for a writer on SQLite."""
         return present_transaction(self.database, mode="DEFERRED")
 
     def _adapter(self, name: str) -> TaskAdapter | None:
@@ -140,7 +141,7 @@ class OutboxqBackend(AdaptedBackend):
         return found if isinstance(found, TaskAdapter) else None
 
     def _result(self, execution: TaskExecution, *, using: object) -> Any:
-        """Return the result with the task as it was enqueued, as far as it is known if the code no longer has it."""
+        """Return the result with the task as it was enqueued, or as much of it as is known if the code no longer has it."""
         if (call := Call.parse(execution.args)) is None:
             raise TaskResultDoesNotExist(str(execution.id))
         adapter = self._adapter(execution.task_name)
@@ -150,7 +151,7 @@ class OutboxqBackend(AdaptedBackend):
 
 
 def _forget(*, setting: str, **_: Any) -> None:
-    """Forget the tasks that were found by settings that a test has changed."""
+    """Forget the tasks that were found under settings that a test has changed."""
     if setting in {"TASKS", "INSTALLED_APPS"}:
         for alias in outboxes:
             outboxes[alias].tasks.forget()

@@ -13,9 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 _HOMES = [name for name in ("django.tasks", "django_tasks") if find_spec(name) is not None]
 if not _HOMES:
-    raise ImproperlyConfigured(
-        "this Django has no django.tasks, which came with 6.0; install the backport: pip install django-tasks"
-    )
+    raise ImproperlyConfigured("django.tasks needs Django 6.0; install the backport: pip install django-tasks")
 PACKAGE = _HOMES[0]
 """Name of the package, and of its logger."""
 

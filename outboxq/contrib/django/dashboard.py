@@ -40,12 +40,12 @@ def dashboard_urls(
 ) -> list[URLPattern]:
     """Return the dashboard of an outbox for ``path("outboxq/", include(dashboard_urls()))``.
 
-    Users need the permission to view task executions, and to act those to retry, cancel and discard them and to change queues and
-    schedules. A visitor who is not logged in is sent to the log-in page of the settings.
+    Users need the permission to view task executions. To act, they need the permissions to retry, cancel and discard them, and to
+    change queues and schedules. Visitors without a log-in are sent to the log-in page of the settings.
 
     Args:
         using: Alias of the outbox's database.
-        allow_actions: True: users with these permissions change tasks, queues and schedules.
+        allow_actions: True: users with these permissions can change tasks, queues and schedules.
         show_arguments: True: users see arguments, results and headers of tasks; values of secret names stay hidden.
     """
     from ...web import Viewer, application  # the admin imports this module where the extra `web` may be missing
@@ -72,7 +72,7 @@ def dashboard_urls(
 
 
 def page_of(page: str, using: str = DEFAULT_DB_ALIAS) -> str | None:
-    """Return the address of a page of the dashboard. None: the project's `urls.py` does not mount it for this database."""
+    """Return the URL of a page of the dashboard. None: the project's `urls.py` does not mount it for this database."""
     try:
         return reverse(_NAME.format(using), kwargs={"page": page})
     except NoReverseMatch:
@@ -80,7 +80,7 @@ def page_of(page: str, using: str = DEFAULT_DB_ALIAS) -> str | None:
 
 
 def _answer(dashboard: Dashboard, request: HttpRequest, page: str, viewer: Viewer) -> HttpResponse:
-    """Return what the dashboard answers to a request of Django's, on WSGI and ASGI."""
+    """Return the dashboard's answer to a request of Django's, on WSGI and ASGI."""
     body = request.body
     root = request.path[: len(request.path) - len(page)].rstrip("/")
     environ: dict[str, Any] = {
@@ -111,5 +111,5 @@ def _answer(dashboard: Dashboard, request: HttpRequest, page: str, viewer: Viewe
 
 
 def _bytes_as_text(path: str) -> str:
-    """Return a path as WSGI has it: each byte is a character."""
+    """Return a path in WSGI's form, in which each byte is a character."""
     return path.encode().decode("latin-1")

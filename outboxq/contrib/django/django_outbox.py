@@ -1,4 +1,4 @@
-"""The outboxes of a project, each with its Store: one for each database, made at first use."""
+"""The outboxes of a project, one for each database, each with its Store. They are made at first use."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from .integration import DjangoIntegration, DjangoRegistry
 SETTINGS: Mapping[str, Any] = {"SCHEMA": None, "HOOKS": (), "VERSION": "", "RETENTION": None}
 """Keys of OUTBOXQ in the settings, with their defaults.
 
-SCHEMA: the PostgreSQL schema of outboxq's tables. HOOKS: the import paths of hooks, each of a Hook or of its class. VERSION and
-RETENTION: the `version` and the `retention` of each `Outbox`.
+SCHEMA: the PostgreSQL schema of outboxq's tables. HOOKS: the import paths of hooks or of their classes. VERSION and RETENTION: the
+`version` and the `retention` of each `Outbox`.
 """
 
 
 class DjangoOutbox(Outbox):
     """An outbox in one of DATABASES. `task.enqueue()` writes through Django's own connection, in its transaction.
 
-    Outside `transaction.atomic()` it writes in a transaction of its own, as a model's `save()` does.
+    Outside `transaction.atomic()` it writes in a separate transaction, as a model's `save()` does.
     """
 
     tasks: DjangoRegistry
@@ -59,14 +59,14 @@ class DjangoOutbox(Outbox):
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
         """Raise ConfigurationError: DATABASES in the settings names the database."""
         raise ConfigurationError(
-            f"this outbox is in Django's database {self.alias!r} and cannot be bound; change DATABASES in the settings"
+            f"this outbox is in Django's database {self.alias!r}; change DATABASES in the settings"
         )
 
     @cached_property
     def hooks(self) -> HookCalls | None:
-        """The hooks that the settings name, imported at first use: their modules may need the project's models.
+        """The hooks that the settings name. They are imported at first use, because their modules may need the project's models.
 
-        Raises ConfigurationError for a path that leads to no hook.
+        Raises ConfigurationError for a path that does not lead to a hook.
         """
         return HookCalls.of(hooks_of_settings())
 
@@ -77,9 +77,9 @@ class DjangoOutbox(Outbox):
 
     @property
     def store(self) -> DjangoStore:
-        """The Store. Its methods with ``using=`` use Django's connection only; the others make an engine.
+        """The Store. Its methods only use Django's connection with ``using=``; otherwise they make an engine.
 
-        It follows the settings: when a test gives the database another name, this is another Store.
+        It follows the settings: if a test changes the name of the database, this is another Store.
         """
         if self._stand_in is not None:
             return self._stand_in.store  # type: ignore[return-value]  # it is in the transaction of Django's connection
@@ -93,7 +93,7 @@ class DjangoOutbox(Outbox):
             return self._chosen[1]
 
     def task_of(self, task: object) -> Task[..., Any]:
-        """Return the task of this outbox that a schedule names: also one of `django.tasks`.
+        """Return the task of this outbox that a schedule names, which may be one of `django.tasks`.
 
         Raises ConfigurationError for a Django task of another backend or database.
         """
@@ -104,10 +104,8 @@ class DjangoOutbox(Outbox):
 
         adapter = adapter_of(task, self.alias)
         if adapter is None:
-            raise ConfigurationError(
-                f"the task {path} does not go through this outbox: its backend in TASKS is none of outboxq's in the database "
-                f"{self.alias!r}"
-            )
+            why = f"its backend in TASKS is not an outboxq backend in the database {self.alias!r}"
+            raise ConfigurationError(f"the task {path} does not use this outbox: {why}")
         return adapter
 
     def _registry(self) -> DjangoRegistry:
@@ -118,10 +116,10 @@ class DjangoOutbox(Outbox):
 
 
 class DjangoStore(FrameworkStore):
-    """A Store for one of DATABASES. It makes an engine only for work that Django's own connection cannot do."""
+    """A Store for one of DATABASES. It only makes an engine for work that Django's own connection cannot do."""
 
     def __init__(self, engine: Engine | None = None, *, alias: str | None = None, **options: Any) -> None:
-        """Make the Store; `alias` None: a worker's own Store, made from the engine of another."""
+        """Make the Store. `alias` None: a worker's own Store, made from the engine of another Store."""
         super().__init__(engine, **options)
         self.alias = alias
         self._migrated = alias
@@ -133,7 +131,7 @@ class DjangoStore(FrameworkStore):
         if self.alias is not None:
             with self._making:
                 if self.engine is None:
-                    # No pool: the engine is seldom used, and an open connection would keep a test's database from being dropped.
+                    # No pool: the engine is rarely used, and an open connection would prevent dropping a test's database.
                     self.engine = engine_of(self.alias, poolclass=NullPool)
         return super().bound_engine
 
@@ -144,7 +142,7 @@ class DjangoStore(FrameworkStore):
         return super().may_pass(DBAPIError("", None, cause) if isinstance(cause, Exception) else error)
 
     def ensure_current_on_django(self) -> None:
-        """Check the tables as `ensure_current` does, on Django's connection, which must be inside `atomic()`."""
+        """Check the tables like `ensure_current`, on Django's connection, which must be inside `atomic()`."""
         self.check_schema(target_of(self.alias, schema=self.schema))
 
     def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
@@ -167,9 +165,9 @@ class DjangoStore(FrameworkStore):
             return
         there = target.connection
         if there.alias != self.alias and _place(there) != _place(connections[self.alias]):
+            cure = f"the task belongs to its business rows: declare it on outboxes[{there.alias!r}]"
             raise InvalidTarget(
-                f"this is Django's database {there.alias!r}, but the outbox is in {self.alias!r}; a task must be written where its "
-                f"business rows are: declare it on outboxes[{there.alias!r}]"
+                f"this is Django's database {there.alias!r}, but the outbox is in {self.alias!r}; {cure}"
             )
 
     @property
@@ -186,18 +184,16 @@ class Outboxes:
         self._making = threading.Lock()
 
     def __getitem__(self, alias: str) -> DjangoOutbox:
-        """Return the outbox in this database. Raises ConfigurationError for an alias that DATABASES does not have."""
+        """Return the outbox in this database. Raises ConfigurationError for an alias that is not in DATABASES."""
         with self._making:
             if alias not in self._made:
                 if alias not in connections:
-                    raise ConfigurationError(
-                        f"Django knows no database {alias!r}; give one of DATABASES in the settings"
-                    )
+                    raise ConfigurationError(f"DATABASES in the settings has no database {alias!r}")
                 self._made[alias] = DjangoOutbox(alias)
             return self._made[alias]
 
     def forget_hooks(self) -> None:
-        """Make each outbox read the settings for its hooks again."""
+        """Make each outbox read its hooks from the settings again."""
         for outbox in self._made.values():
             vars(outbox).pop("hooks", None)
 
@@ -218,19 +214,16 @@ def setting(name: str) -> Any:
     given = getattr(settings, "OUTBOXQ", {})
     unknown = sorted(set(given) - set(SETTINGS))
     if unknown:
-        raise ConfigurationError(
-            f"OUTBOXQ in the settings has unknown keys: {', '.join(unknown)}; it knows {', '.join(SETTINGS)}"
-        )
+        known = ", ".join(SETTINGS)
+        raise ConfigurationError(f"OUTBOXQ in the settings has unknown keys: {', '.join(unknown)}; it knows {known}")
     return given.get(name, SETTINGS[name])
 
 
 def hooks_of_settings() -> list[Hook]:
-    """Return the hooks that the settings name. Raises ConfigurationError for a path that leads to no hook."""
+    """Return the hooks that the settings name. Raises ConfigurationError for a path that does not lead to a hook."""
     paths = setting("HOOKS")
     if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
-        raise ConfigurationError(
-            "OUTBOXQ in the settings: HOOKS takes a list of import paths, such as 'shop.hooks.Timing'"
-        )
+        raise ConfigurationError("OUTBOXQ in the settings: HOOKS takes a list of paths, such as 'shop.hooks.Timing'")
     with _importing:
         return [_imported.get(path) or _imported.setdefault(path, _imported_hook(path)) for path in paths]
 
@@ -242,14 +235,12 @@ def _imported_hook(path: str) -> Hook:
         raise ConfigurationError(f"OUTBOXQ in the settings: the hook {path!r} cannot be imported: {error}") from error
     hook = found() if isinstance(found, type) and issubclass(found, Hook) else found
     if not isinstance(hook, Hook):
-        raise ConfigurationError(
-            f"OUTBOXQ in the settings: {path!r} is neither a hook nor a class derived from outboxq.Hook"
-        )
+        raise ConfigurationError(f"OUTBOXQ in the settings: {path!r} is neither a hook nor a subclass of outboxq.Hook")
     return hook
 
 
 def _forget(*, setting: str, **_: Any) -> None:
-    """Read the hooks again when a test has changed the settings."""
+    """Read the hooks again after a test has changed the settings."""
     if setting == "OUTBOXQ":
         outboxes.forget_hooks()
 
@@ -257,7 +248,7 @@ def _forget(*, setting: str, **_: Any) -> None:
 setting_changed.connect(_forget, dispatch_uid="outboxq.contrib.django.django_outbox")
 _importing = threading.RLock()
 _imported: dict[str, Hook] = {}
-"""The hooks by their paths: all outboxes of the project have the same ones."""
+"""The hooks by path. All outboxes of the project share them."""
 
 
 def _place(connection: Any) -> list[Any]:
@@ -267,46 +258,42 @@ def _place(connection: Any) -> list[Any]:
 def engine_of(alias: str, *, poolclass: type[Pool] | None = None) -> Engine:
     """Return an engine for the database of Django's `alias`. It does not connect yet.
 
-    Raises ConfigurationError for an in-memory database, UnsupportedDatabase for one that outboxq does not run on.
+    Raises ConfigurationError for an in-memory database, and UnsupportedDatabase for a database that outboxq does not support.
     """
     connection = connections[alias]
     if connection.vendor not in _ENGINES:
-        raise UnsupportedDatabase(
-            f"outboxq does not run on {connection.display_name}, the database {alias!r} of the settings"
-        )
+        raise UnsupportedDatabase(f"outboxq does not support {connection.display_name}, the database {alias!r}")
     return _ENGINES[connection.vendor](connection, poolclass)
 
 
 def _sqlite(connection: Any, poolclass: type[Pool] | None) -> Engine:
     name = connection.settings_dict["NAME"]
     if connection.is_in_memory_db():
-        raise ConfigurationError(
-            f"the database {connection.alias!r} is an in-memory SQLite database, which no worker can share; give it "
-            "a file (in tests: DATABASES[…]['TEST']['NAME'])"
-        )
+        cure = "give it a file (in tests: DATABASES[…]['TEST']['NAME'])"
+        raise ConfigurationError(f"no worker can share the in-memory SQLite database {connection.alias!r}; {cure}")
     if str(name).startswith("file:"):
         return make_engine(URL.create("sqlite", database=str(name), query={"uri": "true"}), poolclass=poolclass)
     return make_engine(URL.create("sqlite", database=str(Path(name).resolve())), poolclass=poolclass)
 
 
 def _postgresql(connection: Any, poolclass: type[Pool] | None) -> Engine:
-    """Return an engine that connects as Django does, OPTIONS included, without what Django adds for itself."""
+    """Return an engine that connects as Django does, with OPTIONS, but without the parameters that Django adds for itself."""
     alias = connection.alias
     engine = make_engine(_called(connection.settings_dict), poolclass=poolclass)
 
     def connecting(_dialect: Any, _record: Any, _given: Any, parameters: dict[str, Any]) -> None:
-        parameters.update(_parameters(connections[alias]))  # asked each time: a password may be rotated
+        parameters.update(_parameters(connections[alias]))  # each time, because a password may be rotated
 
     event.listen(engine, "do_connect", connecting)
     return engine
 
 
 def _called(settings: Mapping[str, Any]) -> URL:
-    """Return the URL of the database for messages and logs: with its server, without the password."""
+    """Return the URL of the database for messages and logs, with its server and without the password."""
     url = URL.create("postgresql+psycopg", username=settings.get("USER") or None, database=settings["NAME"] or None)
     host, port = str(settings.get("HOST") or ""), str(settings.get("PORT") or "")
     if not host or "," in host:
-        return url  # libpq's default, its service file, or several servers: no URL expresses these as Django does
+        return url  # a URL cannot express libpq's default, its service file, or several servers in Django's way
     if host.startswith("/"):
         return url.set(query={"host": host})
     return url.set(host=host, port=int(port) if port.isdigit() else None)
@@ -318,7 +305,7 @@ def _parameters(connection: Any) -> dict[str, Any]:
     for own in ("cursor_factory", "context", "prepare_threshold"):
         parameters.pop(own, None)
     if "prepare_threshold" in given or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-        parameters["prepare_threshold"] = given.get("prepare_threshold")  # behind a pooler that knows no sessions
+        parameters["prepare_threshold"] = given.get("prepare_threshold")  # behind a pooler without sessions
     if role := given.get("assume_role"):
         escaped = "".join(f"\\{one}" if one in "\\ " else one for one in role)
         parameters["options"] = f"{parameters.get('options', '')} -c role={escaped}".strip()

@@ -27,13 +27,13 @@ _DECLARED = [
     for name in TaskSettings.__annotations__
     if name not in {"name", "queue", "priority", "subscribe", "check_types"}
 ]
-"""The options of `Outbox.task` that a task of Django's has, under the same names, and a backend for all of its tasks."""
+"""The options of `Outbox.task` that a task of Django's has under the same names, and a backend for all its tasks."""
 _CALL = [name for name in CallOptions.__annotations__ if name not in {"queue", "priority", "run_after"}]
-"""The options of `Task.using` that a task of Django's has beside its own."""
+"""The options of `Task.using` that a task of Django's has in addition to Django's own."""
 
 
 def _none_of(name: str, options: Sequence[str], *bases: type) -> Any:
-    """Return a record with these options, each None."""
+    """Return a record with these options, which are None by default."""
     given = [(one, Any, field(default=None, hash=one != "headers")) for one in options]
     return make_dataclass(name, given, bases=bases, frozen=True, slots=True, kw_only=True)
 
@@ -44,12 +44,12 @@ _Defaults: Any = _none_of("_Defaults", _DECLARED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxqTask(_WithOptions):
-    """A task of `django.tasks` with outboxq's options: those of `outboxq.Outbox.task` and of `outboxq.Task.using`.
+    """A task of `django.tasks` with the options of `outboxq.Outbox.task` and of `outboxq.Task.using`.
 
-    None: the backend's OPTIONS decide, else outboxq's default.
+    None: the value in the backend's OPTIONS, otherwise outboxq's default.
     """
 
-    # Django's own, which have defaults from 6.1 on.
+    # Django's own options, which have defaults from 6.1 on.
     priority: int = 0
     backend: str = "default"
     queue_name: str = "default"
@@ -65,9 +65,9 @@ class OutboxqTask(_WithOptions):
         backend: str | None = None,
         **options: Any,
     ) -> Self:
-        """Return the task with these options, which are those of `outboxq.Task.using`; None keeps an option.
+        """Return the task with these options, which are those of `outboxq.Task.using`. None keeps an option.
 
-        Raises InvalidTask for a value out of its range, TypeError for an option that is unknown or belongs to the declaration.
+        Raises InvalidTask for a value out of range, and TypeError for an unknown option or an option of the declaration.
         """
         if unknown := next((name for name in options if name not in _CALL), None):
             raise TypeError(f"using() got an unexpected keyword argument {unknown!r}")
@@ -75,7 +75,7 @@ class OutboxqTask(_WithOptions):
         return replace(self, **{name: value for name, value in (own | options).items() if value is not None})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the import path and the options of `using()`; a retry policy is found again by the import."""
+        """Pickle the import path and the options of `using()`. The import restores a retry policy."""
         given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _OF_THE_IMPORT}
         return _rebuilt, (self.module_path, given)
 
@@ -83,9 +83,9 @@ class OutboxqTask(_WithOptions):
 def task(function: Callable[..., Any] | None = None, *, backend: str = "default", **options: Any) -> Any:
     """Declare a task as Django's `@task` does, with outboxq's options: ``@task(queue_name="mail", retry=RetryPolicy(…))``.
 
-    From Django 6.1 on, and in the backport, Django's own `@task` does the same for outboxq's backend. This one also works in
-    Django 6.0. A backend other than outboxq's, as in tests, runs the task without those options. Raises TypeError for an
-    unknown option, InvalidTask for a value out of its range.
+    From Django 6.1 on, and in the backport, Django's own `@task` does the same for outboxq's backend. This function also works in
+    Django 6.0. Another backend, as in tests, runs the task without these options. Raises TypeError for an unknown option, and
+    InvalidTask for a value out of range.
     """
     if "run_after" in options:
         raise TypeError("run_after belongs to one call; write task.using(run_after=…).enqueue(…)")
@@ -104,12 +104,11 @@ class Options(_Defaults):
 
     @classmethod
     def of(cls, given: Mapping[str, Any], alias: str) -> Options:
-        """Read OPTIONS. Raises InvalidTaskBackend for an unknown option, or a value out of its range."""
+        """Read OPTIONS. Raises InvalidTaskBackend for an unknown option or a value out of range."""
         known = [one.name for one in fields(cls)]
         if unknown := sorted(set(given) - set(known)):
-            raise InvalidTaskBackend(
-                f"TASKS[{alias!r}] has unknown OPTIONS: {', '.join(unknown)}; outboxq knows {', '.join(known)}"
-            )
+            words = f"unknown OPTIONS: {', '.join(unknown)}; outboxq knows {', '.join(known)}"
+            raise InvalidTaskBackend(f"TASKS[{alias!r}] has {words}")
         options = cls(**given)
         if isinstance(options.modules, str):
             raise InvalidTaskBackend(f"TASKS[{alias!r}]: modules takes a list; write [{options.modules!r}]")
@@ -121,9 +120,9 @@ class Options(_Defaults):
 
 
 def declared_options(task: Any, defaults: Options) -> dict[str, Any]:
-    """Return the `options`, `retry`, `transactional` and `timeout_action` of the outboxq task for it; `defaults` are the backend's.
+    """Return the `options`, `retry`, `transactional` and `timeout_action` of the outboxq task for a Django task.
 
-    Without a retry policy a task has a single attempt, as in Django.
+    `defaults` are those of the backend. Without a retry policy a task has a single attempt, as in Django.
     """
 
     def chosen(name: str) -> Any:
@@ -136,7 +135,7 @@ def declared_options(task: Any, defaults: Options) -> dict[str, Any]:
     policy = RetryPolicy.never() if retry is None else RetryPolicy.of(retry)
     action, default = getattr(task, "timeout_action", None), defaults.timeout_action
     if action is None and default is not None and options.timeout is not None:
-        action = default  # a default is for the tasks that have a timeout
+        action = default  # only for tasks with a timeout
     return {
         "options": options,
         "retry": policy,
@@ -176,13 +175,11 @@ def validate(task: Any, defaults: Options) -> None:
     except OutboxqError as error:
         raise InvalidTask(str(error)) from None
     if new.on_conflict is OnConflict.SKIP:
-        raise InvalidTask(
-            f"{task.module_path}: on_conflict='skip' has no result for enqueue() to return; write 'return'"
-        )
+        raise InvalidTask(f"{task.module_path}: enqueue() has no result with on_conflict='skip'; write 'return'")
 
 
 def changed(task: Any, **changes: Any) -> Any:
-    """Return a changed copy without validation, since a task may have been enqueued under other settings."""
+    """Return a changed copy without validation, because a task may have been enqueued under other settings."""
     copy = object.__new__(type(task))
     for one in fields(task):
         object.__setattr__(copy, one.name, changes.get(one.name, getattr(task, one.name)))
@@ -190,10 +187,10 @@ def changed(task: Any, **changes: Any) -> Any:
 
 
 def unvalidated(path: str, **values: Any) -> OutboxqTask:
-    """Return a task with this import path without validation: the rows may name it, and the code no longer."""
+    """Return a task with this import path without validation. A stored task may no longer be in the code."""
 
     def gone(*_: Any, **__: Any) -> NoReturn:
-        raise UnknownTask(f"there is no task at {path} any more")
+        raise UnknownTask(f"the task {path} no longer exists")
 
     gone.__module__, _, gone.__qualname__ = path.rpartition(".")
     gone.__name__ = gone.__qualname__
@@ -205,7 +202,7 @@ def unvalidated(path: str, **values: Any) -> OutboxqTask:
 
 
 def aware(moment: datetime) -> datetime:
-    """Return an aware datetime: with USE_TZ = False, Django's are naive, in the zone of TIME_ZONE."""
+    """Return an aware datetime. With USE_TZ = False, Django's are naive, in the zone of TIME_ZONE."""
     return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())
 
 
@@ -219,7 +216,7 @@ def local(moment: datetime | None) -> datetime | None:
 def _rebuilt(path: str, given: dict[str, Any]) -> Any:
     declared = import_string(path)
     if not isinstance(declared, OutboxqTask):
-        raise ValueError(f"{path} is not a task any more")  # noqa: TRY004 - as Django's own Task has it
+        raise ValueError(f"{path} is no longer a task")  # noqa: TRY004 - as in Django's own Task
     return changed(declared, **given)
 
 

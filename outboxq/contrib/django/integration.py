@@ -48,11 +48,11 @@ class DjangoIntegration(Integration):
 
     @contextmanager
     def around_handler(self, context: TaskContext) -> Iterator[None]:
-        """Give the handler usable connections: none that is broken, too old, or left in a transaction by another handler."""
+        """Give the handler usable connections: not broken, not too old, and not in a transaction of another handler."""
         token = _handled.set(context)
         try:
             if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
-                yield  # a test's: Django would close them and reset its queries
+                yield  # in a test: Django would close its connections and reset its queries
                 return
             _refresh_connections()
             try:
@@ -67,16 +67,15 @@ class DjangoIntegration(Integration):
     def unit_of_work(self, store: Store, *, within: object = None) -> Iterator[DjangoUnitOfWork]:
         """Open `transaction.atomic()` on Django's connection, so the ORM's writes and the completion are committed together.
 
-        Raises InvalidTarget for a `within` that is not Django's connection to this database, and after the block if the
-        handler left the transaction open or closed the connection.
+        Raises InvalidTarget if `within` is not Django's connection to this database, and after the block if the handler left the
+        transaction open or closed the connection.
         """
         connection = connections[self.alias]
         if within is not None:
             target = target_of(within, schema=store.schema)
             if not isinstance(target, DjangoTarget) or target.connection.alias != self.alias:
-                raise InvalidTarget(
-                    f"a transactional task in Django runs on Django's connection; pass the alias {self.alias!r}, inside atomic()"
-                )
+                cure = f"pass the alias {self.alias!r}, inside atomic()"
+                raise InvalidTarget(f"a transactional task in Django runs on Django's connection; {cure}")
             with transaction.atomic(using=self.alias):
                 yield DjangoUnitOfWork(connection)
             return
@@ -104,10 +103,9 @@ class DjangoIntegration(Integration):
                 _drop(connection)
         if not committed and not is_nested:  # Django reports no error then
             _drop(connection)
-            raise InvalidTarget(
-                "the transaction of this task was not committed: its handler left an atomic() block open, or closed the "
-                "connection; write each block as `with atomic():`, and do not close connections inside"
-            )
+            cure = "write each block as `with atomic():`, and do not close connections inside"
+            why = "its handler left an atomic() block open, or closed the connection"
+            raise InvalidTarget(f"the transaction of this task was not committed: {why}; {cure}")
 
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
         """Send the signal of a task of `django.tasks`."""
@@ -122,9 +120,9 @@ class DjangoIntegration(Integration):
 
 @contextmanager
 def present_transaction(alias: str, *, mode: str = "IMMEDIATE") -> Iterator[object]:
-    """Yield the connection inside the present `atomic()`; outside of one, inside its own, as `save()` does.
+    """Yield the connection inside the current `atomic()`; outside `atomic()`, inside a separate one, as `save()` does.
 
-    `mode` is that of its own transaction on SQLite.
+    `mode` is the mode of the separate transaction on SQLite.
     """
     connection = connections[alias]
     if connection.in_atomic_block or not connection.get_autocommit():
@@ -137,8 +135,8 @@ def present_transaction(alias: str, *, mode: str = "IMMEDIATE") -> Iterator[obje
 class DjangoRegistry(TaskRegistry):
     """The tasks declared with `@outbox.task`, and those of `django.tasks`, found by their names: their import paths.
 
-    A name comes from a row of the database. So only modules of the installed apps, and those that OPTIONS allows, are imported,
-    and only a Django Task that was declared under this very name is used.
+    A name comes from a row of the database. So only modules of the installed apps and modules that OPTIONS allows are imported, and
+    only a Django Task with exactly this name is used.
     """
 
     def __init__(self, alias: str) -> None:
@@ -148,11 +146,11 @@ class DjangoRegistry(TaskRegistry):
         self._found: dict[str, TaskAdapter] = {}
 
     def declare(self, path: str) -> None:
-        """Remember a task that a module declares while it is being imported. It can be found after the import."""
+        """Remember a task that a module declares during its import. It can be found after the import."""
         self._declared[path] = None
 
     def forget(self) -> None:
-        """Forget the tasks found so far, since the settings have changed."""
+        """Forget the tasks found so far, because the settings have changed."""
         self._found.clear()
 
     def ended(self, context: TaskContext, outcome: Outcome) -> None:
@@ -166,9 +164,7 @@ class DjangoRegistry(TaskRegistry):
             return super().get(name)
         found = self._find(name)
         if found is None:
-            raise UnknownTask(
-                f"task {name!r} is not declared in this process, nor is it the import path of a @task in an installed app"
-            )
+            raise UnknownTask(f"task {name!r} is neither declared in this process nor a @task of an installed app")
         return found
 
     def __contains__(self, name: str) -> bool:
@@ -208,7 +204,7 @@ class DjangoUnitOfWork:
         self._failures: list[BaseException] = []
 
     def watch(self, execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-        """Execute a statement of Django's, and keep its error: an inner `atomic()` may hide it from the caller."""
+        """Execute a statement of Django's, and keep its error, because an inner `atomic()` may hide it from the caller."""
         try:
             return execute(sql, params, many, context)
         except Exception as error:
@@ -216,25 +212,23 @@ class DjangoUnitOfWork:
             raise
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether an error from outside ended this transaction, to judge by `error`."""
+        """Return whether an error from outside ended this transaction, judging by `error`."""
         dialect = DjangoTarget(self.target, None).dialect
         return dialect.was_interrupted(self._raw, error, self._failures)
 
     def abandon(self) -> None:
-        """Roll back in another thread, where the claim could not be ended otherwise."""
+        """Roll back in another thread, because the claim cannot be ended otherwise."""
         self._abandonment.abandon()
 
     def was_abandoned(self) -> bool:
-        """Return whether that was done, so that the connection must not be used again. Afterwards it is not done any more."""
+        """Return whether the transaction was abandoned, so that the connection must not be used again. It can no longer be abandoned then."""
         return self._abandonment.end()
 
     @property
     def connection(self) -> NoReturn:
         """Raise InvalidTarget: SQLAlchemy on Django's connection would end Django's transaction."""
-        raise InvalidTarget(
-            "a transactional task in Django has no ctx.connection and no ctx.session, which are SQLAlchemy's; use the ORM, or "
-            f"django.db.connections[{self.target.alias!r}].cursor()"
-        )
+        cure = f"use the ORM, or django.db.connections[{self.target.alias!r}].cursor()"
+        raise InvalidTarget(f"in Django, ctx.connection and ctx.session do not exist; {cure}")
 
     session = connection
 
@@ -244,13 +238,13 @@ class DjangoUnitOfWork:
         return DjangoTarget(self.target, None).database()
 
     def flush(self) -> None:
-        """Check that the transaction is still open; the ORM holds nothing back. Raises InvalidTarget if it has ended."""
+        """Check that the transaction is still open; the ORM has no pending writes. Raises InvalidTarget if it has ended."""
         if not DjangoTarget(self.target, None).dialect.is_open(self.target.connection):
             raise ended()
 
 
 def _refresh_connections() -> None:
-    """Close old connections, as around a request, and check the others before their next use: a lost attempt costs more."""
+    """Close old connections, as around a request, and check the others before their next use, because a lost attempt costs more."""
     reset_queries()
     for connection in connections.all(initialized_only=True):
         connection.health_check_enabled = True
@@ -258,16 +252,14 @@ def _refresh_connections() -> None:
 
 
 def _end_what_is_open(context: TaskContext) -> None:
-    """Roll back transactions that the handler left open: writes of later handlers in this thread would never be committed."""
+    """Roll back transactions that the handler left open. Otherwise writes of later handlers in this thread would not be committed."""
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:
-            log.error(
-                "task %s (%s) left a transaction open on the database %r, so its writes there are rolled back; end each atomic() block",
-                context.task_id,
-                context.task_name,
-                connection.alias,
-                extra=fields_of(context.claim),
+            text = (
+                "task %s (%s) left a transaction open on the database %r, which is rolled back; end each atomic() block"
             )
+            names = (context.task_id, context.task_name, connection.alias)
+            log.error(text, *names, extra=fields_of(context.claim))
             _drop(connection)
 
 
@@ -279,11 +271,11 @@ def _drop(connection: Any) -> None:
 
 @contextmanager
 def _atomic(connection: Any, *, mode: str = "IMMEDIATE", durable: bool = False) -> Iterator[None]:
-    """Open `transaction.atomic()`, on SQLite as a writer unless `mode` says otherwise: after a read, a write may be refused."""
+    """Open `transaction.atomic()`, on SQLite as a writer unless `mode` says otherwise, because a write after a read may be refused."""
     block = transaction.atomic(using=connection.alias, durable=durable)
     with ExitStack() as stack:
         if hasattr(connection, "transaction_mode"):
-            connection.ensure_connection()  # which reads the settings
+            connection.ensure_connection()  # it reads the settings
             before, connection.transaction_mode = connection.transaction_mode, mode
             try:
                 stack.enter_context(block)

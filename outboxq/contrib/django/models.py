@@ -1,6 +1,6 @@
 """Read-only models of outboxq's tables, for queries, for the admin, and for Django's flush after a test.
 
-Only the outbox writes the tables, since each change of a task is more than one row.
+Only the outbox writes the tables, because each change of a task changes several rows.
 """
 # ruff: noqa: D106 - a Meta needs no docstring
 
@@ -21,7 +21,7 @@ from .django_outbox import setting
 
 
 class InstantField(models.DateTimeField):
-    """A field of aware UTC datetimes, whatever USE_TZ says. On SQLite outboxq stores and compares them as ISO text."""
+    """A field of aware UTC datetimes, independent of USE_TZ. On SQLite outboxq stores and compares them as ISO text."""
 
     def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
         if connection.vendor != "sqlite" or not isinstance(value, datetime):
@@ -33,12 +33,12 @@ class InstantField(models.DateTimeField):
 
 
 def _aware(value: datetime, connection: Any) -> datetime:
-    """Return an aware datetime: with USE_TZ False, Django means the connection's time zone."""
+    """Return an aware datetime. With USE_TZ = False, a naive one is in the connection's time zone."""
     return value if value.tzinfo is not None else value.replace(tzinfo=ZoneInfo(connection.timezone_name))
 
 
 def table(name: str) -> str:
-    """Return the name for `db_table`; with a schema, written so that Django's quotes enclose each part."""
+    """Return the name for `db_table`. With a schema, Django's quotes enclose both parts."""
     schema = setting("SCHEMA")
     return name if schema is None else f'{schema}"."{name}'
 
@@ -85,7 +85,7 @@ _FIELDS: dict[type, Any] = {
     UtcDateTime: InstantField,
     Uuid: models.UUIDField,
 }
-"""The field for a column of each type. Columns of other types are PostgreSQL's own, and have none."""
+"""The field for a column of each type. Columns of other types exist only on PostgreSQL, and have no field."""
 
 
 def _derived(

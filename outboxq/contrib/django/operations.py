@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from django.apps import apps
+from django.core.checks import CheckMessage, Error
+from django.core.checks import Warning as Caution
 from django.core.management.base import CommandError
-from django.db import connections, router
+from django.db import connections, router, transaction
 from django.db.migrations import RunPython
+from django.db.migrations.executor import MigrationExecutor
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from ... import migrations
 from ...database.dialects import dialect_for
 from ...errors import ConfigurationError, SchemaOutOfDate, TablesLocked
-from .django_outbox import setting
+from .django_outbox import hooks_of_settings, outboxes, setting
 
 _DRIVERS: dict[str, dict[str, Any]] = {
     "sqlite": {"url": "sqlite://"},
@@ -26,7 +30,7 @@ _DRIVERS: dict[str, dict[str, Any]] = {
 def reaching(revision: str, *, before: str) -> RunPython:
     """Return the operation that brings the tables to a revision of outboxq, and back to the revision `before`.
 
-    Tables that `outboxq upgrade` made are taken over as they are. A database that outboxq does not run on is left alone.
+    Tables that `outboxq upgrade` made are kept. A database that outboxq does not support is left alone.
     """
     return RunPython(_run(migrations.upgrade, revision), _run(_take_back, before))
 
@@ -38,14 +42,14 @@ def bring_to(revision: str, connection: Any, command: Callable[..., None] = migr
 
 
 def _take_back(connection: Connection, revision: str, *, schema: str | None) -> None:
-    """Downgrade the tables, unless they are older already: `outboxq upgrade`, a router or `--fake` may have kept them so."""
+    """Downgrade the tables unless they are already older, because of `outboxq upgrade`, a router or `--fake`."""
     found = migrations.current(connection, schema=schema)
     if found is not None and (revision == "base" or found > revision):
         migrations.downgrade(connection, revision, schema=schema)
 
 
 def has_tables(alias: str) -> bool:
-    """Return whether outboxq's tables belong in this database: outboxq runs on it, and no router keeps them out."""
+    """Return whether outboxq's tables belong in this database: outboxq supports it, and no router excludes them."""
     return runs_on(alias) and router.allow_migrate(alias, "outboxq")
 
 
@@ -66,7 +70,7 @@ def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], No
 
 @contextmanager
 def _borrowed(django: Any) -> Iterator[Connection]:
-    """Yield a SQLAlchemy connection over Django's, for DDL; it cannot end Django's transaction."""
+    """Yield a SQLAlchemy connection over Django's, for DDL. It cannot end Django's transaction."""
     dialect_for(django.vendor)  # raises ConfigurationError if psycopg 3 is missing, so that Django uses psycopg2
     django.ensure_connection()
     engine = create_engine(
@@ -80,17 +84,83 @@ def _borrowed(django: Any) -> Iterator[Connection]:
 
 
 class _Borrowed:
-    """A driver's connection that only its owner can end or set up."""
+    """A driver's connection that only Django can end or set up."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def __getattr__(self, name: str) -> Any:
-        return _ignored if name in _OWNERS else getattr(self._connection, name)
+        return (lambda *_args, **_options: None) if name in _OWNERS else getattr(self._connection, name)
 
 
 _OWNERS = frozenset({"commit", "rollback", "close", "create_function", "add_notice_handler"})
 
 
-def _ignored(*_args: Any, **_options: Any) -> None:
-    pass
+_OLDER = (
+    "Run `outboxq upgrade` with the URL of this database, or `migrate outboxq zero` and `migrate` if it may be emptied."
+)
+_NEWER = "Install the release of outboxq that made these tables, or a later one."
+
+
+def check_settings(**_options: Any) -> list[CheckMessage]:
+    """Check the settings, without a connection."""
+    try:
+        hooks_of_settings()
+    except ConfigurationError as error:
+        return [Error(str(error), id="outboxq.E001", hint="Correct OUTBOXQ in the settings.")]
+    return [*_begins(), *_places()]
+
+
+def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> list[CheckMessage]:
+    """Check that this release can work with the tables of migrated databases; for `check --database` and `migrate`."""
+    found: list[CheckMessage] = []
+    for alias in databases or ():
+        if not (has_tables(alias) and _is_migrated(alias)):
+            continue
+        try:
+            with transaction.atomic(using=alias):
+                outboxes[alias].store.ensure_current_on_django()
+        except SchemaOutOfDate as error:
+            hint = _NEWER if error.code_is_older else _OLDER if error.is_mended_by_an_upgrade else None
+            found.append(Caution(f"{alias}: {error}", hint=hint, id="outboxq.W002"))
+    return found
+
+
+def _begins() -> Iterator[CheckMessage]:
+    for alias in connections:
+        connection = connections[alias]
+        if connection.vendor != "sqlite" or connection.is_in_memory_db() or not has_tables(alias):
+            continue
+        mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
+        if mode.upper() == "DEFERRED":
+            yield Caution(
+                f"On the SQLite database {alias!r}, a transaction that reads first and enqueues later fails at once "
+                '("database is locked") when a worker has written meanwhile.',
+                hint=f'Set DATABASES[{alias!r}]["OPTIONS"]["transaction_mode"] = "IMMEDIATE".',
+                id="outboxq.W001",
+            )
+
+
+def _places() -> Iterator[CheckMessage]:
+    """Check the databases of the outboxes that have tasks so far."""
+    ours = apps.get_app_config("outboxq")
+    written = {router.db_for_write(model) for model in apps.get_models() if model._meta.app_config is not ours}  # noqa: SLF001 - Django's public name for it
+    for alias in outboxes.made():
+        but = f"Tasks are declared for the database {alias!r}, but"
+        if not runs_on(alias):
+            hint = "Declare them on the outbox of a PostgreSQL or SQLite database."
+            text = f"{but} outboxq does not support {connections[alias].display_name}."
+            yield Error(text, hint=hint, id="outboxq.E002")
+        elif not has_tables(alias):
+            hint = 'Have allow_migrate() return True for the app_label "outboxq" there.'
+            yield Error(f"{but} DATABASE_ROUTERS keep the app outboxq out of it.", hint=hint, id="outboxq.E003")
+        elif written and alias not in written:
+            hint = "Declare them on outboxes[alias] of the database that your models are written to."
+            text = f"{but} no model is written there: a task is only committed together with rows of its own database."
+            yield Caution(text, hint=hint, id="outboxq.W003")
+
+
+def _is_migrated(alias: str) -> bool:
+    """Return whether outboxq's migrations have run; if not, Django reports that itself."""
+    executor = MigrationExecutor(connections[alias])
+    return not executor.migration_plan(executor.loader.graph.leaf_nodes("outboxq"))

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import inspect
 import json
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, Self
 
 from django.apps import apps
 from django.utils import timezone
 
 from ...context import TaskContext
-from ...errors import InvalidCall
-from ...model import Cancel, EventType, Outcome, Retry, Snooze
+from ...errors import InvalidCall, TaskNotFound
+from ...model import Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskExecution, TaskStatus
 from ...outbox import Outbox
+from ...store import Store
 from ...task import Task
 from . import compat
-from .compat import TaskResultStatus, normalize_json, signals
-from .django_task import Options, declared_options
-from .results import Call, Past, amend, cancelled, error, new_result, task_as_enqueued
+from .compat import TaskError, TaskResult, TaskResultStatus, normalize_json, signals
+from .django_task import Options, changed, declared_options, local
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,22 +33,6 @@ class DjangoTaskContext(compat.TaskContext):
 
     execution: TaskContext
     """outboxq's TaskContext: `should_stop`, `checkpoint()`, `recovery_attempts` and the like."""
-
-
-class AdaptedBackend(compat.BaseTaskBackend):
-    """A backend of `django.tasks` whose tasks `adapter_for` finds: it has an outbox in one of DATABASES."""
-
-    defaults: Options
-
-    @property
-    def database(self) -> str:
-        """Alias of the database in DATABASES."""
-        return self.defaults.database
-
-    @property
-    @abstractmethod
-    def outbox(self) -> Outbox:
-        """Outbox of that database."""
 
 
 class TaskAdapter(Task[..., Any]):
@@ -80,7 +66,7 @@ class TaskAdapter(Task[..., Any]):
         backend: str | None = None,  # noqa: ARG002 - these two are kept for the result
         run_after: str | None = None,  # noqa: ARG002
     ) -> Any:
-        """Call Django's function with `args` and `kwargs`. These parameters are what the row stores."""
+        """Call Django's function with `args` and `kwargs`. The row stores these parameters."""
         result = self._begun(ctx)
         _result.set(result)
         signals.task_started.send_robust(self._sender(result.backend), task_result=result)
@@ -92,7 +78,7 @@ class TaskAdapter(Task[..., Any]):
     def ended(self, context: TaskContext, outcome: Outcome) -> None:
         """Send `task_finished` after the last attempt.
 
-        For a failed task it is sent while the error is being handled, so receivers find the error in `sys.exc_info()`.
+        For a failed task the signal is sent while the error is being handled, so receivers find it in `sys.exc_info()`.
         """
         result, status = _result.get(), _FINAL.get(outcome.event_type)
         _result.set(None)
@@ -107,16 +93,14 @@ class TaskAdapter(Task[..., Any]):
             result.errors.append(cancelled(outcome.data.get("reason") or "Cancelled"))
         else:
             amend(result, _return_value=None if outcome.result is None else json.loads(outcome.result))
+        tell = partial(signals.task_finished.send_robust, self._sender(result.backend), task_result=result)
+        if context.error is None or status != TaskResultStatus.FAILED:
+            tell()
+            return
         try:
-            if context.error is not None and status == TaskResultStatus.FAILED:
-                raise context.error
-        except BaseException:  # noqa: BLE001 - raised above, for those who ask what is being handled
-            self._tell_finished(result)
-        else:
-            self._tell_finished(result)
-
-    def _tell_finished(self, result: Any) -> None:
-        signals.task_finished.send_robust(self._sender(result.backend), task_result=result)
+            raise context.error
+        except BaseException:  # noqa: BLE001 - raised above, for receivers that read the handled exception
+            tell()
 
     def _begun(self, context: TaskContext) -> Any:
         claim = context.claim
@@ -150,7 +134,7 @@ def check_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Non
 def adapter_for(path: str, database: str) -> TaskAdapter | None:
     """Return the adapter of the Django task that is declared at this import path; None if there is none.
 
-    Imports the module, if it is one of those that may be imported, and passes on its exceptions.
+    The module is imported if it may be imported, and its exceptions are passed on.
     """
     backends = list(_backends(database))
     allowed = [config.name for config in apps.get_app_configs()]
@@ -180,14 +164,13 @@ def adapter_of(declared: object, database: str) -> TaskAdapter | None:
     return None if backend is None else TaskAdapter(declared, backend=backend, outbox=backend.outbox)
 
 
-def _backends(database: str) -> Iterator[AdaptedBackend]:
+def _backends(database: str) -> Iterator[Any]:
+    """Yield the backends of outboxq in this database. Only they have `defaults`."""
     for alias in compat.task_backends:
-        try:
+        with suppress(compat.InvalidTaskBackend):  # the system checks report it
             backend = compat.task_backends[alias]
-        except compat.InvalidTaskBackend:  # the system checks report it
-            continue
-        if isinstance(backend, AdaptedBackend) and backend.database == database:
-            yield backend
+            if isinstance(getattr(backend, "defaults", None), Options) and backend.database == database:
+                yield backend
 
 
 _result: ContextVar[Any] = ContextVar("outboxq_django_result", default=None)
@@ -198,3 +181,141 @@ _FINAL = {
     EventType.FAILED: TaskResultStatus.FAILED,
     EventType.CANCELLED: TaskResultStatus.FAILED,
 }
+
+
+STATUS = {
+    TaskStatus.READY: TaskResultStatus.READY,
+    TaskStatus.RUNNING: TaskResultStatus.RUNNING,
+    TaskStatus.COMPLETED: TaskResultStatus.SUCCESSFUL,
+    TaskStatus.FAILED: TaskResultStatus.FAILED,
+    TaskStatus.CANCELLED: TaskResultStatus.FAILED,
+}
+
+_UNUSED = frozenset({EventType.RESET, EventType.RELEASED, EventType.SNOOZED})
+"""Ends of an attempt that runs again under the same number."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """The stored arguments of a task that was enqueued through Django."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    backend: str | None = None
+    """Alias of the backend; None: that of the declared task."""
+    run_after: datetime | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Read stored arguments. None: the task was not enqueued through Django's tasks."""
+        stored = json.loads(text)
+        match stored:
+            case {"args": list(args), "kwargs": dict(kwargs)}:
+                due = stored.get("run_after")
+                run_after = None if due is None else datetime.fromisoformat(due)
+                return cls(args=args, kwargs=kwargs, backend=stored.get("backend"), run_after=run_after)
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Past:
+    """The past attempts of a task."""
+
+    worker_ids: list[str] = field(default_factory=list)
+    errors: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, store: Store, execution: TaskExecution, *, using: object) -> Self:
+        """Read the attempts up to the time at which `execution` was read; later events are ignored."""
+        if execution.first_started_at is None and execution.status is not TaskStatus.CANCELLED:
+            return cls()
+        try:
+            attempts = store.attempts(execution.id, using=using)
+        except TaskNotFound:  # its events were pruned
+            attempts = []
+        running = execution.status is TaskStatus.RUNNING
+        known = [one for one in attempts if one.lease_token <= execution.lease_token]
+        ended = [one for one in known if not (running and one.lease_token == execution.lease_token)]
+        past = cls(
+            worker_ids=[str(one.worker_id) for one in known if one not in ended or one.outcome not in _UNUSED],
+            errors=[
+                error(one.exception or _KINDS.get(one.outcome), one.traceback or one.error)
+                for one in ended
+                if one.outcome in _FAILED
+            ],
+        )
+        if execution.status is TaskStatus.CANCELLED:
+            past.errors.append(_cancelled(store, execution, using=using))
+        return past
+
+
+def result_of(store: Store, execution: TaskExecution, call: Call, task: Any, *, using: object) -> Any:
+    """Return the result of a task from the tables; `using` is that of the store's methods."""
+    past = Past.read(store, execution, using=using)
+    result = new_result(execution, call, task, past, status=STATUS[execution.status])
+    amend(result, finished_at=local(execution.completed_at))
+    if execution.status is TaskStatus.COMPLETED and execution.result is not None:
+        amend(result, _return_value=json.loads(execution.result))
+    return result
+
+
+def new_result(row: TaskExecution | Claim, call: Call, task: Any, past: Past, *, status: Any) -> Any:
+    """Return the result of an unfinished task: `finished_at` is None."""
+    return TaskResult(
+        task=task,
+        id=str(row.id),
+        status=status,
+        enqueued_at=local(row.created_at),
+        started_at=local(row.first_started_at),
+        last_attempted_at=local(row.started_at),
+        finished_at=None,
+        args=call.args,
+        kwargs=call.kwargs,
+        backend=task.backend,
+        errors=past.errors,
+        worker_ids=past.worker_ids,
+    )
+
+
+def task_as_enqueued(declared: Any, call: Call, row: TaskExecution | Claim) -> Any:
+    """Return the declared task with the options of its enqueue, whatever the settings are now."""
+    return changed(
+        declared,
+        queue_name=row.queue,
+        priority=row.priority,
+        backend=call.backend or declared.backend,
+        run_after=local(call.run_after),
+        partition_key=row.partition_key if row.concurrency_key is None else None,
+        concurrency_key=row.concurrency_key,
+        max_attempts=row.max_attempts,
+    )
+
+
+def amend(result: Any, **values: Any) -> None:
+    """Set attributes of a frozen TaskResult."""
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
+
+
+def error(kind: str | None, text: str | None) -> Any:
+    """Return a TaskError. `kind` is the import path of the exception's class. None: the worker gave up the task."""
+    return TaskError(exception_class_path=kind or "outboxq.errors.OutboxqError", traceback=text or "")
+
+
+def cancelled(why: str) -> Any:
+    return error("outboxq.model.records.Cancel", why)
+
+
+_KINDS: dict[object, str] = {EventType.ABANDONED: "outboxq.errors.LeaseLost"}
+"""The exception of an attempt that ended without one."""
+_FAILED = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED, EventType.ABANDONED})
+_CANCELLED = frozenset({EventType.CANCELLED, EventType.EXPIRED, EventType.DISCARDED})
+
+
+def _cancelled(store: Store, execution: TaskExecution, *, using: object) -> Any:
+    why = "Cancelled"
+    for one in store.history(execution.id, using=using):
+        if one.event_type in _CANCELLED:
+            reason = one.event_data.get("reason")
+            why = f"{one.event_type}: {reason}" if reason else str(one.event_type)
+    return cancelled(why)

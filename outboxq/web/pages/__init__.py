@@ -9,7 +9,7 @@ from typing import Final
 
 from ...operating.verbs import VERBS, Noun
 from ..request import PageRequest, Redirect, View
-from . import actions, batches, bulk, failures, overview, queues, schedules, system, task, tasks, workers
+from . import actions, batches, bulk, failures, schedules, task, tasks, watching
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,14 +34,14 @@ _OF_ONE: Final = {
     Noun.SCHEDULE: "/schedule",
 }
 PAGES: Final = (
-    Route(name="overview", path="/", answer=overview.page),
-    Route(name="queues", path="/queues", answer=queues.page),
-    Route(name="queue", path="/queue", answer=queues.one_page, section="queues"),
-    Route(name="workers", path="/workers", answer=workers.page),
-    Route(name="worker", path="/workers/<uuid:worker_id>", answer=workers.one_page, section="workers"),
+    Route(name="overview", path="/", answer=watching.overview),
+    Route(name="queues", path="/queues", answer=watching.queues),
+    Route(name="queue", path="/queue", answer=watching.queue, section="queues"),
+    Route(name="workers", path="/workers", answer=watching.workers),
+    Route(name="worker", path="/workers/<uuid:worker_id>", answer=watching.worker, section="workers"),
     Route(name="schedules", path="/schedules", answer=schedules.page),
     Route(name="schedule", path="/schedule", answer=schedules.one_page, section="schedules"),
-    Route(name="system", path="/system", answer=system.page),
+    Route(name="system", path="/system", answer=watching.system),
     Route(name="tasks", path="/tasks", answer=tasks.page),
     Route(name="task", path="/tasks/<task_id>", answer=task.page, section="tasks"),
     Route(name="batches", path="/batches", answer=batches.page),

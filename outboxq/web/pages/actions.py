@@ -1,27 +1,23 @@
-"""The verbs as actions of the dashboard: those that a page offers, and the answer to the form of one."""
+"""The verbs as actions of the dashboard, the answers to their forms, and the cures of problems as pages offer them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
-from ...errors import (
-    BatchNotFound,
-    DuplicateTask,
-    InvalidArgument,
-    InvalidTransition,
-    ScheduleNotFound,
-    TaskNotFound,
-)
+from ...errors import BatchNotFound, DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound
 from ...model.wording import sentence
-from ...operating.verbs import REASON, Field, Noun, State, Target, Verb, verbs_of
-from ..request import PageRequest, Redirect
+from ...operating.verbs import REASON, Field, Noun, State, Target, Verb, verb_of, verbs_of
+from ...store import Cure
+from ..request import PageRequest, Redirect, View
 
 _LONGEST_REASON: Final = 500
 """Maximum number of characters of a reason that a person types."""
 _KEYS: Final = {Noun.TASK: "task_id", Noun.BATCH: "batch_id", Noun.QUEUE: "name", Noun.SCHEDULE: "name"}
-"""The part of the URL that names a thing. A queue's and a schedule's name is in the query: a path would not keep each character."""
+"""The part of the URL that names a thing. The names of queues and schedules are in the query: a path would change some characters."""
 _LISTS: Final = {Noun.TASK: "tasks", Noun.BATCH: "batches", Noun.QUEUE: "queues", Noun.SCHEDULE: "schedules"}
 
 
@@ -35,7 +31,7 @@ class Action:
 
     @property
     def fields(self) -> list[Field]:
-        """The fields that the form asks for. A reason alone is asked for only before what cannot be undone."""
+        """The fields of the form. A form that only asks for a reason is shown only if nothing undoes the verb."""
         asked = [one for one in self.verb.fields if one.in_form]
         return asked if self.verb.is_final or asked != [REASON] else []
 
@@ -46,59 +42,130 @@ def url_of(request: PageRequest, verb: Verb, target: Target) -> str:
 
 
 def offered(request: PageRequest, noun: Noun, target: Target, state: State) -> dict[str, Action]:
-    """Return the verbs that a page offers to this viewer, by their keys."""
+    """Return the verbs that a page offers to this viewer, by key."""
     found = [verb for verb in verbs_of(noun) if request.viewer.may_act and verb.offered(state)]
     return {verb.key: Action(verb=verb, url=url_of(request, verb, target)) for verb in found}
 
 
 def act(verb: Verb, request: PageRequest) -> Redirect:
-    """Do it, and return to the page that the form was on. A refusal is a notice there; so is a second click."""
+    """Do what the form asks for, and return to its page. A refusal, or a second click, is a notice there."""
     key = _KEYS[verb.noun]
     target: Target = request.path[key] if key in request.path else request.query.get(key, "")
+    is_warning = True
     try:
         values = verb.of_form(request.form)
         if "reason" in values:
             values["reason"] = values["reason"][:_LONGEST_REASON]
         outcome = verb.do(request.store, target, by=by(request), **values)
+        notice, is_warning = sentence(outcome.sentence), False
     except DuplicateTask as error:
         notice = f"Nothing was changed: {error}. Its page can take the key back."
         return Redirect(url=request.url("task", task_id=target), notice=notice, is_warning=True)
     except (BatchNotFound, ScheduleNotFound) as error:
         return Redirect(url=request.url(_LISTS[verb.noun]), notice=f"Nothing was changed: {error}.", is_warning=True)
     except (InvalidArgument, InvalidTransition, TaskNotFound) as error:
-        # The refusal to cancel a batch says itself that nothing was cancelled.
-        refusal = sentence(str(error)) if verb.noun is Noun.BATCH else f"Nothing was changed: {error}"
-        return Redirect(url=_page_of(request, verb.noun, target), notice=f"{refusal}.", is_warning=True)
-    return Redirect(url=_page_of(request, verb.noun, target), notice=f"{sentence(outcome.sentence)}.")
+        # The refusal to cancel a batch already says that nothing was cancelled.
+        notice = sentence(str(error)) if verb.noun is Noun.BATCH else f"Nothing was changed: {error}"
+    return Redirect(url=_page_of(request, verb.noun, target), notice=f"{notice}.", is_warning=is_warning)
 
 
 def by(request: PageRequest) -> str:
-    """Return the words for the history: who did it, and where."""
+    """Return the words for the history: the person, and the dashboard."""
     return f"by {request.viewer.name} in the dashboard" if request.viewer.name else "in the dashboard"
 
 
 def reason_of(request: PageRequest) -> str:
-    """Return the reason for the history of many tasks: what the person typed, and who it is."""
+    """Return the reason for the history of many tasks: the typed text, and the person."""
     typed = request.form.get("reason", "").strip()[:_LONGEST_REASON]
     return f"{typed} ({by(request)})" if typed else by(request)
 
 
 def _page_of(request: PageRequest, noun: Noun, target: Target) -> str:
-    """Return the URL of the page to go on with: that of the thing, or of the list if the thing is gone."""
-    values: dict[str, Any] = {_KEYS[noun]: target}
+    """Return the URL of the page to continue with: the page of the thing, or the list if the thing is gone."""
     match noun:
         case Noun.TASK:
-            values["task_id"] = _task_with_the_form(request) or target
+            with suppress(ValueError):  # the form may be on the page of another task, which waits for this one
+                target = UUID(request.form.get("back", ""))
         case Noun.QUEUE if not request.store.queues.is_known(str(target)):
             return request.url("queues")
         case Noun.SCHEDULE if all(one.name != target for one in request.store.schedules.list()):
             return request.url("schedules")
-    return request.url(noun, **values)
+    return request.url(noun, **{_KEYS[noun]: target})
 
 
-def _task_with_the_form(request: PageRequest) -> UUID | None:
-    """Return the task whose page has the form, where that is another one: a task that waits for this one."""
-    try:
-        return UUID(request.form.get("back", ""))
-    except ValueError:
-        return None
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """A cure on a page: a button or a link if the dashboard can help, and always the command."""
+
+    purpose: str
+    command: str
+    """The line to type in a shell."""
+    href: str | None = None
+    """The page on which a person can do it. None: there is no such page, or it is the current one."""
+    action: str | None = None
+    """The URL to which the button's form is sent. None: the cure is not a button, or the viewer may not act."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """The hidden fields of that form."""
+    is_final: bool = False
+    """True if nothing undoes the cure."""
+
+
+def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[Offer]:
+    """Return the offers for these cures. A cure that nothing undoes is a button only `with_final`; otherwise it is a link."""
+    shown, found = str(request.path.get("task_id", "")), []
+    here = request.url("task", task_id=shown) if shown else None
+    for cure in cures:
+        verb, href = verb_of(cure.command), _page_of_command(request, *cure.command)
+        action: str | None = None
+        is_final = verb is not None and verb.is_final
+        may = request.viewer.may_act and (with_final or not is_final)
+        # The verbs of a batch have a page and no button.
+        if may and verb is not None and verb.noun is not Noun.BATCH and len(cure.command) > 2:
+            action = url_of(request, verb, UUID(cure.command[2]) if verb.noun is Noun.TASK else cure.command[2])
+        offer = Offer(
+            purpose=cure.purpose,
+            command=request.typed(*cure.command),
+            href=None if href == here else href,
+            action=action,
+            fields={"back": shown} if action and verb is not None and verb.noun is Noun.TASK else {},
+            is_final=is_final,
+        )
+        found.append(offer)
+    return found
+
+
+def unfound(
+    title: str,
+    sentence: str,
+    *,
+    task_id: UUID | None = None,
+    several: Sequence[UUID] = (),
+    first: UUID | None = None,
+    offered: Sequence[Offer] = (),
+    data: object = None,
+    status: int = 404,
+) -> View:
+    """Return the page for something that does not exist.
+
+    `several`: the tasks that the person may mean. `first`: the task to deal with first.
+    """
+    values = {"sentence": sentence, "task_id": task_id, "several": several, "first": first, "offers": offered}
+    return View(template="unfound.html", title=title, values=values, data=data, status=status)
+
+
+def _page_of_command(request: PageRequest, group: str, *words: str) -> str | None:
+    """Return the URL of the page with which a command's work can be done; None if the dashboard has none."""
+    match group, words:
+        case "queue" | "schedule", (_, name, *_):
+            return request.url(group, name=name)
+        case "batch", (_, batch_id, *_):
+            return request.url("batch", batch_id=UUID(batch_id))
+        case "queue" | "schedule" | "batch", _:
+            return request.url(_LISTS[Noun(group)])
+        case "task" | "failed", _:
+            with suppress(ValueError, IndexError):
+                return request.url("task", task_id=UUID(words[1] if words[-1].startswith("-") else words[-1]))
+            if words[:1] == ("list",):
+                return request.url("tasks")
+            return request.url("failures") if group == "failed" else None
+    return None

@@ -1,4 +1,4 @@
-"""The pages of batches and chains: the newest of them, and one with its tasks."""
+"""The pages of batches and chains: the newest ones, and one with its tasks."""
 
 from __future__ import annotations
 
@@ -24,40 +24,32 @@ def page(request: PageRequest) -> View:
     """Show the newest batches and chains."""
     only_open = request.query.get("state") == "open"
     found = request.store.batches.list(limit=_MOST, only_open=only_open)
-    return View(
-        template="batches.html",
-        title="Batches",
-        values={"batches": found, "only_open": only_open, "now": request.store.now()},
-        data=[record_of(one) for one in found],
-    )
+    values = {"batches": found, "only_open": only_open, "now": request.store.now()}
+    return View(template="batches.html", title="Batches", values=values, data=[_record(one) for one in found])
 
 
 def one_page(request: PageRequest) -> View:
-    """Show a batch: its counts, what follows, and the tasks that have not completed. Raises NotFound."""
+    """Show a batch: its counts, the tasks that follow it, and its tasks that have not completed. Raises NotFound."""
     batch_id = request.path["batch_id"]
     try:
         found = request.store.batches.get(batch_id)
     except BatchNotFound as error:
-        raise NotFound(f"There is no batch {batch_id}. A batch goes once its tasks are pruned.") from error
+        raise NotFound(f"There is no batch {batch_id}. A batch is deleted with its tasks.") from error
     members = list(islice(request.store.batches.members(batch_id, _SHOWN_FIRST), _MOST))
-    typed = request.outbox.integration.front_end.typed
-    return View(
-        template="batch.html",
-        title=found.name or str(found.id),
-        values={
-            "batch": found,
-            "unclosed": UNCLOSED,
-            "now": request.store.now(),
-            "members": members,
-            "is_cut": len(members) == _MOST,
-            "then": list(zip(found.then_ids, found.then_names, strict=True)),
-            "acts": offered(request, Noun.BATCH, batch_id, State(has_ended=found.completed_at is not None)),
-            "cancel": typed(("batch", "cancel", str(found.id))),
-        },
-        data={**record_of(found), "members": [{"id": one.id, "status": one.status} for one in members]},
-    )
+    values = {
+        "batch": found,
+        "unclosed": UNCLOSED,
+        "now": request.store.now(),
+        "members": members,
+        "is_cut": len(members) == _MOST,
+        "then": list(zip(found.then_ids, found.then_names, strict=True)),
+        "acts": offered(request, Noun.BATCH, batch_id, State(has_ended=found.completed_at is not None)),
+        "cancel": request.typed("batch", "cancel", str(found.id)),
+    }
+    data = {**_record(found), "members": [{"id": one.id, "status": one.status} for one in members]}
+    return View(template="batch.html", title=found.name or str(found.id), values=values, data=data)
 
 
-def record_of(one: Batch) -> dict[str, Any]:
-    """Return the record of a batch, with what is computed from its counts."""
+def _record(one: Batch) -> dict[str, Any]:
+    """Return the record of a batch with the numbers that follow from its counts."""
     return {**asdict(one), "pending": one.pending, "awaited": one.awaited, "status": one.status}

@@ -1,7 +1,8 @@
-"""Changes of many tasks: a page that says what would be done to how many, and the form that does it."""
+"""Changes of many tasks: a page that says how many tasks would change, and the form that changes them."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,15 +11,14 @@ from ...errors import InvalidArgument
 from ...model import TaskStatus
 from ...model.wording import plural
 from ...operating.reading import read_utc
-from ...store import Count, Cure, Snapshot
+from ...store import Count, Snapshot
 from ...task.built_in import BULK, BULK_QUEUE, BulkAction, Selection
 from ..rendering import number
 from ..request import PageRequest, Redirect, View
-from .actions import reason_of
-from .cures import unfound
+from .actions import reason_of, unfound
 
 _AT_ONCE = 500
-"""Maximum number of tasks that a request changes itself: one transaction. More are changed by a task."""
+"""Maximum number of tasks that a request changes itself, in one transaction. A task changes more."""
 _NAMES = frozenset({"queue", "task", "key", "topic", "exception"})
 """The filters that compare a name, which may begin and end with spaces."""
 _FILTERS = _NAMES | {"group", "since", "until", "state"}
@@ -27,22 +27,20 @@ _GONE = {
     **dict.fromkeys((BulkAction.REDRIVE, BulkAction.DISCARD), "been redriven or discarded"),
     BulkAction.CANCEL: "ended",
 }
-_DIGITS = 10
+_CANCELLABLE = {status.lower(): status for status in (TaskStatus.READY, TaskStatus.RUNNING)}
 
 
 def page(request: PageRequest) -> View:
-    """Say what would be done to how many tasks, and ask."""
+    """Show how many tasks would change, and ask."""
     try:
-        given = {
-            name: value for name, value in _asked(request).items() if value
-        }  # an empty field of a form is no filter
+        # An empty field of a form is not a filter.
+        given = {name: value for name, value in _asked(request).items() if value}
         wanted = _selection(request.query.get("action", ""), given, at=request.store.now())
     except InvalidArgument as error:
         return _refused(error)
     count = wanted.count(request.store)
     wanted = replace(wanted, snapshot=count.snapshot)
     is_small = not count.at_least and count.number <= _AT_ONCE
-    worker = None if is_small else _missing_worker(request)
     values = {
         "selection": wanted,
         "given": given,
@@ -50,7 +48,7 @@ def page(request: PageRequest) -> View:
         "count": count,
         "is_small": is_small,
         "is_final": wanted.action is not BulkAction.REDRIVE,
-        "worker": worker,
+        "worker": None if is_small or _has_worker(request) else request.typed("worker", "-q", BULK_QUEUE),
         "back": _list_of(request, wanted, given),
     }
     title = f"{wanted.action.capitalize()} many tasks"
@@ -58,11 +56,11 @@ def page(request: PageRequest) -> View:
 
 
 def start(request: PageRequest) -> Redirect | View:
-    """Do it: up to 500 here and now, more by a task. A second click finds nothing left to do, or that task."""
+    """Change up to 500 tasks here and now, and more by a task. A second click finds nothing left to change, or that task."""
     try:
         given = _asked(request)
         if empty := sorted(name for name, value in given.items() if not value):
-            raise InvalidArgument(f"the filter {empty[0]} is empty; leave it out, or begin again at the question")
+            raise InvalidArgument(f"the filter {empty[0]} is empty; leave it out, or start again from the list")
         at = read_utc(request.form.get("at", ""), "at")
         wanted = _selection(request.query.get("action", ""), given, at=at)
         wanted = replace(wanted, snapshot=Snapshot.parse(request.form.get("snapshot", "")))
@@ -75,16 +73,17 @@ def start(request: PageRequest) -> Redirect | View:
     if count.at_least or count.number > _AT_ONCE:
         bound = request.outbox.tasks.built_in[BULK].using(request.outbox, idempotency_key=wanted.digest)
         handle = bound.enqueue(wanted.as_json, reason)
-        notice = f"The task {handle.id} does it. This page shows how far it is."
+        notice = f"The task {handle.id} does it. This page shows its progress."
         return Redirect(url=request.url("task", task_id=handle.id), notice=notice)
     changed = wanted.run(store, reason=reason, limit=_AT_ONCE)
-    asked = max(count.number, _number(request.form.get("counted", "")))
+    counted = request.form.get("counted", "")  # the number in the question
+    asked = max(count.number, int(counted) if re.fullmatch("[0-9]{1,9}", counted) else 0)
     notice = _outcome(wanted.action, changed, asked=asked, left=count.number - changed)
     return Redirect(url=_list_of(request, wanted, given), notice=notice, is_warning=changed < asked or not changed)
 
 
 def _outcome(action: BulkAction, changed: int, *, asked: int, left: int) -> str:
-    """Return what was done to how many of those that were `asked` about. `left`: so many still match."""
+    """Return a sentence about the changed tasks, of the number in the question. `left`: the number of tasks that still match."""
     if not changed and not left:
         return "Nothing was done: nothing matches any more."
     how = "; those that run were asked to stop" if action is BulkAction.CANCEL else ""
@@ -98,28 +97,22 @@ def _outcome(action: BulkAction, changed: int, *, asked: int, left: int) -> str:
     return " ".join(sentences)
 
 
-def _number(text: str) -> int:
-    """Return the number that the question named; 0 for any other text."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else 0
-
-
 def _asked(request: PageRequest) -> dict[str, str]:
-    """Return the filters of the URL as they were typed, by name. Raises InvalidArgument for one that would be passed over.
+    """Return the filters of the URL as they were typed, by name. Raises InvalidArgument for a filter that would be ignored.
 
-    They stand in the URL of the action too: a form field would not keep a line break or an invisible character.
+    The URL of the action contains them too, because a form field changes line breaks and invisible characters.
     """
     for name, values in request.query.lists():
         if name not in _FILTERS and name != "action":
             raise InvalidArgument(f"there is no filter {name!r}: choose {', '.join(sorted(_FILTERS))}")
         if len(values) > 1:
             raise InvalidArgument(f"{name} is given {len(values)} times; give it once")
-    return {
-        name: value if name in _NAMES else value.strip() for name, value in request.query.items() if name in _FILTERS
-    }
+    given = {name: value for name, value in request.query.items() if name in _FILTERS}
+    return {name: value if name in _NAMES else value.strip() for name, value in given.items()}
 
 
 def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection:
-    """Return what the person selected. Raises InvalidArgument."""
+    """Return the person's selection. Raises InvalidArgument."""
     if action not in set(BulkAction):
         raise InvalidArgument(f"there is no action {action!r}: choose redrive, discard or cancel")
     found: dict[str, Any] = {name: value for name, value in given.items() if name != "state"}
@@ -129,18 +122,13 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
     if wrong := given.keys() & ({"exception", "group"} if is_cancel else {"state"}):
         raise InvalidArgument(f"{action} takes no filter {', '.join(sorted(wrong))}")
     if is_cancel and (state := given.get("state")):
-        found["status"] = _waiting_or_running(state)
+        if state not in _CANCELLABLE:
+            raise InvalidArgument(f"only ready and running tasks can be cancelled, not {state!r}")
+        found["status"] = _CANCELLABLE[state]
     wanted = Selection(action=BulkAction(action), at=at, **found)
     if not wanted.filters and wanted.action is not BulkAction.REDRIVE:
-        raise InvalidArgument(f"{action} needs a filter here: without one it would be done to all of them")
+        raise InvalidArgument(f"{action} needs a filter here; without one, it would change all tasks")
     return wanted
-
-
-def _waiting_or_running(state: str) -> TaskStatus:
-    for status in (TaskStatus.READY, TaskStatus.RUNNING):
-        if state == status.lower():
-            return status
-    raise InvalidArgument(f"only ready and running tasks can be cancelled, not {state!r}")
 
 
 def in_number(count: Count) -> str:
@@ -149,7 +137,7 @@ def in_number(count: Count) -> str:
 
 
 def in_words(wanted: Selection, many: str = "all", group: str = "") -> str:
-    """Return what is selected in words: ``1 234 dead letters in the queue 'mail' that failed with 'SMTPError'``."""
+    """Return the selection in words: ``1 234 dead letters in the queue 'mail' that failed with 'SMTPError'``."""
     plural = "" if many == "1" else "s"
     if wanted.action is BulkAction.CANCEL:
         state = {TaskStatus.READY: "waiting", TaskStatus.RUNNING: "running", None: "waiting or running"}[wanted.status]
@@ -166,30 +154,25 @@ def in_words(wanted: Selection, many: str = "all", group: str = "") -> str:
     words += [f"{what} {value!r}" for what, value in named.items() if value is not None]
     if wanted.group is not None:
         words.append(group or f"of the group {wanted.group}")
-    if wanted.since is not None:
-        words.append(f"{verb} since {wanted.since:%Y-%m-%d %H:%M:%S %Z}")
-    if wanted.until is not None:
-        words.append(f"{verb} before {wanted.until:%Y-%m-%d %H:%M:%S %Z}")
+    for limit, moment in (("since", wanted.since), ("before", wanted.until)):
+        if moment is not None:
+            words.append(f"{verb} {limit} {moment:%Y-%m-%d %H:%M:%S %Z}")
     return " ".join(words)
 
 
 def _group_of(request: PageRequest, wanted: Selection) -> str:
-    """Return a group in words; "" for none."""
-    if wanted.group is None:
-        return ""
-    narrowed: dict[str, Any] = {"task": wanted.task, "exception": wanted.exception}
-    found = request.store.dead_letters.groups(limit=1, group=wanted.group, **narrowed).groups
-    if not found:
-        return ""
-    return f"of {found[0].task_name} that failed with {found[0].message or found[0].exception or 'no exception'}"
+    """Return the selected group in words; "" if no group is selected."""
+    narrowed: dict[str, Any] = {"group": wanted.group, "task": wanted.task, "exception": wanted.exception}
+    found = [] if wanted.group is None else request.store.dead_letters.groups(limit=1, **narrowed).groups
+    for one in found:
+        return f"of {one.task_name} that failed with {one.message or one.exception or 'no exception'}"
+    return ""
 
 
-def _missing_worker(request: PageRequest) -> str | None:
-    """Return the command that starts a worker for the task; None if a live one takes it."""
-    for worker in request.store.workers.list():
-        if worker.works_on(BULK_QUEUE) and worker.takes(None) and BULK in worker.task_names:
-            return None
-    return request.outbox.integration.front_end.typed(Cure("start a worker", ("worker", "-q", BULK_QUEUE)).command)
+def _has_worker(request: PageRequest) -> bool:
+    """Return whether a live worker takes the task that changes many."""
+    workers = request.store.workers.list()
+    return any(one.works_on(BULK_QUEUE) and one.takes(None) and BULK in one.task_names for one in workers)
 
 
 def _list_of(request: PageRequest, wanted: Selection, given: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""The pages of schedules: all of them, and one with its ticks."""
+"""The pages of schedules: all schedules, and one with its ticks."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from ..request import PageRequest, View
 from .actions import offered
 
 _NEXT, _LAST = 5, 20
-"""Numbers of ticks on a page: those to come, and the last ones."""
+"""Numbers of ticks on a page: the next ones, and the last ones."""
 _OVERDUE = timedelta(minutes=1)
-"""The time after which a tick that is not planted is overdue."""
+"""The time after which a tick that no worker has planted is overdue."""
 
 
 class ScheduleState(StrEnum):
-    """The state of a schedule."""
+    """The state of a schedule, in the order of the list."""
 
-    ACTIVE = "active"
-    PAUSED = "paused"
     OVERDUE = "overdue"
-    """A tick is past that no worker has planted."""
+    """No worker has planted a tick that is past."""
     AHEAD = "ahead"
     """A clock that was ahead has planted it. Workers plant it by the present clock."""
+    UNREADABLE = "unreadable"
+    """Its rule cannot be read here, such as the rule of a later release."""
+    ACTIVE = "active"
+    PAUSED = "paused"
     ENDED = "ended"
     """It has no further tick."""
-    UNREADABLE = "unreadable"
-    """Its rule cannot be read here, such as that of a later release."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,87 +47,75 @@ class Upcoming:
     """The rule in words."""
     next_tick: datetime | None
     overdue_since: datetime | None = None
-    """The first tick that should have been planted and was not; None: there is none."""
+    """The first tick that should have been planted and was not. None: there is no such tick."""
 
 
 def page(request: PageRequest) -> View:
     """Show all schedules, those in trouble first, then by their next ticks."""
-    now = request.store.now()
-    schedules = request.store.schedules.list()
+    now, schedules = request.store.now(), request.store.schedules.list()
     following = request.store.schedules.upcoming(schedules, now=now)
-    found = sorted((upcoming(one, now, following[one.name]) for one in schedules), key=_order)
+    found = sorted((_upcoming(one, now, following[one.name]) for one in schedules), key=_order)
     return View(template="schedules.html", title="Schedules", values={"now": now, "schedules": found}, data=found)
 
 
 def one_page(request: PageRequest) -> View:
-    """Show one schedule with its next ticks, and what became of the last ones. Raises NotFound."""
+    """Show one schedule with its next ticks and the outcomes of its last ones. Raises NotFound."""
     name = request.query.get("name", "")
     try:
         schedule = request.store.schedules.get(name)
     except ScheduleNotFound as error:
         raise NotFound(f"{error}.") from None
     now, ticks = request.store.now(), request.store.schedules.ticks(name, _LAST)
-    to_come = request.store.schedules.upcoming([schedule], _NEXT, now=now)[name]
-    found = upcoming(schedule, now, to_come)
-    following = [(one, _local(one, schedule.tz)) for one in to_come]
-    return View(
-        template="schedule.html",
-        title=schedule.name,
-        values={
-            "now": now,
-            "found": found,
-            "schedule": schedule,
-            "acts": offered(request, Noun.SCHEDULE, name, State(is_paused=schedule.paused_at is not None)),
-            "following": following,
-            "ticks": [(one, _local(one.tick, schedule.tz)) for one in ticks],
-            "start": request.outbox.integration.front_end.typed(("worker", "-q", schedule.queue)),
-            "commands": [
-                request.outbox.integration.front_end.typed(("schedule", verb, name))
-                for verb in ("pause", "resume", "trigger")
-            ],
-        },
-        data={"schedule": found, "next_ticks": [one for one, _ in following], "ticks": ticks},
-    )
+    following = request.store.schedules.upcoming([schedule], _NEXT, now=now)[name]
+    found = _upcoming(schedule, now, following)
+    values = {
+        "now": now,
+        "found": found,
+        "schedule": schedule,
+        "acts": offered(request, Noun.SCHEDULE, name, State(is_paused=schedule.paused_at is not None)),
+        "following": [(one, _local(one, schedule.tz)) for one in following],
+        "ticks": [(one, _local(one.tick, schedule.tz)) for one in ticks],
+        "start": request.typed("worker", "-q", schedule.queue),
+        "commands": [request.typed("schedule", verb, name) for verb in ("pause", "resume", "trigger")],
+    }
+    data = {"schedule": found, "next_ticks": following, "ticks": ticks}
+    return View(template="schedule.html", title=schedule.name, values=values, data=data)
 
 
-def upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) -> Upcoming:
-    """Return the state of a schedule and the first of its ticks to come."""
-    sentence, overdue, tick = sentence_of(schedule), None, next(iter(following), None)
+def _upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) -> Upcoming:
+    """Return the state of a schedule and its next tick."""
+    tick, overdue = next(iter(following), None), None
     if schedule.paused_at is not None:
-        return Upcoming(schedule=schedule, state=ScheduleState.PAUSED, sentence=sentence, next_tick=None)
-    try:
-        parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at)
-    except InvalidArgument:
-        return Upcoming(schedule=schedule, state=ScheduleState.UNREADABLE, sentence=sentence, next_tick=tick)
-    missed = next_tick(schedule, schedule.planted_until)
-    if missed is not None and missed < now - _OVERDUE:
-        overdue = missed
-    if overdue:
-        state = ScheduleState.OVERDUE
-    elif stands_ahead(schedule, now):
-        state = ScheduleState.AHEAD
+        state, tick = ScheduleState.PAUSED, None
+    elif not _is_readable(schedule):
+        state = ScheduleState.UNREADABLE
     else:
-        state = ScheduleState.ENDED if tick is None else ScheduleState.ACTIVE
+        missed = next_tick(schedule, schedule.planted_until)
+        if missed is not None and missed < now - _OVERDUE:
+            state, overdue = ScheduleState.OVERDUE, missed
+        elif stands_ahead(schedule, now):
+            state = ScheduleState.AHEAD
+        else:
+            state = ScheduleState.ENDED if tick is None else ScheduleState.ACTIVE
+    sentence = sentence_of(schedule)
     return Upcoming(schedule=schedule, state=state, sentence=sentence, next_tick=tick, overdue_since=overdue)
 
 
-_TROUBLE_FIRST = (
-    ScheduleState.OVERDUE,
-    ScheduleState.AHEAD,
-    ScheduleState.UNREADABLE,
-    ScheduleState.ACTIVE,
-    ScheduleState.PAUSED,
-    ScheduleState.ENDED,
-)
+def _is_readable(schedule: Schedule) -> bool:
+    try:
+        parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at)
+    except InvalidArgument:
+        return False
+    return True
 
 
 def _order(one: Upcoming) -> tuple[int, float, str]:
-    rank = {one: place for place, one in enumerate(_TROUBLE_FIRST)}
-    return rank[one.state], one.next_tick.timestamp() if one.next_tick else 0.0, one.schedule.name
+    tick = one.next_tick.timestamp() if one.next_tick else 0.0
+    return list(ScheduleState).index(one.state), tick, one.schedule.name
 
 
 def _local(moment: datetime, tz: str) -> str:
-    """Return the moment as the clocks of the schedule's zone show it."""
+    """Return the time as clocks in the schedule's zone show it; "" for an unknown zone."""
     try:
         return f"{moment.astimezone(zone_of(tz)):%a %Y-%m-%d %H:%M:%S %Z}"
     except InvalidArgument:

@@ -1,44 +1,41 @@
-"""The page of one task: why it does not run and what helps, what it is, and what has happened to it."""
+"""The page of one task: why it does not run, what helps, its fields, its history and its attempts.
+
+All times of the history are those of the events.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound, UnknownTask
-from ...model import TERMINAL, EventType, TaskExecution
+from ...model import TERMINAL, UNKNOWN_TASK, EventType, ExecutionEvent, TaskExecution
 from ...model.batches import is_batch, link_of
 from ...model.display import redacted
-from ...model.running import Step
+from ...model.history import summed_up
+from ...model.running import Progress, Step, progress_of
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
+from ...model.wording import span
 from ...operating.verbs import REDRIVE, Noun, State, verb_of
-from ...store import Cure, Reason, TaskDetail
+from ...store import Attempt, Reason, TaskDetail
 from ...store.explain.reasons import cure_of
+from ...store.tasks.tasks import attempts_of
 from ...task.built_in import BULK, Selection
-from ..request import PageRequest, View
-from .actions import Action, offered
+from ..request import PAYLOAD, PageRequest, View, without
+from .actions import Action, offered, offers, unfound
 from .bulk import in_number, in_words
-from .cures import offers, unfound
-from .timeline import moment_of, moments_of, timed_attempts_of
 
 _FEW, _MANY = 100, 5_000
-"""Number of events that the page shows, and with `events=all`."""
+"""Maximum number of events on the page, by default and with `events=all`."""
 _LOGS = 5
-"""Number of attempts whose handler logs the page shows."""
+"""Maximum number of attempts whose handler logs the page shows."""
 _NO_TASK = "No such task"
 _WAITS = frozenset({Reason.DELAYED, Reason.RETRY_LATER})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Payload:
-    """Stored JSON of a task, as text without secrets."""
-
-    name: str
-    text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,19 +44,40 @@ class ShownStep:
 
     step: Step
     result: str | None
-    """Its result as text without secrets; None: there is none, or it is hidden."""
+    """Its result as text without secrets. None: the step has no result, or the result is hidden."""
     sleeps: bool
     """True if it is a sleep that is not over."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BulkProgress:
-    """The progress of a task that changes many others."""
+class Moment:
+    """An event of a task as one entry of its timeline."""
 
+    at: datetime
     words: str
-    left: str
-    """The number of tasks that still match; empty once the task has ended."""
-    result: str | None
+    tone: str
+    """The word for its colour in the style sheet."""
+    due_at: datetime | None
+    """Time from which the task may start, by the event. None: it was due at once, or the event does not say."""
+    progress: Progress | None
+    """Progress that the handler had reported when the attempt ended."""
+    reason: str
+    error: str
+    worker_id: UUID | None
+    worker: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimedAttempt:
+    """An attempt, the time that it waited after it was due, and the time that it ran."""
+
+    attempt: Attempt
+    waited: timedelta | None
+    """None: the events do not include its beginning."""
+    ran: timedelta | None
+    worker: str
+    ends_as: str
+    """The end in words; "" while it runs."""
 
 
 def page(request: PageRequest) -> View:
@@ -72,19 +90,16 @@ def page(request: PageRequest) -> View:
     except AmbiguousTask as error:
         return unfound(_NO_TASK, f"{error}.", several=error.task_ids, status=300 if error.task_ids else 404)
     except TaskNotFound as error:
-        helps = offers(request, _cures_of(given))
-        return _not_enqueued(request, given) or unfound(_NO_TASK, f"{error}.", offered=helps)
+        return _not_enqueued(request, given) or unfound(
+            _NO_TASK, f"{error}.", offered=offers(request, _cures_of(given))
+        )
     except InvalidArgument as error:
         return unfound(_NO_TASK, f"{error}.")
-    return _shown(request, detail)
-
-
-def _shown(request: PageRequest, detail: TaskDetail) -> View:
     task, why = detail.task, detail.explanation
     schedule, tick = _origin(task)
     steps = _steps(request, detail)
-    payloads = _payloads(task) if request.viewer.may_see_arguments else []
-    attempts = timed_attempts_of(detail)
+    attempts = _timed_attempts(detail)
+    stored = {"Arguments": task.args, "Result": task.result, "Headers": task.headers}
     values = {
         "detail": detail,
         "task": task,
@@ -97,28 +112,30 @@ def _shown(request: PageRequest, detail: TaskDetail) -> View:
         "policy": _policy(request, task),
         "attempts": attempts,
         "logged": [one for one in attempts if one.attempt.log][:_LOGS],
-        "moments": moments_of(detail),
+        "moments": [_moment(event, run, detail) for event, run in summed_up(detail.events)][::-1],
         "all_events": request.url("task", task_id=task.id, events="all") if detail.is_cut else None,
         "is_all": request.query.get("events") == "all",
         "steps": steps,
-        "rerun": request.outbox.integration.front_end.typed(("task", "rerun", str(task.id), "--from", "STEP")),
+        "rerun": request.typed("task", "rerun", str(task.id), "--from", "STEP"),
         "bulk": _bulk(request, task) if task.task_name == BULK else None,
-        "payloads": payloads,
+        "payloads": {name: redacted(text) for name, text in stored.items() if text is not None}
+        if request.viewer.may_see_arguments
+        else {},
         "schedule": schedule,
         "tick": tick,
     }
     data = {
         "explanation": why,
         "due_at": detail.due_at,
-        "task": _without_payload(task),
+        "task": without(task, *PAYLOAD),
         "attempts": attempts,
-        "steps": [_without_result(one.step) for one in steps],
+        "steps": [without(one.step, "result") for one in steps],
     }
     return View(template="task.html", title=task.task_name, values=values, data=data)
 
 
 def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
-    """Return the steps of the task. A task whose events show none costs no look."""
+    """Return the steps of the task. They are not read if the events show no step."""
     if not detail.is_cut and not any(one.event_type is EventType.STEP_COMPLETED for one in detail.events):
         return []
     may_see = request.viewer.may_see_arguments
@@ -133,25 +150,20 @@ def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
 
 
 def _not_enqueued(request: PageRequest, given: str) -> View | None:
-    """Return the page of a task that follows a batch, or another one of a chain, and is not there yet; None for any other id."""
+    """Return the page of a task that will follow a batch or another task of a chain. None: the id is not that of such a task."""
     try:
         why = request.store.explain(UUID(given))
     except (ValueError, TaskNotFound):
         return None
     if why.reason is not Reason.NOT_ENQUEUED:  # it was enqueued just now
         return None
-    return unfound(
-        "Not enqueued",
-        f"{why.sentence}.",
-        task_id=UUID(given),
-        first=why.waits_for,
-        offered=offers(request, why.cures, with_final=True),
-        data={"explanation": why},
-    )
+    helps = offers(request, why.cures, with_final=True)
+    about: dict[str, Any] = {"task_id": UUID(given), "first": why.waits_for, "offered": helps}
+    return unfound("Not enqueued", f"{why.sentence}.", **about, data={"explanation": why})
 
 
-def _cures_of(given: str) -> tuple[Cure, ...]:
-    """Return what helps where this is the id of a batch."""
+def _cures_of(given: str) -> tuple[Any, ...]:
+    """Return the cures for an id that is a batch's."""
     try:
         link = link_of(UUID(given))
     except ValueError:
@@ -160,7 +172,7 @@ def _cures_of(given: str) -> tuple[Cure, ...]:
 
 
 def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
-    """Return the verbs that the page offers beside those of the cures. A key that was lost can only be taken back here."""
+    """Return the verbs that the page offers beside the cures. Only a redrive here can take a lost key back."""
     task = detail.task
     state = State(
         status=task.status,
@@ -172,30 +184,30 @@ def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
     return {key: one for key, one in found.items() if one.verb not in cured}
 
 
-def _bulk(request: PageRequest, task: TaskExecution) -> BulkProgress | None:
-    """Return how far the task is; None if its arguments are none that the dashboard wrote."""
+def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | None:
+    """Return the progress of a task that changes many others. None: the dashboard did not write its arguments."""
     try:
         wanted = Selection.of_json(json.loads(task.args)["selection"])
     except (InvalidArgument, ValueError, TypeError, LookupError):
         return None
     left = "" if task.status in TERMINAL else in_number(wanted.count(request.store))
     words = f"{wanted.action.capitalize()} {in_words(wanted)}, as of {wanted.at:%Y-%m-%d %H:%M:%S} UTC"
-    return BulkProgress(words=words, left=left, result=task.result)
+    return {"words": words, "left": left, "result": task.result}
 
 
 def _next_due(detail: TaskDetail) -> datetime | None:
-    """Return the due time of a task that has another reason to wait as well; the sentence about its state does not say it."""
+    """Return the due time of a task that also waits for another reason. The sentence about its state does not include it."""
     if detail.due_at is None or detail.due_at <= detail.at or detail.explanation.reason in _WAITS:
         return None
     return detail.due_at
 
 
 def _retry_wait(detail: TaskDetail) -> timedelta | None:
-    """Return the time that the retry policy chose after the last failure; None unless the task waits for that."""
+    """Return the wait that the retry policy chose after the last failure. None: the task does not wait for that."""
     if detail.explanation.reason is not Reason.RETRY_LATER or not detail.events:
         return None
     last = detail.events[-1]
-    due = moment_of(last.event_data.get("available_at"))
+    due = _aware(last.event_data.get("available_at"))
     by_policy = last.event_type is EventType.RETRY_SCHEDULED and last.lease_token is not None
     return due - last.created_at if by_policy and due is not None else None
 
@@ -208,22 +220,121 @@ def _policy(request: PageRequest, task: TaskExecution) -> str:
 
 
 def _origin(task: TaskExecution) -> tuple[str | None, datetime | None]:
-    """Return the schedule that a task is of, and its tick."""
+    """Return the schedule of a task, and its tick."""
     with suppress(ValueError, TypeError, LookupError, AttributeError):
         headers: Any = json.loads(task.headers or "{}")
-        return str(headers[SCHEDULE_HEADER]), moment_of(headers.get(TICK_HEADER))
+        return str(headers[SCHEDULE_HEADER]), _aware(headers.get(TICK_HEADER))
     return None, None
 
 
-def _payloads(task: TaskExecution) -> list[Payload]:
-    stored = {"Arguments": task.args, "Result": task.result, "Headers": task.headers}
-    return [Payload(name=name, text=redacted(text)) for name, text in stored.items() if text is not None]
+_KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
+    EventType.CREATED: ("ready", "Enqueued", ""),
+    EventType.CLAIMED: ("running", "Started", ""),
+    EventType.COMPLETED: ("completed", "Completed", "completed"),
+    EventType.FAILED: ("failed", "Failed for good", "failed"),
+    EventType.ABANDONED: ("failed", "Given up: its workers died again and again", "worker lost, given up"),
+    EventType.RESET: ("failed", "Taken back: the worker had not extended its lease", "worker lost"),
+    EventType.RETRY_SCHEDULED: ("delayed", "Given another time", "failed, to be retried"),
+    EventType.SNOOZED: ("delayed", "Put off by its handler", "snoozed"),
+    EventType.RELEASED: ("", "Given back unfinished", "given back"),
+    EventType.CANCELLED: ("", "Cancelled", "cancelled"),
+    EventType.CANCEL_REQUESTED: ("", "Asked to stop", ""),
+    EventType.EXPIRED: ("", "Expired before it was started", ""),
+    EventType.DISCARDED: ("", "Discarded as a dead letter", ""),
+    EventType.REPLACED: ("", "Given new arguments by a later enqueue with the same idempotency key", ""),
+    EventType.REQUEUED: ("ready", "Redriven, to run from its first attempt", ""),
+    EventType.RESCHEDULED: ("", "Made due", ""),
+}
+"""The colour of an event, its words, and the words for the end of an attempt."""
 
 
-def _without_result(step: Step) -> dict[str, Any]:
-    return {name: getattr(step, name) for name in Step.__dataclass_fields__ if name != "result"}
+def _timed_attempts(detail: TaskDetail) -> list[TimedAttempt]:
+    """Return the attempts in the events, newest first."""
+    due = _due_at_claims(detail.events)
+    found = []
+    for one in attempts_of(detail.events):
+        since = due.get(one.lease_token)
+        found.append(
+            TimedAttempt(
+                attempt=one,
+                waited=None if since is None else max(one.started_at - since, timedelta(0)),
+                ran=None if one.ended_at is None else max(one.ended_at - one.started_at, timedelta(0)),
+                worker=_label(one.worker_id, detail),
+                ends_as="" if one.outcome is None else _KINDS.get(one.outcome, ("", "", ""))[2] or str(one.outcome),
+            )
+        )
+    return found[::-1]
 
 
-def _without_payload(task: TaskExecution) -> dict[str, Any]:
-    names = TaskExecution.__dataclass_fields__.keys() - {"args", "headers", "result"}
-    return {name: getattr(task, name) for name in TaskExecution.__dataclass_fields__ if name in names}
+def _due_at_claims(events: Sequence[ExecutionEvent]) -> dict[int, datetime]:
+    """Return for each claim the time from which it was possible: when the task existed and was due, by the event before."""
+    found, since = dict[int, datetime](), None
+    for event in events:
+        if event.event_type is EventType.CLAIMED:
+            if since is not None and event.lease_token is not None:
+                found[event.lease_token] = since
+            since = None
+        elif (due := _aware(event.event_data.get("available_at"))) is not None:
+            since = max(due, event.created_at)
+    return found
+
+
+def _aware(value: Any) -> datetime | None:
+    """Return the aware datetime in an event's data; None for any other value."""
+    try:
+        found = datetime.fromisoformat(value)
+    except (TypeError, ValueError):  # written by another release or by another program
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def _moment(event: ExecutionEvent, run: Sequence[ExecutionEvent], detail: TaskDetail) -> Moment:
+    data = event.event_data
+    due = _aware(data.get("available_at"))
+    words = _words(event, detail)
+    if len(run) > 1:
+        words += f", {len(run)} times within {span(event.created_at - run[0].created_at)}"
+    return Moment(
+        at=event.created_at,
+        words=words,
+        tone=_KINDS.get(event.event_type, ("",))[0],
+        due_at=due if due is not None and due > event.created_at else None,
+        progress=progress_of(data.get("progress")),
+        reason=_text(data, "reason") if data.get("reason") != UNKNOWN_TASK else "",
+        error=_text(data, "error"),
+        worker_id=event.worker_id,
+        worker=_label(event.worker_id, detail),
+    )
+
+
+def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
+    data, kind = event.event_data, event.event_type
+    attempt, step = data.get("attempt"), _text(data, "step")
+    match kind:
+        case EventType.CREATED if detail.task.topic is not None:
+            return f"Enqueued for the topic {detail.task.topic}"
+        case EventType.CLAIMED if attempt:
+            return f"Attempt {attempt} started"
+        case EventType.RETRY_SCHEDULED if event.lease_token is not None:
+            return f"Failed; attempt {attempt} follows" if attempt else "Failed; another attempt follows"
+        case EventType.RETRY_SCHEDULED if attempt:
+            return f"Given another time, as attempt {attempt}"
+        case EventType.RELEASED if data.get("reason") == UNKNOWN_TASK:
+            return "Given back: the worker does not know the task"
+        case EventType.RESCHEDULED if data.get("priority") is not None:
+            return f"Given the priority {data['priority']}"
+        case EventType.REWOUND if step:
+            return f"Rewound: its steps from {step} on run again"
+        case EventType.SNOOZED if step:
+            return f"Put off by its sleep {step}"
+        case EventType.STEP_COMPLETED if step:
+            return f"Sleep {step} begun" if data.get("due_at") else f"Step {step} completed"
+    return _KINDS[kind][1] if kind in _KINDS else str(kind)
+
+
+def _label(worker_id: UUID | None, detail: TaskDetail) -> str:
+    return "" if worker_id is None else detail.workers.get(worker_id, str(worker_id))
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    return str(data.get(name) or "")

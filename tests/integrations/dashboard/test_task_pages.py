@@ -95,7 +95,7 @@ def test_a_task_is_found_by_the_beginning_of_its_id(stage):
     assert str(one)[:8] in stage.visitor.text
     assert listed(stage, f"/tasks?id={one}") == [str(one)]
     assert set(listed(stage, f"/tasks?id={str(one)[:8]}")) >= {str(one), str(other)}
-    assert "Several tasks have an id that begins so" in stage.visitor.text
+    assert "Several ids begin with that" in stage.visitor.text
     assert "what it does" not in stage.visitor.go(f"/tasks/{uuid4()}").text.lower()
     assert stage.visitor.status == 404
 

@@ -21,7 +21,7 @@ from outboxq.model.records import EventType
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample
 from outboxq.web import application
-from outboxq.web.pages import system
+from outboxq.web.pages import watching
 from tests.integrations.dashboard.hostile import INVISIBLE, NAMES
 from tests.integrations.dashboard.pages import Local
 from tests.integrations.dashboard.visiting import Page
@@ -267,16 +267,16 @@ def test_limits_per_key_are_set_by_the_same_form(database, reader):
     ("fields", "why"),
     [
         ({"key_concurrency": "0"}, "At once of a key: write a whole number from 1"),
-        ({"key_starts": "5"}, "Starts of a key: a rate needs a number of starts and its seconds"),
+        ({"key_starts": "5"}, "Starts of a key: a rate needs a number of starts and a number of seconds"),
         ({"concurrency": "0"}, "At once: write a whole number from 1"),
         ({"concurrency": "-1"}, "At once: write a whole number from 1"),
         ({"concurrency": "x" * 5000}, "At once: write a whole number from 1"),
         ({"concurrency": "9" * 5000}, "At once: write a whole number from 1"),
-        ({"starts": "5"}, "Starts: a rate needs a number of starts and its seconds"),
-        ({"seconds": "5"}, "Starts: a rate needs a number of starts and its seconds"),
-        ({"starts": "5", "seconds": "nan"}, "Starts: write a number of starts and a time span above 0"),
-        ({"starts": "5", "seconds": "1e308"}, "Starts: write a number of starts and a time span above 0"),
-        ({"starts": "5", "seconds": "0"}, "Starts: write a number of starts and a time span above 0"),
+        ({"starts": "5"}, "Starts: a rate needs a number of starts and a number of seconds"),
+        ({"seconds": "5"}, "Starts: a rate needs a number of starts and a number of seconds"),
+        ({"starts": "5", "seconds": "nan"}, "Starts: write a number of starts and a span above 0"),
+        ({"starts": "5", "seconds": "1e308"}, "Starts: write a number of starts and a span above 0"),
+        ({"starts": "5", "seconds": "0"}, "Starts: write a number of starts and a span above 0"),
     ],
     ids=lambda value: None,
 )
@@ -411,7 +411,7 @@ def test_a_worker_that_stopped_is_shown_nowhere_although_it_met_an_unknown_task(
     words = reader.words("/workers")
     assert "web-3:1" not in words
     assert "Not seen lately" not in words
-    assert "A worker that stops is forgotten at once" in reader.words(f"/workers/{stopped}", status=404)
+    assert "A stopped worker is forgotten at once" in reader.words(f"/workers/{stopped}", status=404)
 
 
 def nightly(database, **fields):
@@ -516,7 +516,7 @@ def test_the_database_shows_its_schema_and_its_tables(database, reader):
 @pytest.mark.in_turn
 def test_the_next_release_says_on_todays_schema_that_it_works_and_how_to_upgrade(reader, monkeypatch):
     following = f"{int(REVISION) + 1:04}"
-    monkeypatch.setattr(system, "REVISION", following)
+    monkeypatch.setattr(watching, "REVISION", following)
     words = reader.words("/system")
     assert f"The schema is {REVISION}; this release knows {following} and works on both" in words
     assert "outboxq upgrade" in words

@@ -490,7 +490,7 @@ WRONG = {
     "two databases": "set one of them",
     "unknown bind": "no bind 'nowhere'",
     "bind of nobody": r"call db\.init_app\(app\) first",
-    "twice": "has an outbox already",
+    "twice": "already has an outbox",
 }
 
 

@@ -1,7 +1,7 @@
 """outboxq's tables of revision 0001.
 
-Django is told of the models as the installed release has them. They follow from the tables, and nothing but outboxq's own revisions
-changes those: so a later migration only names the revision that it reaches, and has no state of its own.
+Django gets the models of the installed release. They follow from the tables, which only outboxq's own revisions change. So a later
+migration only names the revision that it reaches, and contains no state.
 """
 
 from __future__ import annotations

@@ -365,8 +365,8 @@ class Actions(Case):
         running, failed = self.running(), self.failed()
         assert self.take("run_now", failed) == [f"Task {failed} is Failed and cannot be rescheduled."]
         assert self.take("cancel", failed) == [f"Task {failed} is Failed and cannot be cancelled."]
-        assert self.take("cancel", uuid4()) == ["The task does not exist any more."]
-        assert self.take("redrive", running, path=LETTERS) == ["The dead letter does not exist any more."]
+        assert self.take("cancel", uuid4()) == ["The task no longer exists."]
+        assert self.take("redrive", running, path=LETTERS) == ["The dead letter no longer exists."]
         for path_ in (LIST, LETTERS):
             assert self.take("cancel" if path_ == LIST else "redrive", "x", path=path_) == [
                 "The selection names no row, so nothing was changed."

@@ -19,13 +19,13 @@ from ...django_outbox import outboxes
 
 
 class ClickCommand(BaseCommand):
-    """A command that takes its options by argparse, as Django does, and passes them on to click as they were written."""
+    """A command that takes its options by argparse, as Django does, and passes them on to click as text."""
 
     source: ClassVar[click.Command]
 
     @abstractmethod
     def run(self, alias: str, **given: Any) -> None:
-        """Run the command with the options as click has read them."""
+        """Run the command with the options that click has read."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -53,7 +53,7 @@ class ClickCommand(BaseCommand):
 
 
 class StoredCommand(ClickCommand):
-    """A command that reads or changes the tables, on connections of its own."""
+    """A command that reads or changes the tables, on its own connections."""
 
     requires_system_checks: ClassVar[list[str]] = []
 
@@ -63,19 +63,18 @@ class StoredCommand(ClickCommand):
 
 @contextmanager
 def ending_as_django_does(out: TextIO | None, *, from_command_line: bool) -> Iterator[None]:
-    """Turn a refusal of click into CommandError; in `call_command`, also an exit code other than 0."""
+    """Turn errors of click into CommandError; in `call_command`, also an exit code other than 0."""
     try:
         with nullcontext() if out is None else redirect_stdout(out):
             yield
     except click.ClickException as error:
         raise CommandError(error.format_message(), returncode=error.exit_code) from None
     except SystemExit as ended:
-        if ended.code and not from_command_line:
-            raise CommandError(
-                f"the command ended with exit code {ended.code}; its message is on stderr", returncode=ended.code
-            ) from None
-        if ended.code:
+        if ended.code and from_command_line:
             raise
+        if ended.code:
+            text = f"the command ended with exit code {ended.code}; its message is on stderr"
+            raise CommandError(text, returncode=ended.code) from None
 
 
 def _add(parser: argparse.ArgumentParser, option: click.Option) -> None:
@@ -94,7 +93,7 @@ def _add(parser: argparse.ArgumentParser, option: click.Option) -> None:
 
 
 def _written(option: click.Option, value: Any) -> list[str]:
-    """Return the words of the option for click; an empty list if the option was not given."""
+    """Return the option as words for click; an empty list if it was not given."""
     longest = max(option.opts, key=len)
     if value is None:
         return []

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import click
 from django.core.management.base import BaseCommand
 from django.db import DEFAULT_DB_ALIAS
 
-from .....cli import main
+from .....cli import framework, main
 from .....cli.framework import Frame, FramedGroup
-from .....cli.groups import DATABASE_PARAMETERS
-from .....store import Store
 from ...django_outbox import outboxes
 from . import ending_as_django_does
 
 PROGRAM = "manage.py outboxq"
 
-ELSEWHERE = {
-    "completion": "run: outboxq completion",
-    "demo": "run: outboxq demo",
-    "grants": "run: outboxq grants, with the address of the database as the owner of the tables",
-    "web": "mount outboxq.web.application() in your site, behind its own log-in",
-    "upgrade": "run: manage.py migrate",
-}
-"""Commands that manage.py leaves out, each with what to run instead."""
+ELSEWHERE = {**framework.ELSEWHERE, "upgrade": "run: manage.py migrate"}
+"""Commands that manage.py omits, each with its replacement."""
 
 
 class Command(BaseCommand):
@@ -69,10 +61,10 @@ class Command(BaseCommand):
         options = _options(alias)
         frame = Frame(
             program=lambda: PROGRAM,
-            store=_store,
+            store=lambda database: outboxes[database].store,
             outbox=lambda database: outboxes[database],
             options=options,
-            again=_again,
+            again=lambda database: () if database == DEFAULT_DB_ALIAS else ("--database", database),
             own=lambda: {"worker": self._worker(options)},
             attended=self._called_from_command_line,
             elsewhere=ELSEWHERE,
@@ -80,8 +72,7 @@ class Command(BaseCommand):
         return FramedGroup(lambda: main, frame, name="outboxq", context_settings=dict(main.context_settings))
 
     def _worker(self, options: list[click.Option]) -> click.Command:
-        """Return `outboxq_worker` under the name `worker`. Unlike the other commands it runs Django's system checks."""
-        from .....cli.serving.worker import EPILOG, Rerunnable, worker
+        """Return `outboxq_worker` under the name `worker`. Unlike the other commands, it runs Django's system checks."""
         from .outboxq_worker import Command as Worker
         from .outboxq_worker import work
 
@@ -91,26 +82,17 @@ class Command(BaseCommand):
             work(database, from_command_line=self._called_from_command_line, **given)
 
         skip = click.Option(["--skip-checks"], is_flag=True, help="Skip Django's system checks.")
-        own = [one for one in worker.params if one.name not in DATABASE_PARAMETERS]
-        return Rerunnable("worker", callback=run, params=[*own, skip, *options], help=Worker.help, epilog=EPILOG)
+        return framework.worker_command(run, skip, *options, help=Worker.help)
 
 
 def _options(alias: str) -> list[click.Option]:
-    """Return the options of every command. The hidden ones have no effect here: Django has read them already."""
+    """Return the options of every command. The hidden ones have no effect, because Django has already read them."""
     hidden: Mapping[str, Any] = {"hidden": True, "expose_value": False}
     return [
         click.Option(["--database"], default=alias, show_default=True, metavar="ALIAS", help="One of DATABASES."),
         click.Option(["--settings"], **hidden),
         click.Option(["--pythonpath"], **hidden),
     ]
-
-
-def _store(database: str) -> Store:
-    return outboxes[database].store
-
-
-def _again(database: str) -> Sequence[str]:
-    return () if database == DEFAULT_DB_ALIAS else ("--database", database)
 
 
 def _commands(group: FramedGroup) -> str:

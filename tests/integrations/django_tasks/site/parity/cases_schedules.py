@@ -37,7 +37,7 @@ class ScheduleTests(TestCase):
     def test_a_task_of_another_backend_is_refused(self):
         other = DjangoOutbox()
         other.alias = "other"
-        with self.assertRaisesMessage(ConfigurationError, "does not go through this outbox"):
+        with self.assertRaisesMessage(ConfigurationError, "does not use this outbox"):
             other.task_of(noop_task)
 
     def test_a_function_is_no_task(self):

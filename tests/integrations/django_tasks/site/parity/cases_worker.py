@@ -179,7 +179,7 @@ class WorkerCases(TransactionTestCase):
         result = default_task_backend.get_result(self.write("parity.tasks.gone", queue="gone", priority=3))
         self.assertEqual((result.status, result.task.module_path), ("READY", "parity.tasks.gone"))
         self.assertEqual((result.task.queue_name, result.task.priority, result.task.name), ("gone", 3, "gone"))
-        with self.assertRaisesMessage(LookupError, "there is no task at parity.tasks.gone any more"):
+        with self.assertRaisesMessage(LookupError, "the task parity.tasks.gone no longer exists"):
             result.task.call()
         result.refresh()
 

@@ -1,0 +1,210 @@
+"""The pages for watching: the overview, the queues, the workers, and the database."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from uuid import UUID
+
+from werkzeug.exceptions import NotFound
+
+from ...database.revisions import REVISION
+from ...model import LATEST, TaskStatus
+from ...model.schedules import is_older
+from ...model.unknown_options import no_queue
+from ...model.wording import sentence
+from ...operating.verbs import Noun, State
+from ...store import HealthLimits, LiveWorker, Problem, QueueSettings, Rule, Statistics, TakenBack
+from ...store.claims.workers import KEPT, LIVE_WITHIN
+from ...store.numbers.health import OF_SCHEDULES
+from ...task.built_in import PRUNE
+from ..charts import axis_of, sparkline, trends_of
+from ..request import PageRequest, View
+from .actions import offered, offers
+
+LIMITS = HealthLimits(queue_paused=True)
+"""The limits of the rules on a page, which shows a paused queue as a problem too."""
+_KEYS = 50
+"""Maximum number of held keys on a page."""
+_RUNNING = 100
+"""Maximum number of running tasks on a page, and of tasks that other workers took back."""
+_LOOKED_UP = 5
+"""Maximum number of silent workers whose last tasks the page of all workers shows: the workers that started last."""
+
+
+def overview(request: PageRequest) -> View:
+    """Show the problems first, then the numbers of all queues together, charts, and the queues by urgency."""
+    found = request.store.overview(LIMITS)
+    problems = _once(found.problems)
+    trends, charts = trends_of(request, "overview", found.at)
+    values = {
+        "overview": found,
+        "now": found.at,
+        "problems": [(one, offers(request, one.cures)) for one in problems],
+        "full": {name: _in_full(found.queues, name) for name in ("ready", "delayed", "failed")},
+        "is_late": any(one.rule is Rule.OLDEST for one in found.problems),
+        "queues": _by_urgency(found.queues, problems),
+        "is_new": not (found.queues or found.live_workers or request.store.tasks(limit=1)),
+        "start": request.typed("worker"),
+    }
+    data = {"overview": found, "trends": trends}
+    return View(template="overview.html", title="Overview", values={**values, **charts}, data=data)
+
+
+def queues(request: PageRequest) -> View:
+    """Show all queues by urgency, including queues without tasks that have settings or workers."""
+    found = request.store.overview(LIMITS)
+    shown = _by_urgency(found.queues, found.problems)
+    axis = axis_of("1h", found.at)
+    depths = request.store.samples.by_queue(since=axis.since, until=axis.until, step=2 * axis.step)
+    sparks = {name: sparkline(ready) for name, ready in depths.items()}
+    values = {"now": found.at, "queues": shown, "sparks": sparks}
+    return View(template="queues.html", title="Queues", values=values, data=shown)
+
+
+def queue(request: PageRequest) -> View:
+    """Show one queue. A queue that is declared or had tasks, and has nothing now, has the default settings. Raises NotFound."""
+    name = request.query.get("name", "")
+    found = request.store.overview(LIMITS)
+    names = [one.queue for one in found.queues]
+    if name not in names and not request.store.queues.is_known(name):
+        unknown = sentence(no_queue(name, names))
+        raise NotFound(unknown if unknown.endswith("?") else f"{unknown}.")
+    mine = next((one for one in found.queues if one.queue == name), Statistics(queue=name))
+    settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
+    trends, charts = trends_of(request, "queue", found.at, name=name, held_keys=_KEYS)
+    workers = [one for one in found.workers if one.works_on(name)]
+    is_empty = not any((mine.ready, mine.delayed, mine.retrying, mine.running, mine.failed))
+    state = State(is_paused=settings.paused_at is not None, is_unused=is_empty and settings.updated_at is not None)
+    problems = [one for one in _once(found.problems) if one.subject == name and one.rule not in OF_SCHEDULES]
+    data = {"queue": mine, "settings": settings, "problems": problems, "trends": trends, "workers": workers}
+    values = {
+        **data,
+        "name": name,
+        "now": found.at,
+        "acts": offered(request, Noun.QUEUE, name, state),
+        "problems": [(one, offers(request, one.cures)) for one in problems],
+        "held": trends.held,
+        "is_cut": len(trends.held) == _KEYS,
+        "start": request.typed("worker", "-q", name),
+    }
+    return View(template="queue.html", title=name or "(empty name)", values={**values, **charts}, data=data)
+
+
+def _once(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems without the consequences of others: old tasks in a queue without workers, and a pause that is named already."""
+    unmanned = {one.subject for one in problems if one.rule is Rule.NO_WORKER}
+    kept = [one for one in problems if one.rule is not Rule.OLDEST or one.subject not in unmanned]
+    named = {one.subject for one in kept if one.rule is Rule.OLDEST}
+    return [one for one in kept if one.rule is not Rule.QUEUE_PAUSED or one.subject not in named]
+
+
+def _by_urgency(queues: Iterable[Statistics], problems: Sequence[Problem]) -> list[Statistics]:
+    """Return the queues by their most urgent problem, then by the due time of their oldest task, then by name."""
+    rules = list(dict.fromkeys(one.rule for one in problems))  # the most urgent first
+    worst = {one.subject: rules.index(one.rule) for one in reversed(problems) if one.rule not in OF_SCHEDULES}
+    return sorted(queues, key=lambda one: (worst.get(one.queue, len(rules)), one.oldest_ready_at or LATEST, one.queue))
+
+
+def _in_full(queues: Sequence[Statistics], state: str) -> tuple[int, datetime] | None:
+    """Return the number of tasks in a state by the last full counts, and the time of the oldest of these counts.
+
+    None: the numbers beside it are exact, or there are no full counts.
+    """
+    samples = [one.sample for one in queues if one.sample is not None]
+    if not samples or not any(getattr(one, f"{state}_at_least") for one in queues):
+        return None
+    exact = sum(getattr(one, state) for one in queues if one.sample is None)
+    return exact + sum(getattr(one, state) for one in samples), min(one.at for one in samples)
+
+
+def system(request: PageRequest) -> View:
+    """Show the sizes of the tables, the oldest snapshot, the partitions, and the revision of the schema."""
+    found, schedules = request.store.system(), request.store.schedules.list()
+    try:
+        release = version("outboxq")
+    except PackageNotFoundError:
+        release = "not installed"
+    values = {
+        "system": found,
+        "now": found.at,
+        "release": release,
+        "revision": REVISION,
+        "upgrade": request.typed("upgrade"),
+        "retention": next((one.name for one in schedules if one.task_name == PRUNE and one.paused_at is None), None),
+        "add_retention": request.typed("schedule", "add-retention", "90d"),
+        "whole": sum(one.size for one in found.tables) or 1,
+    }
+    return View(template="system.html", title="System", values=values, data=found)
+
+
+def workers(request: PageRequest) -> View:
+    """Show the live workers, and the workers that fell silent within a day."""
+    presence = request.store.workers.presence(KEPT)
+    live = [one for one in presence.workers if _is_live(one, presence.at)]
+    silent = [one for one in presence.workers if not _is_live(one, presence.at)]
+    values = {
+        "now": presence.at,
+        "live": live,
+        "start": request.typed("worker"),
+        "silent": silent,
+        "ran": {one.id: _ran(request, one.id) for one in silent[-_LOOKED_UP:]},
+        "skews": _skews(live),
+        "outdated": _outdated(live),
+        "is_described": not live or any(one.release is not None for one in live),
+    }
+    return View(template="workers.html", title="Workers", values=values, data=presence.workers)
+
+
+def worker(request: PageRequest) -> View:
+    """Show one worker with the tasks that it runs. Raises NotFound."""
+    worker_id = request.path["worker_id"]
+    presence = request.store.workers.presence(KEPT)
+    now, found = presence.at, next((one for one in presence.workers if one.id == worker_id), None)
+    if found is None:
+        fate = "A stopped worker is forgotten at once, a killed one after a day."
+        raise NotFound(f"There is no worker {worker_id}. {fate}")
+    is_live = _is_live(found, now)
+    running = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
+    taken = None if is_live else request.store.workers.taken_back(worker_id, limit=_RUNNING)
+    data = {"worker": found, "running": running, "progress": request.store.progress([one.id for one in running])}
+    values = {
+        **data,
+        "now": now,
+        "is_live": is_live,
+        "is_outdated": found.id in _outdated([one for one in presence.workers if _is_live(one, now)]),
+        "is_cut": len(running) == _RUNNING,
+        "taken": taken,
+    }
+    return View(template="worker.html", title=found.label, values=values, data={**data, "taken_back": taken})
+
+
+def _ran(request: PageRequest, worker_id: UUID) -> tuple[int, TakenBack]:
+    """Return the number of tasks that a silent worker still holds by its leases, and the tasks that others took back from it."""
+    held = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
+    return len(held), request.store.workers.taken_back(worker_id, limit=_RUNNING)
+
+
+def _is_live(worker: LiveWorker, now: datetime) -> bool:
+    return worker.last_seen_at >= now - LIVE_WITHIN
+
+
+def _skews(live: Iterable[LiveWorker]) -> list[tuple[str, list[tuple[str, int]]]]:
+    """Return the versions and the releases that differ between live workers, each with its number of workers."""
+    found = []
+    for words, name in (("versions of the application", "version"), ("releases of outboxq", "release")):
+        counts = Counter(value for one in live if (value := getattr(one, name)) is not None)
+        if len(counts) > 1:
+            found.append((words, counts.most_common()))
+    return found
+
+
+def _outdated(live: Sequence[LiveWorker]) -> set[UUID]:
+    """Return the ids of the workers that run an older version or release than another live one."""
+    found = set()
+    for name in ("version", "release"):
+        others = {getattr(one, name) for one in live} - {None}
+        found |= {one.id for one in live if any(is_older(getattr(one, name) or "", other) for other in others)}
+    return found
