@@ -16,10 +16,10 @@ from ...database.privileges import Feature
 from ...database.target import Target
 from ...errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTarget, InvalidTransition
 from ...model import STATUS_AFTER, EventType, NewTask, TaskStatus
-from ...model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch, links_of
+from ...model.batches import Batch, BatchKind, BatchLink, BatchStatus, NewBatch, OnFailed, is_batch, links_of
 from ...model.options import bad_name, is_name
 from ...model.uuid7 import uuid7
-from ..arguments import identifier, positive, storable
+from ..arguments import identifier, positive
 from ..failure_log import sentence
 from ..task_rows import event_data
 from ..tasks import operations
@@ -359,7 +359,12 @@ def _check(batch: NewBatch) -> None:
         raise InvalidArgument("the id of a batch is made by new_batch_id()")
     if batch.name is not None and not is_name(batch.name):
         raise bad_name("name", "a batch")
-    storable(batch.name, "name")
+    for number, task in enumerate(batch.then, start=1):
+        if task.id != (needed := BatchLink(batch_id=batch.id, number=number).task_id):
+            raise InvalidArgument(
+                f"the task at place {number} of the batch's `then` must have the id {needed}, not {task.id}: retention finds it by this "
+                "id; BatchLink(batch_id=…, number=…).task_id returns it"
+            )
     if type(batch.on_failed) is not OnFailed or type(batch.kind) is not BatchKind:
         raise InvalidArgument("on_failed of a batch must be an OnFailed, and its kind a BatchKind")
 
