@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -105,6 +105,16 @@ class Transactions:
     def dialect(self) -> Dialect:
         """The dialect of the engine. Raises ConfigurationError while the store has no engine."""
         return dialect_for(self.bound_engine.dialect.name, schema=self.schema)
+
+    @cached_property
+    def _options(self) -> Mapping[str, Any]:
+        """The execution options of our connections."""
+        return connection_options(self.bound_engine)
+
+    @cached_property
+    def _own_database(self) -> str | None:
+        """The name or the file of our database as its URL has it; None: the URL has none."""
+        return self.dialect.database_name(self.bound_engine.url)
 
     def ensure_current(self) -> None:
         """Raise SchemaOutOfDate unless the database has a schema that this code runs on and that admits it.
@@ -247,8 +257,8 @@ class Transactions:
         before = sys.exception()
         try:
             with engine.connect() as connection:
-                if options := connection_options(engine):
-                    connection.execution_options(**options)
+                if self._options:
+                    connection.execution_options(**self._options)
                 with connection.begin():
                     target = SqlalchemyTarget(connection, self.schema, self.dialect)
                     target.own = True
@@ -307,10 +317,9 @@ class Transactions:
 
     def _database(self) -> str | None:
         """Return the name that a target in our database gives it."""
-        engine = self.bound_engine
-        if (named := self.dialect.database_name(engine.url)) is not None:
-            return named
-        with engine.connect() as connection:
+        if self._own_database is not None:
+            return self._own_database
+        with self.bound_engine.connect() as connection:
             return SqlalchemyTarget(connection, self.schema).database()
 
     def tries(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:
@@ -370,13 +379,12 @@ class Transactions:
             target.run(channel.wake, self.values(target) | self.queue_values(target, names))
 
     def check_database(self, target: Target) -> None:
-        ours = self.bound_engine
         if type(target.dialect) is not type(self.dialect):
             raise InvalidTarget(
                 f"this connection is to {target.dialect.name}, but the outbox is bound to {self.dialect.name}; a task must be "
                 "written where its business rows are"
             )
-        here, there = target.database(), target.dialect.database_name(ours.url)
+        here, there = target.database(), self._own_database
         if here is not None and there is not None and here != there:
             raise InvalidTarget(
                 f"this connection is to the database {here!r}, but the outbox is bound to {there!r}; a task must be written "

@@ -168,6 +168,8 @@ class _Call:
     queue: str | None
     """The one of `queues`, if it is one."""
     start: dict[str, Any]
+    scope: dict[str, Any] | None = None
+    """The parameters that name the queues and the topics, once they are known."""
 
     def claim(self, using: object) -> list[Row]:
         """Claim in the caller's transaction; else in one of our own, or on PostgreSQL in one for each part.
@@ -330,8 +332,9 @@ class _Call:
 
     def _values(self, target: Target) -> dict[str, Any]:
         """The parameters of every statement of this call, by the clock of now."""
-        scope = self.store.scope(target, self.queues, self.topics)
-        return self.store.values(target, **self.options) | scope
+        if self.scope is None:
+            self.scope = self.store.scope(target, self.queues, self.topics)
+        return self.store.values(target, **self.options) | self.scope
 
 
 def _order(row: Row) -> tuple[int, datetime, int]:

@@ -259,7 +259,7 @@ def _row(outcome: Outcome) -> tuple[object, ...]:
         outcome.delay.total_seconds(),
         None if outcome.error is None else sanitize(outcome.error),
         outcome.result,
-        event_data(data),
+        event_data(data) if data else None,
         outcome.claim.partition_key,
     )
 

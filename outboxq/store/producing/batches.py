@@ -5,9 +5,10 @@ from __future__ import annotations
 import builtins
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from ...database.dialects import Begin, Row
@@ -340,18 +341,18 @@ def added_to(tasks: Iterable[NewTask]) -> Counter[UUID]:
     return Counter(ids) if ids else _NOTHING
 
 
-def join(store: Transactions, target: Target, added: Counter[UUID]) -> None:
+def join(target: Target, values: Mapping[str, Any], added: Counter[UUID]) -> None:
     """Add so many tasks to each of these batches, before they are written. Raises BatchClosed for one that takes none."""
     for batch_id, number in sorted(added.items()):
-        if not target.run(batches_sql.change, store.values(target, batch_id=batch_id, added=number)):
+        if not target.run(batches_sql.change, {**values, "batch_id": batch_id, "added": number}):
             raise BatchClosed(
                 f"batch {batch_id} takes no more tasks: it has completed, is being cancelled, or is not in this database"
             )
 
 
-def leave(store: Transactions, target: Target, batch_id: UUID, number: int) -> None:
+def leave(target: Target, values: Mapping[str, Any], batch_id: UUID, number: int) -> None:
     """Take back so many of the tasks that were added, since they were not written."""
-    target.run(batches_sql.change, store.values(target, batch_id=batch_id, added=-number))
+    target.run(batches_sql.change, {**values, "batch_id": batch_id, "added": -number})
 
 
 def _check(batch: NewBatch) -> None:

@@ -99,14 +99,15 @@ def _enqueue_in_batches(
 ) -> list[Handle]:
     """Write tasks of which some are added to batches, and count those that are written."""
     with target.atomic(savepoint=using is not None):
-        join(store, target, added)
+        values = store.values(target)
+        join(target, values, added)
         handles = enqueue_keyed(store, target, tasks) if any(task.idempotency_key for task in tasks) else None
         if handles is None:
-            target.run(insert_tasks, store.values(target), [row(task) for task in tasks])
+            target.run(insert_tasks, values, [row(task) for task in tasks])
             return [Handle(id=task.id) for task in tasks]
         found = zip(tasks, handles, strict=True)
         for batch_id, number in added_to(task for task, handle in found if not handle.created).items():
-            leave(store, target, batch_id, number)
+            leave(target, values, batch_id, number)
         return handles
 
 
