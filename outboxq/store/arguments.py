@@ -1,15 +1,27 @@
-"""Checks of arguments, made before a transaction begins: each returns what it was given, or raises InvalidArgument."""
+"""Arguments of the store: their checks before a transaction begins, and the parameters that take them in a statement.
+
+Each check returns the argument, or raises InvalidArgument.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import Any
 from uuid import UUID
+
+from sqlalchemy import BindParameter, bindparam
+from sqlalchemy.types import TypeEngine
 
 from ..database.column_types import iso
 from ..errors import InvalidArgument
 from ..payload.parameters import sanitize
+
+
+def parameters(kind: type[TypeEngine[Any]] | TypeEngine[Any], *names: str) -> Iterator[BindParameter[Any]]:
+    """Yield a required parameter of this type for each name."""
+    return (bindparam(name, type_=kind, required=True) for name in names)
 
 
 def aware(moment: datetime, name: str) -> datetime:

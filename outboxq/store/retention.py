@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import tenacity
-from sqlalchemy import ColumnElement, Select, Table, Uuid, and_, bindparam, delete, func, or_, select
+from sqlalchemy import ColumnElement, Select, Table, Uuid, and_, delete, func, or_, select
 from sqlalchemy.exc import DBAPIError
 
 from ..database.dialects import Begin, Row, milliseconds_of_a_statement, time_partitions
@@ -30,7 +30,7 @@ from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id, periods
-from .arguments import aware, positive
+from .arguments import aware, parameters, positive
 from .producing.batches import Batches
 from .tasks.tasks import now
 from .tasks.tasks import now as moment
@@ -289,8 +289,7 @@ def _has(target: Target, one: Partition) -> bool:
     return layout is not None and one in layout.partitions
 
 
-_from_id = bindparam("from_id", type_=Uuid, required=True)
-_to_id = bindparam("to_id", type_=Uuid, required=True)
+_from_id, _to_id = parameters(Uuid, "from_id", "to_id")
 _event, _execution = execution_events.c, task_executions.c
 
 

@@ -37,6 +37,7 @@ from ...model import LONGEST, Claim, EventType, Outcome, TaskStatus
 from ...model.records import OUTCOMES, fields_of
 from ...payload.parameters import sanitize
 from .. import task_rows
+from ..arguments import parameters
 from ..failure_log import say
 from ..transactions import Transactions
 from . import claim_sql
@@ -240,8 +241,7 @@ def _complaint(claim: Claim) -> str | None:
 ENTRY: Columns = {"entry_id": BigInteger()}
 _FIRST_BATCH = literal(UUID(int=1 << 127), Uuid)
 """The ids of batches begin here. Those of tasks are lower."""
-_after = bindparam("after", type_=BigInteger, required=True)
-_entry_id = bindparam("entry_id", type_=BigInteger, required=True)
+_after, _entry_id = parameters(BigInteger, "after", "entry_id")
 _error = bindparam("error", type_=Text, required=True)
 
 

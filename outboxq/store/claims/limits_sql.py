@@ -30,7 +30,6 @@ from sqlalchemy import (
     Text,
     Update,
     and_,
-    bindparam,
     case,
     cast,
     delete,
@@ -50,6 +49,7 @@ from ...database.column_types import Instant
 from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, insert_values, limit
 from ...database.queue_order import taken, wanted
 from ...database.tables import key_rates, partition_claims, queue_settings, task_executions, task_leases, task_outbox
+from ..arguments import parameters
 from . import partition_keys
 from .claim_sql import claim
 
@@ -59,13 +59,9 @@ _NEAR = literal_column("1000", Integer)
 """Number of entries of one key that are read to find due ones. Those behind are found by `oldest`."""
 _HORIZON = literal_column(str(HORIZON), Integer)
 _one: Any = literal_column("1", Integer)
-_queue = bindparam("queue", type_=Text, required=True)
-_budget = bindparam("budget", type_=Integer, required=True)
-_after = bindparam("after", type_=Text, required=True)
-_upto = bindparam("upto", type_=Text, required=True)
-_key_concurrency = bindparam("key_concurrency", type_=Integer, required=True)
-_blocked_after = bindparam("blocked_after", type_=Instant, required=True)
-_blocked_until = bindparam("blocked_until", type_=Instant, required=True)
+_queue, _after, _upto = parameters(Text, "queue", "after", "upto")
+_budget, _key_concurrency = parameters(Integer, "budget", "key_concurrency")
+_blocked_after, _blocked_until, _full_at = parameters(Instant, "blocked_after", "blocked_until", "full_at")
 _mine, _rate = queue_settings.c, key_rates.c
 
 
@@ -391,7 +387,6 @@ def _take(g: Grammar, given: FromClause) -> Statement:
     return delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))
 
 
-_full_at = bindparam("full_at", type_=Instant, required=True)
 _key: Any = key_rates.c
 SPENT_OF_KEYS: Columns = {"partition_key": Text(), "full_at": Instant}
 """The columns of the batch of `spend_of_keys`."""

@@ -20,7 +20,6 @@ from sqlalchemy import (
     Text,
     Uuid,
     and_,
-    bindparam,
     case,
     cast,
     func,
@@ -37,6 +36,7 @@ from ...database.grammar import Builder, Grammar
 from ...database.queue_order import every_queue, given_queues, pairs
 from ...database.tables import dead_letters, task_executions, task_leases, task_outbox
 from ...database.target import Target
+from ..arguments import parameters
 from ..transactions import Transactions
 
 BOUND = 10_000
@@ -124,8 +124,7 @@ def _waiting_of(rows: Collection[Row], most: int, looked_up: int, *, by_task: bo
     return found
 
 
-_most = bindparam("most", type_=BigInteger, required=True)
-_most_looked_up = bindparam("most_looked_up", type_=BigInteger, required=True)
+_most, _most_looked_up = parameters(BigInteger, "most", "most_looked_up")
 _COLUMNS: Mapping[str, Any] = {
     "name": Text(),
     "detail": Text(),

@@ -40,7 +40,7 @@ from ...database.target import Target
 from ...model import EARLIEST
 from ...model.histograms import BOUNDS, BUCKETS, COUNTS, SECONDS, AttemptCounts
 from ...model.uuid7 import family
-from ..arguments import identifier, storable
+from ..arguments import identifier, parameters, storable
 from ..tasks.tasks import now
 from ..transactions import Transactions
 from .live import Found
@@ -277,11 +277,7 @@ SERIES = ("completed", "retried", "failed", "cancelled", "timed_out", "timed_out
 METRIC: Columns = {"id": Uuid(), "queue": Text(), "task_name": Text(), **SUMMED}
 
 _metric = task_metrics.c
-_begin = bindparam("begin", type_=Instant, required=True)
-_end = bindparam("end", type_=Instant, required=True)
-_before = bindparam("before", type_=Instant, required=True)
-_since = bindparam("since", type_=Instant, required=True)
-_until = bindparam("until", type_=Instant, required=True)
+_begin, _end, _before, _since, _until = parameters(Instant, "begin", "end", "before", "since", "until")
 _a_span_ago = bindparam("a_span_ago", -float(SPAN), type_=Double)
 _seconds = bindparam("seconds", type_=Integer, required=True)
 _family = bindparam("family", type_=Uuid, required=True)

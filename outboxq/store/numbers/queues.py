@@ -54,7 +54,7 @@ from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition, QueueNotFound
 from ...model.options import TaskOptions, duration
 from ...model.unknown_options import no_queue
-from ..arguments import positive, storable
+from ..arguments import parameters, positive, storable
 from ..claims.workers import live_workers
 from ..tasks import tasks
 from ..tasks.event_log import Count, counted_to
@@ -329,10 +329,9 @@ def _count(number: object, name: str) -> int:
 
 _setting, _key_rate = queue_settings.c, key_rates.c
 _queue = bindparam("queue", type_=Text, required=True)
-_limit = bindparam("limit", type_=BigInteger, required=True)
+_limit, _most = parameters(BigInteger, "limit", "most")
 _one: Any = literal_column("1")
 _claim, _letter = partition_claims.c, dead_letters.c
-_most = bindparam("most", type_=BigInteger, required=True)
 _COLUMNS = {
     "paused": ("paused_at",),
     "concurrency": ("concurrency_limit",),

@@ -32,7 +32,7 @@ from ...database.grammar import Columns, Grammar, Relations, Statement, Transiti
 from ...database.tables import queue_samples
 from ...database.target import Target
 from ...model import EARLIEST
-from ..arguments import storable
+from ..arguments import parameters, storable
 from ..tasks.tasks import now
 from ..transactions import Transactions
 from .live import MARKS, STATES, count
@@ -191,8 +191,7 @@ SAMPLE: Columns = {
     "exact": Boolean(),
 }
 _sample = queue_samples.c
-_before = bindparam("before", type_=Instant, required=True)
-_since = bindparam("since", type_=Instant, required=True)
+_before, _since = parameters(Instant, "before", "since")
 _queue = bindparam("queue", type_=Text, required=True)
 
 

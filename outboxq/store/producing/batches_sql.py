@@ -44,17 +44,14 @@ from ...database.grammar import (
 from ...database.tables import execution_events, task_batch_changes, task_batches, task_executions, task_leases
 from ...model import EventType, TaskStatus
 from ...model.batches import OnFailed
+from ..arguments import parameters
 
 _batch, _execution = task_batches.c, task_executions.c
-_batch_id = bindparam("batch_id", type_=Uuid, required=True)
+_batch_id, _after, _before = parameters(Uuid, "batch_id", "after", "before")
 _added = bindparam("added", type_=Integer, required=True)
 _closes = bindparam("closes", False, type_=Boolean)
-_after = bindparam("after", type_=Uuid, required=True)
-_before = bindparam("before", type_=Uuid, required=True)
 _older = bindparam("older", type_=Instant, required=True)
-_force = bindparam("force", type_=Boolean, required=True)
-_dead_letters = bindparam("dead_letters", type_=Boolean, required=True)
-_runs_then = bindparam("runs_then", type_=Boolean, required=True)
+_force, _dead_letters, _runs_then = parameters(Boolean, "force", "dead_letters", "runs_then")
 _zero = literal_column("0", Integer)
 
 

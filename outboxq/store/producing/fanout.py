@@ -52,6 +52,7 @@ from ...model.records import stored_key
 from ...model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
 from ...model.uuid7 import FAMILY
 from .. import task_rows
+from ..arguments import parameters
 from ..task_rows import new_execution
 from ..tasks.idempotency import enqueue_keyed
 from ..transactions import Transactions
@@ -242,17 +243,12 @@ _KEY = ("topic", "task_name")
 _OF_THE_TASK = ("task_name", *OPTION_COLUMNS.values())
 """The columns of a subscription that its tasks have."""
 
-_topic = bindparam("topic", type_=Text, required=True)
-_quoted_topic = bindparam("quoted_topic", type_=Text, required=True)
-_payload = bindparam("payload", type_=Text, required=True)
+_topic, _quoted_topic, _payload, _partition_key, _idempotency_key, _headers = parameters(
+    Text, "topic", "quoted_topic", "payload", "partition_key", "idempotency_key", "headers"
+)
 _pipeline = bindparam("pipeline_execution_id", type_=Uuid, required=True)
-_partition_key = bindparam("partition_key", type_=Text, required=True)
-_idempotency_key = bindparam("idempotency_key", type_=Text, required=True)
-_available_at = bindparam("available_at", type_=Instant, required=True)
-_delay = bindparam("delay_seconds", type_=Double, required=True)
-_expires_at = bindparam("expires_at", type_=Instant, required=True)
-_expires_in = bindparam("expires_seconds", type_=Double, required=True)
-_headers = bindparam("headers", type_=Text, required=True)
+_available_at, _expires_at = parameters(Instant, "available_at", "expires_at")
+_delay, _expires_in = parameters(Double, "delay_seconds", "expires_seconds")
 _most = bindparam("most_subscribers", type_=Integer, required=True)
 
 

@@ -44,17 +44,14 @@ from ...model import EventType
 from ...model.rules import FARTHEST
 from ...model.schedules import HORIZON
 from .. import task_rows
+from ..arguments import parameters
 
 SCHEDULE: Columns = {column.name: parameter_type(column.type) for column in task_schedules.c}
 NAMES: Columns = {"name": Text()}
 _schedule, _tick, _execution, _entry = task_schedules.c, schedule_ticks.c, task_executions.c, task_outbox.c
-_name = bindparam("name", type_=Text, required=True)
-_after = bindparam("after", type_=Text, required=True)
+_name, _after, _reason = parameters(Text, "name", "after", "reason")
 _until = bindparam("until", type_=Instant, required=True)
-_first, _last, _moment, _earliest = (
-    bindparam(name, type_=Instant, required=True) for name in ("first", "last", "moment", "earliest")
-)
-_reason = bindparam("reason", type_=Text, required=True)
+_first, _last, _moment, _earliest = parameters(Instant, "first", "last", "moment", "earliest")
 
 
 def stands_ahead(g: Grammar) -> ColumnElement[bool]:

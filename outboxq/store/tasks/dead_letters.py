@@ -35,7 +35,7 @@ from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, Outboxq
 from ...model import EventType, TaskStatus
 from ...model.display import HEAD, group_of, message_of
 from ...model.uuid7 import uuid7
-from ..arguments import aware, identifier, positive, storable
+from ..arguments import aware, identifier, parameters, positive, storable
 from ..task_rows import event_data
 from ..transactions import Transactions
 from . import operations
@@ -425,10 +425,8 @@ def _joined(group: str, rows: Sequence[Row]) -> DeadLetterGroup:
 _letter = dead_letters.c
 _SAME = {name: bindparam(name, type_=Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")}
 """Filters: columns and their values; NULL for any value."""
-_exception = bindparam("exception", type_=Text, required=True)
-_exception_end = bindparam("exception_end", type_=Text, required=True)
-_since = bindparam("since", type_=Instant, required=True)
-_until = bindparam("until", type_=Instant, required=True)
+_exception, _exception_end = parameters(Text, "exception", "exception_end")
+_since, _until = parameters(Instant, "since", "until")
 _one, _head_length = (literal_column(str(number), Integer) for number in (1, HEAD))
 _ALIKE = ("queue", "task_name", "exception")
 _after = tuple_(

@@ -21,7 +21,7 @@ from ...database.target import Target
 from ...errors import ConfigurationError
 from ...model import TERMINAL, EventType, ExecutionEvent, TaskStatus, status_after
 from ...model.batches import BatchCounts, BatchKind, BatchLink, OnFailed
-from ..arguments import identifier
+from ..arguments import identifier, parameters
 from ..transactions import Transactions
 from . import tasks
 from .tasks import event_of
@@ -293,8 +293,7 @@ def ended(g: Grammar) -> Select[Any]:
 PLACES: Columns = {"batch_id": Uuid(), "number": Integer()}
 _batch, _execution = task_batches.c, task_executions.c
 _batch_id = bindparam("batch_id", type_=Uuid, required=True)
-_status = bindparam("status", type_=Text, required=True)
-_other_status = bindparam("other_status", type_=Text, required=True)
+_status, _other_status = parameters(Text, "status", "other_status")
 _zero, _one = literal_column("0", Integer), literal_column("1", Integer)
 
 

@@ -21,7 +21,7 @@ from ...model import Claim, EventType, TaskStatus
 from ...model.running import Step
 from ...model.uuid7 import uuid7
 from .. import task_rows
-from ..arguments import identifier
+from ..arguments import identifier, parameters
 from ..task_rows import event_data
 from ..transactions import Transactions
 from . import operations, tasks
@@ -219,16 +219,12 @@ def _refused(task_id: UUID, status: TaskStatus) -> InvalidTransition:
 
 
 _step, _lease, _execution = task_steps.c, task_leases.c, task_executions.c
-_task_id = bindparam("task_id", type_=Uuid, required=True)
-_pipeline_id = bindparam("pipeline_id", type_=Uuid, required=True)
+_task_id, _pipeline_id = parameters(Uuid, "task_id", "pipeline_id")
 _lease_token = bindparam("lease_token", type_=BigInteger, required=True)
-_name = bindparam("name", type_=Text, required=True)
-_number = bindparam("number", type_=Integer, required=True)
-_result = bindparam("result", type_=Text, required=True)
-_milliseconds = bindparam("ms", type_=Integer, required=True)
+_name, _result, _data = parameters(Text, "name", "result", "data")
+_number, _milliseconds = parameters(Integer, "number", "ms")
 _delay_seconds = bindparam("delay_seconds", type_=Double, required=True)
 """The length of a sleep; NULL: it is no sleep."""
-_data = bindparam("data", type_=Text, required=True)
 
 
 def complete(g: Grammar) -> Transition:

@@ -42,7 +42,7 @@ from ...errors import InvalidArgument
 from ...model import EventType, TaskExecution, TaskStatus
 from ...model.batches import is_batch
 from ...model.periods import first_id
-from ..arguments import aware, identifier, positive, storable
+from ..arguments import aware, identifier, parameters, positive, storable
 from ..transactions import Transactions
 from .event_log import was_unfinished
 from .tasks import execution_of, with_lease
@@ -244,10 +244,9 @@ def next_id(task_id: UUID) -> UUID:
 
 
 _scan = bindparam("scan", type_=BigInteger, required=True)
-_from_id, _to_id = (bindparam(name, type_=Uuid, required=True) for name in ("from_id", "to_id"))
+_from_id, _to_id = parameters(Uuid, "from_id", "to_id")
 """The least id, and the least one that is too large."""
-_worker = bindparam("worker", type_=Uuid, required=True)
-_batch = bindparam("batch", type_=Uuid, required=True)
+_worker, _batch = parameters(Uuid, "worker", "batch")
 _SAME = {
     name: bindparam(name, type_=Text, required=True)
     for name in ("status", "queue", "task_name", "partition_key", "topic")
