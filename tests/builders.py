@@ -11,6 +11,7 @@ from typing import Any
 from outboxq import database, store
 from outboxq.database.dialects import time_partitions
 from outboxq.database.grammar import Builder
+from outboxq.store.claims import due, sleeping_workers
 from outboxq.store.numbers import metrics
 from outboxq.store.tasks import task_pages
 from outboxq.store.verify import CHECKS
@@ -49,6 +50,19 @@ def all_builders() -> Mapping[str, Builder]:
         "repairs": REPAIRS,
         "locks": LOCKS,
     }
+    pairs = {
+        "due.any_due": due.ANY_DUE,
+        "due.next_available_at": due.NEXT_AVAILABLE_AT,
+        "sleeping_workers.look": sleeping_workers.LOOK,
+    }
+    found |= {
+        f"{name}{'_given' * given}{'_by_key' * by_key}": several[given][by_key]
+        for name, several in pairs.items()
+        for given in (False, True)
+        for by_key in (False, True)
+    }
+    singles = {"due.any_recent": due.ANY_RECENT, "sleeping_workers.announce": sleeping_workers.ANNOUNCE}
+    found |= {f"{name}{'_given' * given}": one for name, several in singles.items() for given, one in several.items()}
     return found | {f"{group}.{name}": one for group, several in groups.items() for name, one in several.items()}
 
 

@@ -286,8 +286,8 @@ MUTANTS = (
         "outboxq/store/claims/due.py",
         (
             (
-                "return next_moment(g, *all_queues(), limits_sql.next_start(g, limits_sql.open_queues(g, None)))",
-                "return next_moment(g, *all_queues())",
+                "next_moment(g, plain, with_keys, limits_sql.next_start(g, limited))",
+                "next_moment(g, plain, with_keys)",
             ),
         ),
         ("tests/contract/test_key_limits.py",),

@@ -223,11 +223,9 @@ class Transactions:
             raise
         raise AssertionError("tenacity reraises the last error")
 
-    def read(self, builder: Builder, *, using: object = None, **values: Any) -> list[Row]:
-        """Run one statement that only reads, with these values besides those of every statement."""
-        return self.run(
-            lambda target: target.run(builder, self.values(target, **values)), using=using, begin=Begin.READ
-        )
+    def read(self, builder: Builder, *, using: object = None, begin: Begin = Begin.READ, **values: Any) -> list[Row]:
+        """Run one statement with these values, besides those of every statement. `begin`: the kind of its own transaction."""
+        return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
         """Return the caller's transaction. Raises first, where it could still be used, if it is in another database, lacks our

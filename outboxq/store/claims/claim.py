@@ -318,12 +318,9 @@ class _Call:
         return found
 
     def _any_due(self) -> bool:
-        any_due, by_key = (
-            (due.any_due, due.any_due_by_key) if self.queues is None else (due.any_due_given, due.any_due_given_by_key)
-        )
-
         def work(target: Target) -> bool:
-            found = target.run(any_due, self._values(target))[0]
+            first, by_key = due.ANY_DUE[self.queues is not None]
+            found = target.run(first, self._values(target))[0]
             if not found["due"] and found["by_key"]:
                 found = target.run(by_key, self._values(target))[0]
             return bool(found["due"])
