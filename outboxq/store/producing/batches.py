@@ -16,15 +16,12 @@ from ...database.grammar import Builder
 from ...database.privileges import Feature
 from ...database.target import Target
 from ...errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTarget, InvalidTransition
-from ...model import STATUS_AFTER, EventType, NewTask, TaskStatus
+from ...model import EventType, NewTask, TaskStatus
 from ...model.batches import Batch, BatchKind, BatchLink, BatchStatus, NewBatch, OnFailed, is_batch, links_of
 from ...model.options import bad_name, is_name
-from ...model.uuid7 import uuid7
 from ..arguments import identifier, positive
 from ..failure_log import sentence
-from ..task_rows import event_data
-from ..tasks import operations
-from ..tasks.operations import freed, marked, was_done
+from ..tasks.operations import change_all
 from ..tasks.results import TASKS
 from ..tasks.results import ended as ended_tasks
 from ..transactions import Transactions
@@ -270,7 +267,18 @@ class Batches:
                 ids = [row["id"] for row in rows if TaskStatus(row["status"]) in statuses]
                 while ids and cancelled != limit:
                     most = _CANCELLED_AT_ONCE if limit is None else min(_CANCELLED_AT_ONCE, limit - cancelled)
-                    number = self._cancel(ids[:most], kind, reason, force=force, shares=shares, using=using)
+                    number = change_all(
+                        self._store,
+                        ids[:most],
+                        kind,
+                        reason=reason,
+                        asks=kind is EventType.CANCELLED and not force,
+                        gives_up=self._store.is_locked_out if shares else None,
+                        using=using,
+                        from_ready=kind is EventType.CANCELLED,
+                        from_running=kind is EventType.CANCELLED and force,
+                        from_failed=kind is EventType.DISCARDED,
+                    )
                     if shares and not number:
                         return cancelled
                     cancelled += number
@@ -280,30 +288,6 @@ class Batches:
             if len(rows) < _IDS or cancelled == limit:
                 return cancelled
             after = rows[-1]["id"]
-
-    def _cancel(
-        self, ids: Sequence[UUID], kind: EventType, reason: str, *, force: bool, shares: bool, using: object
-    ) -> int:
-        request, data = str(uuid7()), event_data({"reason": reason} if reason else {})
-        rows = [marked((task_id, kind.value, STATUS_AFTER[kind].value, None, None, data), request) for task_id in ids]
-        unended = kind is EventType.CANCELLED
-        places = {"from_ready": unended, "from_running": unended and force, "from_failed": not unended}
-
-        def work(target: Target) -> int:
-            values = self._store.values(target, **places)
-            with target.atomic():
-                moved = target.run(operations.by_hand, values, rows)
-                gone = {row["id"] for row in moved}
-                others = [(row[0], row[-1]) for row in rows if row[0] not in gone] if unended and not force else []
-                asked = target.run(operations.request_cancel, values, others) if others else []
-            self._store.wake(target, freed(moved))
-            return len(moved) + len(asked)
-
-        def done(target: Target) -> int | None:
-            return sum(was_done(target, row[0], request) for row in rows) or None
-
-        gives_up = self._store.is_locked_out if shares else None
-        return self._store.run(work, using=using, done=done, gives_up=gives_up)
 
     def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
         """Delete the batches that completed before that moment and have no tasks any more.

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 from uuid import UUID
 
 from ...database.dialects import Begin
 from ...database.target import Target
 from ...errors import InvalidArgument
-from ...model import STATUS_AFTER, EventType, TaskStatus
-from ...model.uuid7 import uuid7
+from ...model import EventType, TaskStatus
 from ..arguments import positive
-from ..task_rows import event_data
 from ..transactions import Transactions
-from . import operations, task_pages
+from . import task_pages
 from .event_log import Count, Snapshot, counted_to
-from .operations import freed, marked, was_done
-from .task_pages import SCAN, ending, next_id, source_of, wanted
+from .operations import change_all
+from .task_pages import SCAN, TaskFilters, ending, filter_values, next_id, source_of
 
 BATCH = 500
 """The number of tasks that one transaction changes."""
@@ -32,16 +29,11 @@ def count_tasks(
     store: Transactions,
     *,
     status: TaskStatus | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    key: str | None = None,
-    topic: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
     force: bool = False,
     snapshot: Snapshot | None = None,
     most: int = 100_000,
     using: object = None,
+    **wanted: Unpack[TaskFilters],
 ) -> Count:
     """Count the tasks that `cancel_all` would cancel now, up to `most`. It reads 200 000 outbox entries at most.
 
@@ -49,7 +41,7 @@ def count_tasks(
     the tasks of an earlier count that can still be cancelled. Raises InvalidArgument for a status other than READY and RUNNING.
     """
     statuses = _statuses(status)
-    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until)
+    queue, values = wanted.get("queue"), filter_values(wanted)
     values |= {"scan": LOOKED_AT, "limit": positive(most, "most") + 1, "asked_too": force}
 
     def work(target: Target) -> Count:
@@ -74,12 +66,6 @@ def cancel_all(
     store: Transactions,
     *,
     status: TaskStatus | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    key: str | None = None,
-    topic: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
     reason: str = "",
     force: bool = False,
     snapshot: Snapshot | None = None,
@@ -87,6 +73,7 @@ def cancel_all(
     on_progress: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
     using: object = None,
+    **wanted: Unpack[TaskFilters],
 ) -> int:
     """Cancel the waiting and the running tasks that match (see `tasks`), oldest first, `limit` of them at most; returns how many.
 
@@ -99,18 +86,14 @@ def cancel_all(
     number so far after each batch, and `stop` is asked before each: True ends it. Raises InvalidArgument.
     """
     statuses = _statuses(status)
-    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until)
+    bound = _bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status)
     walk = _Walk(
         store,
-        values={
-            **values,
-            "scan": SCAN,
-            **_bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status),
-        },
+        values={**filter_values(wanted), "scan": SCAN, **bound},
         left=None if limit is None else positive(limit),
         statuses=statuses,
         force=force,
-        data=event_data({"reason": reason} if reason else {}),
+        reason=reason,
         on_progress=on_progress or (lambda _: None),
         stop=stop or (lambda: False),
         using=using,
@@ -132,7 +115,7 @@ class _Walk:
     left: int | None
     statuses: frozenset[TaskStatus]
     force: bool
-    data: str | None
+    reason: str
     on_progress: Callable[[int], None]
     stop: Callable[[], bool]
     using: object
@@ -168,30 +151,18 @@ class _Walk:
         return ids, ended
 
     def _change(self, ids: Sequence[UUID]) -> int:
-        """Change one batch, in the order of the ids, so that two operators wait for each other, and not both."""
-        request, kind = str(uuid7()), EventType.CANCELLED
-        rows = [
-            marked((task_id, kind.value, STATUS_AFTER[kind].value, None, None, self.data), request)
-            for task_id in sorted(ids)
-        ]
         ready, running = TaskStatus.READY in self.statuses, TaskStatus.RUNNING in self.statuses
-        taken = {"from_ready": ready, "from_running": running and self.force, "from_failed": False}
-
-        def work(target: Target) -> int:
-            values = self.store.values(target, **taken)
-            with target.atomic():
-                moved = target.run(operations.by_hand, values, rows)
-                gone = {row["id"] for row in moved}
-                others = [(row[0], row[-1]) for row in rows if row[0] not in gone]
-                asks = running and not self.force and others
-                asked = target.run(operations.request_cancel, values, others) if asks else []
-            self.store.wake(target, freed(moved))
-            return len(moved) + len(asked)
-
-        def done(target: Target) -> int | None:
-            return sum(was_done(target, row[0], request) for row in rows) or None
-
-        return self.store.run(work, using=self.using, done=done)
+        return change_all(
+            self.store,
+            ids,
+            EventType.CANCELLED,
+            reason=self.reason,
+            asks=running and not self.force,
+            using=self.using,
+            from_ready=ready,
+            from_running=running and self.force,
+            from_failed=False,
+        )
 
 
 def _bound(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import builtins
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
@@ -32,16 +33,13 @@ from ...database.grammar import Columns, Grammar, limit
 from ...database.tables import dead_letters, partition_claims, task_executions
 from ...database.target import Target
 from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
-from ...model import EventType, TaskStatus
+from ...model import EventType
 from ...model.display import HEAD, group_of, message_of
-from ...model.uuid7 import uuid7
 from ..arguments import aware, identifier, parameters, positive, storable
-from ..task_rows import event_data
 from ..transactions import Transactions
-from . import operations
 from .event_log import Count, Snapshot, counted_to, had_failed
 from .idempotency import regain_keys
-from .operations import freed, futile_redrives, marked, was_done
+from .operations import change_all, futile_redrives
 
 log = logging.getLogger("outboxq.store")
 
@@ -227,9 +225,8 @@ class DeadLetters:
         its own (with `using`, all are the caller's), and a dead letter that another session deals with meanwhile is not counted.
         `on_progress` is called with the number so far after each batch, and `stop` is asked before each: True ends it.
         """
-        data = event_data({"reason": reason} if reason else {})
-        how = _How(snapshot=snapshot, limit=limit, on_progress=on_progress, stop=stop, using=using)
-        return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, data, how=how, wanted=wanted)
+        change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
+        return change(on_progress=on_progress, stop=stop, using=using, wanted=wanted)
 
     def discard_all(
         self,
@@ -243,27 +240,29 @@ class DeadLetters:
         **wanted: Unpack[Wanted],
     ) -> int:
         """Discard the dead letters that match, in the same way; returns how many."""
-        data = event_data({"reason": reason} if reason else {})
-        how = _How(snapshot=snapshot, limit=limit, on_progress=on_progress, stop=stop, using=using)
-        return self._move_all(EventType.DISCARDED, TaskStatus.CANCELLED, None, data, how=how, wanted=wanted)
+        change = partial(self._change_all, EventType.DISCARDED, None, reason, snapshot=snapshot, limit=limit)
+        return change(on_progress=on_progress, stop=stop, using=using, wanted=wanted)
 
-    def _move_all(
+    def _change_all(
         self,
         event_type: EventType,
-        status: TaskStatus,
         attempt: int | None,
-        data: str | None,
+        reason: str,
         *,
-        how: _How,
+        snapshot: Snapshot | None,
+        limit: int | None,
+        on_progress: Callable[[int], None] | None,
+        stop: Callable[[], bool] | None,
+        using: object,
         wanted: Wanted,
     ) -> int:
-        left, using = None if how.limit is None else positive(how.limit), how.using
+        left = None if limit is None else positive(limit)
         group, values = group_id(wanted.get("group")), _filters(wanted)
         left_out: dict[UUID, OutboxqError] = {}
-        values |= (how.snapshot or self._store.run(Snapshot.take, using=using, begin=Begin.READ)).values
+        values |= (snapshot or self._store.run(Snapshot.take, using=using, begin=Begin.READ)).values
         (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
         read = oldest if group is None else oldest_with_errors
-        while (left is None or moved < left) and not (how.stop is not None and how.stop()):
+        while (left is None or moved < left) and not (stop is not None and stop()):
             values["limit"] = _BATCH if left is None or group is not None else min(_BATCH, left - moved)
             found = self._store.read(read, **values, using=using)
             if not found:
@@ -274,58 +273,39 @@ class DeadLetters:
                 found = mine[: None if left is None else left - moved]
                 if not found:
                     continue
-            request = str(uuid7())
-            rows = [
-                marked((task_id, event_type, status, attempt, None, data), request)
-                for task_id in sorted(row["id"] for row in found)
-            ]
-            moved += self._store.run(self._moving(rows, left_out), using=using, done=_counting(rows, request))
-            if how.on_progress is not None:
-                how.on_progress(moved)
+            ids = {row["id"] for row in found}
+            refused = partial(self._refused, ids, left_out) if event_type is EventType.REQUEUED else lambda _: ()
+            moved += change_all(
+                self._store,
+                ids,
+                event_type,
+                attempt=attempt,
+                reason=reason,
+                refused=refused,
+                using=using,
+                from_ready=False,
+                from_running=False,
+                from_failed=True,
+            )
+            if on_progress is not None:
+                on_progress(moved)
         for kind, why in _LEFT_OUT.items():
             if several := sorted(one for one, error in left_out.items() if isinstance(error, kind)):
                 ids = ", ".join(map(str, several[:_NAMED])) + (", …" if len(several) > _NAMED else "")
                 log.warning("left out %d of the dead letters, since %s: %s", len(several), why, ids)
         return moved
 
-    def _moving(self, rows: Sequence[tuple[Any, ...]], left_out: dict[UUID, OutboxqError]) -> Callable[[Target], int]:
-        """One batch. In the order of the ids, so that two operators wait for each other, and not both."""
-        runs_again = {task_id for task_id, _, status, *_ in rows if status is TaskStatus.READY}
-        given = [(task_id, event_type.value, status.value, *rest) for task_id, event_type, status, *rest in rows]
-
-        def work(target: Target) -> int:
-            values = self._store.values(target, from_ready=False, from_running=False, from_failed=True)
-            with target.atomic():
-                refused: dict[UUID, OutboxqError] = dict(futile_redrives(target, runs_again))
-                if free := runs_again - refused.keys():
-                    refused |= regain_keys(self._store, target, free)
-                allowed = [row for row in given if row[0] not in refused]
-                moved = target.run(operations.by_hand, values, allowed) if allowed else []
-            self._store.wake(target, freed(moved))
-            left_out.update(refused)
-            return len(moved)
-
-        return work
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _How:
-    """The arguments of a change of many dead letters besides the filters."""
-
-    snapshot: Snapshot | None
-    limit: int | None
-    on_progress: Callable[[int], None] | None
-    stop: Callable[[], bool] | None
-    using: object
+    def _refused(self, ids: Collection[UUID], left_out: dict[UUID, OutboxqError], target: Target) -> Collection[UUID]:
+        """Return which of these dead letters cannot be redriven, and note why. The others get their idempotency keys back."""
+        refused: dict[UUID, OutboxqError] = dict(futile_redrives(target, ids))
+        if free := set(ids) - refused.keys():
+            refused |= regain_keys(self._store, target, free)
+        left_out.update(refused)
+        return refused.keys()
 
 
 def _from_the_newest(limit: int) -> dict[str, Any]:
     return {"limit": limit, "after_failed_at": _LAST[0], "after_id": _LAST[1]}
-
-
-def _counting(rows: Sequence[tuple[Any, ...]], request: str) -> Callable[[Target], int | None]:
-    """Count the moved dead letters of a batch, where a lost connection left that open."""
-    return lambda target: sum(was_done(target, row[0], request) for row in rows) or None
 
 
 def _filters(wanted: Wanted) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from sqlalchemy import (
@@ -76,15 +76,8 @@ def schedule_retry(
     _check_moment(retry_at, "retry_at")
     if type(new_attempt) is not int or not 1 <= new_attempt <= MAX_ATTEMPT:
         raise InvalidArgument(f"new_attempt must be a whole number of at least 1, not {new_attempt!r}")
-    _move(
-        store,
-        task_id,
-        EventType.RETRY_SCHEDULED,
-        using,
-        attempt=new_attempt,
-        retry_at=retry_at,
-        take_key_back=take_key_back,
-    )
+    details: Change = {"attempt": new_attempt, "retry_at": retry_at, "take_key_back": take_key_back}
+    _move(store, task_id, EventType.RETRY_SCHEDULED, using, **details)
 
 
 def reschedule(
@@ -154,50 +147,35 @@ def set_priority(store: Transactions, task_id: UUID, priority: int, *, reason: s
     return _reschedule(store, task_id, using, priority=priority, reason=reason)
 
 
+class Change(TypedDict, total=False):
+    """The details of a change of one task."""
+
+    attempt: int
+    retry_at: datetime
+    reason: str
+    ask: bool
+    """True: a running task is asked to stop, and stays Running."""
+    take_key_back: bool
+
+
 def _move(
-    store: Transactions,
-    task_id: UUID,
-    event_type: EventType,
-    using: object,
-    *,
-    attempt: int | None = None,
-    retry_at: datetime | None = None,
-    reason: str = "",
-    ask: bool = False,
-    take_key_back: bool = False,
+    store: Transactions, task_id: UUID, event_type: EventType, using: object, **change: Unpack[Change]
 ) -> TaskStatus:
     request = str(uuid7())
-    work = moving(
-        store,
-        task_id,
-        event_type,
-        request,
-        attempt=attempt,
-        retry_at=retry_at,
-        reason=reason,
-        ask=ask,
-        take_key_back=take_key_back,
-    )
+    work = moving(store, task_id, event_type, request, **change)
     return store.run(work, using=using, done=lambda target: _status_if_done(target, task_id, request))
 
 
 def moving(
-    store: Transactions,
-    task_id: UUID,
-    event_type: EventType,
-    request: str,
-    *,
-    attempt: int | None = None,
-    retry_at: datetime | None = None,
-    reason: str = "",
-    ask: bool = False,
-    take_key_back: bool = False,
+    store: Transactions, task_id: UUID, event_type: EventType, request: str, **change: Unpack[Change]
 ) -> Callable[[Target], TaskStatus]:
-    """Return what moves a task inside a transaction, and returns its status then. `request` marks the event."""
+    """Return a function that changes a task inside a transaction, and returns its status. `request` marks the event."""
+    ask, reason = change.get("ask", False), change.get("reason")
     status_after = STATUS_AFTER[event_type]
     allowed = _ALLOWED[event_type][1] - ({TaskStatus.RUNNING} if ask else set())
     data = event_data({"reason": reason} if reason else {})
-    row = marked((identifier(task_id), event_type.value, status_after.value, attempt, retry_at, data), request)
+    details = change.get("attempt"), change.get("retry_at"), data
+    row = marked((identifier(task_id), event_type.value, status_after.value, *details), request)
 
     def work(target: Target) -> TaskStatus:
         values = store.values(
@@ -208,12 +186,12 @@ def moving(
             with target.atomic():
                 if from_failed and status_after is TaskStatus.READY:
                     # From another status, nobody pays for that.
-                    _ensure_may_run_again(store, target, task_id, take_key_back=take_key_back)
+                    _ensure_may_run_again(store, target, task_id, take_key_back=change.get("take_key_back", False))
                 moved = target.run(by_hand, {**values, "from_failed": from_failed}, [row])
             if moved:
                 store.wake(target, freed(moved))
                 return TaskStatus(moved[0]["status"])
-            task = _task(target, task_id)
+            task = row_of(target, task_id)
             status = TaskStatus(task["status"])
             if ask and status is TaskStatus.RUNNING:
                 if task["cancel_requested_at"] is not None:
@@ -277,12 +255,53 @@ def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: 
             found = target.run(waiting, values)
             if found and (found[0]["due"] if due_now else found[0]["priority"] == priority):
                 return False
-            status = TaskStatus(_task(target, task_id)["status"])
+            status = TaskStatus(row_of(target, task_id)["status"])
             if status is not TaskStatus.READY:
                 raise _refused(task_id, status, EventType.RESCHEDULED)
         raise _restless(task_id)
 
     return store.run(work, using=using, done=lambda target: was_done(target, task_id, request) or None)
+
+
+def change_all(
+    store: Transactions,
+    task_ids: Iterable[UUID],
+    event_type: EventType,
+    *,
+    attempt: int | None = None,
+    reason: str = "",
+    asks: bool = False,
+    refused: Callable[[Target], Collection[UUID]] = lambda _: (),
+    gives_up: Callable[[BaseException], bool] | None = None,
+    using: object = None,
+    **places: bool,
+) -> int:
+    """Make the same change to these tasks in one transaction; returns the number of tasks that it changed.
+
+    `places` says from which places tasks are moved (see `by_hand`). `asks`: tasks that were not moved are asked to stop if they run.
+    `refused` returns the tasks that must not be changed. Tasks are changed in the order of their ids, so that of two callers at most
+    one waits for the other.
+    """
+    request, data = str(uuid7()), event_data({"reason": reason} if reason else {})
+    details = event_type.value, STATUS_AFTER[event_type].value, attempt, None, data
+    rows = [marked((task_id, *details), request) for task_id in sorted(task_ids)]
+
+    def work(target: Target) -> int:
+        values = store.values(target, **places)
+        with target.atomic():
+            left = refused(target)
+            given = [row for row in rows if row[0] not in left]
+            moved = target.run(by_hand, values, given) if given else []
+            gone = {row["id"] for row in moved}
+            others = [(row[0], row[-1]) for row in given if row[0] not in gone] if asks else []
+            asked = target.run(request_cancel, values, others) if others else []
+        store.wake(target, freed(moved))
+        return len(moved) + len(asked)
+
+    def done(target: Target) -> int | None:
+        return sum(was_done(target, row[0], request) for row in rows) or None
+
+    return store.run(work, using=using, done=done, gives_up=gives_up)
 
 
 def freed(moved: Iterable[Row]) -> list[str]:
@@ -305,10 +324,11 @@ def was_done(target: Target, task_id: UUID, request: str) -> bool:
 
 
 def _status_if_done(target: Target, task_id: UUID, request: str) -> TaskStatus | None:
-    return TaskStatus(_task(target, task_id)["status"]) if was_done(target, task_id, request) else None
+    return TaskStatus(row_of(target, task_id)["status"]) if was_done(target, task_id, request) else None
 
 
-def _task(target: Target, task_id: UUID) -> Row:
+def row_of(target: Target, task_id: UUID) -> Row:
+    """Return the row of the task. Raises TaskNotFound."""
     if found := target.run(tasks.select_task, {"task_id": task_id}):
         return found[0]
     raise no_task(task_id)

@@ -24,9 +24,8 @@ from .. import task_rows
 from ..arguments import identifier, parameters
 from ..task_rows import event_data
 from ..transactions import Transactions
-from . import operations, tasks
-from .operations import freed, marked, moving
-from .tasks import data_of, no_task
+from . import operations
+from .operations import Change, freed, marked, moving, row_of, was_done
 
 _LOOKS = 10
 """Number of times that a task may be claimed and given back between a look and the write before the call gives up."""
@@ -128,12 +127,7 @@ class Steps:
             return count
 
         def done(target: Target) -> int | None:
-            events = target.run(tasks.select_history, {"task_id": task_id})
-            was_done = any(
-                event["event_type"] == EventType.REWOUND and data_of(event["event_data"]).get("request") == request
-                for event in events
-            )
-            return count if was_done else None
+            return count if was_done(target, task_id, request) else None
 
         return self._store.run(work, using=using, done=done)
 
@@ -154,16 +148,8 @@ class Steps:
         for _ in range(_LOOKS):
             status = _status(target, task_id)
             if status is TaskStatus.FAILED:
-                move = moving(
-                    self._store,
-                    task_id,
-                    EventType.REQUEUED,
-                    request,
-                    attempt=1,
-                    reason=reason,
-                    take_key_back=take_key_back,
-                )
-                move(target)
+                change: Change = {"attempt": 1, "reason": reason, "take_key_back": take_key_back}
+                moving(self._store, task_id, EventType.REQUEUED, request, **change)(target)
                 return
             if status is not TaskStatus.READY:
                 raise _refused(task_id, status)
@@ -183,17 +169,13 @@ class Steps:
     def list(self, task_id: UUID, *, using: object = None) -> builtins.list[Step]:
         """Return the steps that a task has completed and the sleeps that it has begun, in that order; none for a task without."""
         rows = self._store.read(of_task, task_id=identifier(task_id), using=using)
-        return [_step_of(row) for row in rows]
-
-
-def _step_of(row: Row) -> Step:
-    return Step(**row)
+        return [Step(**row) for row in rows]
 
 
 def _from(target: Target, task_id: UUID, name: str) -> list[Step]:
     """Return the steps from the one of this name on. Raises InvalidArgument where the task has none."""
     _status(target, task_id)
-    found = [_step_of(row) for row in target.run(of_task, {"task_id": task_id})]
+    found = [Step(**row) for row in target.run(of_task, {"task_id": task_id})]
     for step in found:
         if step.name == name:
             return [one for one in found if one.number >= step.number]
@@ -207,9 +189,7 @@ def _listed(found: Sequence[Step]) -> str:
 
 
 def _status(target: Target, task_id: UUID) -> TaskStatus:
-    if rows := target.run(tasks.select_task, {"task_id": task_id}):
-        return TaskStatus(rows[0]["status"])
-    raise no_task(task_id)
+    return TaskStatus(row_of(target, task_id)["status"])
 
 
 def _refused(task_id: UUID, status: TaskStatus) -> InvalidTransition:

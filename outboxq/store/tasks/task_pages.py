@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from sqlalchemy import (
@@ -72,37 +72,49 @@ class TaskPage:
     """The number of rows that one look reads at most."""
 
 
+class TaskFilters(TypedDict, total=False):
+    """Filters of tasks. All that are given must match; None matches any value."""
+
+    queue: str | None
+    task: str | None
+    """Name of the task."""
+    key: str | None
+    """Partition key or concurrency key, as the tables have it."""
+    topic: str | None
+    since: datetime | None
+    """Earliest time of the enqueue, aware. It is compared with the time in the task's id, to the millisecond."""
+    until: datetime | None
+    """Time before which the task was enqueued, aware."""
+
+
+class PageFilters(TaskFilters, total=False):
+    """Filters of a page of tasks."""
+
+    worker: UUID | None
+    """The worker that has claimed the task; with the status RUNNING, the worker that runs it."""
+    batch: UUID | None
+    """The batch or chain that the task belongs to or follows."""
+
+
 def tasks(
     store: Transactions,
     *,
     status: TaskStatus | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    key: str | None = None,
-    topic: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    worker: UUID | None = None,
-    batch: UUID | None = None,
     before: UUID | None = None,
     after: UUID | None = None,
     limit: int = 100,
     using: object = None,
+    **wanted: Unpack[PageFilters],
 ) -> list[TaskExecution]:
-    """Up to `limit` tasks of this status, queue, task name, partition key and topic, newest first; None: any.
+    """Return up to `limit` tasks of this status (None: of any) that match the filters, newest first.
 
-    `since` and `until`, which are aware, are about the enqueue as the task's id has it, to the millisecond; `until` is the first
-    moment that is too late. `worker` has claimed the task, or with RUNNING runs it. `batch` is the batch or chain of the task, or the
-    one that it follows. With `before` the newest of the tasks with
-    smaller ids are returned, with `after` the oldest of those with larger ids.
+    With `before`, the newest tasks with smaller ids are returned; with `after`, the oldest tasks with larger ids.
 
-    For people: it looks at a bounded number of rows, whatever the size of the tables. Running and Failed tasks are found
-    all; of the finished ones, and without a status, the next 10 000 tasks are looked at; of the Ready ones, the next
-    10 000 entries, or so many of the queue. Of a batch, all tasks are looked at. `task_page` says where the look ended.
-    Raises InvalidArgument.
+    The call reads a bounded number of rows, whatever the size of the tables. It finds all Running and Failed tasks. Of finished
+    tasks, and without a status, it reads the next 10 000 tasks; of Ready tasks the next 10 000 entries, or as many of the queue; of
+    a batch all tasks. `task_page` says where the call stopped. Raises InvalidArgument.
     """
-    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until, worker=worker, batch=batch)
-    look = partial(_page, store, status=status, values=values, limit=positive(limit))
+    look = partial(_page, store, status=status, values=filter_values(wanted), limit=positive(limit))
     page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
     found = page.tasks
     while page.is_cut and status in {TaskStatus.RUNNING, TaskStatus.FAILED} and len(found) < limit:
@@ -116,46 +128,35 @@ def task_page(
     store: Transactions,
     *,
     status: TaskStatus | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    key: str | None = None,
-    topic: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    worker: UUID | None = None,
-    batch: UUID | None = None,
     before: UUID | None = None,
     after: UUID | None = None,
     limit: int = 100,
     using: object = None,
+    **wanted: Unpack[PageFilters],
 ) -> TaskPage:
     """Return a page of the tasks that `tasks` lists. All statuses are looked at in the same bounded way.
 
     From page to page by `older`, no task is missed and none is listed twice, as long as the tables stay as they are. Raises
     InvalidArgument.
     """
-    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until, worker=worker, batch=batch)
-    look = partial(_page, store, status=status, values=values, limit=positive(limit), before=before, after=after)
+    look = partial(
+        _page, store, status=status, values=filter_values(wanted), limit=positive(limit), before=before, after=after
+    )
     return store.run(look, using=using, begin=Begin.READ)
 
 
-def wanted(
-    *,
-    queue: str | None,
-    task: str | None,
-    key: str | None,
-    topic: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    worker: UUID | None = None,
-    batch: UUID | None = None,
-) -> dict[str, Any]:
-    """Return the values of the filters. Raises InvalidArgument."""
+def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the filters. Raises InvalidArgument."""
+    if unknown := wanted.keys() - PageFilters.__annotations__.keys():
+        raise InvalidArgument(
+            f"unknown filter {', '.join(sorted(unknown))}; see {', '.join(PageFilters.__annotations__)}"
+        )
+    since, until, worker, batch = map(wanted.get, ("since", "until", "worker", "batch"))
     return {
-        "queue": storable(queue, "queue"),
-        "task_name": storable(task, "task"),
-        "partition_key": storable(key, "key"),
-        "topic": storable(topic, "topic"),
+        "queue": storable(wanted.get("queue"), "queue"),
+        "task_name": storable(wanted.get("task"), "task"),
+        "partition_key": storable(wanted.get("key"), "key"),
+        "topic": storable(wanted.get("topic"), "topic"),
         "from_id": FIRST if since is None else first_id(aware(since, "since")),
         "to_id": LAST if until is None else first_id(aware(until, "until")),
         "worker": None if worker is None else identifier(worker),
