@@ -12,7 +12,7 @@ from outboxq import database, store
 from outboxq.database.dialects import time_partitions
 from outboxq.database.grammar import Builder
 from outboxq.store.claims import due, sleeping_workers
-from outboxq.store.numbers import metrics
+from outboxq.store.numbers import live, metrics
 from outboxq.store.tasks import task_pages
 from outboxq.store.verify import CHECKS
 from outboxq.store.verify.repairs import LOCKS, REPAIRS
@@ -61,7 +61,12 @@ def all_builders() -> Mapping[str, Builder]:
         for given in (False, True)
         for by_key in (False, True)
     }
-    singles = {"due.any_recent": due.ANY_RECENT, "sleeping_workers.announce": sleeping_workers.ANNOUNCE}
+    singles = {
+        "due.any_recent": due.ANY_RECENT,
+        "sleeping_workers.announce": sleeping_workers.ANNOUNCE,
+        "live.waiting": live.WAITING[False],
+        "live.waiting_by_task": live.WAITING[True],
+    }
     found |= {f"{name}{'_given' * given}": one for name, several in singles.items() for given, one in several.items()}
     return found | {f"{group}.{name}": one for group, several in groups.items() for name, one in several.items()}
 

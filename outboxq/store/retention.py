@@ -88,7 +88,7 @@ def prune(
     ranges = _closed(store, before, last, using) if whole_partitions else [(_NIL, last)]
     batches = [{**values, "from_id": low, "to_id": high} for low, high in ranges]
     if dry_run:
-        return sum(int(store.read(prunable, using=using, **given)[0]["tasks"]) for given in batches)
+        return sum(int(store.run_one(prunable, using=using, **given)[0]["tasks"]) for given in batches)
     deleted = 0
     if using is None:
         partitions = TimePartitions(store)

@@ -223,7 +223,7 @@ class Transactions:
             raise
         raise AssertionError("tenacity reraises the last error")
 
-    def read(self, builder: Builder, *, using: object = None, begin: Begin = Begin.READ, **values: Any) -> list[Row]:
+    def run_one(self, builder: Builder, *, using: object = None, begin: Begin = Begin.READ, **values: Any) -> list[Row]:
         """Run one statement with these values, besides those of every statement. `begin`: the kind of its own transaction."""
         return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 

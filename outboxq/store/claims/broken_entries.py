@@ -100,7 +100,7 @@ def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
     if time.monotonic() < search.again_at:
         return 0
     after, began = 0, time.monotonic()
-    while entries := _due_entries(store, after):
+    while entries := [row["entry_id"] for row in store.run_one(due_entries, after=after, limit=_AT_ONCE)]:
         failed, claimable = _broken_among(store, entries, worker_id)
         broken = failed if claimable else [one for one in failed if store.dialect.is_bad_value(one.error)]
         for one in broken:
@@ -126,7 +126,7 @@ def cancel_expired(store: Transactions, worker_id: UUID) -> int:
     Returns the number of tasks that no longer stand in the way of claims.
     """
     batches: dict[UUID, list[tuple[int]]] = {}
-    for row in store.read(expired_in_batches, limit=_AT_ONCE):
+    for row in store.run_one(expired_in_batches, limit=_AT_ONCE):
         batches.setdefault(row["batch_id"], []).append((row["entry_id"],))
     return sum(_cancel_or_put_off(store, entries, worker_id) for entries in batches.values())
 
@@ -144,10 +144,6 @@ def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worke
         if not store.is_locked_out(error):
             raise
     return len(store.run(lambda target: target.run(put_off, store.values(target), entries)))
-
-
-def _due_entries(store: Transactions, after: int) -> list[int]:
-    return [row["entry_id"] for row in store.read(due_entries, after=after, limit=_AT_ONCE)]
 
 
 def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
@@ -188,17 +184,13 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
         with target.atomic():
             return [row["id"] for row in target.run(fail_entry, values)]
 
-    def forget(target: Target) -> list[object]:
-        values = {"entry_id": entry}
-        return [row["id"] for row in target.run(forget_entry, values)]
-
     try:
         ended = store.run(end)
     except Exception as refused:
         if not perhaps_the_row(store, refused):
             raise  # the database takes no writes now: the entry stays
         log.exception("outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry)
-        store.run(forget)
+        store.run(lambda target: target.run(forget_entry, {"entry_id": entry}))
     else:
         fields = {"task_id": str(ended[0]), "outcome": OUTCOMES[EventType.FAILED]} if ended else {}
         log.error("outbox entry %d of task %s is set aside: %s", entry, *(ended or ["?"]), complaint, extra=fields)
@@ -214,7 +206,7 @@ def started(taken: Sequence[Row]) -> list[Row]:
 
 def _complaint(claim: Claim) -> str | None:
     """Return which value no worker can use; None: all are fine."""
-    try:
+    with suppress(TypeError):
         if (
             type(claim.id) is type(claim.pipeline_execution_id) is UUID
             and type(claim.attempt) is type(claim.recovery_attempts) is int
@@ -224,17 +216,12 @@ def _complaint(claim: Claim) -> str | None:
             and (claim.timeout_seconds is None or 0 < claim.timeout_seconds <= _LONGEST)
         ):
             return None
-    except TypeError:
-        pass
-    for name in ("id", "pipeline_execution_id"):
-        if type(getattr(claim, name)) is not UUID:
-            return f"{name} is {getattr(claim, name)!r}"
-    for name in ("attempt", "recovery_attempts"):
-        if type(getattr(claim, name)) is not int:
-            return f"{name} is {getattr(claim, name)!r}"
+    for name, kind in {"id": UUID, "pipeline_execution_id": UUID, "attempt": int, "recovery_attempts": int}.items():
+        if type(value := getattr(claim, name)) is not kind:
+            return f"{name} is {value!r}"
     for name in ("created_at", "first_started_at"):
-        if isinstance(getattr(claim, name), UnreadableInstant):
-            return f"{name} is {getattr(claim, name)}"
+        if isinstance(value := getattr(claim, name), UnreadableInstant):
+            return f"{name} is {value}"
     return f"lease or timeout is {claim.lease_seconds!r} or {claim.timeout_seconds!r} seconds"
 
 

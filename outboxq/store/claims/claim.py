@@ -24,7 +24,7 @@ from ..transactions import Transactions
 from . import claim_sql, due, limits_sql, partition_keys
 from .broken_entries import Search, cancel_expired, perhaps_the_row, set_aside, started, usable
 from .ends import A_MOMENT
-from .limits import KeyLimitClaims, limits_from
+from .limits import Bucket, KeyLimitClaims, limits_from
 from .partition_keys import KeyTurns
 
 log = logging.getLogger("outboxq.store")
@@ -292,15 +292,9 @@ class _Call:
             with_keys = partial(self.cursor.limited_keys.claim, target, values, key_limits, now, fair=fair)
         if most is not None:
             free = min(free, most - target.run(limits_sql.running, {"queue": queue})[0]["tasks"])
-        is_rated = (
-            settings["rate_limit"] is not None and settings["rate_seconds"] is not None
-        )  # else foreign SQL wrote it
-        if is_rated:
-            # A bucket of `rate_limit` starts, filled again in `rate_seconds`. A float, for it may be below a microsecond.
-            interval = settings["rate_seconds"] / settings["rate_limit"]
-            full_at = max(settings["rate_full_at"] or now, now)
-            left = timedelta(seconds=settings["rate_seconds"]) - (full_at - now)
-            free = min(free, int(left.total_seconds() / interval + 1e-6))
+        rate, full_at = Bucket.of(settings["rate_limit"], settings["rate_seconds"]), settings["rate_full_at"]
+        if rate is not None:
+            free = min(free, rate.free(full_at, now))
         if free < 1:
             return []
         # Half of them with a key, if there are so many, and whatever that leaves.
@@ -310,9 +304,8 @@ class _Call:
                 given = values | {"limit": free - len(found)} | self.store.queue_values(target, [queue])
                 found += started(target.run(claim_sql.from_limited, given))
         found += with_keys(free - len(found))
-        if is_rated and found:
-            full_at += timedelta(seconds=len(found) * interval)
-            target.run(limits_sql.spend, {"queue": queue, "full_at": full_at})
+        if rate is not None and found:
+            target.run(limits_sql.spend, {"queue": queue, "full_at": rate.spent(full_at, now, len(found))})
         for row in found:
             row["limited"] = True
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -57,6 +56,7 @@ from ...payload.parameters import sanitize
 from .. import task_rows
 from ..task_rows import due_time, event_data
 from ..tasks import tasks
+from ..tasks.tasks import data_of
 from ..transactions import Transactions
 
 _BEGIN = {
@@ -175,8 +175,7 @@ def begin(store: Transactions, claim: Claim) -> bool:
 
     For claims made with `says_begin`. A crash of the server may take that back.
     """
-    values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
-    return bool(store.run(lambda target: target.run(mark_begun, values), begin=Begin.SINGLE_ASYNCHRONOUS))
+    return bool(store.run_one(mark_begun, begin=Begin.SINGLE_ASYNCHRONOUS, **_fence_of(claim)))
 
 
 def heartbeat(
@@ -232,9 +231,12 @@ def _end(store: Transactions, target: Target, end: Builder, outcomes: Sequence[O
 
 
 def _has_ended(target: Target, outcome: Outcome) -> bool:
-    claim = outcome.claim
-    values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
-    return [row["event_type"] for row in target.run(tasks.ended_by, values)] == [outcome.event_type]
+    rows = target.run(tasks.ended_by, _fence_of(outcome.claim))
+    return [row["event_type"] for row in rows] == [outcome.event_type]
+
+
+def _fence_of(claim: Claim) -> dict[str, Any]:
+    return {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
 
 
 def _check(outcomes: Sequence[Outcome]) -> None:
@@ -276,18 +278,11 @@ def interruptions(store: Transactions, claim: Claim, *, using: object = None) ->
     """
     if claim.lease_token <= 1:  # the first claim
         return 0
-    values = {"task_id": claim.id}
-    ends = store.run(lambda target: target.run(last_end, values), using=using, begin=Begin.READ)
+    ends = store.run_one(last_end, task_id=claim.id, using=using)
     if not ends or ends[0]["event_type"] != EventType.RELEASED:
         return 0
-    return _times(ends[0]["event_data"])
-
-
-def _times(event_data: str) -> int:
-    try:
-        return int(json.loads(event_data).get("times", 1))
-    except (TypeError, ValueError):
-        return 0
+    times = data_of(ends[0]["event_data"]).get("times", 1)
+    return times if isinstance(times, int) else 0
 
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from ...database import queue_order
 from ...database.dialects import Row
@@ -29,6 +29,11 @@ class Bucket:
     starts: int
     seconds: float
 
+    @classmethod
+    def of(cls, starts: int | None, seconds: float | None) -> Self | None:
+        """Return the bucket of a rate limit; None without one, or for half of one, which foreign SQL may have written."""
+        return None if starts is None or seconds is None else cls(starts=starts, seconds=seconds)
+
     @property
     def interval(self) -> float:
         """The seconds between two starts once the bucket is empty; a float, for it may be below a microsecond."""
@@ -42,6 +47,10 @@ class Bucket:
     def spent(self, full_at: datetime | None, now: datetime, starts: int) -> datetime:
         """Return when the bucket is full again after so many starts at this time."""
         return self._from(full_at, now) + timedelta(seconds=starts * self.interval)
+
+    def next_start(self, full_at: datetime) -> datetime:
+        """Return when the bucket holds a start again, if it is full again at `full_at`."""
+        return full_at - timedelta(seconds=self.seconds - self.interval)
 
     @staticmethod
     def _from(full_at: datetime | None, now: datetime) -> datetime:
@@ -287,13 +296,12 @@ def limits_keys(settings: Mapping[str, Any]) -> bool:
 
 def limits_from(row: Row) -> KeyLimits | None:
     """Return what a queue with this row of settings allows each of its keys; None: it does not limit them."""
-    rate, seconds = row["key_rate_limit"], row["key_rate_seconds"]
     if not limits_keys(row):
         return None
     return KeyLimits(
         queue=row["queue"],
         key_concurrency=row["key_concurrency"] or 1,
-        key_rate=None if rate is None or seconds is None else Bucket(starts=rate, seconds=seconds),
+        key_rate=Bucket.of(row["key_rate_limit"], row["key_rate_seconds"]),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -159,10 +159,8 @@ def recover(
 
     if given == []:
         return []
-    if given is None and using is None and store.dialect.reads_before_writing:
-        expired = store.run(lambda target: target.run(any_expired, store.values(target)), begin=Begin.READ)
-        if not expired:
-            return []
+    if given is None and using is None and store.dialect.reads_before_writing and not store.run_one(any_expired):
+        return []
     try:
         recovered = store.run(work, using=using, gives_up=store.is_locked_out)
     except Exception as error:
@@ -202,18 +200,8 @@ def _take_back(
     # A key or a place became free there; what is in the outbox again tells by itself.
     freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
     store.wake(target, {row["queue"] for row in freed})
-    return [
-        Recovered(
-            id=row["id"],
-            pipeline_execution_id=row["pipeline_execution_id"],
-            task_name=row["task_name"],
-            queue=row["queue"],
-            status=TaskStatus(row["status"]),
-            attempt=row["attempt"],
-            recovery_attempts=row["recovery_attempts"],
-        )
-        for row in rows
-    ]
+    names = [one.name for one in fields(Recovered)]
+    return [Recovered(**{name: row[name] for name in names} | {"status": TaskStatus(row["status"])}) for row in rows]
 
 
 def due_again(store: Transactions, until: datetime | None = None) -> int:
@@ -222,9 +210,7 @@ def due_again(store: Transactions, until: datetime | None = None) -> int:
     That is what such a clock has written, and what was due by `until`, the time before the database's clock was set back. Each batch
     of 500 is a transaction of its own.
     """
-    if until is None and not store.run(
-        lambda target: target.run(any_written_ahead, store.values(target)), begin=Begin.READ
-    ):
+    if until is None and not store.run_one(any_written_ahead):
         return 0
     total = after = 0
 

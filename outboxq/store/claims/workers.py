@@ -19,9 +19,7 @@ from sqlalchemy import (
     Delete,
     Double,
     Insert,
-    Integer,
     Select,
-    Text,
     Update,
     Uuid,
     and_,
@@ -233,26 +231,16 @@ class Workers:
                 return TakenBack(tasks=[], is_complete=True)
             values = {**asked, "first": start[0]["first"]}
             found = target.run(taken_back, values)
-            tasks = [
-                TakenTask(
-                    **{
-                        **row,
-                        "status": None if row["status"] is None else TaskStatus(row["status"]),
-                        "event_type": EventType(row["event_type"]),
-                    }
-                )
-                for row in found
-            ]
+            for row in found:
+                row["status"] = None if row["status"] is None else TaskStatus(row["status"])
+                row["event_type"] = EventType(row["event_type"])
+            tasks = [TakenTask(**row) for row in found]
             return TakenBack(tasks=tasks, is_complete=len(found) < limit and not target.run(beyond, values))
 
         return self._store.run(work, using=using, begin=Begin.SNAPSHOT)
 
     def _tell(self, builder: Builder, values: dict[str, Any], using: object) -> Sequence[Row]:
-        return self._store.run(
-            lambda target: target.run(builder, self._store.values(target, **values)),
-            using=using,
-            begin=Begin.ASYNCHRONOUS,
-        )
+        return self._store.read(builder, using=using, begin=Begin.ASYNCHRONOUS, **values)
 
 
 def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN) -> list[LiveWorker]:
@@ -312,22 +300,14 @@ def _names(names: Iterable[str] | None, what: str) -> str | None:
     return json.dumps(listed)
 
 
-_said = {
-    "label": bindparam("label", type_=Text, required=True),
-    "queues": bindparam("queues_json", type_=Text, required=True),
-    "topics": bindparam("topics_json", type_=Text, required=True),
-    "concurrency": bindparam("concurrency", type_=Integer, required=True),
-    "task_names": bindparam("task_names_json", type_=Text, required=True),
-    "unknown_tasks": bindparam("unknown_tasks_json", type_=Text, required=True),
+_JSON = ("queues", "topics", "task_names", "unknown_tasks")
+_REGISTERED = ("label", "queues", "topics", "concurrency", "task_names", "unknown_tasks")
+_DESCRIBED = ("host", "pid", "version", "release", "busy", "isolation")
+_given = {
+    name: bindparam(f"{name}_json" if name in _JSON else name, type_=workers.c[name].type, required=True)
+    for name in (*_REGISTERED, *_DESCRIBED)
 }
-_described = {
-    "host": bindparam("host", type_=Text, required=True),
-    "pid": bindparam("pid", type_=Integer, required=True),
-    "version": bindparam("version", type_=Text, required=True),
-    "release": bindparam("release", type_=Text, required=True),
-    "busy": bindparam("busy", type_=Integer, required=True),
-    "isolation": bindparam("isolation", type_=Text, required=True),
-}
+"""The parameters of the columns that a worker writes about itself."""
 _a_day_ago = bindparam("a_day_ago", -86400.0, type_=Double)
 _event = execution_events.c
 _first, _most = (bindparam(name, type_=BigInteger, required=True) for name in ("first", "most"))
@@ -336,15 +316,16 @@ _live_since = bindparam("live_since", type_=Instant, required=True)
 
 def register(g: Grammar) -> Insert:
     """Register a worker, or replace its registration."""
-    values: dict[str, Any] = {"id": worker_id, **_said, "started_at": g.now, "last_seen_at": g.now}
+    written = {name: _given[name] for name in _REGISTERED}
+    values: dict[str, Any] = {"id": worker_id, **written, "started_at": g.now, "last_seen_at": g.now}
     new = g.insert(workers).from_select(list(values), select(*values.values()))
-    renewed = {name: new.excluded[name] for name in (*_said, "last_seen_at")}
+    renewed = {name: new.excluded[name] for name in (*_REGISTERED, "last_seen_at")}
     return new.on_conflict_do_update(index_elements=[workers.c.id], set_=renewed)  # type: ignore[no-any-return]
 
 
 def seen(g: Grammar) -> Update:
     """Record that the worker is alive and which unknown task names it has met; no row if it is not registered."""
-    said = {"last_seen_at": g.now, "unknown_tasks": _said["unknown_tasks"]}
+    said = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
     touched = update(workers).where(workers.c.id == worker_id).values(said)
     return touched.returning(workers.c.id)
 
@@ -399,7 +380,12 @@ def beyond(_: Grammar) -> Select[Any]:
 
 def describe(_: Grammar) -> Update:
     """Record the worker's process, its versions, how many of its threads run a handler, and where it runs them."""
-    return update(workers).where(workers.c.id == worker_id).values(_described).returning(workers.c.id)
+    return (
+        update(workers)
+        .where(workers.c.id == worker_id)
+        .values({name: _given[name] for name in _DESCRIBED})
+        .returning(workers.c.id)
+    )
 
 
 def live(_: Grammar) -> Select[Any]:

@@ -12,7 +12,7 @@ from ...database.column_types import UnreadableInstant
 from ...database.dialects import Row
 from ...model import LONGEST, TaskExecution, TaskStatus
 from ...model.running import Progress
-from ..claims.limits import KeyState
+from ..claims.limits import Bucket, KeyState
 from ..claims.workers import LiveWorker
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
 
@@ -167,9 +167,8 @@ def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | 
         sentence = f"{_name_of_key(task)} may run {most} at a time, and runs {state.running}"
         return Explanation(Reason.KEY_LIMIT, sentence, lift("--concurrency-per-key", most + 1))
     if rate is not None and rate.free(state.full_at, now) < 1 and state.full_at is not None:
-        following = state.full_at - timedelta(seconds=rate.seconds - rate.interval)
-        each = f"{rate.starts} in {span_of(timedelta(seconds=rate.seconds))}"
-        sentence = f"{_name_of_key(task)} may start {each}; the next may start in {span_of(following - now)}"
+        following = span_of(rate.next_start(state.full_at) - now)
+        sentence = f"{_name_of_key(task)} may start {_times(rate)}; the next may start in {following}"
         return Explanation(Reason.KEY_RATE, sentence, lift("--per-key", "none"))
     return None
 
@@ -180,14 +179,15 @@ def _limited(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
     if (most := row["concurrency_limit"]) is not None and (number := row["running"]) >= most:
         sentence = f"its queue may run {most} at a time, and runs {number}"
         return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
-    starts, seconds, full_at = (row[name] for name in ("rate_limit", "rate_seconds", "rate_full_at"))
-    if starts is not None and seconds is not None and full_at is not None:
-        following = full_at - timedelta(seconds=seconds - seconds / starts)
-        if following > facts.now:
-            each = f"{starts} in {span_of(timedelta(seconds=seconds))}"
-            sentence = f"its queue may start {each}; the next may start in {span_of(following - facts.now)}"
-            return Explanation(Reason.RATE_LIMIT, sentence, lift("--rate", "none"))
+    rate, full_at = Bucket.of(row["rate_limit"], row["rate_seconds"]), row["rate_full_at"]
+    if rate is not None and full_at is not None and (following := rate.next_start(full_at)) > facts.now:
+        sentence = f"its queue may start {_times(rate)}; the next may start in {span_of(following - facts.now)}"
+        return Explanation(Reason.RATE_LIMIT, sentence, lift("--rate", "none"))
     return None
+
+
+def _times(rate: Bucket) -> str:
+    return f"{rate.starts} in {span_of(timedelta(seconds=rate.seconds))}"
 
 
 def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:

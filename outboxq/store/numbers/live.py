@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -33,10 +34,11 @@ from sqlalchemy import (
 from ...database.column_types import Instant
 from ...database.dialects import Row
 from ...database.grammar import Builder, Grammar
-from ...database.queue_order import every_queue, given_queues, pairs
+from ...database.queue_order import pairs
 from ...database.tables import dead_letters, task_executions, task_leases, task_outbox
 from ...database.target import Target
 from ..arguments import parameters
+from ..claims.due import asked_queues
 from ..transactions import Transactions
 
 BOUND = 10_000
@@ -89,7 +91,7 @@ def count(
     for row in target.run(builder or (present_by_task if by_task else present), given):
         signs.setdefault(row["kind"], []).append(row)
     given |= {"most": waiting_most + 1, "most_looked_up": looked_up, **store.queue_values(target, names or ())}
-    rows = target.run(_WAITING[by_task, names is not None], given)
+    rows = target.run(WAITING[by_task][names is not None], given)
     found = _waiting_of(rows, waiting_most, looked_up, by_task=by_task)
     if names is not None and not by_task:
         found = {(queue, None): {} for queue in names} | found
@@ -178,42 +180,13 @@ def signal(kind: str, **values: Any) -> Select[Any]:
     return select(literal_column(f"'{kind}'", Text).label("kind"), *cells)
 
 
-def waiting(g: Grammar) -> Select[Any]:
+def _by_queue(g: Grammar, *, given: bool) -> Select[Any]:
     """Count the entries of each queue that are due now and those that are due later, in several rows for a queue.
 
-    `retrying` is the number of retries among the first :most_looked_up entries that are due later. Each is a look-up in a big table.
+    Entries without a key are counted by priority. `retrying` is the number of retries among the first :most_looked_up entries that
+    are due later: each is a look-up in a large table.
     """
-    return _both(g, every_queue(), every_queue(with_key=True))
-
-
-def waiting_given(g: Grammar) -> Select[Any]:
-    """Count as `waiting` does, of the given queues."""
-    queues = given_queues(g)
-    return _both(g, queues, queues)
-
-
-def waiting_by_task(g: Grammar) -> Select[Any]:
-    """Count the first :most entries that are due now, and of those that are due later, by queue and task name."""
-    return _by_task(g, every_queue(), every_queue(with_key=True))
-
-
-def waiting_by_task_given(g: Grammar) -> Select[Any]:
-    """Count as `waiting_by_task` does, of the given queues."""
-    queues = given_queues(g)
-    return _by_task(g, queues, queues)
-
-
-_WAITING: Mapping[tuple[bool, bool], Builder] = {
-    (False, False): waiting,
-    (False, True): waiting_given,
-    (True, False): waiting_by_task,
-    (True, True): waiting_by_task_given,
-}
-"""The statements by whether they count by task, and only the given queues."""
-
-
-def _both(g: Grammar, plain: FromClause, keyed: FromClause) -> Select[Any]:
-    """Select the counts of entries without a key, by queue and priority, and of those with one, by queue."""
+    plain, keyed = asked_queues(g, given=given)
     without_key = pairs(plain)
     parts = [
         _counts(g, without_key, without_key.c.priority.is_not(None), with_key=False),
@@ -249,7 +222,9 @@ def _counts(g: Grammar, queues: FromClause, is_one: ColumnElement[bool], *, with
     ).where(is_one)
 
 
-def _by_task(g: Grammar, plain: FromClause, keyed: FromClause) -> Select[Any]:
+def _by_task(g: Grammar, *, given: bool) -> Select[Any]:
+    """Count the first :most entries that are due now, and the first :most that are due later, by queue and task name."""
+    plain, keyed = asked_queues(g, given=given)
     without_key = pairs(plain)
     parts = [
         _entries(g, source, with_key=with_key, due=due)
@@ -301,6 +276,13 @@ def _of(entry: FromClause, queues: FromClause, *, with_key: bool) -> ColumnEleme
         return and_(entry.c.queue == queues.c.queue, entry.c.partition_key.is_not(None))
     same = entry.c.priority == queues.c.priority
     return and_(entry.c.queue == queues.c.queue, entry.c.partition_key.is_(None), same)
+
+
+WAITING: Mapping[bool, Mapping[bool, Builder]] = {
+    by_task: {given: partial(_by_task if by_task else _by_queue, given=given) for given in (False, True)}
+    for by_task in (False, True)
+}
+"""The statements by whether they count by task, and whether they count the given queues only."""
 
 
 def _retry_at(task_id: ColumnElement[Any]) -> Select[Any]:

@@ -35,13 +35,12 @@ class MaintenanceJobs:
 
     def take(self, name: str, *, for_at_most: timedelta) -> Turn:
         """Take the job if it is due. Another worker may take it if it is not `done` within `for_at_most`."""
-        given = {"name": name}
-        found = self._store.read(due, **given)
+        found = self._store.read(due, name=name)
         if found and found[0]["seconds"] > 0:
             return Turn(is_mine=False, due_in=timedelta(seconds=found[0]["seconds"]))
 
         def work(target: Target) -> bool:
-            values = self._store.values(target, **given, pause_seconds=for_at_most.total_seconds())
+            values = self._store.values(target, name=name, pause_seconds=for_at_most.total_seconds())
             if not found:
                 target.run(make, values)
             return bool(target.run(take, values))
@@ -51,17 +50,11 @@ class MaintenanceJobs:
 
     def make(self, name: str) -> None:
         """Make the job, due now, unless it is there."""
-        self._store.run(
-            lambda target: target.run(make, self._store.values(target, name=name)), begin=Begin.ASYNCHRONOUS
-        )
+        self._store.read(make, begin=Begin.ASYNCHRONOUS, name=name)
 
     def done(self, name: str, *, again_in: timedelta) -> None:
         """Record that the job is done, and due again after this time."""
-
-        def work(target: Target) -> None:
-            target.run(done, self._store.values(target, name=name, pause_seconds=again_in.total_seconds()))
-
-        self._store.run(work, begin=Begin.ASYNCHRONOUS)
+        self._store.read(done, begin=Begin.ASYNCHRONOUS, name=name, pause_seconds=again_in.total_seconds())
 
 
 def locked(store: Transactions, target: Target, name: str) -> bool:

@@ -165,7 +165,7 @@ class Metrics:
                 if not found or not self._sum_up_one(_begin_of(found[0]["at"], length), length):
                     break
                 done += 1
-        self._store.run(lambda target: target.run(forget, {"before": present - KEPT}), begin=Begin.ASYNCHRONOUS)
+        self._store.read(forget, begin=Begin.ASYNCHRONOUS, before=present - KEPT)
         return done
 
     def _sum_up_one(self, begin: datetime, length: timedelta, *, using: object = None) -> bool:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -168,18 +169,8 @@ class Batches:
             return target.run(ended_tasks, {**values, "everything": True})
 
         rows = self._store.run(work, using=using, begin=Begin.READ)
-        return [
-            Member(
-                id=row["id"],
-                task_name=row["task_name"],
-                status=TaskStatus(row["status"]),
-                attempt=row["attempt"],
-                result=row["result"],
-                error=row["last_error"],
-            )
-            for row in sorted(rows, key=lambda one: one["id"])
-            if TaskStatus(row["status"]) in wanted
-        ]
+        read = [{**row, "status": TaskStatus(row["status"]), "error": row.pop("last_error")} for row in rows]
+        return [Member(**one) for one in sorted(read, key=itemgetter("id")) if one["status"] in wanted]
 
     def cancel(
         self,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -58,14 +58,10 @@ def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bo
     A task that is missing there does not exist, or is not committed. The transaction is not run again after an error: the caller
     decides about another look. Raises NotPermitted if the database role may not read results.
     """
-    try:
-        with store.transaction(Begin.READ) as target:
-            values = target.dialect.pack("tasks", TASKS, [(task_id,) for task_id in task_ids])
-            rows = target.run(ended, {**values, "everything": everything})
-            return {row["id"]: standing_of(target, row) for row in rows}
-    except Exception as error:
-        store.rights.explain(error, Begin.READ, _READS)
-        raise
+    with _reading(store, _READS) as target:
+        values = target.dialect.pack("tasks", TASKS, [(task_id,) for task_id in task_ids])
+        rows = target.run(ended, {**values, "everything": everything})
+        return {row["id"]: standing_of(target, row) for row in rows}
 
 
 def standing_of(target: Target, row: Row) -> Standing:
@@ -75,15 +71,8 @@ def standing_of(target: Target, row: Row) -> Standing:
         newest = target.run(tasks.select_recent_history, {"task_id": row["id"], "limit": _NEWEST})
         ends = (one for one in map(event_of, newest) if status_after(one.event_type) is status)
         end = next(ends, None)
-    return Standing(
-        id=row["id"],
-        task_name=row["task_name"],
-        status=status,
-        attempt=row["attempt"],
-        result=row["result"],
-        error=row["last_error"],
-        end=end,
-    )
+    same = {name: row[name] for name in ("id", "task_name", "attempt", "result")}
+    return Standing(**same, status=status, error=row["last_error"], end=end)
 
 
 class ResultReader:
@@ -215,21 +204,24 @@ def batch_standings(
     A link that is missing there is of no batch, or of one that is not committed. The transaction is not run again after an error.
     Raises NotPermitted if the database role may not read both results and batches.
     """
-    try:
-        with store.transaction(Begin.READ) as target:
-            return _standings(target, links, everything=everything)
-    except Exception as error:
-        store.rights.explain(error, Begin.READ, _READS_OF_BATCHES)
-        raise
+    with _reading(store, _READS_OF_BATCHES) as target:
+        return _standings(target, links, everything=everything)
 
 
 def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -> BatchTask | None:
     """Return the first task of a batch that has one of these statuses, one or two. None: there is none."""
+    with _reading(store, _READS_OF_BATCHES) as target:
+        return first_task(target, identifier(batch_id), *statuses)
+
+
+@contextmanager
+def _reading(store: Transactions, features: frozenset[Feature]) -> Iterator[Target]:
+    """Open a transaction that is not run again after an error. Raises NotPermitted for a right that these features need."""
     try:
         with store.transaction(Begin.READ) as target:
-            return first_task(target, identifier(batch_id), *statuses)
+            yield target
     except Exception as error:
-        store.rights.explain(error, Begin.READ, _READS_OF_BATCHES)
+        store.rights.explain(error, Begin.READ, features)
         raise
 
 
@@ -242,8 +234,8 @@ def _standings(target: Target, links: Collection[BatchLink], *, everything: bool
             link=BatchLink(batch_id=row["id"], number=row["number"]),
             kind=BatchKind(row["kind"]),
             on_failed=OnFailed(row["on_failed"]),
-            counts=BatchCounts(**{name: row[name] for name in ("size", "completed", "failed", "cancelled")}),
-            **{name: row[name] for name in ("closed", "stage", "runs_then", "cancel_requested_at", "completed_at")},
+            counts=BatchCounts(**{name: row[name] for name in _COUNTS}),
+            **{name: row[name] for name in _STATES},
         )
         if (status := standing.blocked_by) is not None:
             key = (standing.link.batch_id, status)
@@ -268,9 +260,7 @@ def first_task(target: Target, batch_id: UUID, status: TaskStatus, other: TaskSt
     """Return the first task of a batch that has one of these statuses, inside a transaction."""
     asked = {"batch_id": batch_id, "status": status.value, "other_status": (other or status).value}
     rows = target.run(select_first_of_batch, asked)
-    return next(
-        (BatchTask(id=row["id"], task_name=row["task_name"], status=TaskStatus(row["status"])) for row in rows), None
-    )
+    return BatchTask(**rows[0] | {"status": TaskStatus(rows[0]["status"])}) if rows else None
 
 
 TASKS: Columns = {"id": Uuid()}
@@ -290,6 +280,8 @@ def ended(g: Grammar) -> Select[Any]:
     ).where(g.among(execution.id, g.rows("tasks", TASKS).c.id), or_(_everything, has_ended))
 
 
+_COUNTS = ("size", "completed", "failed", "cancelled")
+_STATES = ("closed", "stage", "runs_then", "cancel_requested_at", "completed_at")
 PLACES: Columns = {"batch_id": Uuid(), "number": Integer()}
 _batch, _execution = task_batches.c, task_executions.c
 _batch_id = bindparam("batch_id", type_=Uuid, required=True)
@@ -308,21 +300,7 @@ def select_batch_standings(g: Grammar) -> Select[Any]:
     breaks = and_(_batch.kind == sql_literal(BatchKind.CHAIN), _batch.failed + _batch.cancelled > _zero)
     is_over = or_(_batch.completed_at.is_not(None), not_(_batch.runs_then))
     return (
-        select(
-            place.c.number,
-            _batch.id,
-            _batch.kind,
-            _batch.on_failed,
-            _batch.size,
-            _batch.completed,
-            _batch.failed,
-            _batch.cancelled,
-            _batch.closed,
-            _batch.stage,
-            _batch.runs_then,
-            _batch.cancel_requested_at,
-            _batch.completed_at,
-        )
+        select(place.c.number, *(_batch[name] for name in ("id", "kind", "on_failed", *_COUNTS, *_STATES)))
         .select_from(task_batches.join(place, place.c.batch_id == _batch.id))
         .where(g.among(_batch.id, place.c.batch_id), or_(_everything, has_come, waits, breaks, is_over))
     )

@@ -54,12 +54,12 @@ class Attempt:
 
 def now(store: Transactions, *, using: object = None) -> datetime:
     """The clock that due times and leases go by."""
-    return store.read(select_now, using=using)[0]["now"]  # type: ignore[no-any-return]
+    return store.run_one(select_now, using=using)[0]["now"]  # type: ignore[no-any-return]
 
 
 def get(store: Transactions, task_id: UUID, *, using: object = None) -> TaskExecution:
     """One task execution. Raises TaskNotFound."""
-    rows = store.read(select_task, task_id=identifier(task_id), using=using)
+    rows = store.run_one(select_task, task_id=identifier(task_id), using=using)
     if not rows:
         raise no_task(task_id)
     return execution_of(rows[0])
@@ -67,7 +67,7 @@ def get(store: Transactions, task_id: UUID, *, using: object = None) -> TaskExec
 
 def history(store: Transactions, task_id: UUID, *, using: object = None) -> list[ExecutionEvent]:
     """The task's events, oldest first; empty for an unknown task."""
-    rows = store.read(select_history, task_id=identifier(task_id), using=using)
+    rows = store.run_one(select_history, task_id=identifier(task_id), using=using)
     return [event_of(row) for row in rows]
 
 
@@ -75,13 +75,13 @@ def recent_history(store: Transactions, task_id: UUID, limit: int, *, using: obj
     """The task's newest events, at most `limit`, oldest first; empty for an unknown task. It reads few more than it returns,
     however long the history is.
     """
-    rows = store.read(select_recent_history, task_id=identifier(task_id), limit=positive(limit), using=using)
+    rows = store.run_one(select_recent_history, task_id=identifier(task_id), limit=positive(limit), using=using)
     return [event_of(row) for row in reversed(rows)]
 
 
 def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
     """Ready tasks that may run now: never tried, or with a retry time that has come (equal counts). Oldest first."""
-    return [execution_of(row) for row in store.read(ready_for_retry, limit=positive(limit), using=using)]
+    return [execution_of(row) for row in store.run_one(ready_for_retry, limit=positive(limit), using=using)]
 
 
 def attempts(store: Transactions, task_id: UUID, *, using: object = None) -> list[Attempt]:
@@ -136,7 +136,7 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
     if len(digits) == _ALL:
         return UUID(digits)
     first, last = UUID(digits.ljust(_ALL, "0")), UUID(digits.ljust(_ALL, "f"))
-    rows = store.read(select_beginning, first=first, last=last, limit=_NAMED + 1, using=using)
+    rows = store.run_one(select_beginning, first=first, last=last, limit=_NAMED + 1, using=using)
     if not rows:
         raise TaskNotFound(f"there is no task whose id begins with {digits}")
     if len(rows) > 1:
