@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from types import NoneType
 from typing import Any, get_type_hints
+from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     FromClause,
     Integer,
     Text,
+    Uuid,
     and_,
     case,
     cast,
@@ -48,6 +50,7 @@ from ..database.grammar import (
     sql_literal,
 )
 from ..database.tables import dead_letters, execution_events, partition_claims, task_executions, task_outbox
+from ..database.target import Target
 from ..model import EventType, NewTask, OnDeadLetter
 from ..model.options import OPTION_COLUMNS
 from ..model.records import stored_key
@@ -68,6 +71,9 @@ NEW_TASK: Columns = {
 CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
 """Columns in which most batches agree: tasks written together are mostly calls of one function with the same options."""
 
+IDS: Columns = {"id": Uuid()}
+"""The columns of a relation of ids."""
+
 KEPT = ("queue", "priority", "partition_key", "position", "topic", "expires_at")
 """The columns that an outbox entry has in common with its execution."""
 CARRIED = tuple(
@@ -82,6 +88,11 @@ _HINTS = get_type_hints(NewTask)
 _SPANS = [at for at, name in enumerate(_FIELDS) if "timedelta" in str(_HINTS[name])]
 _PIPELINE, _KEY = _FIELDS.index("pipeline_execution_id"), _FIELDS.index("partition_key")
 _cells = attrgetter(*(f"{name}._value_" if str(_HINTS[name]).startswith("<enum") else name for name in _FIELDS))
+
+
+def pack_ids(target: Target, name: str, several: Iterable[UUID]) -> dict[str, Any]:
+    """Return the parameters of the relation `name`, whose only column holds these ids."""
+    return target.dialect.pack(name, IDS, [(one,) for one in several])
 
 
 def row(task: NewTask) -> tuple[object, ...]:

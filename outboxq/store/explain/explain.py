@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from ...database.column_types import BigId, Instant
 from ...database.dialects import Begin, Row
-from ...database.grammar import Columns, Grammar
+from ...database.grammar import Grammar
 from ...database.queue_order import LIMITS_OF_KEYS
 from ...database.tables import (
     dead_letters,
@@ -51,6 +51,7 @@ from ..claims.limits import limits_keys, states_of
 from ..claims.workers import LiveWorker, live_workers, releases_as_unknown
 from ..producing import batches_sql
 from ..producing.batches import batch_of
+from ..task_rows import IDS, pack_ids
 from ..tasks import tasks as statements
 from ..tasks.operations import futile_redrives
 from ..tasks.results import BatchTask, first_task
@@ -171,7 +172,7 @@ def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: obje
     ready = [task.id for task in asked if task.status is TaskStatus.READY]
 
     def work(target: Target) -> dict[UUID, Outlook]:
-        packed = target.dialect.pack("tasks", WAITING, [(task_id,) for task_id in ready])
+        packed = pack_ids(target, "tasks", ready)
         rows = {row["id"]: row for row in (target.run(waiting, store.values(target, **packed)) if ready else ())}
         now = (
             next((row["now"] for row in rows.values()), None)
@@ -192,15 +193,15 @@ def progress(store: Transactions, task_ids: Iterable[UUID], *, using: object = N
         return {}
 
     def work(target: Target) -> dict[UUID, Progress]:
-        rows = target.run(progress_of, target.dialect.pack("asked", ASKED, [(one,) for one in sorted(wanted)]))
+        rows = target.run(progress_of, pack_ids(target, "asked", sorted(wanted)))
         return {row["id"]: Progress(fraction=row["progress"], note=row["progress_note"] or "") for row in rows}
 
     return store.run(work, using=using, begin=Begin.READ)
 
 
 def _one(store: Transactions, target: Target, task_id: UUID) -> Row | None:
-    packed = target.dialect.pack("tasks", WAITING, [(task_id,)])
-    return next(iter(target.run(one, store.values(target, task_id=task_id, **packed))), None)
+    values = store.values(target, task_id=task_id, **pack_ids(target, "tasks", [task_id]))
+    return next(iter(target.run(one, values)), None)
 
 
 def _task_of(row: Row) -> TaskExecution:
@@ -251,8 +252,7 @@ def _labels(target: Target, wanted: Iterable[UUID | None], live: Iterable[LiveWo
     """Return the labels of these workers, as far as they are registered. Those of `live` are known already."""
     found = {one.id: one.label for one in live}
     if missing := {one for one in wanted if one is not None} - found.keys():
-        packed = target.dialect.pack("named", NAMED, [(one,) for one in sorted(missing)])
-        found |= {row["id"]: row["label"] for row in target.run(labels, packed)}
+        found |= {row["id"]: row["label"] for row in target.run(labels, pack_ids(target, "named", sorted(missing)))}
     return found
 
 
@@ -387,12 +387,6 @@ def _advice(batch: Batch, which: str) -> str:
 
 SETTINGS = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at", *LIMITS_OF_KEYS)
 """The columns of a queue's settings that keep tasks from being claimed."""
-WAITING: Columns = {"id": Uuid()}
-"""The columns of the batch :tasks."""
-NAMED: Columns = {"id": Uuid()}
-"""The columns of the batch :named."""
-ASKED: Columns = {"id": Uuid()}
-"""The columns of the batch :asked."""
 _FACTS = ("id", "entry_id", "available_at", "priority", "head", "head_due", "owner", "held", *SETTINGS, "running")
 """The columns of `waiting` that the rules are asked of."""
 _entry: Any = task_outbox.c
@@ -409,10 +403,14 @@ def waiting(g: Grammar) -> Select[Any]:
 
     They are subqueries, so each task costs a few look-ups, however many tasks wait. The settings are read once for each queue.
     """
-    among = g.among(_entry.task_execution_id, g.rows("tasks", WAITING).c.id)
+    among = g.among(_entry.task_execution_id, g.rows("tasks", IDS).c.id)
     columns = (_entry.queue, _entry.partition_key, _entry.available_at, _entry.priority)
-    ids = (_entry.task_execution_id.label("id"), _entry.id.label("entry_id"))
-    page = select(*ids, *columns).where(among).cte("page").prefix_with("MATERIALIZED")
+    page = (
+        select(_entry.task_execution_id.label("id"), _entry.id.label("entry_id"), *columns)
+        .where(among)
+        .cte("page")
+        .prefix_with("MATERIALIZED")
+    )
     set_up, claim, first = _of_queues(g, page.c.queue), partition_claims.alias("claim").c, task_outbox.alias("first").c
     head = select(first.task_execution_id).where(
         first.queue == page.c.queue, first.partition_key == page.c.partition_key
@@ -475,7 +473,7 @@ def one(g: Grammar) -> Select[Any]:
 
 def labels(g: Grammar) -> Select[Any]:
     """Select the labels of the workers of :named that are registered."""
-    return select(workers.c.id, workers.c.label).where(g.among(workers.c.id, g.rows("named", NAMED).c.id))
+    return select(workers.c.id, workers.c.label).where(g.among(workers.c.id, g.rows("named", IDS).c.id))
 
 
 def ahead(g: Grammar) -> Select[Any]:
@@ -497,5 +495,5 @@ def progress_of(g: Grammar) -> Select[Any]:
     """Select the progress of those tasks of :asked that run and have reported one. Heartbeats write it."""
     lease = task_leases.c
     return select(lease.task_execution_id.label("id"), lease.progress, lease.progress_note).where(
-        g.among(lease.task_execution_id, g.rows("asked", ASKED).c.id), lease.progress.is_not(None)
+        g.among(lease.task_execution_id, g.rows("asked", IDS).c.id), lease.progress.is_not(None)
     )

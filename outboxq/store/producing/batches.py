@@ -22,8 +22,8 @@ from ...model.batches import Batch, BatchKind, BatchLink, BatchStatus, NewBatch,
 from ...model.options import bad_name, is_name
 from ..arguments import identifier, positive
 from ..failure_log import sentence
+from ..task_rows import pack_ids
 from ..tasks.operations import change_all
-from ..tasks.results import TASKS
 from ..tasks.results import ended as ended_tasks
 from ..transactions import Transactions
 from . import batches_sql
@@ -165,11 +165,11 @@ class Batches:
 
     def _read(self, ids: Sequence[UUID], wanted: frozenset[TaskStatus], using: object) -> builtins.list[Member]:
         def work(target: Target) -> builtins.list[Row]:
-            values = target.dialect.pack("tasks", TASKS, [(task_id,) for task_id in ids])
+            values = pack_ids(target, "tasks", ids)
             return target.run(ended_tasks, {**values, "everything": True})
 
         rows = self._store.run(work, using=using, begin=Begin.READ)
-        read = [{**row, "status": TaskStatus(row["status"]), "error": row.pop("last_error")} for row in rows]
+        read = [{"error": row.pop("last_error"), **row, "status": TaskStatus(row["status"])} for row in rows]
         return [Member(**one) for one in sorted(read, key=itemgetter("id")) if one["status"] in wanted]
 
     def cancel(

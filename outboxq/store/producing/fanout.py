@@ -197,17 +197,13 @@ def _values(event: NewEvent) -> dict[str, Any]:
 
 def _shared(event: NewEvent) -> dict[str, Any]:
     """Return the fields that an event and its tasks have in common."""
-    return {
-        "topic": event.topic,
-        "partition_key": event.partition_key,
-        "concurrency_key": event.concurrency_key,
-        "available_at": event.available_at,
-        "delay": event.delay,
-        "expires_at": event.expires_at,
-        "expires_in": event.expires_in,
-        "idempotency_key": event.idempotency_key,
-        "headers": event.headers,
-    }
+    return {name: getattr(event, name) for name in _SHARED}
+
+
+_SHARED = (
+    *("topic", "partition_key", "concurrency_key", "idempotency_key", "headers"),
+    *("available_at", "delay", "expires_at", "expires_in"),
+)
 
 
 def _keyed(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], Subscription]:

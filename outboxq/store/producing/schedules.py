@@ -236,10 +236,8 @@ class Schedules:
         """Return up to `limit` ticks that became tasks, the newest first; also of a schedule that was removed."""
         values = {"name": storable(name, "name"), "limit": positive(limit)}
         found = self._run(lambda target: target.run(schedules_sql.ticks, values), using, Begin.READ)
-        statuses = (None if one["status"] is None else TaskStatus(one["status"]) for one in found)
         return [
-            Tick(schedule=one["schedule"], tick=one["tick"], task_id=one["task_execution_id"], status=status)
-            for one, status in zip(found, statuses, strict=True)
+            Tick(**{**row, "status": None if row["status"] is None else TaskStatus(row["status"])}) for row in found
         ]
 
     def upcoming(

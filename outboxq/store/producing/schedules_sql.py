@@ -274,5 +274,6 @@ def ticks(_: Grammar) -> Select[Any]:
     """Select up to :limit ticks of a schedule that became tasks, the newest first."""
     # Not a join, which might read all tasks.
     status = select(_execution.status).where(_execution.id == _tick.task_execution_id).scalar_subquery()
-    newest = select(*_tick, status.label("status")).where(_tick.schedule == _name)
+    columns = (_tick.schedule, _tick.tick, _tick.task_execution_id.label("task_id"), status.label("status"))
+    newest = select(*columns).where(_tick.schedule == _name)
     return newest.order_by(_tick.tick.desc()).limit(limit)

@@ -29,13 +29,14 @@ from sqlalchemy import (
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin, Row
-from ...database.grammar import Columns, Grammar, limit
+from ...database.grammar import Grammar, limit
 from ...database.tables import dead_letters, partition_claims, task_executions
 from ...database.target import Target
 from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
 from ...model import EventType
 from ...model.display import HEAD, group_of, message_of
 from ..arguments import aware, identifier, parameters, positive, storable
+from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from .event_log import Count, Snapshot, counted_to, had_failed
 from .idempotency import regain_keys
@@ -140,7 +141,7 @@ class DeadLetters:
                 if len(rows) < given["limit"] or len(ids) >= wanted:
                     break
                 given["after_failed_at"], given["after_id"] = rows[-1]["failed_at"], rows[-1]["id"]
-            packed = target.dialect.pack("chosen", GIVEN, [(one,) for one in ids[:wanted]])
+            packed = pack_ids(target, "chosen", ids[:wanted])
             return [DeadLetter(**row) for row in target.run(select_given, packed)]
 
         return self._store.run(work, using=using, begin=Begin.READ)
@@ -159,7 +160,7 @@ class DeadLetters:
             else:
                 rows = target.run(oldest_with_errors, {**values, "limit": LOOKED_AT})
                 ids = [row["id"] for row, mine in with_groups(rows) if mine == group][:most]
-            packed = target.dialect.pack("chosen", GIVEN, [(one,) for one in ids])
+            packed = pack_ids(target, "chosen", ids)
             return [DeadLetter(**row) for row in reversed(target.run(select_given, packed))]
 
         return self._store.run(work, using=using, begin=Begin.READ)
@@ -482,13 +483,9 @@ def _with_errors(g: Grammar, where: ColumnElement[bool], order: Sequence[Any]) -
 
 def select_given(g: Grammar) -> Select[Any]:
     """Select the dead letters of the batch :chosen, newest first."""
-    ids = g.rows("chosen", GIVEN).c.id
+    ids = g.rows("chosen", IDS).c.id
     page = select(dead_letters).where(g.among(_letter.task_execution_id, ids)).cte("page").prefix_with("MATERIALIZED")
     return _listed(g, page)
-
-
-GIVEN: Columns = {"id": Uuid()}
-"""The columns of the batch."""
 
 
 def count(g: Grammar) -> Select[Any]:

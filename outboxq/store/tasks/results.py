@@ -22,6 +22,7 @@ from ...errors import ConfigurationError
 from ...model import TERMINAL, EventType, ExecutionEvent, TaskStatus, status_after
 from ...model.batches import BatchCounts, BatchKind, BatchLink, OnFailed
 from ..arguments import identifier, parameters
+from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from . import tasks
 from .tasks import event_of
@@ -59,7 +60,7 @@ def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bo
     decides about another look. Raises NotPermitted if the database role may not read results.
     """
     with _reading(store, _READS) as target:
-        values = target.dialect.pack("tasks", TASKS, [(task_id,) for task_id in task_ids])
+        values = pack_ids(target, "tasks", task_ids)
         rows = target.run(ended, {**values, "everything": everything})
         return {row["id"]: standing_of(target, row) for row in rows}
 
@@ -251,7 +252,7 @@ def _blocker(target: Target, batch_id: UUID, status: TaskStatus) -> Standing | N
     task = first_task(target, batch_id, status)
     if task is None:
         return None
-    values = target.dialect.pack("tasks", TASKS, [(task.id,)])
+    values = pack_ids(target, "tasks", [task.id])
     rows = target.run(ended, {**values, "everything": False})
     return next((standing_of(target, row) for row in rows if row["status"] == status), None)
 
@@ -263,7 +264,6 @@ def first_task(target: Target, batch_id: UUID, status: TaskStatus, other: TaskSt
     return BatchTask(**rows[0] | {"status": TaskStatus(rows[0]["status"])}) if rows else None
 
 
-TASKS: Columns = {"id": Uuid()}
 _everything = bindparam("everything", type_=Boolean, required=True)
 
 
@@ -277,7 +277,7 @@ def ended(g: Grammar) -> Select[Any]:
     has_ended = execution.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
     return select(
         execution.id, execution.task_name, execution.status, execution.attempt, execution.last_error, execution.result
-    ).where(g.among(execution.id, g.rows("tasks", TASKS).c.id), or_(_everything, has_ended))
+    ).where(g.among(execution.id, g.rows("tasks", IDS).c.id), or_(_everything, has_ended))
 
 
 _COUNTS = ("size", "completed", "failed", "cancelled")
