@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
 import tenacity
@@ -37,6 +37,9 @@ from .tasks.tasks import now as moment
 from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
+
+Stop: TypeAlias = Callable[[], bool]
+Progress: TypeAlias = Callable[[int], None]
 
 _NIL = UUID(int=0)
 _SHARE = 1.5
@@ -81,7 +84,7 @@ def prune(
     else:
         now = moment(store, using=using)
         before = now - min(duration(older_than, "older_than"), now - _EPOCH)
-    values = {"before": before, "limit": batch}
+    values: dict[str, Any] = {"before": before, "limit": batch}
     values |= {f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL}
     # A day more, since ids carry their makers' clocks.
     last = first_id(before + timedelta(days=1))
@@ -98,19 +101,13 @@ def prune(
     if deleted:
         done(deleted)
     for given in batches:
-        deleted = _delete(store, given, using, stop, deleted, on_progress=done)
+        deleted = _delete(store, given, using, stop, deleted=deleted, on_progress=done)
     Batches(store).prune(before, stop, using=using)
     return deleted
 
 
 def _delete(
-    store: Transactions,
-    values: dict[str, Any],
-    using: object,
-    stop: Callable[[], bool],
-    deleted: int,
-    *,
-    on_progress: Callable[[int], None],
+    store: Transactions, values: dict[str, Any], using: object, stop: Stop, *, deleted: int, on_progress: Progress
 ) -> int:
     """Delete the rows between two ids, batch by batch; returns how many tasks went, with those that were `deleted` before."""
 

@@ -334,9 +334,13 @@ class Transactions:
         )
 
     def _note_retry(self, state: tenacity.RetryCallState) -> None:
+        """Log the first try at INFO and the later ones at DEBUG, because a server may be away for long."""
         if self.on_retry is not None:
             self.on_retry()
-        _log_retry(state)
+        error = state.outcome.exception() if state.outcome else None
+        level = logging.INFO if state.attempt_number == 1 else logging.DEBUG
+        why = sentence(error) if error else "no error"
+        log.log(level, "transaction failed (%s); running it again, attempt %d", why, state.attempt_number + 1)
 
     def may_pass(self, error: BaseException) -> bool:
         """Return whether the same may well succeed a little later: the database is away, busy, or has no connection left."""
@@ -398,11 +402,3 @@ class Transactions:
         """Raise SchemaOutOfDate unless the tables are there and fit this code."""
         check_fit(target, None if self.engine is None else self.engine.url)
         self._current = True
-
-
-def _log_retry(state: tenacity.RetryCallState) -> None:
-    """Told once of each transaction, however often it is run again: a server may be away for long."""
-    error = state.outcome.exception() if state.outcome else None
-    level = logging.INFO if state.attempt_number == 1 else logging.DEBUG
-    why = sentence(error) if error else "no error"
-    log.log(level, "transaction failed (%s); running it again, attempt %d", why, state.attempt_number + 1)

@@ -115,7 +115,7 @@ class SleepingWorkers:
             say(log, logging.INFO, "the requests of sleeping workers that have ended could not be deleted", error)
 
     def _run(self, builder: Builder, **values: Any) -> list[Row]:
-        return self._store.read(builder, begin=Begin.SINGLE_ASYNCHRONOUS, **values)
+        return self._store.run_one(builder, begin=Begin.SINGLE_ASYNCHRONOUS, **values)
 
 
 _longest = bindparam("longest_seconds", type_=Double, required=True)

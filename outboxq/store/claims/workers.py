@@ -240,7 +240,7 @@ class Workers:
         return self._store.run(work, using=using, begin=Begin.SNAPSHOT)
 
     def _tell(self, builder: Builder, values: dict[str, Any], using: object) -> Sequence[Row]:
-        return self._store.read(builder, using=using, begin=Begin.ASYNCHRONOUS, **values)
+        return self._store.run_one(builder, using=using, begin=Begin.ASYNCHRONOUS, **values)
 
 
 def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN) -> list[LiveWorker]:

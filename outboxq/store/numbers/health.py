@@ -15,25 +15,25 @@ from .statistics import Present, Statistics
 
 
 class Rule(StrEnum):
-    """A rule that a queue or a schedule can break."""
+    """A rule that a queue or a schedule can break, the most urgent rule first."""
 
-    OLDEST = "oldest"
-    """A task has been due for too long."""
-    FAILED = "failed"
-    """Tasks have failed for good lately."""
     NO_WORKER = "no_worker"
     """Tasks are due, and no live worker works on their queue."""
+    UNKNOWN_TASK = "unknown_task"
+    """Workers met tasks that none of them knows."""
     SCHEDULE_OVERDUE = "schedule_overdue"
     """No worker turns the ticks of a schedule into tasks."""
     SCHEDULE_AHEAD = "schedule_ahead"
     """A schedule is planted further ahead than the present clock can have planted it."""
-    QUEUE_PAUSED = "queue_paused"
     KEY_HELD = "key_held"
     """Tasks wait for a dead letter that holds their partition key."""
-    UNKNOWN_TASK = "unknown_task"
-    """Workers met tasks that none of them knows."""
     BATCH_UNCLOSED = "batch_unclosed"
-    """An error has left the `with` block of a batch, and its transaction was committed: nothing follows it."""
+    """An error left the `with` block of a batch, and its transaction was committed: nothing follows the batch."""
+    FAILED = "failed"
+    """Tasks have become dead letters lately."""
+    OLDEST = "oldest"
+    """A task has been due for too long."""
+    QUEUE_PAUSED = "queue_paused"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,22 +82,10 @@ def problems(queues: Iterable[Statistics], seen: Present, limits: HealthLimits) 
     `seen` has the signs that `overview.signals` selects.
     """
     found = [*_of_queues(queues, seen, limits), *_of_schedules(seen, limits), *_of_batches(seen, limits)]
-    place = {rule: number for number, rule in enumerate(_URGENT)}
-    return sorted(found, key=lambda one: (place[one.rule], one.subject))
+    rank = {rule: number for number, rule in enumerate(Rule)}
+    return sorted(found, key=lambda one: (rank[one.rule], one.subject))
 
 
-_URGENT = (
-    Rule.NO_WORKER,
-    Rule.UNKNOWN_TASK,
-    Rule.SCHEDULE_OVERDUE,
-    Rule.SCHEDULE_AHEAD,
-    Rule.KEY_HELD,
-    Rule.BATCH_UNCLOSED,
-    Rule.FAILED,
-    Rule.OLDEST,
-    Rule.QUEUE_PAUSED,
-)
-"""The order of problems: what stops tasks altogether comes first."""
 OF_SCHEDULES = frozenset({Rule.SCHEDULE_OVERDUE, Rule.SCHEDULE_AHEAD})
 """The rules whose subject is a schedule, not a queue."""
 

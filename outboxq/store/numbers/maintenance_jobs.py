@@ -35,7 +35,7 @@ class MaintenanceJobs:
 
     def take(self, name: str, *, for_at_most: timedelta) -> Turn:
         """Take the job if it is due. Another worker may take it if it is not `done` within `for_at_most`."""
-        found = self._store.read(due, name=name)
+        found = self._store.run_one(due, name=name)
         if found and found[0]["seconds"] > 0:
             return Turn(is_mine=False, due_in=timedelta(seconds=found[0]["seconds"]))
 
@@ -50,11 +50,11 @@ class MaintenanceJobs:
 
     def make(self, name: str) -> None:
         """Make the job, due now, unless it is there."""
-        self._store.read(make, begin=Begin.ASYNCHRONOUS, name=name)
+        self._store.run_one(make, begin=Begin.ASYNCHRONOUS, name=name)
 
     def done(self, name: str, *, again_in: timedelta) -> None:
         """Record that the job is done, and due again after this time."""
-        self._store.read(done, begin=Begin.ASYNCHRONOUS, name=name, pause_seconds=again_in.total_seconds())
+        self._store.run_one(done, begin=Begin.ASYNCHRONOUS, name=name, pause_seconds=again_in.total_seconds())
 
 
 def locked(store: Transactions, target: Target, name: str) -> bool:

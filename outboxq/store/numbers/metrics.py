@@ -157,15 +157,15 @@ class Metrics:
         MaintenanceJobs(self._store).make(SUM_UP)
         for age, length in LEVELS:
             before = _begin_of(present - age, length)
-            values = {"before": before, "seconds": int(length.total_seconds())}
+            values: dict[str, Any] = {"before": before, "seconds": int(length.total_seconds())}
             for _ in range(spans):
                 if self._store.gone.is_set():
                     return done
-                found = self._store.read(newest_to_sum_up, **values)
+                found = self._store.run_one(newest_to_sum_up, **values)
                 if not found or not self._sum_up_one(_begin_of(found[0]["at"], length), length):
                     break
                 done += 1
-        self._store.read(forget, begin=Begin.ASYNCHRONOUS, before=present - KEPT)
+        self._store.run_one(forget, begin=Begin.ASYNCHRONOUS, before=present - KEPT)
         return done
 
     def _sum_up_one(self, begin: datetime, length: timedelta, *, using: object = None) -> bool:

@@ -137,14 +137,11 @@ class Queues:
         What is left out stays; None removes that limit. What runs already is not stopped. `create` is that of `pause`. Raises
         InvalidArgument and QueueNotFound.
         """
-        given = {
-            "concurrency": concurrency,
-            "rate": rate,
-            "concurrency_per_key": concurrency_per_key,
-            "rate_per_key": rate_per_key,
-        }
+        counts = {"concurrency": concurrency, "concurrency_per_key": concurrency_per_key}
+        rates = {"rate": rate, "rate_per_key": rate_per_key}
         settings: dict[str, Any] = {
-            name: None if value is None else (_rate if name.startswith("rate") else _count)(value, name)
+            name: None if value is None else check(value, name)
+            for check, given in ((_count, counts), (_rate, rates))
             for name, value in given.items()
             if value is not ...
         }

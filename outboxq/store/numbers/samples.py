@@ -140,9 +140,9 @@ class Samples:
         present = now(self._store)
         before = present - IN_FULL
         span = {"since": min(self._thinned_before, before), "before": before}
-        self._store.read(thin_out, begin=Begin.ASYNCHRONOUS, **span)
+        self._store.run_one(thin_out, begin=Begin.ASYNCHRONOUS, **span)
         self._thinned_before = before
-        self._store.read(forget, begin=Begin.ASYNCHRONOUS, before=present - KEPT)
+        self._store.run_one(forget, begin=Begin.ASYNCHRONOUS, before=present - KEPT)
 
 
 def last_samples(store: Transactions, target: Target) -> dict[str, QueueSample]:

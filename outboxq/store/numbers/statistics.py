@@ -212,10 +212,7 @@ class Present:
             oldest_ready_at=oldest,
             oldest_ready_age=None if oldest is None else self.live.now - oldest,
             paused=mine.paused_at is not None,
-            concurrency=mine.concurrency,
-            rate=mine.rate,
-            concurrency_per_key=mine.concurrency_per_key,
-            rate_per_key=mine.rate_per_key,
+            **{name: getattr(mine, name) for name in ("concurrency", "rate", "concurrency_per_key", "rate_per_key")},
             live_workers=sum(task_name is None or task_name in worker.task_names for worker in here),
             unknown=_unknown_names(queue, task_name, here) if waits else (),
         )

@@ -113,7 +113,7 @@ class Batches:
 
     def get(self, batch_id: UUID, *, using: object = None) -> Batch:
         """Return the batch. Raises BatchNotFound."""
-        rows = self._store.read(batches_sql.get, batch_id=identifier(batch_id), using=using)
+        rows = self._store.run_one(batches_sql.get, batch_id=identifier(batch_id), using=using)
         if not rows:
             raise BatchNotFound(f"there is no batch {batch_id}")
         return batch_of(rows[0])
@@ -122,13 +122,13 @@ class Batches:
         self, *, limit: int = 100, before: UUID | None = None, only_open: bool = False, using: object = None
     ) -> builtins.list[Batch]:
         """Return up to `limit` batches, newest first, with ids before that one; with `only_open`, those that go on."""
-        asked = {"limit": positive(limit), "before": _LAST if before is None else identifier(before)}
+        asked: dict[str, Any] = {"limit": positive(limit), "before": _LAST if before is None else identifier(before)}
         found = batches_sql.newest_open if only_open else batches_sql.newest
-        return [batch_of(row) for row in self._store.read(found, using=using, **asked)]
+        return [batch_of(row) for row in self._store.run_one(found, using=using, **asked)]
 
     def statuses(self, batch_id: UUID, *, using: object = None) -> dict[TaskStatus, int]:
         """Count the tasks of a batch by status, those that follow it too. It reads all of them."""
-        rows = self._store.read(batches_sql.statuses, batch_id=identifier(batch_id), using=using)
+        rows = self._store.run_one(batches_sql.statuses, batch_id=identifier(batch_id), using=using)
         return {TaskStatus(row["status"]): row["tasks"] for row in rows}
 
     def members(
@@ -156,8 +156,8 @@ class Batches:
         self, batch_id: UUID, after: UUID, using: object, *, found: Builder = batches_sql.members, **asked: bool
     ) -> Sequence[Row]:
         """Return the ids and statuses of the next tasks of a batch that this statement finds."""
-        values = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS, **asked}
-        return self._store.read(found, using=using, **values)
+        values: dict[str, Any] = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS, **asked}
+        return self._store.run_one(found, using=using, **values)
 
     def completed(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
         """Return those of these tasks that are Completed."""

@@ -125,7 +125,7 @@ class Subscriptions:
 
     def list(self, *, using: object = None) -> builtins.list[Subscription]:
         """Return all of them, by topic and task."""
-        return _records(self._store.read(subscriptions, using=using))
+        return _records(self._store.run_one(subscriptions, using=using))
 
 
 def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Unpack
 from uuid import UUID
@@ -17,7 +16,7 @@ from ..transactions import Transactions
 from . import task_pages
 from .event_log import Count, Snapshot, counted_to
 from .operations import change_all
-from .task_pages import SCAN, TaskFilters, ending, filter_values, next_id, source_of
+from .task_pages import FIRST, SCAN, TaskFilters, ending, filter_values, next_id, source_of
 
 BATCH = 500
 """The number of tasks that one transaction changes."""
@@ -87,82 +86,50 @@ def cancel_all(
     """
     statuses = _statuses(status)
     bound = _bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status)
-    walk = _Walk(
+    values = {**filter_values(wanted), "scan": SCAN, **bound}
+    left, cancelled = None if limit is None else positive(limit), 0
+    running = TaskStatus.RUNNING in statuses
+    change = partial(
+        change_all,
         store,
-        values={**filter_values(wanted), "scan": SCAN, **bound},
-        left=None if limit is None else positive(limit),
-        statuses=statuses,
-        force=force,
+        event_type=EventType.CANCELLED,
         reason=reason,
-        on_progress=on_progress or (lambda _: None),
-        stop=stop or (lambda: False),
+        asks=running and not force,
         using=using,
+        from_ready=TaskStatus.READY in statuses,
+        from_running=running and force,
+        from_failed=False,
     )
-    # A task that ran when the waiting ones were looked at may wait again since, for its retry.
-    ready, running = TaskStatus.READY, TaskStatus.RUNNING
-    for one in (ready, running, ready) if status is None else (status,):
-        if not walk.go(one):
-            break
-    return walk.cancelled
-
-
-@dataclass
-class _Walk:
-    """One call of `cancel_all`."""
-
-    store: Transactions
-    values: dict[str, Any]
-    left: int | None
-    statuses: frozenset[TaskStatus]
-    force: bool
-    reason: str
-    on_progress: Callable[[int], None]
-    stop: Callable[[], bool]
-    using: object
-    cancelled: int = field(default=0)
-
-    def go(self, status: TaskStatus) -> bool:
-        """Cancel those of this status. Returns False if it was stopped, or has reached the limit."""
-        values = dict(self.values)
-        while True:
-            if self.stop() or self.left == 0:
-                return False
-            values["limit"] = BATCH if self.left is None else min(BATCH, self.left)
-            look = partial(self._look, status=status, values=values)
-            ids, after = self.store.run(look, using=self.using, begin=Begin.READ)
+    # A task that ran when the waiting tasks were read may wait for its retry since, so these are read again.
+    for one in (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.READY) if status is None else (status,):
+        given: dict[str, Any] = {**values}
+        after: UUID | None = FIRST
+        while after is not None:
+            if (stop is not None and stop()) or left == 0:
+                return cancelled
+            given["limit"] = BATCH if left is None else min(BATCH, left)
+            look = partial(_look, store, status=one, values=given)
+            ids, after = store.run(look, using=using, begin=Begin.READ)
             if ids:
-                moved = self._change(ids)
-                self.cancelled += moved
-                self.left = None if self.left is None else self.left - moved
-                self.on_progress(self.cancelled)
-            if after is None:
-                return True
-            values["from_id"] = next_id(after)
+                moved = change(ids)
+                cancelled += moved
+                left = None if left is None else left - moved
+                if on_progress is not None:
+                    on_progress(cancelled)
+            if after is not None:
+                given["from_id"] = next_id(after)
+    return cancelled
 
-    def _look(self, target: Target, *, status: TaskStatus, values: dict[str, Any]) -> tuple[list[UUID], UUID | None]:
-        """Return the next ids, and the last id that was looked at; None: there are no more."""
-        source = source_of(target, status, values)
-        given = self.store.values(target, **values)
-        ended = ending(target, source, given, up=True)
-        found = target.run(task_pages.NEXT_IDS[source], given)
-        ids = [row["id"] for row in found]
-        if len(found) == values["limit"]:
-            return ids, ids[-1]
-        return ids, ended
 
-    def _change(self, ids: Sequence[UUID]) -> int:
-        ready, running = TaskStatus.READY in self.statuses, TaskStatus.RUNNING in self.statuses
-        return change_all(
-            self.store,
-            ids,
-            EventType.CANCELLED,
-            reason=self.reason,
-            asks=running and not self.force,
-            using=self.using,
-            from_ready=ready,
-            from_running=running and self.force,
-            from_failed=False,
-        )
+def _look(
+    store: Transactions, target: Target, *, status: TaskStatus, values: dict[str, Any]
+) -> tuple[list[UUID], UUID | None]:
+    """Return the next ids, and the last id that was read; None if there are no more tasks."""
+    source = source_of(target, status, values)
+    given = store.values(target, **values)
+    ended = ending(target, source, given, up=True)
+    ids = [row["id"] for row in target.run(task_pages.NEXT_IDS[source], given)]
+    return ids, ids[-1] if len(ids) == values["limit"] else ended
 
 
 def _bound(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:

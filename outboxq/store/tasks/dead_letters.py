@@ -128,7 +128,7 @@ class DeadLetters:
         }
         if (group := group_id(wanted.get("group"))) is not None:
             return self._of_group(group, values, using)
-        return [DeadLetter(**row) for row in self._store.read(newest, **values, using=using)]
+        return [DeadLetter(**row) for row in self._store.run_one(newest, **values, using=using)]
 
     def _of_group(self, group: str, values: dict[str, Any], using: object) -> builtins.list[DeadLetter]:
         """Return the dead letters of a group among the next 10 000."""
@@ -175,7 +175,7 @@ class DeadLetters:
         group, look = group_id(wanted.get("group")), positive(most, "most")
         values = _filters(wanted) | _from_the_newest(look + 1)
         positive(limit)
-        rows = self._store.read(newest_with_errors, **values, using=using)
+        rows = self._store.run_one(newest_with_errors, **values, using=using)
         found = [one for one in grouped(rows[:look]) if group in {None, one.id}]
         is_complete = len(rows) <= look and len(found) <= limit
         return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), look), is_complete=is_complete)
@@ -265,7 +265,7 @@ class DeadLetters:
         read = oldest if group is None else oldest_with_errors
         while (left is None or moved < left) and not (stop is not None and stop()):
             values["limit"] = _BATCH if left is None or group is not None else min(_BATCH, left - moved)
-            found = self._store.read(read, **values, using=using)
+            found = self._store.run_one(read, **values, using=using)
             if not found:
                 break
             values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
@@ -274,11 +274,11 @@ class DeadLetters:
                 found = mine[: None if left is None else left - moved]
                 if not found:
                     continue
-            ids = {row["id"] for row in found}
-            refused = partial(self._refused, ids, left_out) if event_type is EventType.REQUEUED else lambda _: ()
+            chosen = {row["id"] for row in found}
+            refused = partial(self._refused, chosen, left_out) if event_type is EventType.REQUEUED else lambda _: ()
             moved += change_all(
                 self._store,
-                ids,
+                chosen,
                 event_type,
                 attempt=attempt,
                 reason=reason,

@@ -160,7 +160,7 @@ class EventLog:
             early = when - LEEWAY
         except OverflowError:
             return TailCursor()
-        rows = self._store.read(first_of_window, search_from=early)
+        rows = self._store.run_one(first_of_window, search_from=early)
         before = rows[0]["first"] - 1 if rows else 0
         return TailCursor(sequence_num=before, settled=before)
 

@@ -168,7 +168,7 @@ class Steps:
 
     def list(self, task_id: UUID, *, using: object = None) -> builtins.list[Step]:
         """Return the steps that a task has completed and the sleeps that it has begun, in that order; none for a task without."""
-        rows = self._store.read(of_task, task_id=identifier(task_id), using=using)
+        rows = self._store.run_one(of_task, task_id=identifier(task_id), using=using)
         return [Step(**row) for row in rows]
 
 
