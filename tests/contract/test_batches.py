@@ -27,6 +27,7 @@ from outboxq.model.batches import (
     new_batch_id,
 )
 from outboxq.model.uuid7 import uuid7
+from outboxq.store.producing import batches
 from outboxq.store.producing.batches import Batches
 from tests.conftest import Database
 from tests.contract.helpers import batch_with, recovered, transaction, types
@@ -507,19 +508,19 @@ def test_a_batch_that_another_worker_is_cancelling_is_left_to_it(
     monkeypatch.setattr("outboxq.store.producing.batches._CANCELLED_AT_ONCE", 2)
     batch = made(database, 11, on_failed=OnFailed.CANCEL)
     failing(database)
-    ids, cancel, tried = Batches._ids, Batches._cancel, []
+    ids, cancel, tried = Batches._ids, batches.change_all, []
 
-    def read_before_the_other(batches: Batches, *args: Any, **options: Any) -> Any:
-        found = ids(batches, *args, **options)
+    def read_before_the_other(*args: Any, **options: Any) -> Any:
+        found = ids(*args, **options)
         monkeypatch.undo()
         assert database.own_store().batches.continue_cancelling() == 10
-        monkeypatch.setattr(Batches, "_cancel", note)
+        monkeypatch.setattr(batches, "change_all", note)
         monkeypatch.setattr("outboxq.store.producing.batches._CANCELLED_AT_ONCE", 2)
         return found
 
-    def note(batches: Batches, *args: Any, **options: Any) -> int:
+    def note(*args: Any, **options: Any) -> int:
         tried.append(args)
-        return cancel(batches, *args, **options)
+        return cancel(*args, **options)
 
     monkeypatch.setattr(Batches, "_ids", read_before_the_other)
     assert database.frozen.batches.continue_cancelling() == 0
