@@ -1,6 +1,6 @@
-"""Rows that cannot be claimed or used: each ends alone, and its neighbours run.
+"""Isolate rows that cannot be claimed or used: each such task fails alone, and its neighbours run.
 
-The tables refuse such rows; what is here is for those that got in all the same.
+The tables refuse such rows. This module handles rows that were written without the tables' constraints.
 """
 
 from __future__ import annotations
@@ -48,11 +48,13 @@ log = logging.getLogger("outboxq.store")
 _AT_ONCE = 500
 _LONGEST = LONGEST.total_seconds()
 _PAUSE = 10
-"""A search in which all failed alike is followed by a pause that is so many times as long: it takes up to 1,000 transactions."""
+"""Factor between the duration of a search in which all claims failed alike and the pause after it: a search takes up to 1,000
+transactions.
+"""
 
 
 class Broken(NamedTuple):
-    """An outbox entry that cannot be claimed, and why."""
+    """An outbox entry that cannot be claimed, with the error of its claim."""
 
     entry: int
     error: Exception
@@ -84,18 +86,18 @@ def usable(store: Transactions, claims: list[Claim], using: object) -> list[Clai
     except Exception as error:
         if using is not None:
             raise
-        what = "tasks that no worker can use could not be failed; they come again when their leases have ended"
+        what = "tasks with unusable values could not be failed; they are recovered when their leases end"
         say(log, logging.ERROR, what, error)
     bad = {claim.id for claim, _ in broken}
     return [claim for claim in claims if claim.id not in bad]
 
 
 def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
-    """Fail the tasks of those due entries that no claim can take; returns how many.
+    """Fail the tasks of due entries that no claim can take; returns the number of these tasks.
 
-    Entries are tried in claims that are rolled back, half as many each time. An error that need not be the row's own (a
-    CHECK, a trigger or a listener of another owner) counts only where the claim of another entry succeeds: else every task
-    would be failed for what an administrator has to mend.
+    Entries are tried in claims that are rolled back, half as many each time. An error that may have another cause (a CHECK, a
+    trigger or a listener of another owner) counts only if the claim of another entry succeeds. Otherwise every task would fail
+    for a fault that an administrator has to repair.
     """
     if time.monotonic() < search.again_at:
         return 0
@@ -109,21 +111,21 @@ def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
             return len(broken)
         if len(failed) == len(entries) and len({type(one.error) for one in failed}) == 1:
             search.again_at = time.monotonic() + _PAUSE * (time.monotonic() - began)
-            return 0  # it is not the rows
+            return 0  # the rows are not the cause
         after = entries[-1]
     return 0
 
 
 def perhaps_the_row(store: Transactions, error: Exception) -> bool:
-    """Return whether a row may be at fault. Whether one is, only the claim of another can show, or `is_bad_value`."""
+    """Return whether a row may have caused the error. Only the claim of another row, or `is_bad_value`, proves that it has."""
     own = isinstance(error, IntegrityError | ValueError | TypeError | OverflowError | AttributeError)
     return own or store.dialect.is_bad_value(error)
 
 
 def cancel_expired(store: Transactions, worker_id: UUID) -> int:
-    """Cancel expired tasks of batches, each batch by itself. Where its row is locked, claims pass over them for half a minute.
+    """Cancel expired tasks of batches, one batch at a time. Postpone the tasks of a batch whose row is locked by half a minute.
 
-    Returns the number of tasks that no longer stand in the way of claims.
+    Returns the number of tasks that no longer block claims.
     """
     batches: dict[UUID, list[tuple[int]]] = {}
     for row in store.run_one(expired_in_batches, limit=_AT_ONCE):
@@ -132,7 +134,7 @@ def cancel_expired(store: Transactions, worker_id: UUID) -> int:
 
 
 def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worker_id: UUID) -> int:
-    """Cancel the expired tasks of these entries of one batch, or put them off; returns how many it was."""
+    """Cancel or postpone the expired tasks of these entries of one batch; returns the number of these tasks."""
 
     def cancel(target: Target) -> int:
         target.run(table_locks.limits, A_MOMENT)
@@ -147,9 +149,9 @@ def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worke
 
 
 def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
-    """Return those that cannot be claimed, and whether any other can: one that is passed over proves nothing.
+    """Return the entries that cannot be claimed, and whether any other entry can be. A skipped entry proves neither.
 
-    Raises what says nothing of the entries.
+    Raises an error that has nothing to do with the entries.
     """
     try:
         return [], _claims_any(store, entries, worker_id)
@@ -165,7 +167,7 @@ def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) 
 
 
 def _claims_any(store: Transactions, entries: Sequence[int], worker_id: UUID) -> bool:
-    """Claim the entries and take that back; returns whether there was one to be had."""
+    """Claim the entries and roll back; returns whether a task could be claimed."""
     taken: list[Row] = []
     with suppress(_Tried), store.transaction(Begin.WRITE) as target:
         values = store.values(target, worker_id=worker_id)
@@ -188,7 +190,7 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
         ended = store.run(end)
     except Exception as refused:
         if not perhaps_the_row(store, refused):
-            raise  # the database takes no writes now: the entry stays
+            raise  # the database accepts no writes now, so the entry stays
         log.exception("outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry)
         store.run(lambda target: target.run(forget_entry, {"entry_id": entry}))
     else:
@@ -197,7 +199,7 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
 
 
 def started(taken: Sequence[Row]) -> list[Row]:
-    """Return the rows of tasks that run now; the others were stale, or expired."""
+    """Return the rows of the tasks that run now. The other rows were stale, or their tasks expired."""
     stale = [row for row in taken if row["lease_token"] is None and row["expires_at"] is None]
     if stale:
         log.warning("deleted %d outbox entries of tasks that were not Ready", len(stale))
@@ -205,7 +207,7 @@ def started(taken: Sequence[Row]) -> list[Row]:
 
 
 def _complaint(claim: Claim) -> str | None:
-    """Return which value no worker can use; None: all are fine."""
+    """Return a description of the value that no worker can use; None if all values are usable."""
     with suppress(TypeError):
         if (
             type(claim.id) is type(claim.pipeline_execution_id) is UUID
@@ -283,7 +285,7 @@ def expired_in_batches(g: Grammar) -> Select[Any]:
 
 
 def put_off(g: Grammar) -> Transition:
-    """Have claims pass over these entries, of tasks that expired, for half a minute. Skips locked entries and tasks."""
+    """Postpone these entries of expired tasks by half a minute. Skips locked entries and tasks."""
 
     def found(r: Relations) -> Statement:
         entry, execution = task_outbox.alias("entry"), task_executions.alias("execution")

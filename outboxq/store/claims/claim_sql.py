@@ -35,16 +35,16 @@ says_begin = bindparam("says_begin", False, type_=Boolean)
 
 _OF_THE_LEASE = {"lease_token", "lease_seconds", "worker_id"}
 _CLAIM_COLUMNS = [one.name for one in fields(Claim) if one.name in task_executions.c and one.name not in _OF_THE_LEASE]
-"""The columns of an execution that a Claim has as they are."""
+"""The columns of an execution that a Claim takes over unchanged."""
 
 
 def from_one(g: Grammar) -> Transition:
-    """Claim from the queue given, which has no limits."""
+    """Claim from the given queue, which has no limits."""
     return claim(g, lambda _: g.take_from_one(pairs(given_queues(g), queue_order.paused_or_limited)))
 
 
 def from_given(g: Grammar) -> Transition:
-    """Claim from those of the queues given that have no limits."""
+    """Claim from the given queues that have no limits."""
     return claim(g, lambda _: g.take_from(pairs(given_queues(g), queue_order.paused_or_limited)))
 
 
@@ -54,15 +54,15 @@ def from_all(g: Grammar) -> Transition:
 
 
 def from_limited(g: Grammar) -> Transition:
-    """Claim from the queue given, whatever its limits say."""
+    """Claim from the given queue, whatever its limits are."""
     return claim(g, lambda _: g.take_from_one(pairs(given_queues(g))))
 
 
 def claim(g: Grammar, take: Step, *, given: Columns | None = None) -> Transition:
-    """Claim the entries that `take` deletes, returning `taken()`. Each execution that is Ready starts, or expires if it is late.
+    """Claim the entries that `take` deletes and returns (`taken()`). Each Ready execution starts, or expires if it is late.
 
-    An expired task is Cancelled, and returned without a lease token. A stale entry, whose execution is finished, running or
-    pruned, is returned without a lease token too: `take` has deleted it, and nothing else changes.
+    An expired task is Cancelled and returned without a lease token. A stale entry, whose execution has ended, runs or was
+    pruned, is also returned without a lease token: `take` has deleted the entry, and nothing else changes.
     """
     return Transition(
         given=given or {},
@@ -78,9 +78,9 @@ def claim(g: Grammar, take: Step, *, given: Columns | None = None) -> Transition
 
 
 def _claimed(g: Grammar, r: Relations) -> Statement:
-    """Start the tasks, or cancel those that have expired.
+    """Start the tasks; cancel the expired ones.
 
-    One statement does both: few tasks expire, and a second statement would cost every claim.
+    One statement does both, because few tasks expire and a second statement would slow down every claim.
     """
     execution = task_executions.c
     lease = func.coalesce(lease_seconds, execution.lease_seconds)
@@ -121,7 +121,7 @@ def _lease(g: Grammar, r: Relations) -> Statement:
         "begun": case((and_(says_begin, suspect), false()), else_=null()),
     }
     new = insert_values(g.insert(task_leases), values, r["claimed"], claimed.lease_token.is_not(None))
-    # A Ready task has no lease. One that was left behind by mistake must not make its task unclaimable.
+    # A Ready task has no lease. A lease that was left behind by mistake must not make its task unclaimable.
     key, *others = values
     return new.on_conflict_do_update(index_elements=[key], set_={name: new.excluded[name] for name in others})  # type: ignore[no-any-return]
 

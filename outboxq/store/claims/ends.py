@@ -65,39 +65,39 @@ _BEGIN = {
     (False, True): Begin.SINGLE_ASYNCHRONOUS,
     (False, False): Begin.ASYNCHRONOUS,
 }
-"""The kind of transaction: the first value says if it is durable, the second if it is one statement."""
+"""The kind of transaction, by whether it is durable and whether it is one statement."""
 A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
-"""It is long enough to stand in line for the row of a batch whose ends other workers commit one after the other."""
+"""Lock timeout that is long enough to queue for the row of a batch whose ends other workers commit one after the other."""
 NO_PROGRESS: Final[Mapping[UUID, Progress]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One lease that is still the worker's when a heartbeat comes by."""
+    """A lease that the worker still held at a heartbeat."""
 
     lease_expires_at: datetime | None
-    """The moment at which it ends now. None: another transaction has it locked, so it was neither extended nor lost."""
+    """New end of the lease; None if another transaction has locked it, so that it was neither extended nor lost."""
     cancel_requested: bool
 
 
 class Finishes(Protocol):
-    """A store whose `finish` these verbs call: a subclass that overrides it sees the ends that they write."""
+    """A store whose `finish` these functions call. A subclass that overrides `finish` sees every end."""
 
     def finish(self, outcomes: Sequence[Outcome], *, using: object = None) -> frozenset[UUID]: ...
 
 
 def compile_ends(store: Transactions) -> None:
-    """Compile what a worker with its first claims in hand will run, while nothing waits for it."""
+    """Compile the statements that a worker needs after its first claims, before anything waits for them."""
     store.dialect.warm(extend_leases, end)
 
 
 def complete(store: Finishes, claim: Claim, result: str | None = None, *, using: object = None) -> None:
-    """End the claim: Completed, with the encoded result. Raises LeaseLost if it is not the worker's any more."""
+    """End the claim as Completed, with the encoded result. Raises LeaseLost if the worker no longer holds the claim."""
     _finish_one(store, Outcome(claim=claim, event_type=EventType.COMPLETED, result=result), using)
 
 
 def fail(store: Finishes, claim: Claim, error: str, *, using: object = None) -> None:
-    """End the claim: Failed, a dead letter; `error` is one line. Raises LeaseLost."""
+    """End the claim as Failed, which makes the task a dead letter. `error` is one line. Raises LeaseLost."""
     data = {"error": error}
     _finish_one(store, Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=data), using)
 
@@ -105,7 +105,7 @@ def fail(store: Finishes, claim: Claim, error: str, *, using: object = None) -> 
 def release(
     store: Finishes, claim: Claim, *, delay: timedelta | float = 0, reason: str = "", using: object = None
 ) -> None:
-    """Give the task back unfinished, due after `delay`; no attempt is used. Raises LeaseLost."""
+    """Release the unfinished task, due again after `delay`. No attempt is used. Raises LeaseLost."""
     data = {"reason": reason} if reason else {}
     outcome = Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data)
     _finish_one(store, outcome, using)
@@ -114,13 +114,13 @@ def release(
 def finish(
     store: Transactions, outcomes: Sequence[Outcome], *, durable: bool = True, waits: bool = True, using: object = None
 ) -> frozenset[UUID]:
-    """End many claims of one worker, each in its own way, as one statement.
+    """End many claims of one worker in one statement, each with its own outcome.
 
-    Returns the ids of those that were lost: for them nothing was changed and no event written. Unless `durable`,
-    PostgreSQL answers before the commit is on disk: a crash of the server, not of this process, may take the ends of its
-    last moments back, and those tasks run again when their leases have run out. SQLite does so on a worker's own connections.
-    `waits` False: a row that another session keeps locked for longer than two seconds ends the call with an error that
-    `is_locked_out` knows. It is not waited for again.
+    Returns the ids of the lost claims, for which nothing was written. Unless `durable`, PostgreSQL answers before the commit is
+    on disk: a crash of the server, but not of this process, may undo the ends of the last moments, and those tasks run again
+    when their leases end. SQLite behaves in the same way on a worker's own connections. If `waits` is False and another session
+    keeps a row locked for more than two seconds, the call ends with an error that `is_locked_out` recognizes, and is not tried
+    again.
     """
     if not outcomes:
         return frozenset()
@@ -130,7 +130,7 @@ def finish(
         lost = frozenset(outcome.claim.id for outcome in outcomes if not _has_ended(target, outcome))
         return lost if len(lost) < len(outcomes) else None
 
-    # The end of a task that makes way for another is told in the same transaction.
+    # If the end lets another task start, workers are notified in the same transaction.
     alone = not any(outcome.claim.makes_way for outcome in outcomes)
     return store.run(
         lambda target: _end(store, target, end, outcomes),
@@ -171,9 +171,9 @@ def finish_unlocked(
 
 
 def begin(store: Transactions, claim: Claim) -> bool:
-    """Write down that the claim's handler begins now; returns whether the claim still holds.
+    """Record that the handler of the claim begins; returns whether the worker still holds the claim.
 
-    For claims made with `says_begin`. A crash of the server may take that back.
+    It is for claims that were made with `says_begin`. A crash of the server may undo it.
     """
     return bool(store.run_one(mark_begun, begin=Begin.SINGLE_ASYNCHRONOUS, **_fence_of(claim)))
 
@@ -185,10 +185,10 @@ def heartbeat(
     progress: Mapping[UUID, Progress] = NO_PROGRESS,
     using: object = None,
 ) -> dict[UUID, Beat]:
-    """Extend the leases of these claims of one worker by their own length from now; a missing id was lost.
+    """Extend the leases of these claims of one worker by their full length from now. Claims that were lost are not in the answer.
 
-    Never waits for a row that another session has locked: see `Beat.lease_expires_at`. `progress` has that of their tasks, which
-    the same statement writes. A task that is missing there keeps the progress that it has.
+    The call never waits for a row that another session has locked: see `Beat.lease_expires_at`. It also writes `progress`, by
+    task id. A task without a new progress keeps its last one.
     """
     if not claims:
         return {}
@@ -202,7 +202,7 @@ def heartbeat(
             beaten = target.run(extend_leases, values, rows)
         return {row["id"]: Beat(row["lease_expires_at"], row["cancel_requested_at"] is not None) for row in beaten}
 
-    # At worst the lease ends as if it had not been extended.
+    # If the server loses this commit, the lease ends as if it had not been extended.
     return store.run(work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS)
 
 
@@ -219,7 +219,7 @@ def _finish_one(store: Finishes, outcome: Outcome, using: object) -> None:
 
 
 def _end(store: Transactions, target: Target, end: Builder, outcomes: Sequence[Outcome]) -> frozenset[UUID]:
-    """End the claims by this statement; returns the ids of those that it did not end."""
+    """End the claims with this statement; returns the ids of the claims that it did not end."""
     values = store.values(target, worker_id=outcomes[0].claim.worker_id)
     rows = [_row(outcome) for outcome in outcomes]
     with target.atomic():
@@ -244,15 +244,15 @@ def _check(outcomes: Sequence[Outcome]) -> None:
     if len(workers) > 1 or len({outcome.claim.id for outcome in outcomes}) < len(outcomes):
         raise InvalidArgument("finish() takes the outcomes of one worker, one for each task")
     if wrong := {outcome.event_type for outcome in outcomes} - ENDS_CLAIM:
-        raise InvalidArgument(f"{', '.join(sorted(wrong))} ends no claim; a worker's outcome must")
+        raise InvalidArgument(f"{', '.join(sorted(wrong))} does not end a claim, so it cannot be the outcome of one")
 
 
 def _row(outcome: Outcome) -> tuple[object, ...]:
     data = outcome.data
     if outcome.claim.recovery_attempts and outcome.event_type is not EventType.RELEASED:
-        data = {**data, "recovery_attempts": 0}  # forgiven, and said where it changes something
+        data = {**data, "recovery_attempts": 0}
     if outcome.error is not None and "error" not in data:
-        data = {**data, "error": outcome.error}  # what the row says, its event says too
+        data = {**data, "error": outcome.error}  # the event has the same error as the row
     return (
         outcome.claim.id,
         outcome.claim.lease_token,
@@ -267,14 +267,13 @@ def _row(outcome: Outcome) -> tuple[object, ...]:
 
 
 _WRITTEN = {kind: (kind.value, STATUS_AFTER[kind].value) for kind in ENDS_CLAIM}
-"""The event type and the status of each end, as they are stored."""
+"""The event type and the status of each end, as stored."""
 
 
 def interruptions(store: Transactions, claim: Claim, *, using: object = None) -> int:
-    """Return how often in a row, before this claim, the task was given back because its transaction was interrupted.
+    """Return how often in a row the task was released before this claim because its transaction was interrupted.
 
-    An end by its handler restarts the count, and so does an operator who runs the task again. A release that cannot be read counts
-    as none.
+    An end by the handler resets the count, and so does a person who runs the task again. An unreadable release counts as 0.
     """
     if claim.lease_token <= 1:  # the first claim
         return 0
@@ -289,7 +288,7 @@ _task_id = bindparam("task_id", type_=Uuid, required=True)
 _lease_token = bindparam("lease_token", type_=BigInteger, required=True)
 HELD: Columns = {"id": Uuid(), "lease_token": BigInteger()}
 PROGRESS: Columns = {"progress": Double(), "progress_note": Text()}
-"""The columns of the batch of `heartbeat` that hold what handlers have reported; NULL: nothing new."""
+"""The columns of the heartbeat's batch that hold what handlers have reported; NULL if they reported nothing new."""
 END: Columns = {
     **HELD,
     "event_type": Text(),
@@ -302,17 +301,17 @@ END: Columns = {
     "partition_key": Text(),
 }
 CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_key"}
-"""Columns in which most ends of a batch agree: most tasks complete, and differ in their result only."""
+"""Columns in which most ends of a batch agree, because most tasks complete and differ only in their results."""
 _BY_HANDLER = ENDS_CLAIM - {EventType.RESET, EventType.RELEASED}
-"""The ends of claims that tell something about the handler."""
+"""Ends of claims that depend on the handler."""
 _BY_HAND = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
-"""The events that start a task again without a claim."""
+"""Events that start a task again without a claim."""
 
 
 def end(g: Grammar) -> Transition:
     """End claims of one worker, each with its own outcome. Returns the ids of the claims that the worker still held.
 
-    Waits for a transaction that has locked a lease or a task.
+    The statement waits for a transaction that has locked a lease or a task.
     """
     return _changed(g, {"freed": lambda r: _freed(g, r, r["given"].c.id)})
 
@@ -367,10 +366,10 @@ def mark_begun(_: Grammar) -> Statement:
 
 
 def extend_leases(g: Grammar) -> Transition:
-    """Extend the leases of a worker, and write the progress of their tasks; NULL keeps what was reported before. Returns the
-    claims that it still holds, with their cancel requests.
+    """Extend the leases of a worker, and write the progress of their tasks (NULL keeps the last one). Returns the claims that the
+    worker still holds, with their cancel requests.
 
-    A lease that another transaction has locked is not extended, and returned without `lease_expires_at`.
+    A lease that another transaction has locked is not extended, and is returned without `lease_expires_at`.
     """
     lease = task_leases.c
 
@@ -402,15 +401,16 @@ def extend_leases(g: Grammar) -> Transition:
 
 
 def last_end(g: Grammar) -> Select[Any]:
-    """Select the newest event of a task that is an interruption, or that ended a row of them: an end by its handler, an operation.
+    """Select the newest event of a task that is an interruption or ends a series of them: an end by the handler or an operation.
 
-    An interruption is the release of a transactional task whose transaction an error from outside has ended. Recoveries and
-    releases of claims that never began are ignored, and so is a release whose data is no JSON. There is one part for each index.
+    An interruption is the release of a transactional task whose transaction was ended by an error from outside. The query
+    ignores recoveries, releases of claims that never began, and releases whose data is invalid JSON. It has one part for each
+    index.
     """
     event = execution_events.c
     mine = select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)
     says = event.event_type.in_([sql_literal(kind) for kind in sorted(_BY_HANDLER)])
-    # In this order, so that only what is JSON is parsed.
+    # In this order, so that only valid JSON is parsed.
     interrupted = (
         case((g.is_json(event.event_data, an_object=True), g.text_in(event.event_data, "reason"))) == INTERRUPTED
     )
