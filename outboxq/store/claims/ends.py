@@ -146,8 +146,8 @@ def finish_unlocked(
 ) -> tuple[frozenset[UUID], frozenset[UUID]]:
     """End the claims whose lease and task no other session has locked, as `finish` does.
 
-    Returns the ids of those that were lost, and of those that are locked: they have not ended yet. Any other row, such as that
-    of a batch, is waited for a moment: an error that `is_locked_out` knows ends the call, and nothing has ended.
+    Returns the ids of the lost claims and of the locked ones, which have not ended. For any other locked row, such as that of a
+    batch, the call waits a moment. Then it ends with an error that `is_locked_out` recognizes, and no claim has ended.
     """
     if not outcomes:
         return frozenset(), frozenset()

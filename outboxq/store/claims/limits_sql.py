@@ -1,17 +1,18 @@
-"""Claim from a queue that has limits on running tasks or on starts, for the whole queue or for each of its keys.
+"""Claim from a queue that limits its running tasks or its starts, in all or per key.
 
-A queue without settings costs one look-up in a small table. A claim of a limited queue locks the row of its settings. So nothing
-else starts a task there, and its counts are exact until it commits. A claim that finds the row locked skips the queue.
+A queue without settings costs one look-up in a small table. A claim from a limited queue locks the row of its settings. So no
+other claim starts a task of the queue, and the counts are exact until the commit. A claim that finds the row locked skips the
+queue.
 
-A running task takes a place of its key as long as it has a lease. So an end, a crash and a recovery free the place, whatever
-release writes them. What a key has used of its rate is a row of `key_rates`, a bucket like that of the queue.
+A running task occupies its key as long as it has a lease. So an end, a crash and a recovery free the key. The used part of a
+key's rate is a row of `key_rates`, a token bucket like that of the queue.
 
-Two statements look for tasks whose keys have limits, and both pass over keys that may start nothing:
+Two statements search for tasks whose keys have limits. Both skip keys that may not start a task:
 
-* `oldest` reads the longest due entries. It is the whole answer where they are fewer than its budget.
-* `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due ones of some keys.
+* `oldest` reads the longest due entries. If these are fewer than its budget, it has found everything.
+* `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due entries of some keys.
 
-A partition key runs one task at a time and in order here too. Its head is claimed by `partition_keys.acquire_given`.
+A partition key still runs one task at a time and in order. `partition_keys.acquire_given` acquires it.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ from . import partition_keys
 from .claim_sql import claim
 
 HORIZON = 1000
-"""The largest number of entries, or of keys, that one look reads."""
+"""Maximum number of entries or keys that one search reads."""
 _NEAR = literal_column("1000", Integer)
-"""Number of entries of one key that are read to find due ones. Those behind are found by `oldest`."""
+"""Number of entries of one key that are searched for due ones. `oldest` finds the entries behind them."""
 _HORIZON = literal_column(str(HORIZON), Integer)
 _one: Any = literal_column("1", Integer)
 _queue, _after, _upto = parameters(Text, "queue", "after", "upto")
@@ -66,9 +67,9 @@ _mine, _rate = queue_settings.c, key_rates.c
 
 
 def of_keys(g: Grammar) -> Transition:
-    """Select for each of these keys the limits of its queue, the tasks of it that run, and what is used of its rate.
+    """Select for each of these keys the limits of its queue, the number of its running tasks, and the used part of its rate.
 
-    A key of a queue without limits per key has no row. A key may be empty, to ask for the limits alone.
+    A key of a queue without limits per key has no row. An empty key asks for the limits alone.
     """
 
     def found(r: Relations) -> Statement:
@@ -93,10 +94,10 @@ def of_keys(g: Grammar) -> Transition:
 
 
 def oldest(g: Grammar) -> Select[Any]:
-    """Select the longest due entries of :queue whose keys may start a task: of :budget due entries, those of free keys.
+    """Select the longest due entries of :queue whose keys may start a task, among :budget due entries.
 
     The keys come in their order, beginning behind :after. Each row has `looked_at`, the number of entries that were read. There
-    is one row at least.
+    is at least one row.
     """
     queues = _one_queue(g)
     due = _due_entries(g, queues, _budget)
@@ -131,9 +132,9 @@ def oldest(g: Grammar) -> Select[Any]:
 
 
 def hop(g: Grammar) -> Select[Any]:
-    """Select of :budget keys of :queue, from behind :after up to :upto, those that may start a task, and the last one.
+    """Select, among :budget keys of :queue from behind :after up to :upto, the keys that may start a task, and the last key.
 
-    `free` does not say yet that a concurrency key has a due entry.
+    `free` does not yet say that a concurrency key has a due entry.
     """
     queues = _one_queue(g)
     ranges = select(
@@ -149,7 +150,7 @@ def hop(g: Grammar) -> Select[Any]:
 
 
 def entries(g: Grammar) -> Transition:
-    """Select up to :limit due entries of each of these keys, the first ones by priority and age."""
+    """Select up to :limit due entries of each of these keys, in the order of their priority and position."""
 
     def found(r: Relations) -> Statement:
         rows, entry = g.each(r["given"], "candidate", _near(g, r["given"]), limit)
@@ -165,9 +166,9 @@ def take(g: Grammar) -> Transition:
 
 
 def open_queues(g: Grammar, asked: FromClause | None) -> CTE:
-    """Return the queues that limit their keys and may start a task as far as their other limits say.
+    """Return the queues that limit their keys and whose other limits allow a start.
 
-    `asked` are the queues in question; None: all.
+    `asked` are the queues in question; None means all.
     """
     room = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
     lease = task_leases.alias("lease")
@@ -191,7 +192,7 @@ def open_queues(g: Grammar, asked: FromClause | None) -> CTE:
 
 
 def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
-    """Return a condition: one of these `open_queues` may start a task, or might behind `HORIZON` keys that may not."""
+    """Return a condition: one of these `open_queues` may start a task, or might do so behind `HORIZON` keys that may not."""
     due = _due_entries(g, queues, _HORIZON)
     of_due = select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")
     running = _running(g, queues)
@@ -232,9 +233,10 @@ def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
 
 
 def next_start(g: Grammar, queues: FromClause) -> Select[Any]:
-    """Select for each of these `open_queues` the next time at which a waiting key has a start of its rate again.
+    """Select for each of these `open_queues` the next time at which a waiting key may start a task again.
 
-    It reads the `HORIZON` keys that have one first. If none of them waits, it is the time of the last one: to look again then.
+    The query reads the `HORIZON` keys that come first. If none of them waits, it selects the time of the last one as the time
+    of the next search.
     """
     entry = task_outbox.alias("entry_of_key")
     spent = (
@@ -290,7 +292,7 @@ def _due_entries(g: Grammar, queues: FromClause, budget: Any) -> CTE:
 
 
 def _running(g: Grammar, queues: FromClause) -> CTE:
-    """Return how many tasks of each concurrency key run. A key without any is not in it."""
+    """Return the number of running tasks of each concurrency key. A key without running tasks has no row."""
     leased = (
         select(task_leases.c.task_execution_id)
         .join_from(task_leases, queues, queues.c.queue == task_leases.c.queue)
@@ -314,9 +316,10 @@ def _states(
     running: CTE | None = None,
     head: FromClause | None = None,
 ) -> Select[Any]:
-    """Return the state of each of these keys: the tasks that run, what is used of its rate, and if it may start a task.
+    """Return the state of each of these keys: the number of its running tasks, the used part of its rate, and whether it may start
+    a task.
 
-    `head`: the keys have the columns of their heads, and a partition key is free only if its head is due.
+    With `head`, the keys have the columns of their heads, and a partition key is free only if its head is due.
     """
     running = _running(g, queues) if running is None else running
     claims = partition_claims.alias("claims")
@@ -350,15 +353,15 @@ def _states(
 
 
 def _blocked(full_at: Any, queues: FromClause) -> ColumnElement[bool]:
-    """Return a condition: a key whose bucket is full again at `full_at` may start nothing now. NULL without a rate.
+    """Return a condition: a key whose bucket is full again at `full_at` may not start a task now. NULL without a rate.
 
-    A bucket that would be full only after twice its time is not believed: the clock was set back since.
+    A bucket that would be full only after twice its time is ignored, because the clock was set back since then.
     """
     return and_(full_at > queues.c.blocked_after, full_at <= queues.c.blocked_until)
 
 
 def _near(g: Grammar, keys: FromClause) -> Callable[[FromClause], Select[Any]]:
-    """Return what chooses the due entries of each key among its first ones."""
+    """Return a function that selects the due entries among the first entries of each key."""
 
     def choose(entry: FromClause) -> Select[Any]:
         first = (
@@ -391,11 +394,11 @@ _key: Any = key_rates.c
 SPENT_OF_KEYS: Columns = {"partition_key": Text(), "full_at": Instant}
 """The columns of the batch of `spend_of_keys`."""
 _FULL_AGAIN = literal_column("100", Integer)
-"""Number of full buckets that one claim deletes."""
+"""Maximum number of full buckets that one claim deletes."""
 
 
 def lock(g: Grammar) -> Select[Any]:
-    """Lock and select the settings of one queue; no row if another claim has locked them, or if there are none."""
+    """Lock and select the settings of one queue; no row if another claim has locked them, or if the queue has none."""
     mine = queue_settings.c
     settings = (
         mine.queue,
@@ -420,7 +423,7 @@ def spend(_: Grammar) -> Update:
 
 
 def forget_full(g: Grammar) -> Delete:
-    """Delete some of the rows of :queue whose keys have all their starts again."""
+    """Delete some rows of :queue whose buckets are full again."""
     full = select(_key.queue, _key.partition_key).where(_key.queue == _queue, _key.full_at <= g.now)
     return delete(key_rates).where(tuple_(_key.queue, _key.partition_key).in_(full.limit(_FULL_AGAIN)))
 

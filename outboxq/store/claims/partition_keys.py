@@ -54,43 +54,44 @@ from .broken_entries import started
 from .claim_sql import claim
 
 Segment = tuple[str, str, str | None]
-"""A queue, and two of its keys: the segment begins behind the first, and ends with the second."""
+"""A queue and two of its keys: the segment begins behind the first key and ends with the second."""
 Won = tuple[list[Row], bool]
 """The keys won, and whether they are all that there are."""
 Way = Callable[[Target, int, dict[str, Any], Sequence[str]], Won]
-"""Wins keys of queues, up to a number."""
+"""A function that acquires up to this number of keys of these queues."""
 _LEAST, _MOST = 32, 1000
-"""Keys looked at in one statement, however few or many are to be won."""
+"""Minimum and maximum number of keys that one statement reads."""
 
 
 class KeyTurns:
-    """Claims tasks with a partition key, and remembers whose turn is next. It belongs to one claimer."""
+    """Claims tasks with a partition key, and remembers which key is next. It belongs to one claimer."""
 
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """The key with which the last claim of each queue ended. Two threads that share it lose no task, only the order of turns."""
+        """The key at which the last claim of each queue ended. If two threads share it, only the order of turns suffers."""
         self._served: dict[str, int] = {}
-        """When each queue last had a key won, by `_wins`."""
+        """Rank of each queue in the order in which keys were last acquired, from `_wins`."""
         self._wins = itertools.count(1)
         self._walled: set[str] = set()
-        """The queues in which the last claim looked at many keys and could win none."""
+        """Queues in which the last claim read many keys and could acquire none."""
 
     def claim(
         self, target: Target, values: dict[str, Any], queues: Sequence[str], limit: int, *, fair: bool
     ) -> list[Row]:
         """Claim the heads of up to `limit` keys.
 
-        `fair`: the queues take turns, and so do the keys of each. Otherwise the keys whose task has been due the longest come
-        first. Behind many keys that cannot be claimed, it tries both orders, and also the keys in which something happened last.
+        With `fair`, the queues take turns, and so do the keys of each. Otherwise the keys whose task has been due the longest
+        come first. Behind many keys that cannot be acquired, the claim tries both orders, and the keys in which something
+        happened last.
         """
         if limit < 1:
             return []
-        # An idle worker behind many blocked keys was woken by what happened last. To find that takes 3 ms; to look at those
-        # keys once more takes 60 ms, and would keep it waiting.
+        # An idle worker behind many blocked keys was woken by the last event. Finding its key takes 3 ms, and reading the blocked
+        # keys again takes 60 ms.
         woken, all_seen, found = self._walled.issuperset(queues), False, list[Row]()
         ways: list[Way] = [self._rotate, self._oldest] if fair else [self._oldest, self._rotate]
         order = [self._recent, *ways] if woken else [*ways, self._recent]
-        # The last resort looks at as many keys as a waiting worker's look does; else that look could find work that no claim finds.
+        # The last resort reads as many keys as a waiting worker does. Otherwise the worker could see work that no claim finds.
         far: Way = partial(self._rotate, budget=_MOST)
         with target.atomic():
             for way in (*order, far):
@@ -110,33 +111,33 @@ class KeyTurns:
     def _rotate(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str], budget: int | None = None
     ) -> Won:
-        """Win keys behind the cursors; where the keys end, from the first key up to where it began.
+        """Acquire keys behind the cursors, then from the first key up to the cursors.
 
-        The queue that was served last comes last, so that each has its turn in claims of one, too.
+        The queue that was served last comes last, so that queues take turns even in claims of one task.
         """
         queues = sorted(queues, key=lambda queue: self._served.get(queue, 0))
         began = {queue: self._cursors.get(queue, "") for queue in queues}
         budget = budget or min(max(2 * limit, _LEAST), _MOST)
         segments: list[Segment] = [(queue, after, None) for queue, after in began.items()]
         won, ended = self._win(target, limit, values, segments, budget)
-        self._cursors.update(dict.fromkeys(ended, ""))  # else the queue's next turn would find nothing
+        self._cursors.update(dict.fromkeys(ended, ""))  # otherwise the next turn of the queue would find no key
         again: list[Segment] = [(queue, "", began[queue]) for queue in queues if queue in ended and began[queue]]
         if again and len(won) < limit:
             more, wrapped = self._win(target, limit - len(won), values, again, budget)
             won += more
             ended -= {queue for queue, _, _ in again} - wrapped
         all_seen = len(won) < limit and ended == set(queues)
-        if all_seen:  # whatever could be had, was: the next round needs no second part
+        if all_seen:  # every free key was acquired, so the next round needs no second part
             self._cursors.update(dict.fromkeys(queues, ""))
         return won, all_seen
 
     def _win(
         self, target: Target, limit: int, values: dict[str, Any], segments: Sequence[Segment], budget: int
     ) -> tuple[list[Row], set[str]]:
-        """The keys won, and the queues whose segment was looked at to its end. Moves the cursors.
+        """Return the acquired keys, and the queues whose segments were read to their ends. Moves the cursors.
 
-        A queue's cursor never passes a key that could have been won and was not asked for. What was asked for is found by
-        the numbers that the statement goes by, never by names, which the database may order otherwise than Python does.
+        The cursor of a queue never passes a free key that was not acquired for lack of room. Keys are compared by the numbers
+        that the statement returns, because the database may order names otherwise than Python does.
         """
         seen = target.run(acquire, values | {"limit": limit, "budget": budget}, segments)
         seen.sort(key=lambda row: (row["place"], row["n"]))
@@ -159,7 +160,7 @@ class KeyTurns:
         return won, {queue for queue, n in passed.items() if n < budget and queue not in unasked}
 
     def _oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> Won:
-        """Win the keys with what is due the longest. A key that can be won has something due, so few entries may be all."""
+        """Acquire the keys with the longest due entries. A free key has a due entry, so few due entries may be all."""
         budget = min(max(2 * limit, _LEAST), _MOST)
         seen = target.run(acquire_due, values | {"limit": limit, "budget": budget}, _whole(queues))
         entries = Counter[str]()
@@ -168,13 +169,15 @@ class KeyTurns:
         return [row for row in seen if row["won"] is not None], all(entries[queue] < budget for queue in queues)
 
     def _recent(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> Won:
-        """Win keys in which something happened last: a worker that was woken finds what woke it, however many others are blocked."""
+        """Acquire keys in which something happened last, so that a worker finds the task that woke it behind any number of blocked
+        keys.
+        """
         seen = target.run(acquire_recent, values | {"limit": limit, "budget": _MOST}, _whole(queues))
         return [row for row in seen if row["won"] is not None], False
 
 
 def take_heads(target: Target, won: Sequence[Row], values: dict[str, Any]) -> tuple[list[Row], bool]:
-    """The heads of the keys won; and whether another look is worth it, since some had expired."""
+    """Claim the heads of the acquired keys; returns True beside them if some had expired, so that another search may find more."""
     if not won:
         return [], False
     keys = [(row["queue"], row["partition_key"]) for row in won]
@@ -192,11 +195,11 @@ def _whole(queues: Sequence[str]) -> list[Segment]:
 
 
 RANGE: Columns = {"queue": Text(), "after": Text(), "upto": Text()}
-"""A range of a queue's keys: greater than `after`, and at most `upto` unless that is NULL."""
+"""A range of the keys of a queue: greater than `after`, and at most `upto` unless that is NULL."""
 KEYS: Columns = {"queue": Text(), "partition_key": Text()}
 _budget = bindparam("budget", type_=Integer, required=True)
 _HORIZON = literal_column("1000", Integer)
-"""Number of unclaimable keys after which a waiting worker assumes that a later key might be claimable."""
+"""Number of keys that cannot be acquired after which a waiting worker assumes that a later key might be free."""
 _FEW = 32
 """Number of due entries of a queue that are read before its keys are scanned."""
 _RECENT = literal_column("64", Integer)
@@ -204,14 +207,14 @@ _RECENT = literal_column("64", Integer)
 
 
 def other_queues(g: Grammar) -> Select[Any]:
-    """Select of all queues those that a plain claim does not serve in full."""
+    """Select the queues that a plain claim does not serve in full."""
     keyed = select(every_queue(with_key=True).c.queue)
     limited = select(queue_settings.c.queue).where(queue_order.has_limit(queue_settings))
     return _other_queues(g, keyed.union(limited).subquery("others"))
 
 
 def other_queues_given(g: Grammar) -> Select[Any]:
-    """Select of the queues given those that a plain claim does not serve in full."""
+    """Select the given queues that a plain claim does not serve in full."""
     return _other_queues(g, given_queues(g))
 
 
@@ -230,9 +233,9 @@ def _other_queues(g: Grammar, queues: FromClause) -> Select[Any]:
 
 
 def acquire(g: Grammar) -> Transition:
-    """Acquire up to :limit keys of these ranges in rotation. Returns each key that was scanned; `won` is set if it was acquired.
+    """Acquire up to :limit keys of these ranges in rotation. Returns each key that was scanned; `won` is set for an acquired key.
 
-    The ranges take turns: the first claimable key of each, then the second of each, in the order of the batch.
+    The ranges take turns: the first free key of each, then the second of each, in the order of the batch.
     """
     return _acquire(g, lambda ranges: keys(g, ranges, _budget))
 
@@ -294,7 +297,7 @@ def keys(g: Grammar, ranges: FromClause, budget: Any, *, name: str = "keys") -> 
 def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
     """Return a condition: some key of these queues can be acquired, or might be behind `_HORIZON` keys that cannot.
 
-    A key that can be acquired has a due entry. So a queue with few due entries needs no scan of its keys.
+    A free key has a due entry. So a queue with few due entries needs no scan of its keys.
     """
     found = keys(g, _open(g, queues, "crowded_queues", least=_FEW), _HORIZON)
     return or_(_any_oldest(g, queues), _any_free(g, found, found.c.n == _HORIZON))
@@ -319,14 +322,14 @@ def next_available_at(g: Grammar, queues: FromClause) -> Select[Any]:
     return select(first.label("available_at")).select_from(queues).where(~queue_order.paused(queues.c.queue))
 
 
-def _acquire(g: Grammar, found: Any, *told: str, given: Columns = RANGE) -> Transition:
-    """Acquire up to :limit of the keys that `found` returns for the batch. `told` names more of its columns to return."""
+def _acquire(g: Grammar, found: Any, *more: str, given: Columns = RANGE) -> Transition:
+    """Acquire up to :limit of the keys that `found` returns for the batch. `more` names further columns to return."""
 
     def hop(r: Relations) -> Statement:
         key = found(r["given"])
         return select(
             key.c.task_execution_id.label("id"),
-            *(key.c[column] for column in ("queue", "partition_key", "place", "n", *told)),
+            *(key.c[column] for column in ("queue", "partition_key", "place", "n", *more)),
             is_free(g, key).label("free"),
         )
 
