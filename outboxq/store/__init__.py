@@ -1,4 +1,4 @@
-"""The transactions: each public method is one, all of it or nothing of it."""
+"""The store: each public method is one transaction, which happens completely or not at all."""
 
 from __future__ import annotations
 
@@ -88,17 +88,17 @@ from .verify import Violation as Violation
 
 
 class Store(Claiming):
-    """Everything outboxq does to its tables, usable on its own from any synchronous code.
+    """All operations on the tables of outboxq, for any synchronous code.
 
-    What is done to tasks, or asked about them, is a method, and so is upkeep. The rest stands by its noun, as in
-    ``queues.pause()`` and ``dead_letters.list()``.
+    Operations on tasks and maintenance are methods. The others are grouped by noun, as in ``queues.pause()`` and
+    ``dead_letters.list()``.
 
-    Each method runs in a transaction of its own (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite), which is run again
-    from its start when the database says that it may succeed then (deadlock, lost connection, busy). With ``using=`` a method
-    runs in that connection's transaction instead: nothing is committed and nothing run again.
+    Each method runs in its own transaction (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite). After an error that may
+    pass, such as a deadlock, a lost connection or a busy database, the transaction runs again from its start. With ``using=``,
+    a method runs in the transaction of that connection instead. It then neither commits nor tries again.
     """
 
-    # A right side names no other verb (`tests/unit/test_nouns.py`), so the order of these lines has no meaning.
+    # A right side names no other verb (`tests/unit/test_nouns.py`), so these lines may stand in any order.
 
     # Producers
     enqueue_many = enqueueing.enqueue_many
@@ -119,13 +119,13 @@ class Store(Claiming):
     unknown_runs = live_workers.unknown_runs
     make_known_due = live_workers.make_known_due
 
-    # Leases of workers that are gone
+    # Leases of dead workers
     recover = recovery.recover
     expired_leases = recovery.expired_leases
     outlasting_leases = recovery.outlasting_leases
     due_again = recovery.due_again
 
-    # What people do to a task
+    # Operations of people on a task
     schedule_retry = operations.schedule_retry
     reschedule = operations.reschedule
     cancel = operations.cancel
@@ -135,7 +135,7 @@ class Store(Claiming):
     run_now = operations.run_now
     set_priority = operations.set_priority
 
-    # Questions
+    # Queries
     now = reading.now
     get = reading.get
     history = reading.history
@@ -165,7 +165,7 @@ class Store(Claiming):
     tables_are_locked = systems.tables_are_locked
     system = systems.system
 
-    # Upkeep
+    # Maintenance
     verify = checks.verify
     prune = retention.prune
 

@@ -57,12 +57,12 @@ def queue_names(queues: Iterable[str] | None, argument: str = "queues") -> list[
         return None
     names = [] if isinstance(queues, str) else list(dict.fromkeys(queues))
     if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidArgument(f"{argument} takes a list of at least one name; None stands for all")
+        raise InvalidArgument(f"{argument} takes a list of at least one name; None means all")
     return names
 
 
 def storable(text: object, name: str) -> str | None:
-    """Raise InvalidArgument for what neither is None nor text that every database stores."""
+    """Raise InvalidArgument unless the value is None or a text that every database stores."""
     if text is None or (isinstance(text, str) and sanitize(text, limit=sys.maxsize) == text):
         return text
     raise InvalidArgument(f"{name} takes text without NUL or lone surrogates, not {text!r}")

@@ -56,7 +56,7 @@ from .claim_sql import claim
 Segment = tuple[str, str, str | None]
 """A queue and two of its keys: the segment begins behind the first key and ends with the second."""
 Won = tuple[list[Row], bool]
-"""The keys won, and whether they are all that there are."""
+"""The acquired keys, and whether no other key of these queues can be acquired."""
 Way = Callable[[Target, int, dict[str, Any], Sequence[str]], Won]
 """A function that acquires up to this number of keys of these queues."""
 _LEAST, _MOST = 32, 1000

@@ -1,4 +1,4 @@
-"""Taking back the leases of workers that are gone, and mending what a clock that was set back leaves behind."""
+"""Recover the tasks of dead workers, and repair the effects of a clock that was set back."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _Given: TypeAlias = tuple[object, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovered:
-    """One task taken back from a dead worker: Ready again, or ended."""
+    """A task that was recovered from a dead worker. It is Ready again, or has ended."""
 
     id: UUID
     pipeline_execution_id: UUID
@@ -78,10 +78,10 @@ class Recovered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """A lease as it was seen; two looks that find it equal prove that it was not extended in between."""
+    """A lease as it was read. If it is equal when it is read again, it was not extended in between."""
 
     id: UUID
-    """The task execution's."""
+    """Id of the task execution."""
     lease_token: int
     worker_id: UUID
     lease_expires_at: datetime
@@ -89,7 +89,7 @@ class Lease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseLook:
-    """Leases, and the database's clock when they were read."""
+    """Leases, and the time of the database when they were read."""
 
     now: datetime
     leases: Sequence[Lease]
@@ -97,15 +97,15 @@ class LeaseLook:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutlastingLook:
-    """Leases that a clock that was ahead has written, and the database's clock when they were read."""
+    """Leases that were written by a clock that was ahead, and the time of the database when they were read."""
 
     now: datetime
     leases: Mapping[Lease, timedelta]
-    """The time for which each lease lasts from its newest heartbeat on."""
+    """Length of each lease from its newest heartbeat on."""
 
 
 def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = None) -> LeaseLook:
-    """Return up to `limit` leases that ran out, oldest first; locks nothing."""
+    """Return up to `limit` expired leases, oldest first. Locks nothing."""
     positive(limit)
 
     def work(target: Target) -> LeaseLook:
@@ -117,7 +117,7 @@ def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = 
 
 
 def outlasting_leases(store: Transactions, *, using: object = None) -> OutlastingLook:
-    """Return the leases that end later than any heartbeat can make them now: the database's clock was set back."""
+    """Return the leases that end later than any heartbeat can extend them now, because the database's clock was set back."""
 
     def work(target: Target) -> OutlastingLook:
         values = store.values(target)
@@ -137,12 +137,12 @@ def recover(
     patience: timedelta | None = None,
     using: object = None,
 ) -> list[Recovered]:
-    """Take back up to `limit` expired leases: `task_reset`, or `task_abandoned` after `max_recoveries` of a task in a row.
+    """Recover up to `limit` tasks whose leases have expired: `task_reset`, or `task_abandoned` after `max_recoveries` in a row.
 
-    Every worker calls it. Rows that another session has locked are passed over, and so are tasks that would end while the row of
-    their batch is locked. It looks at the lease only, never at the registry of workers. `leases`: take back just these, if they
-    are still as they were seen. `patience`: take back nothing if the transaction could not begin within this time, since others
-    waited as well then, and their heartbeats come first.
+    Every worker calls it. It skips rows that another session has locked, and tasks that would end while the row of their batch
+    is locked. It looks only at leases, never at the registry of workers. `leases` restricts it to these leases, if they are
+    unchanged. If the transaction could not begin within `patience`, it recovers nothing: other sessions had to wait as well,
+    and their heartbeats come first.
     """
     positive(limit)
     if max_recoveries < 0:
@@ -169,12 +169,12 @@ def recover(
         given = given or [astuple(lease) for lease in expired_leases(store, limit).leases]
         recovered = _take_back_by_halves(store, options, given)
     if recovered and using is None:
-        SleepingWorkers(store).forget_ended()  # who died at work seldom died alone
+        SleepingWorkers(store).forget_ended()  # other workers may have died with this one
     return recovered
 
 
 def _take_back_by_halves(store: Transactions, options: dict[str, Any], given: Sequence[_Given]) -> list[Recovered]:
-    """Take back those of these leases whose tasks no locked row keeps from ending."""
+    """Recover the tasks of these leases that no locked row keeps from ending."""
 
     def work(target: Target) -> list[Recovered]:
         target.run(table_locks.limits, A_MOMENT)
@@ -193,11 +193,11 @@ def _take_back_by_halves(store: Transactions, options: dict[str, Any], given: Se
 def _take_back(
     store: Transactions, target: Target, options: dict[str, Any], given: Sequence[_Given] | None
 ) -> list[Recovered]:
-    """Take back these leases if they are unchanged; None: the oldest that have expired."""
+    """Recover the tasks of these leases if they are unchanged; None means the oldest expired leases."""
     values = store.values(target, **options)
     with target.atomic():
         rows = target.run(take_back if given is None else recover_seen, values, given)
-    # A key or a place became free there; what is in the outbox again tells by itself.
+    # In these queues, a key or a place became free. The insert of an entry notifies by itself.
     freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
     store.wake(target, {row["queue"] for row in freed})
     names = [one.name for one in fields(Recovered)]
@@ -205,10 +205,10 @@ def _take_back(
 
 
 def due_again(store: Transactions, until: datetime | None = None) -> int:
-    """Make due what waits for a clock that was ahead; returns the number of entries that it changed.
+    """Make entries due that wait for a clock that was ahead; returns the number of changed entries.
 
-    That is what such a clock has written, and what was due by `until`, the time before the database's clock was set back. Each batch
-    of 500 is a transaction of its own.
+    These are the entries that such a clock has written, and those that were due by `until`, the time before the database's
+    clock was set back. Each batch of 500 is a separate transaction.
     """
     if until is None and not store.run_one(any_written_ahead):
         return 0
@@ -229,7 +229,7 @@ def due_again(store: Transactions, until: datetime | None = None) -> int:
 
 
 SEEN: Columns = {**HELD, "worker_id": Uuid(), "lease_expires_at": Instant}
-"""A lease as an earlier statement read it."""
+"""A lease as an earlier statement has read it."""
 _SEEN = (
     task_leases.c.task_execution_id.label("id"),
     task_leases.c.lease_token,
@@ -241,19 +241,21 @@ _abandonment = bindparam("abandonment", type_=Text, required=True)
 _until = bindparam("until", type_=Instant, required=True)
 _after = bindparam("after", type_=BigInteger, required=True)
 _lately = bindparam("lately", -30.0, type_=Double)
-"""The longest time in seconds, negative, until a worker notices the step. An entry made meanwhile is due at its own time."""
+"""Longest time, as negative seconds, until a worker notices that the clock was set back. Entries that were made since keep their
+due times.
+"""
 
 
 def take_back(g: Grammar) -> Transition:
-    """Take back up to :limit expired leases, oldest first. Skips leases that another transaction has locked."""
+    """Recover up to :limit expired leases, oldest first. Skips leases that another transaction has locked."""
     oldest = _expired(g).order_by(task_leases.c.lease_expires_at).limit(limit)
     return _recovery(g, lambda _: oldest.with_for_update(skip_locked=True))
 
 
 def recover_seen(g: Grammar) -> Transition:
-    """Take back exactly these leases if they are unchanged. Skips locked ones.
+    """Recover exactly these leases if they are unchanged. Skips locked ones.
 
-    The expiry is not tested again: the caller has watched these leases, and may know better than a clock that was set back.
+    The expiry is not checked again: the caller has watched these leases, and may know better than a clock that was set back.
     """
     return _recovery(g, lambda r: _seen(g, r), given=SEEN)
 
@@ -269,11 +271,13 @@ def expired(g: Grammar) -> Select[Any]:
 
 
 def outlasting(g: Grammar) -> Select[Any]:
-    """Select the leases that end later than any heartbeat can make them now, and their lease times: the clock was ahead."""
+    """Select the leases that end later than any heartbeat can extend them now, with their lengths. A clock that was ahead has
+    written them.
+    """
     lease, event = task_leases.c, execution_events.c
     most = number(LONGEST.total_seconds())
     asked = task_executions.c.lease_seconds
-    # A lease time that the CHECK constraints should have refused cannot be added to a time by any database.
+    # A database cannot add a lease length to a time if the CHECK constraints should have refused the length.
     of_task = case((asked.between(literal_column("0.0", Double), most), asked), else_=most)
     of_claim = (
         select(cast(g.text_in(event.event_data, "lease_seconds"), Double))
@@ -303,11 +307,11 @@ def any_written_ahead(g: Grammar) -> Select[Any]:
 
 
 def select_due_again(g: Grammar) -> Transition:
-    """Replace up to :limit entries after :after that wait for a clock that was ahead, or for one that was set back, by due ones.
+    """Replace up to :limit entries after :after that wait for a clock that was ahead, or that was set back, by due ones.
 
-    Those are the entries that were due by :until, the time before the clock was set back, and those that a clock that was ahead
-    has written. The delay of a retry, a snooze or a release begins again. Returns the entries that were replaced. Each task keeps
-    its position in its key. An entry made since the step is not changed.
+    These are the entries that were due by :until, the time before the clock was set back, and the entries that a clock that was
+    ahead has written. The delay of a retry, a snooze or a release begins again. Returns the replaced entries. Each task keeps
+    its position in its key. Entries that were made since the step stay as they are.
     """
     entry = task_outbox.c
 
@@ -331,10 +335,10 @@ def select_due_again(g: Grammar) -> Transition:
 
 
 def _written_ahead(g: Grammar) -> ColumnElement[bool]:
-    """Return the condition that a clock that was ahead has written an entry whose due time follows from that clock.
+    """Return the condition that a clock that was ahead has written an entry, and that the due time follows from that clock.
 
-    It follows where the entry was due at once, or where an attempt wrote it. The due time of a task that was enqueued for later may
-    be a date that a user gave, and stays.
+    It does if the entry was due at once, or if an attempt wrote it. The due time of a task that was enqueued for later may be a
+    date from a user, and stays.
     """
     entry, execution = task_outbox.c, task_executions.c
     has_begun = select(execution.id).where(
@@ -350,10 +354,11 @@ def _written_ahead(g: Grammar) -> ColumnElement[bool]:
 def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Transition:
     """Recover the tasks of the leases that `expired` selects and locks.
 
-    The task returns to the outbox, or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries. A claim
-    whose handler had not begun does not count: a suspect task that waited for its turn must not reach the limit through the
-    faults of another. A lease whose task is not Running under it was left behind by mistake: it is deleted, and the task is
-    not changed. A locked task keeps its lease for the next recovery, so that one stuck transaction does not delay the others.
+    The task returns to the outbox or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries. A claim
+    whose handler had not begun does not count, because a suspect task that waited for its turn must not reach the limit through
+    the faults of another task. A lease whose task is not Running under it was left behind by mistake: the lease is deleted, and
+    the task stays as it is. A locked task keeps its lease for the next recovery, so that one stuck transaction does not delay
+    other tasks.
     """
     return Transition(
         given=given or {},
@@ -427,7 +432,9 @@ def _recovered(g: Grammar, r: Relations) -> Statement:
 
 
 def _entry(g: Grammar, r: Relations) -> Statement:
-    """Return the task to the outbox. An entry left behind by mistake stays: an error would stop the recovery of other tasks."""
+    """Return the task to the outbox. An entry that was left behind by mistake stays, because an error would stop the recovery of
+    other tasks.
+    """
     new: Any = task_rows.entry(g, r["recovered"].c, r["recovered"], due=g.now)
     return new.on_conflict_do_nothing()  # type: ignore[no-any-return]
 

@@ -59,7 +59,7 @@ log = logging.getLogger("outboxq.store")
 
 
 class SleepingWorkers:
-    """Workers that ask to be notified, in databases that can notify."""
+    """The notification requests of sleeping workers, in databases that can notify."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store

@@ -1,6 +1,6 @@
-"""Live workers, as each describes itself for people to read, and the tasks that workers gave back because they did not know them.
+"""Keep the registry of live workers for people, and the tasks that workers released because they did not know them.
 
-Recovery does not rely on these descriptions.
+Recovery does not use this registry.
 """
 
 from __future__ import annotations
@@ -47,42 +47,42 @@ from ..transactions import Transactions
 from .sleeping_workers import SleepingWorkers
 
 LOOKED_AT = 100_000
-"""Number of events after a worker's last sign that are looked at for the ends of its claims."""
+"""Maximum number of events after a worker's last sign that are searched for the ends of its claims."""
 LIVE_WITHIN = timedelta(seconds=90)
-"""A worker that was not seen for so long counts as gone: workers report every 30 seconds."""
+"""Time after which a silent worker counts as dead. Workers report every 30 seconds."""
 KEPT = timedelta(days=1)
-"""The time for which a worker that was killed stays registered."""
+"""Time for which a killed worker stays registered."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveWorker:
-    """A live worker, as it registered itself."""
+    """A live worker, as registered by itself."""
 
     id: UUID
     label: str
     """Host and process, for people."""
     queues: frozenset[str] | None
-    """Queues that it works on; None: all."""
+    """Queues that the worker serves; None means all."""
     topics: tuple[str, ...] | None
-    """Topics whose tasks it takes, exact or with a trailing `*`; None: all tasks, also those that handle no event."""
+    """Topics whose tasks the worker takes, exact or with a trailing `*`; None means all tasks, including those without a topic."""
     concurrency: int
     task_names: frozenset[str]
     unknown_tasks: frozenset[tuple[str, str]] = frozenset()
-    """Queue and name of tasks that it met lately and does not know."""
+    """Queue and name of each task that the worker met lately and does not know."""
     started_at: datetime
     last_seen_at: datetime
     host: str | None = None
-    """Name of the machine; None, as in the other fields of `describe`: the worker has not described itself."""
+    """Name of the machine. Like the other fields of `describe`, it is None if the worker has not described itself."""
     pid: int | None = None
     """Id of the process on that machine."""
     version: str | None = None
-    """Version of the application's code, from `Outbox(version=…)`; None also if it names none."""
+    """Version of the application's code, from `Outbox(version=…)`; None if it has none."""
     release: str | None = None
     """Version of outboxq."""
     busy: int | None = None
-    """Number of its threads that ran a handler when it was last seen."""
+    """Number of threads that ran a handler at the last report."""
     isolation: str | None = None
-    """Isolation of its handlers: ``thread``, or ``process``, in as many child processes as it has threads."""
+    """Isolation of the handlers: ``thread`` or ``process``."""
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -93,7 +93,7 @@ class LiveWorker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Presence:
-    """The workers that were seen lately, and the moment at which that was asked."""
+    """The workers that were seen lately, and the time of the query."""
 
     at: datetime
     workers: builtins.list[LiveWorker]
@@ -101,29 +101,29 @@ class Presence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakenTask:
-    """A task that another worker took back, since the lease of the one that ran it had ended."""
+    """A task that another worker recovered after the lease of the first worker had ended."""
 
     task_id: UUID
     task_name: str | None
-    """Name of the task; None, as the next: it was pruned."""
+    """Name of the task; None if the task was pruned, as in the next field."""
     status: TaskStatus | None
-    """Status that it has now."""
+    """Present status."""
     event_type: EventType
-    """Event that took it back: RESET, to run again, or ABANDONED, a dead letter after too many such ends."""
+    """Event of the recovery: RESET (the task runs again), or ABANDONED (a dead letter after too many recoveries)."""
     at: datetime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakenBack:
-    """The tasks that others took back from a worker, in the order in which they did."""
+    """The tasks that others recovered from a worker, in the order of the recoveries."""
 
     tasks: builtins.list[TakenTask]
     is_complete: bool
-    """False: there may be more, where the look was ended."""
+    """False if there may be more tasks, because the search was cut off."""
 
 
 class Workers:
-    """Live workers, as they describe themselves."""
+    """The registry of live workers."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -140,10 +140,10 @@ class Workers:
         unknown_tasks: Iterable[tuple[str, str]] = (),
         using: object = None,
     ) -> None:
-        """Write down a worker that begins, or one that `seen` did not find. `queues`, `topics` None: all.
+        """Register a worker that begins, or that `seen` did not find. `queues` and `topics` None mean all.
 
-        `unknown_tasks`: queue and name of each task that it met lately and does not know.
-        Without `using`, the notifications that killed workers had asked for are deleted too.
+        `unknown_tasks` has the queue and the name of each task that the worker met lately and does not know. Without `using`,
+        the notification requests of killed workers are deleted too.
         """
         values = {
             "worker_id": identifier(worker_id),
@@ -159,9 +159,9 @@ class Workers:
             SleepingWorkers(self._store).forget_ended()
 
     def seen(self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None) -> bool:
-        """The worker is alive, and lately met `unknown_tasks`, as in `register`.
+        """Record that the worker is alive, and the unknown tasks that it met lately.
 
-        False: it is not registered, or not any more, and should register again.
+        Returns False if the worker is not registered, so that it registers again.
         """
         values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
         return bool(self._tell(seen, values, using))
@@ -178,9 +178,9 @@ class Workers:
         isolation: str | None = None,
         using: object = None,
     ) -> bool:
-        """Write down the process of a registered worker; the fields are those of LiveWorker.
+        """Record the process of a registered worker. The arguments are fields of LiveWorker.
 
-        False: the worker is not registered; nothing is written.
+        Returns False, and writes nothing, if the worker is not registered.
         """
         values = {
             "worker_id": identifier(worker_id),
@@ -194,20 +194,20 @@ class Workers:
         return bool(self._tell(describe, values, using))
 
     def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
-        """The worker ends. Those that have not been seen for a day are forgotten with it.
+        """Remove the worker from the registry, and all workers that were not seen for a day.
 
-        With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it. All the same
-        it has ended, and is no longer listed.
+        With `met_unknown`, the unknown tasks that it met are kept for a day, so that a worker that knows them finds them. The
+        worker itself is no longer listed.
         """
         leave = mark_leaving if met_unknown else unregister
         self._tell(leave, {"worker_id": identifier(worker_id)}, using)
 
     def list(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> builtins.list[LiveWorker]:
-        """The workers that were seen within this time, the oldest first."""
+        """Return the workers that were seen within this time, oldest first."""
         return self.presence(live_within, using=using).workers
 
     def presence(self, within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> Presence:
-        """Return the workers that were seen within this time, the oldest first, and the database's time."""
+        """Return the workers that were seen within this time, oldest first, and the time of the database."""
         span = duration(within, "live_within")
 
         def work(target: Target) -> Presence:
@@ -217,10 +217,10 @@ class Workers:
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def taken_back(self, worker_id: UUID, *, limit: int = 100, using: object = None) -> TakenBack:
-        """Return up to `limit` tasks that other workers took back from this one, told by the events of its claims.
+        """Return up to `limit` tasks that other workers recovered from this one, according to the events of its claims.
 
-        Of the events since it was seen last, 100 000 are looked at, which takes some 20 ms. Returns none for a worker without a row,
-        which is deleted when the worker ends, or a day after its last sign.
+        The search reads 100 000 events from the worker's last sign on, which takes about 20 ms. It returns no task for a worker
+        without a row. The row is deleted when the worker ends, or a day after its last sign.
         """
         asked = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
 
@@ -248,13 +248,13 @@ def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN)
     try:
         since = now - within
     except OverflowError:
-        raise InvalidArgument(f"live_within={within!r} reaches back to before the first year") from None
+        raise InvalidArgument(f"live_within={within!r} reaches back beyond the first year") from None
     rows = target.run(live, {"live_since": since})
     return [_worker(row) for row in rows]
 
 
 def worker(target: Target, worker_id: UUID) -> LiveWorker | None:
-    """Return the worker as it described itself, however long ago it was seen; None: it is not registered."""
+    """Return the worker, however long ago it was seen; None if it is not registered."""
     rows = target.run(one, {"worker_id": worker_id})
     return _worker(rows[0]) if rows else None
 
@@ -271,7 +271,9 @@ def _worker(row: Row) -> LiveWorker:
 
 
 def takes(topics: Iterable[str] | None, topic: str | None) -> bool:
-    """Return whether a worker of these topics, exact or patterns, takes a task of this one. None: it takes all."""
+    """Return whether a worker of these topics, exact or patterns, takes a task of this topic. A worker without topics (None) takes
+    all.
+    """
     if topics is None:
         return True
     return topic is not None and any(
@@ -285,13 +287,13 @@ def read_names(text: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _written(unknown_tasks: Iterable[tuple[str, str]]) -> str | None:
-    """JSON; None for none, so that workers without any are passed over by the database."""
+    """Return the unknown tasks as JSON; None for an empty list, so that the database can skip such workers."""
     listed = sorted(unknown_tasks)
     return json.dumps(listed) if listed else None
 
 
 def _names(names: Iterable[str] | None, what: str) -> str | None:
-    """JSON. Raises InvalidArgument for a string, which would be a list of characters."""
+    """Return the names as JSON. Raises InvalidArgument for a string, which would be a list of characters."""
     if names is None:
         return None
     listed = [names] if isinstance(names, str) else sorted(names, key=str)
@@ -337,20 +339,22 @@ def unregister(g: Grammar) -> Delete:
 
 
 def mark_leaving(g: Grammar) -> Update:
-    """Record that the worker has ended, but keep the unknown names that it met: it runs 0 tasks at once from now on."""
+    """Record that the worker has ended, but keep the unknown tasks that it met. Its concurrency becomes 0."""
     return update(workers).where(workers.c.id == worker_id).values(last_seen_at=g.now, concurrency=literal_column("0"))
 
 
 def is_registered() -> ColumnElement[bool]:
-    """Return whether the row is of a worker that has not ended. `leave` writes a concurrency of 0, which no worker has."""
+    """Return the condition that a row is of a worker that has not ended. `mark_leaving` writes a concurrency of 0, which no worker
+    has.
+    """
     return workers.c.concurrency > literal_column("0")
 
 
 def taken_back(_: Grammar) -> Select[Any]:
-    """Select up to :limit ends of this worker's claims that others wrote, in the order in which they took the tasks back.
+    """Select up to :limit ends of this worker's claims that other workers wrote, in the order of the recoveries.
 
-    Of the events from the number :first on, :most are looked at, by the primary key: no index names the worker, and one would cost
-    every event. Others take a dead worker's tasks back once its leases have ended, soon after it was seen last.
+    The query reads :most events from the number :first on by the primary key. No index contains the worker, because it would
+    slow down every event. Others recover the tasks of a dead worker soon after its last sign, when its leases have ended.
     """
     columns = (_event[name] for name in ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at"))
     window = select(*columns).where(_event.sequence_num >= _first).order_by(_event.sequence_num).limit(_most)
@@ -398,34 +402,34 @@ def live(_: Grammar) -> Select[Any]:
 
 
 def with_unknown_tasks(_: Grammar) -> Select[Any]:
-    """Select the workers that met unknown names, also those that have ended."""
+    """Select the unknown tasks of all workers, including workers that have ended."""
     return select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None))
 
 
 def one(_: Grammar) -> Select[Any]:
-    """Select one worker, whenever it was last seen."""
+    """Select one worker, however long ago it was seen."""
     return select(workers).where(workers.c.id == worker_id)
 
 
 _PAGE = 500
-"""Outbox entries that one transaction looks at, so that no other session waits long for it."""
+"""Number of outbox entries that one transaction reads, so that no other session waits long for it."""
 _KNOWN = "a worker that knows the task has started"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnknownRun:
-    """An unbroken run of releases of one task by workers that do not know it."""
+    """An unbroken series of releases of one task by workers that do not know it."""
 
     times: int = 0
     since: datetime
     known_elsewhere: bool = False
-    """A live worker knows the task and would take it."""
+    """True if a live worker knows the task and would take it."""
 
 
 def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
-    """The run of releases as unknown that each claim's task is in, by the task's id.
+    """Return the series of releases as unknown that ends with each claim, by task id.
 
-    Whichever workers released it; anything but a claim in between ends the run.
+    Any worker may have made the releases. Every event other than a claim ends the series.
     """
 
     def work(target: Target) -> Mapping[UUID, UnknownRun]:
@@ -454,10 +458,10 @@ def make_known_due(
     after: int = 0,
     using: object = None,
 ) -> int | None:
-    """Have tasks that wait because a worker did not know their names due now, for a worker that knows and takes them.
+    """Make tasks due that wait because a worker did not know their names, for a worker that knows and takes them.
 
-    One page of the outbox, behind the entry `after`. Returns where the next page begins; None: that was the last one.
-    Where no worker has met a name that this one knows, the outbox is not read at all.
+    The call handles one page of the outbox, behind the entry `after`. Returns the entry at which the next page begins; None
+    after the last page. If no worker has met a name that this worker knows, the outbox is not read.
     """
     names = frozenset(task_names)
 
@@ -489,9 +493,9 @@ def _make_due(store: Transactions, target: Target, entries: Sequence[int]) -> No
 
 
 def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:
-    """Return how often in a row, and since when, each task was released as unknown, up to its claim of this token.
+    """Return how often in a row, and since when, each task was released as unknown, up to its claim under this token.
 
-    A task whose claim of this token did not end so is left out.
+    A task whose claim under this token ended otherwise is left out.
     """
     packed = target.dialect.pack("holding", HOLDING, holding)
     found = {}
@@ -523,7 +527,7 @@ def releases(g: Grammar) -> Select[Any]:
 
 
 def delayed(g: Grammar) -> Select[Any]:
-    """Select a page of the outbox entries that are due later, by id after :after, with those that wait since such a release."""
+    """Select a page of the delayed outbox entries after the id :after, and whether each waits since such a release."""
     entry = task_outbox.c
     page = (
         select(entry.id, entry.task_execution_id, entry.queue, entry.topic)
