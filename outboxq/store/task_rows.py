@@ -1,7 +1,7 @@
-"""Write the rows of a task: its execution, the outbox entry, events, the dead letter, the partition key.
+"""Write the rows of a task: its execution, outbox entry, events, dead letter and partition key.
 
-They follow from the task's new status. A task that is Ready again gets an outbox entry, and a Failed one a dead letter. A
-task that ended frees its key or holds it.
+They follow from the new status of the task. A Ready task gets an outbox entry, and a Failed task a dead letter. A task that has
+ended frees its key or holds it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ NEW_TASK: Columns = {
 """The columns of the rows that an enqueue is given, in their order; further options come last."""
 
 CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
-"""Columns in which most batches agree: tasks written together are mostly calls of one function with the same options."""
+"""Columns in which most batches agree, because tasks that are written together are mostly calls of one function with the same
+options.
+"""
 
 IDS: Columns = {"id": Uuid()}
 """The columns of a relation of ids."""
@@ -217,7 +219,7 @@ def entry(
 def letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnElement[Any]) -> Statement:
     """Insert a dead letter for each of `rows` that is Failed now.
 
-    A dead letter that was left behind by mistake does not raise an error: it must not keep a task from ending.
+    A dead letter that was left behind by mistake raises no error, because it must not keep a task from ending.
     """
     values = {
         "task_execution_id": execution.id,
@@ -294,7 +296,9 @@ def rescheduled(
 
 
 def event_data(data: Mapping[str, Any]) -> str | None:
-    """Return JSON for an event. What says why a task failed must itself always be storable, or the task could not end."""
+    """Return the data of an event as JSON. Text that no database stores is replaced, so that the reason of a failure can always be
+    written.
+    """
     return json.dumps(_storable(data)) if data else None
 
 

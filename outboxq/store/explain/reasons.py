@@ -1,4 +1,4 @@
-"""The reasons why tasks do not run, in a word and in a sentence, with the commands that help."""
+"""Reasons why tasks do not run, with their words and the commands that help."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Reason(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     CANCEL_REQUESTED = "cancel_requested", "asked to stop"
-    """The task runs, and was asked to stop."""
+    """The task runs and was asked to stop."""
     LEASE_ENDED = "lease_ended", "its lease ended"
-    """The lease has ended; the task is about to be taken back."""
+    """The lease has ended, and the task is about to be recovered."""
     WORKER_SILENT = "worker_silent", "its worker is silent"
-    """The worker may be dead; the lease is not over yet."""
+    """The worker may be dead, but the lease has not ended."""
     RUNNING = "running"
     NOT_ENQUEUED = "not_enqueued", "not enqueued"
-    """There is no task yet, or never: it follows a batch or another task of a chain."""
+    """The task follows a batch or another task of a chain, and is not enqueued yet, or never will be."""
     EXPIRED = "expired"
     RETRY_LATER = "retry_later", "waits for its retry"
     DELAYED = "delayed"
@@ -44,7 +44,7 @@ class Reason(StrEnum):
     KEY_WAITING = "key_waiting", "behind another of its key"
     """An earlier task of the same partition key comes first."""
     KEY_LIMIT = "key_limit", "limit of its key"
-    """The concurrency key runs as many tasks as it may."""
+    """The concurrency key runs as many tasks as its limit allows."""
     KEY_RATE = "key_rate", "rate of its key"
     """The key has used up its starts."""
     CONCURRENCY_LIMIT = "concurrency_limit", "concurrency limit"
@@ -77,7 +77,7 @@ class Explanation:
     cures: tuple[Cure, ...] = ()
     """Commands that help; empty if none does."""
     waits_for: UUID | None = None
-    """Id of the task that comes first."""
+    """Id of the task that must end first."""
     due_at: datetime | None = None
     """Due time of a Ready task; None in any other status."""
     progress: Progress | None = None
@@ -98,32 +98,32 @@ def span_of(span: timedelta) -> str:
 
 
 def inconsistent(what: str) -> Explanation:
-    """Return the explanation where the tables contradict each other; `what` says how."""
+    """Return the explanation for tables that contradict each other; `what` describes the contradiction."""
     sentence = f"{what}; verify and repair the tables"
-    return Explanation(Reason.INCONSISTENT, sentence, cure_of("put it right", "verify", "--repair"))
+    return Explanation(Reason.INCONSISTENT, sentence, cure_of("repair it", "verify", "--repair"))
 
 
 def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
-    """Return the two commands that end a dead letter, which the first calls `which`."""
+    """Return the two commands that end a dead letter, which their purposes call `which`."""
     redrive = cure_of(f"redrive {which}", "failed", "redrive", task_id)
     return redrive + cure_of(f"discard {which}", "failed", "discard", task_id)
 
 
 def of_other(task_id: UUID) -> tuple[Cure, ...]:
     """Return the command that explains the task that comes first."""
-    return cure_of("see why that does not end", "task", "explain", task_id)
+    return cure_of("see why it does not end", "task", "explain", task_id)
 
 
 def cure_of(purpose: str, *words: object) -> tuple[Cure, ...]:
-    """Return one command that helps, alone."""
+    """Return a single command."""
     return (Cure(purpose, tuple(str(word) for word in words)),)
 
 
 def cancel_of_batch(batch_id: UUID) -> tuple[Cure, ...]:
-    """Return the command that ends a batch."""
+    """Return the command that cancels a batch."""
     return cure_of("cancel it", "batch", "cancel", batch_id)
 
 
 def written(moment: datetime | None) -> str:
-    """Return a moment as sentences have it, to the second."""
+    """Return a time as the sentences show it, to the second."""
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
