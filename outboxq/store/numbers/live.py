@@ -1,7 +1,7 @@
-"""Count what waits, runs and has failed now, up to a bound: the counts cost the same whatever waits.
+"""Count the tasks that wait, run and have failed now, up to a bound, so that the cost does not grow with the backlog.
 
 Each count reads a bounded number of index entries of a queue and priority. Above the bound, the numbers are lower bounds.
-`samples` has the full counts, which are taken now and then.
+`samples` has the full counts, which are taken at intervals.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ from ..claims.due import asked_queues
 from ..transactions import Transactions
 
 BOUND = 10_000
-"""Number of entries of each queue and priority that are counted, and of dead letters. Where there are more, samples have the counts."""
+"""Maximum number of counted entries of each queue and priority, and of dead letters. Beyond it, samples have the counts."""
 BOUND_BY_TASK = 1_000
-"""Number of entries of each queue and priority whose task names are looked up: each is a look-up in a big table."""
+"""Maximum number of entries of each queue and priority whose task names are looked up, each in a large table."""
 LOOKED_UP = 1_000
-"""Number of delayed tasks that are looked up to tell which wait for a retry."""
+"""Maximum number of delayed tasks that are looked up to find those that wait for a retry."""
 STATES = ("ready", "delayed", "running", "failed")
 MARKS = ("ready_at_least", "delayed_at_least", "retrying_at_least", "failed_at_least")
-"""The names that say that a number is a lower bound."""
+"""Names of the flags that mark a number as a lower bound."""
 
 Found = dict[tuple[str, str | None], Row]
-"""Numbers by queue, and by the name of the task where they are about one."""
+"""Numbers by queue, or by queue and task name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Live:
-    """The numbers of one moment."""
+    """The numbers at one time."""
 
     now: datetime
     found: Found
-    """For each queue, or each task of a queue, those of `STATES` and `MARKS` that are not 0, `retrying` and `oldest_ready_at`."""
+    """For each queue, or each task name in it: the nonzero values of `STATES` and `MARKS`, `retrying` and `oldest_ready_at`."""
     signs: Mapping[str, list[Row]]
-    """The other rows of the statement by their kind."""
+    """Other rows of the statement, by kind."""
     failed_at_least: bool
-    """True: more than the bound have failed, of all queues together. So those that were not counted may be of any queue."""
+    """True if more dead letters exist than the bound, in all queues together. The uncounted ones may belong to any queue."""
 
 
 def count(
@@ -79,10 +79,10 @@ def count(
     retries: bool = True,
     **values: Any,
 ) -> Live:
-    """Count the tasks of these queues (None: of all), up to `most` (None: the default bound) in each state. Two statements.
+    """Count the tasks of these queues (None: of all), up to `most` (None: the default bound) in each state, in two statements.
 
-    `retries`: look up which delayed tasks wait for a retry; otherwise they are among the delayed ones. `builder`: a statement
-    that selects rows of further kinds, and takes `values`.
+    `retries` looks up which delayed tasks wait for a retry; otherwise they count as delayed. `builder` is a statement that
+    selects rows of further kinds, and takes `values`.
     """
     letters = most or BOUND
     waiting_most, looked_up = BOUND_BY_TASK if by_task else letters, LOOKED_UP if retries else 0
@@ -106,7 +106,7 @@ def count(
 
 
 def _waiting_of(rows: Collection[Row], most: int, looked_up: int, *, by_task: bool) -> Found:
-    """Add up the rows, of which there may be several for a queue, and mark the lower bounds."""
+    """Add up the rows of each queue, and mark the lower bounds."""
     found: Found = {}
     totals: Counter[tuple[str, str]] = Counter()
     for row in rows:
@@ -137,14 +137,14 @@ _COLUMNS: Mapping[str, Any] = {
 
 
 def present(g: Grammar) -> Select[Any]:
-    """Select rows of several kinds, each of which uses some of the columns: the time, and the running and the failed tasks of each
-    queue. :most of the dead letters are counted.
+    """Select rows of several kinds, each with some of the columns: the time, and the running and failed tasks of each queue. At
+    most :most dead letters are counted.
     """
     return signals(*counts(g))
 
 
 def present_by_task(g: Grammar) -> Select[Any]:
-    """Select the rows of `present`, one for each task name of a queue."""
+    """Select the rows of `present` by queue and task name."""
     return signals(*counts(g, by_task=True))
 
 

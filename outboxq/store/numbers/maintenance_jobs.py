@@ -1,6 +1,6 @@
-"""Jobs that one worker at a time does for all, such as samples and the summing up of statistics.
+"""Let one worker at a time do a job for all, such as taking samples or rolling up metrics.
 
-A row of `maintenance_jobs` says from when on a job is due.
+A row of `maintenance_jobs` holds the time from which on a job is due.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Turn:
 
     is_mine: bool
     due_in: timedelta
-    """The time until the job is due; 0 if this worker has it."""
+    """Time until the job is due; 0 if this worker has it."""
 
 
 class MaintenanceJobs:
-    """The jobs, each with the moment at which it is due."""
+    """The maintenance jobs, each with its due time."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class MaintenanceJobs:
         return Turn(is_mine=mine, due_in=timedelta(0) if mine else for_at_most)
 
     def make(self, name: str) -> None:
-        """Make the job, due now, unless it is there."""
+        """Create the job, due now, if it does not exist."""
         self._store.run_one(make, begin=Begin.ASYNCHRONOUS, name=name)
 
     def done(self, name: str, *, again_in: timedelta) -> None:
@@ -68,14 +68,14 @@ _pause = bindparam("pause_seconds", type_=Double, required=True)
 
 
 def due(g: Grammar) -> Select[Any]:
-    """Select the seconds until the job is due, at most 0 if it is; no row if there is no such job yet."""
+    """Select the seconds until the job is due (at most 0 if it is); no row if the job does not exist."""
     seconds = g.between(g.now, _job.due_at) / literal_column("1000000.0", Double)
     left = case((_job.done_at > g.now, literal_column("0.0", Double)), else_=seconds)
     return select(left.label("seconds")).where(_job.name == _name)
 
 
 def make(g: Grammar) -> Insert:
-    """Write the row of a job that is due now, unless it is there."""
+    """Create a job that is due now, if it does not exist."""
     values: dict[str, Any] = {"name": _name, "due_at": g.now}
     # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
     rows = select(*values.values()).where(_name.is_not(None))
@@ -83,9 +83,9 @@ def make(g: Grammar) -> Insert:
 
 
 def take(g: Grammar) -> Update:
-    """Take the job if it is due: no other worker has it for :pause_seconds. Returns no row if it is not due.
+    """Take the job if it is due, so that no other worker takes it for :pause_seconds. Returns no row if it is not due.
 
-    A job that was done in the future is due: the clock was set back.
+    A job that was done in the future is due, because the clock was set back.
     """
     is_due = or_(_job.due_at <= g.now, _job.done_at > g.now)
     taken = update(maintenance_jobs).where(_job.name == _name, is_due)

@@ -1,7 +1,7 @@
-"""The counts of workers: written every ten seconds, summed up to longer spans as they grow old, deleted after 90 days.
+"""Store the counts of workers: written every ten seconds, rolled up to longer spans as they age, deleted after 90 days.
 
-A row of `task_metrics` is about a queue, a task and a span of time. Old spans are summed up to longer ones: a transition deletes the
-rows of a span and inserts their sums, so a row is summed up once, even where two workers try.
+A row of `task_metrics` covers a queue, a task and a time span. A roll-up deletes the rows of a span and inserts their sums in
+one transition, so each row is rolled up once, even if two workers try.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from .maintenance_jobs import MaintenanceJobs, locked
 from .series import Steps, read_steps
 
 SUM_UP = "sum up metrics"
-"""The job of summing up."""
+"""Name of the roll-up job."""
 LEVELS = (
     (timedelta(minutes=2), timedelta(minutes=1)),
     (timedelta(hours=2), timedelta(minutes=5)),
     (timedelta(hours=6), timedelta(minutes=15)),
     (timedelta(hours=48), timedelta(hours=1)),
 )
-"""The age from which on shorter spans are summed up, and the length of the sums.
+"""Ages from which on shorter spans are rolled up, with the lengths of the sums.
 
-The chart of a day has steps of 15 minutes, that of six hours steps of 5. Of 20 tasks it reads 4 800 rows; with minutes alone it read
-28 800, and took six times as long: `python -m benchmarks.dashboard`.
+The chart of a day has steps of 15 minutes, and that of six hours has steps of 5. For 20 tasks it reads 4 800 rows. With minutes
+alone it read 28 800 rows and took six times as long: `python -m benchmarks.dashboard`.
 
 With ten minutes instead of two, `stats()` read twice as many rows of an hour: `python -m benchmarks.status`.
 """
@@ -67,10 +67,10 @@ KEPT = timedelta(days=90)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskMetric:
-    """The attempts at one task of one queue that one worker saw end in ten seconds."""
+    """Attempts at one task of one queue that ended within ten seconds on one worker."""
 
     id: UUID
-    """An id of its own, by which a row that is sent twice is written once."""
+    """Id of the row, so that a row that is sent twice is written once."""
     queue: str
     task_name: str
     counts: AttemptCounts
@@ -84,7 +84,7 @@ class TaskMetric:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Percentiles:
-    """Durations by nearest rank: 50, 95 and 99 of 100 took no longer."""
+    """Durations by nearest rank: 50, 95 and 99 percent took no longer."""
 
     p50: timedelta
     p95: timedelta
@@ -93,10 +93,10 @@ class Percentiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricPoint:
-    """The attempts that workers saw end in one step of time."""
+    """Attempts that ended in one step of time."""
 
     at: datetime
-    """The begin of the step."""
+    """Begin of the step."""
     step: timedelta
     completed: int = 0
     failed: int = 0
@@ -117,7 +117,7 @@ class Metrics:
         self._store = store
 
     def record(self, metrics: Sequence[TaskMetric], *, worker_id: UUID, using: object = None) -> None:
-        """Write what a worker has counted in the last ten seconds. A metric that was written before is not written again."""
+        """Write the counts of a worker for the last ten seconds. A metric that was written before is skipped."""
         if not metrics:
             return
         rows = [one.row() for one in metrics]
@@ -141,17 +141,17 @@ class Metrics:
     ) -> list[MetricPoint]:
         """Return a point for each step from `since` to `until` (None: to now), of one queue or task or of all, oldest first.
 
-        What a worker has counted in ten seconds is in the step in which these began. Old counts are kept in longer
-        spans (`LEVELS`): with a shorter step, those of a span are all in the first of its steps. Raises InvalidArgument for more than 2 000 steps.
+        A span of ten seconds belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`); with a
+        shorter step, a span belongs to the first of its steps. Raises InvalidArgument for more than 2 000 steps.
         """
         read = partial(metric_points, queue=storable(queue, "queue"), task=storable(task, "task"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
 
     def sum_up(self, *, spans: int = 100) -> int:
-        """Sum up old metrics, up to so many spans of each length, and delete very old ones. Returns the number of spans.
+        """Roll up old metrics, at most `spans` spans of each length, and delete very old ones. Returns the number of spans.
 
-        Each span is a transaction of its own, and is summed up once, however many workers do it. Once the store's owner has gone,
-        the rest is left to others.
+        Each span is a separate transaction, and is rolled up once, however many workers try. The call ends early if the owner
+        of the store has no time left.
         """
         present, done = now(self._store), 0
         MaintenanceJobs(self._store).make(SUM_UP)
@@ -169,7 +169,7 @@ class Metrics:
         return done
 
     def _sum_up_one(self, begin: datetime, length: timedelta, *, using: object = None) -> bool:
-        """Sum up one span. Returns False if another session does so."""
+        """Roll up one span. Returns False if another session does so."""
         span = {"begin": begin, "end": begin + length, "seconds": int(length.total_seconds()), "family": family()}
 
         def work(target: Target) -> bool:
@@ -183,25 +183,25 @@ class Metrics:
 
 
 def happened(target: Target, since: datetime, *, by_task: bool) -> Found:
-    """Add up what workers have counted since a moment, by queue or task, under the names of `Statistics`.
+    """Add up the counts of workers since a time, by queue or task, under the names of `Statistics`.
 
-    Empty: no worker has written anything in this time. A worker writes a span of ten seconds when it is over. So the window ends,
-    as it begins, up to ten seconds earlier.
+    The result is empty if no worker has written counts since then. A worker writes a span of ten seconds at its end, so the
+    window begins and ends up to ten seconds earlier.
     """
     rows = target.run(SINCE["by_task" if by_task else "by_queue"], {"since": since - timedelta(seconds=SPAN)})
     return {(row["queue"], row.get("task_name")): _numbers(row) for row in rows}
 
 
 def first_counted(target: Target) -> datetime | None:
-    """Return the begin of the first span that is kept; None: there is none."""
+    """Return the begin of the first stored span; None if there is none."""
     return target.run(first)[0]["at"]  # type: ignore[no-any-return]
 
 
 def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
-    """Return the duration that so many of 100 did not exceed, by nearest rank, interpolated within its bucket.
+    """Return the duration that `percent` of the values do not exceed, by nearest rank, interpolated within its bucket.
 
-    The buckets' bounds double, so it is off by less than a factor of two. None for an empty histogram. What took longer than an
-    hour counts as an hour.
+    The bounds of the buckets double, so the error is less than a factor of two. None for an empty histogram. A duration above
+    one hour counts as one hour.
     """
     total = sum(histogram)
     rank, before = (total * percent + 99) // 100, 0
@@ -235,7 +235,7 @@ def _point(at: datetime, step: timedelta, row: Row | None) -> MetricPoint:
 
 
 def _numbers(row: Row) -> Row:
-    """Return what `stats` shows of a row of sums."""
+    """Return the values of `Statistics` for a row of sums."""
     same = ("completed", "cancelled", "timed_out", "snoozed", "released", "lost")
     return {
         **{name: row[name] for name in same},
@@ -258,12 +258,12 @@ def _durations(row: Row) -> dict[str, Any]:
 
 
 def _begin_of(moment: datetime, length: timedelta) -> datetime:
-    """Return the begin of the span of this length in which a moment lies."""
+    """Return the begin of the span of this length that contains the time."""
     return EARLIEST + (moment.astimezone(UTC) - EARLIEST) // length * length
 
 
 SPAN = 10
-"""The seconds that a worker's row is about."""
+"""Length in seconds of the span of a worker's row."""
 WAIT = tuple(f"wait_{bucket}" for bucket in range(BUCKETS))
 RUN = tuple(f"run_{bucket}" for bucket in range(BUCKETS))
 SUMMED: Columns = {
@@ -271,9 +271,9 @@ SUMMED: Columns = {
     **{name: Double() for name in SECONDS},
     **{name: Integer() for name in (*WAIT, *RUN)},
 }
-"""The columns that are added up."""
+"""Columns that are summed."""
 SERIES = ("completed", "retried", "failed", "cancelled", "timed_out", "timed_out_last", *WAIT, *RUN)
-"""The columns of which a series has the sums."""
+"""Columns whose sums a series has."""
 METRIC: Columns = {"id": Uuid(), "queue": Text(), "task_name": Text(), **SUMMED}
 
 _metric = task_metrics.c
@@ -284,7 +284,7 @@ _family = bindparam("family", type_=Uuid, required=True)
 
 
 def record(g: Grammar) -> Transition:
-    """Write rows that a worker has counted in the ten seconds up to now. A row whose id is there already is not written again."""
+    """Write the rows of a worker for the ten seconds up to now. A row with a known id is skipped."""
 
     def rows(r: Relations) -> Statement:
         given = r["given"].c
@@ -343,7 +343,7 @@ def forget(_: Grammar) -> Delete:
 
 
 def first(_: Grammar) -> Select[Any]:
-    """Select the begin of the first span that is kept; NULL if there is none."""
+    """Select the begin of the first stored span; NULL if there is none."""
     return select(func.min(_metric.at).label("at"))
 
 
@@ -378,4 +378,4 @@ SINCE: Mapping[str, Builder] = {
     "by_queue": partial(_since_then, by_task=False),
     "by_task": partial(_since_then, by_task=True),
 }
-"""The statements that add up what was counted, a row for each queue or for each task of a queue."""
+"""Statements that sum the counts, by queue or by queue and task name."""

@@ -1,7 +1,7 @@
-"""The overview of an outbox: the numbers of all queues, the problems, the mark of the last change, and trends.
+"""Read the overview of an outbox: the numbers of all queues, the problems, the change mark, and trends.
 
-All of it is read in a few statements that cost the same whatever the size of the tables: each part looks things up by an index, or
-reads a small table, or ends after a bounded number of rows.
+A few statements read all of it at a cost that does not depend on the size of the tables: each part uses an index, reads a small
+table, or stops after a bounded number of rows.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ from .statistics import Present, Statistics
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """The present numbers of all queues together and one by one, and what needs attention."""
+    """Present numbers of all queues, in total and one by one, and the problems."""
 
     at: datetime
     ready: Count
     """Number of tasks that are due."""
     delayed: Count
-    """Number of tasks that are due later, for a retry or not."""
+    """Number of tasks that are due later, including retries."""
     running: int
     failed: Count
     """Number of dead letters, whenever they failed."""
     oldest_ready_at: datetime | None
     live_workers: int
     queues: list[Statistics]
-    """The present numbers of each queue that has tasks, dead letters, settings or a live worker, by name; nothing about a window of
-    time. Those that wait for a retry are in `delayed`.
+    """Present numbers of each queue that has tasks, dead letters, settings or a live worker, by name, without the values of a time
+    window. Retries are in `delayed`.
     """
     problems: list[Problem]
     workers: list[LiveWorker] = field(default_factory=list)
@@ -89,33 +89,33 @@ class Trends:
     depths: list[DepthPoint]
     """The points that `samples.series` returns."""
     held: list[HeldKey] = field(default_factory=list)
-    """The keys that `queues.held_keys` returns; empty if they were not asked for."""
+    """Keys that `queues.held_keys` returns; empty unless requested."""
 
 
 def overview(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> Overview:
-    """Return the present numbers of all queues and what needs attention, by the rules of `health`.
+    """Return the present numbers of all queues, and the problems by the rules of `health`.
 
-    Of the waiting tasks of each queue and priority, and of all dead letters, 10 000 are counted; where there are more, a queue has its
-    last sample too. Four statements, and a fifth for the samples.
+    At most 10 000 waiting tasks of each queue and priority, and 10 000 dead letters, are counted. Beyond that, a queue has its
+    last sample. It takes four statements, and a fifth for the samples.
     """
     limits = limits or HealthLimits()
     return store.run(partial(_read, store, limits), using=using, begin=Begin.READ)
 
 
 def health(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> list[Problem]:
-    """Return the rules that are broken now, the most urgent first; empty if all is well. It reads what `overview` reads.
+    """Return the broken rules, the most urgent first; empty if all is well. It reads the same data as `overview`.
 
-    `limits` None: the default ones. Raises InvalidArgument for limits below 0.
+    `limits` None means the default limits. Raises InvalidArgument for limits below 0.
     """
     return overview(store, limits, using=using).problems
 
 
 def change_mark(store: Transactions, *, using: object = None) -> str:
-    """Return a text that is another one when a task, a setting, a schedule, a sample or a count has changed, or a worker has come
-    or gone. One statement of index look-ups and of small tables.
+    """Return a text that changes when a task, a setting, a schedule, a sample or a count changes, or a worker comes or goes. It is
+    one statement of index look-ups and small tables.
 
-    It does not tell of what changes without a row: a delayed task that is due by now, an age. Nor of a heartbeat, of how busy a
-    worker is, of old tasks that are pruned, or of a task that a transaction enqueued 200 events ago and has only now committed.
+    It does not notice changes without a row (a delayed task that becomes due, an age), heartbeats, the load of workers, pruned
+    tasks, or a task that was enqueued 200 events ago in a transaction that commits only now.
     """
 
     def work(target: Target) -> str:
@@ -138,7 +138,8 @@ def trends(
 ) -> Trends:
     """Return the series of `metrics` and of `samples` for the same steps, of one queue or of all, in one transaction.
 
-    With `held_keys`, up to so many keys of the queue that dead letters hold are read with them. Raises InvalidArgument for more than 2 000 steps.
+    With `held_keys`, at most this number of keys of the queue that dead letters hold are included. Raises InvalidArgument for
+    more than 2 000 steps.
     """
     name = storable(queue, "queue")
     limit = None if queue is None or held_keys is None else positive(held_keys)
@@ -182,12 +183,12 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
 
 
 HELD = 100
-"""Maximum number of held keys behind which tasks wait that are selected."""
+"""Maximum number of selected keys behind which tasks wait."""
 _HELD_LOOKED_AT = 1_000
-"""The number of held keys, with or without waiting tasks, among which they are found."""
+"""Maximum number of held keys, with or without waiting tasks, that are searched for them."""
 NEWEST = 200
-"""The number of the newest events that the mark of change is about: where some are numbered before others and committed later, it
-changes with each.
+"""Number of the newest events that the change mark covers. It changes with each of them, even if an event with a lower number is
+committed later.
 """
 _most = bindparam("most", type_=BigInteger, required=True)
 _failed_since, _overdue_before, _live_since = (
@@ -199,8 +200,8 @@ _letter, _claim, _schedule = dead_letters.c, partition_claims.c, task_schedules.
 
 
 def signals(g: Grammar) -> Select[Any]:
-    """Select the rows of `live.present`, and of further kinds: the tasks that failed lately, held keys behind which tasks wait,
-    schedules that are overdue or planted by a clock that was ahead, and batches that are not closed.
+    """Select the rows of `live.present`, and rows of further kinds: recent failures, held keys behind which tasks wait, schedules
+    that are overdue or were planted by a clock that was ahead, and unclosed batches.
     """
     schedules = select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
     late = schedules.where(_schedule.planted_until < g.later(g.now, _overdue_before)).subquery("late")
@@ -227,7 +228,7 @@ def _failed_lately(g: Grammar) -> Select[Any]:
 
 
 def _held() -> Select[Any]:
-    """Select up to HELD of the held keys behind which tasks wait."""
+    """Select up to HELD keys behind which tasks wait."""
     held = select(partition_claims).where(_claim.held).limit(literal_column(str(_HELD_LOOKED_AT))).subquery("held")
     entry = task_outbox.alias("entry")
     waits = select(_one).where(entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key).limit(_one)
@@ -237,7 +238,7 @@ def _held() -> Select[Any]:
 
 
 def mark(g: Grammar) -> Select[Any]:
-    """Select numbers and times of which one differs when anything has changed that people see."""
+    """Select numbers and times, at least one of which differs after any visible change."""
     event = execution_events.c.sequence_num
     newest = select(event).order_by(event.desc()).limit(literal_column(str(NEWEST))).subquery("newest")
     seen = select(func.max(newest.c.sequence_num).label("last"), func.sum(newest.c.sequence_num).label("sum")).subquery(

@@ -1,4 +1,4 @@
-"""Settings of a queue: paused or not, its limits, the order of its keys."""
+"""Keep the settings of queues: pause, limits, and the order of keys."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ class QueueSettings:
 
     queue: str
     paused_at: datetime | None = None
-    """Time since which none of its tasks is claimed; None: the queue is not paused."""
+    """Time of the pause, since which none of its tasks is claimed; None if the queue is not paused."""
     concurrency: int | None = None
     """Maximum number of its tasks that run at once, on all machines together; None: no limit."""
     rate: tuple[int, timedelta] | None = None
-    """Maximum number of starts in a time span, on all machines together; None: no limit."""
+    """Maximum number of starts per period, on all machines together; None means no limit."""
     concurrency_per_key: int | None = None
     """Maximum number of tasks of one concurrency key that run at once; None: 1."""
     rate_per_key: tuple[int, timedelta] | None = None
-    """Maximum number of starts of one key in a time span, be it a concurrency key or a partition key; None: no limit."""
+    """Maximum number of starts of one concurrency key or partition key per period; None means no limit."""
     fair: bool = True
-    """True: partition keys take turns. False: the key whose task has been due the longest is next."""
+    """True if partition keys take turns. False if the key whose task has been due the longest is next."""
     updated_at: datetime | None = None
 
 
@@ -106,16 +106,16 @@ class Queues:
         self._store = store
 
     def pause(self, queue: str, *, create: bool = False, using: object = None) -> QueueSettings:
-        """From the commit on nothing of the queue is claimed; what runs, runs on, and tasks can be enqueued as always.
+        """Pause a queue: from the commit on, none of its tasks is claimed. Running tasks continue, and tasks can be enqueued.
 
-        Once paused is paused: the first pause's moment stays. Returns the queue's settings, as do the next three. All raise
-        QueueNotFound for a name that may be mistyped: no task, setting, subscription, schedule or live worker names it, nor a task
-        that the application declares. `create` sets such a queue up before its first task.
+        Pausing a paused queue keeps its `paused_at`. Returns the settings of the queue, like the next three methods. They raise
+        QueueNotFound for a name that may be mistyped: no task, setting, subscription, schedule, live worker or declared task
+        names it. With `create`, such a queue is set up before its first task.
         """
         return self._say(queue, using, create=create, paused=True)
 
     def resume(self, queue: str, *, using: object = None) -> QueueSettings:
-        """End the pause; sleeping workers are woken."""
+        """End the pause, and wake sleeping workers."""
         return self._say(queue, using, create=None, paused=False)
 
     def limit(
@@ -129,12 +129,10 @@ class Queues:
         create: bool = False,
         using: object = None,
     ) -> QueueSettings:
-        """Limit how many tasks of the queue run at once, or start in a time: `rate=(100, timedelta(minutes=1))`.
+        """Limit the running tasks of a queue, or its starts per period: `rate=(100, timedelta(minutes=1))`.
 
-        The last two are limits of each key: how many tasks of one concurrency key run at once, and how many of one key start in
-        a time.
-
-        What is left out stays; None removes that limit. What runs already is not stopped. `create` is that of `pause`. Raises
+        The limits per key apply to the running tasks of one concurrency key, and to the starts of one key per period. An
+        omitted limit stays, and None removes a limit. Running tasks continue. `create` is that of `pause`. Raises
         InvalidArgument and QueueNotFound.
         """
         counts = {"concurrency": concurrency, "concurrency_per_key": concurrency_per_key}
@@ -147,12 +145,12 @@ class Queues:
         }
         if not settings:
             raise InvalidArgument(
-                "limit() takes concurrency, rate, concurrency_per_key, rate_per_key, or some of them; None removes a limit"
+                "limit() takes at least one of concurrency, rate, concurrency_per_key and rate_per_key; None removes a limit"
             )
         return self._say(queue, using, create=create, **settings)
 
     def order(self, queue: str, *, fair: bool, create: bool = False, using: object = None) -> QueueSettings:
-        """Have keys take turns, which is the default, or have the key come next whose task has been due the longest.
+        """Let keys take turns (the default), or let the key whose task has been due the longest come next.
 
         `create` is that of `pause`. Raises QueueNotFound.
         """
@@ -161,10 +159,10 @@ class Queues:
         return self._say(queue, using, create=create, fair=fair)
 
     def forget(self, queue: str, *, using: object = None) -> QueueSettings:
-        """Delete the settings of a queue without tasks, such as one that was set up under a mistyped name; returns what they were.
+        """Delete and return the settings of a queue without tasks, for example after a mistyped name.
 
-        Raises QueueNotFound for a queue without settings; InvalidTransition while a task of the queue waits or runs, or while the queue
-        has dead letters: without its settings they would start. `resume` and `limit` decide that.
+        Raises QueueNotFound for a queue without settings. Raises InvalidTransition while the queue has waiting or running tasks
+        or dead letters, which could start without the settings; use `resume` and `limit` instead.
         """
         values = {"queue": storable(queue, "queue")}
 
@@ -184,8 +182,8 @@ class Queues:
         return self._store.run(work, using=using)
 
     def is_known(self, queue: str, *, using: object = None) -> bool:
-        """Return whether anything names the queue: a task, a setting, a subscription, a schedule, a live worker, or a task that the
-        application declares. Of the tasks that have ended, the newest 10 000 are looked at.
+        """Return whether a task, a setting, a subscription, a schedule, a live worker or a declared task names the queue. Of the
+        ended tasks, the newest 10 000 are searched.
         """
         storable(queue, "queue")
         return self._store.run(lambda target: self._is_known(target, queue), using=using, begin=Begin.READ)
@@ -195,10 +193,10 @@ class Queues:
         return self._store.run(self._settings, using=using, begin=Begin.READ)
 
     def list(self, *, using: object = None) -> builtins.list[QueueSettings]:
-        """Return all queues by name: those with settings, with waiting or running tasks, with dead letters, in the last sample, or
-        named by a live worker. One without settings has the defaults.
+        """Return all queues by name: queues with settings, with waiting or running tasks, with dead letters, in the last sample,
+        or named by a live worker. A queue without settings has the defaults.
 
-        Of the dead letters, 10 000 are looked at.
+        At most 10 000 dead letters are searched.
         """
 
         def work(target: Target) -> builtins.list[QueueSettings]:
@@ -235,15 +233,15 @@ class Queues:
         return [settings_of(row) for row in target.run(settings)]
 
     def held_keys(self, queue: str, *, limit: int = 50, using: object = None) -> builtins.list[HeldKey]:
-        """Return up to `limit` partition keys of a queue that dead letters hold, those held for longest first."""
+        """Return up to `limit` partition keys of a queue that dead letters hold, longest held first."""
         storable(queue, "queue")
         read = partial(read_held_keys, queue=queue, limit=positive(limit))
         return self._store.run(read, using=using, begin=Begin.READ)
 
     def _say(self, queue: str, using: object, *, create: bool | None, **settings: Any) -> QueueSettings:
-        """Change settings. `create` None: the change makes no queue, so there is no way to ask for that."""
+        """Change settings. `create` None means that the change cannot create a queue."""
         if not queue:
-            raise InvalidArgument("a queue's name is not empty")
+            raise InvalidArgument("the name of a queue must not be empty")
         storable(queue, "queue")
 
         def work(target: Target) -> QueueSettings:
@@ -311,7 +309,7 @@ def _rate(rate: object, name: str) -> tuple[int, float]:
     number, span = _count(rate[0], name), duration(rate[1], name)
     if not timedelta(0) < span <= _LONGEST:
         raise InvalidArgument(
-            f"the time of a {name.replace('_', ' ')} must be longer than nothing and at most {_LONGEST.days} days"
+            f"the time of a {name.replace('_', ' ')} must be positive and at most {_LONGEST.days} days"
         )
     return number, span.total_seconds()
 
@@ -319,7 +317,7 @@ def _rate(rate: object, name: str) -> tuple[int, float]:
 def _count(number: object, name: str) -> int:
     if type(number) is not int or not 1 <= number <= 2**31 - 1:
         raise InvalidArgument(
-            f"{name} must be a whole number of at least 1, not {number!r}; to let nothing start, pause the queue"
+            f"{name} must be a whole number of at least 1, not {number!r}; to start no task, pause the queue"
         )
     return number
 
@@ -337,14 +335,14 @@ _COLUMNS = {
     "rate_per_key": ("key_rate_limit", "key_rate_seconds"),
     "fair": ("fair",),
 }
-"""The settings of which a change may set some, and their columns."""
+"""Settings that can be changed, with their columns."""
 _paused = bindparam("paused", type_=Boolean, required=True)
 _sets = {name: bindparam(f"sets_{name}", type_=Boolean, required=True) for name in _COLUMNS}
-"""True for a setting that a change sets; the others stay."""
+"""True for each setting that a change sets. The others stay."""
 
 
 def change(g: Grammar) -> Insert:
-    """Change the settings of :queue, and return all of them. A repeated pause keeps the time at which it began.
+    """Change the settings of :queue, and return all of them. A repeated pause keeps the time of the first one.
 
     A changed rate limit begins with a full bucket.
     """
@@ -417,12 +415,12 @@ def _any_of(*conditions: ColumnElement[bool]) -> Select[Any]:
 
 
 def forget_key_rates(_: Grammar) -> Delete:
-    """Delete what the keys of :queue have used of their rate."""
+    """Delete the used rates of the keys of :queue."""
     return delete(key_rates).where(_key_rate.queue == _queue)
 
 
 def queue_names(_: Grammar) -> Select[Any]:
-    """Select the names of the queues with settings, waiting or running tasks, or dead letters: of these, :most are looked at."""
+    """Select the names of the queues with settings, waiting or running tasks, or dead letters, of which :most are searched."""
     letters = select(_letter.queue).limit(_most).subquery("letters")
     parts: list[FromClause] = [every_queue(), every_queue(with_key=True), task_leases, queue_settings, letters]
     names = union_all(*(select(part.c.queue) for part in parts)).subquery("names")
