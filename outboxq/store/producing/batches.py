@@ -1,4 +1,4 @@
-"""Batches and chains: made, joined, read, cancelled."""
+"""Create, fill, read and cancel batches and chains."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ class Member:
     status: TaskStatus
     attempt: int
     result: str | None = field(repr=False)
-    """The result as JSON; None: there is none."""
+    """The result as JSON; None if there is none."""
     error: str | None = field(repr=False)
     """The last error in one line."""
 
 
 class Batches:
-    """The batches and chains. Their counts are those of committed transactions."""
+    """The batches and chains. Their counts cover committed transactions."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
 
     def create(self, batch: NewBatch, *, using: object = None) -> None:
-        """Write a batch that is open: tasks are added by enqueueing them with its id as their `pipeline_execution_id`.
+        """Write an open batch. Tasks are added by enqueueing them with its id as their `pipeline_execution_id`.
 
         It counts from `close` on. Raises InvalidArgument before anything is written.
         """
@@ -84,22 +84,26 @@ class Batches:
         self._store.run(work, using=using, enqueues=_CREATES, done=done)
 
     def close(self, batch_id: UUID, *, using: object = None) -> None:
-        """Say that the batch is whole. Once all of its tasks have ended, what follows is enqueued. Raises BatchNotFound."""
+        """Close the batch, so that no more tasks can be added. When all of its tasks have ended, the `then` tasks are enqueued.
+        Raises BatchNotFound.
+        """
 
         def work(target: Target) -> None:
             values = self._store.values(target, batch_id=identifier(batch_id), added=0, closes=True)
             if not target.run(batches_sql.change, values):
-                raise BatchNotFound(f"there is no batch {batch_id} that goes on")
+                raise BatchNotFound(f"there is no open batch {batch_id}")
 
         self._store.run(work, using=using)
 
     def forbid_commit(self, batch_id: UUID, why: str, *, using: object) -> None:
-        """Refuse the commit of the transaction that makes this incomplete batch, unless a rollback to a savepoint removes it."""
+        """Refuse the commit of the transaction that creates this incomplete batch, unless a rollback to a savepoint removes the
+        batch.
+        """
 
         def reason() -> InvalidTarget | None:
             text = (
-                f"this transaction cannot be committed: an error has left the `with` block of batch {batch_id}, which is not whole "
-                f"({why}); roll the transaction back, or make the batch in a savepoint that is rolled back"
+                f"this transaction cannot be committed: an error left the `with` block of batch {batch_id}, which is incomplete "
+                f"({why}); roll the transaction back, or create the batch in a savepoint that is rolled back"
             )
             try:
                 found = target.run(batches_sql.left_open, {"batch_id": batch_id})
@@ -121,22 +125,22 @@ class Batches:
     def list(
         self, *, limit: int = 100, before: UUID | None = None, only_open: bool = False, using: object = None
     ) -> builtins.list[Batch]:
-        """Return up to `limit` batches, newest first, with ids before that one; with `only_open`, those that go on."""
+        """Return up to `limit` batches with ids below `before`, newest first; with `only_open`, only unfinished ones."""
         asked: dict[str, Any] = {"limit": positive(limit), "before": _LAST if before is None else identifier(before)}
         found = batches_sql.newest_open if only_open else batches_sql.newest
         return [batch_of(row) for row in self._store.run_one(found, using=using, **asked)]
 
     def statuses(self, batch_id: UUID, *, using: object = None) -> dict[TaskStatus, int]:
-        """Count the tasks of a batch by status, those that follow it too. It reads all of them."""
+        """Count the tasks of a batch by status, including the `then` tasks. It reads all of them."""
         rows = self._store.run_one(batches_sql.statuses, batch_id=identifier(batch_id), using=using)
         return {TaskStatus(row["status"]): row["tasks"] for row in rows}
 
     def members(
         self, batch_id: UUID, statuses: Iterable[TaskStatus] | None = None, *, using: object = None
     ) -> Iterator[Member]:
-        """Return the tasks of a batch that have one of these statuses, in the order of their ids; those that follow it too.
+        """Return the tasks of a batch with one of these statuses, in the order of their ids, including the `then` tasks.
 
-        Each page of 200 is read in a transaction of its own as it is asked for, so a batch of any size can be read.
+        Each page of 200 is read in its own transaction when it is needed, so a batch of any size can be read.
         """
         wanted = frozenset(TaskStatus) if statuses is None else frozenset(statuses)
         return self._members(batch_id, self._ids(batch_id, _FIRST, using), wanted, using)
@@ -155,12 +159,12 @@ class Batches:
     def _ids(
         self, batch_id: UUID, after: UUID, using: object, *, found: Builder = batches_sql.members, **asked: bool
     ) -> Sequence[Row]:
-        """Return the ids and statuses of the next tasks of a batch that this statement finds."""
+        """Return the ids and statuses of the next tasks of a batch that this statement selects."""
         values: dict[str, Any] = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS, **asked}
         return self._store.run_one(found, using=using, **values)
 
     def completed(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
-        """Return those of these tasks that are Completed."""
+        """Return the Completed tasks among these."""
         return self._read(ids, frozenset({TaskStatus.COMPLETED}), using)
 
     def _read(self, ids: Sequence[UUID], wanted: frozenset[TaskStatus], using: object) -> builtins.list[Member]:
@@ -183,12 +187,12 @@ class Batches:
         on_progress: Callable[[int], None] | None = None,
         using: object = None,
     ) -> int:
-        """Cancel the tasks of a batch that have not ended; returns how many. What follows the batch is not enqueued.
+        """Cancel the unfinished tasks of a batch; returns their number. The `then` tasks are not enqueued.
 
         A running task is asked to stop, or with `force` Cancelled at once. Dead letters that the batch waits for are discarded.
-        `runs_then`: what follows is enqueued once all have ended. From now on the batch takes no more tasks. With `limit` this
-        call cancels so many at most, and workers cancel the others. Each 500 tasks are a transaction of their own (with `using`,
-        all are the caller's). Raises BatchNotFound; InvalidTransition for a batch that has ended.
+        With `runs_then`, the `then` tasks are enqueued when all tasks have ended. The batch takes no more tasks. With `limit`,
+        this call cancels at most this number, and workers cancel the others. Each 500 tasks are a separate transaction (with
+        `using`, all belong to the caller's). Raises BatchNotFound, and InvalidTransition for a batch that has ended.
         """
         most = None if limit is None else positive(limit)
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
@@ -205,10 +209,10 @@ class Batches:
         return self._cancel_members(found[0], reason, force=force, limit=most, on_progress=on_progress, using=using)
 
     def continue_cancelling(self, *, limit: int = 100) -> int:
-        """Cancel the tasks of the batches that are being cancelled; returns how many. Every worker does so now and then.
+        """Cancel the tasks of the batches that are being cancelled; returns their number. Every worker calls it at intervals.
 
-        It costs as much as the tasks that run and those that are left to cancel, however many others the batches have. A batch
-        that another worker is cancelling is left to that one, and one whose row is locked to a later call.
+        Its cost depends on the running tasks and on the tasks that are left to cancel, not on the size of the batches. A batch
+        that another worker is cancelling is left to that worker, and a locked batch to a later call.
         """
 
         def look(target: Target) -> builtins.list[Row]:
@@ -220,7 +224,7 @@ class Batches:
         return sum(self._continue(row) for row in self._store.run(look, begin=Begin.READ))
 
     def _continue(self, batch: Row) -> int:
-        """Cancel what is left of one batch."""
+        """Cancel the remaining tasks of one batch."""
         if batch["waiting"] or (batch["failed"] and _discards(batch)):
             found: Builder = batches_sql.unended
         elif batch["unasked"]:
@@ -247,7 +251,7 @@ class Batches:
         shares: bool = False,
         using: object = None,
     ) -> int:
-        """Cancel those tasks of a batch that this statement finds. `shares`: stop where others have cancelled the same ones."""
+        """Cancel the tasks of a batch that this statement selects. `shares`: stop if others have cancelled the same tasks."""
         cancelled, after = 0, _FIRST
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}
         if dead_letters := _discards(batch):
@@ -281,9 +285,9 @@ class Batches:
             after = rows[-1]["id"]
 
     def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
-        """Delete the batches that completed before that moment and have no tasks any more.
+        """Delete the batches that completed before that time and have no tasks any more.
 
-        A batch that waits for a dead letter that was pruned waits no longer: it counts as discarded.
+        If a dead letter that a batch waits for was pruned, the batch stops waiting: the task counts as discarded.
         """
 
         def work(target: Target) -> int:
@@ -299,17 +303,17 @@ class Batches:
 
 
 def already_ended(batch: Batch) -> InvalidTransition:
-    """Return the error of a cancel that came after the end of the batch. It names the task that follows, which has an end of its own."""
+    """Return the error of a cancel after the end of the batch. It names the last `then` task, which can be cancelled by itself."""
     is_whole = batch.status is BatchStatus.COMPLETED
     how = "completed" if is_whole else "ended as Cancelled"
     at = "" if batch.completed_at is None else f" at {batch.completed_at:%Y-%m-%d %H:%M:%S} UTC"
     last = batch.then_ids[batch.stage - 1 : batch.stage] if is_whole and batch.stage else ()
-    follows = "".join(f"; cancel what follows it by its own id: {task_id}" for task_id in last)
+    follows = "".join(f"; cancel the task after it by its own id: {task_id}" for task_id in last)
     return InvalidTransition(f"the {batch.kind} {batch.id} {how}{at}, so nothing was cancelled{follows}")
 
 
 def added_to(tasks: Iterable[NewTask]) -> Counter[UUID]:
-    """Count the tasks for each batch that they are to be added to."""
+    """Count the tasks that are added to each batch."""
     ids = [
         one for task in tasks if (one := task.pipeline_execution_id) is not None and one.int >> 127 and is_batch(one)
     ]
@@ -317,7 +321,9 @@ def added_to(tasks: Iterable[NewTask]) -> Counter[UUID]:
 
 
 def join(target: Target, values: Mapping[str, Any], added: Counter[UUID]) -> None:
-    """Add so many tasks to each of these batches, before they are written. Raises BatchClosed for one that takes none."""
+    """Add this number of tasks to each of these batches, before they are written. Raises BatchClosed for a batch that takes no
+    tasks.
+    """
     for batch_id, number in sorted(added.items()):
         if not target.run(batches_sql.change, {**values, "batch_id": batch_id, "added": number}):
             raise BatchClosed(
@@ -326,7 +332,7 @@ def join(target: Target, values: Mapping[str, Any], added: Counter[UUID]) -> Non
 
 
 def leave(target: Target, values: Mapping[str, Any], batch_id: UUID, number: int) -> None:
-    """Take back so many of the tasks that were added, since they were not written."""
+    """Subtract added tasks that were not written."""
     target.run(batches_sql.change, {**values, "batch_id": batch_id, "added": -number})
 
 
@@ -346,12 +352,12 @@ def _check(batch: NewBatch) -> None:
 
 
 def _discards(batch: Row) -> bool:
-    """Return whether a cancel of the batch discards its dead letters, for which it would wait."""
+    """Return whether a cancel of the batch discards its dead letters, because the batch would wait for them."""
     return OnFailed(batch["on_failed"]) is OnFailed.WAIT
 
 
 def _reason(row: Row) -> str:
-    """Return the reason of a worker that cancels the tasks of a batch, stored with each."""
+    """Return the reason that a worker stores with each task that it cancels."""
     return "a task of its batch failed" if row["runs_then"] else "its batch was cancelled"
 
 

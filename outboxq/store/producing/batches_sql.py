@@ -1,4 +1,4 @@
-"""Write batches and read them. Triggers count the ends of their tasks, and enqueue what follows."""
+"""Write and read batches. Triggers count the ends of their tasks, and enqueue the `then` tasks."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def create(g: Grammar) -> Transition:
 
 
 def change(g: Grammar) -> Insert:
-    """Add :added tasks to a batch, and close it if :closes. Counted when the transaction commits; on SQLite at once.
+    """Add :added tasks to a batch, and close it if :closes. The change counts when the transaction commits; on SQLite at once.
 
-    Returns no row for a batch that is not there, has completed, or is being cancelled and shall get more tasks.
+    Returns no row for a missing or completed batch, or for a batch that is being cancelled and would get more tasks.
     """
     values = {
         "batch_id": _batch.id,
@@ -118,14 +118,14 @@ def get(_: Grammar) -> Select[Any]:
 
 
 def known(_: Grammar) -> Select[Any]:
-    """Select the id of a batch if it is there."""
+    """Select the id of a batch; no row if the batch is missing."""
     return select(_batch.id).where(_batch.id == _batch_id)
 
 
 def unclosed(_: Grammar) -> Select[Any]:
-    """Select those that are not closed among the first :most batches that go on, by the index of those.
+    """Select the unclosed batches among the first :most unfinished ones, by the index of unfinished batches.
 
-    Nothing ends them, so they come to be the first ones.
+    An unclosed batch never ends by itself, so it becomes one of the first.
     """
     first = (
         select(_batch.id, _batch.name, _batch.closed)
@@ -149,7 +149,7 @@ def newest(_: Grammar) -> Select[Any]:
 
 
 def newest_open(_: Grammar) -> Select[Any]:
-    """Select up to :limit batches that go on, with ids before :before, newest first, by the index of those."""
+    """Select up to :limit unfinished batches with ids before :before, newest first, by the index of unfinished batches."""
     return (
         select(task_batches)
         .where(_batch.id < _before, _batch.completed_at.is_(None))
@@ -175,7 +175,7 @@ def members(_: Grammar) -> Select[Any]:
 def unended(g: Grammar) -> Select[Any]:
     """Select the ids and statuses of up to :limit tasks of a batch behind :after that a cancel changes, in the order of the ids.
 
-    Running ones that were asked to stop are among them with :force only, and dead letters with :dead_letters.
+    They include running tasks that were asked to stop only with :force, and dead letters only with :dead_letters.
     """
     asked = or_(_execution.cancel_requested_at.is_(None), _force)
     changes = or_(
@@ -187,16 +187,16 @@ def unended(g: Grammar) -> Select[Any]:
 
 
 def unasked(g: Grammar) -> Select[Any]:
-    """Select what `unended` does of Running tasks that were not asked to stop: it reads what runs, and not the whole batch."""
+    """Select the Running tasks of `unended` that were not asked to stop. It reads the running tasks instead of the whole batch."""
     leased = _leased(g)
     mine = (leased.c.batch_id == _batch_id, leased.c.cancel_requested_at.is_(None), leased.c.id > _after)
     return select(leased.c.id, SqlStatus.RUNNING.label("status")).where(*mine).order_by(leased.c.id).limit(limit)
 
 
 def left_to_cancel(g: Grammar) -> Select[Any]:
-    """Select what `cancelling` does, with the numbers of the tasks that are left: waiting ones, and running ones without a request.
+    """Select the rows of `cancelling`, with the numbers of the remaining tasks: waiting ones, and running ones without a request.
 
-    It reads the counts of each batch and the tasks that run, and no other task. Both are of one snapshot, so that what has
+    It reads the counts of each batch and the running tasks, and no other tasks. Both come from one snapshot, so a task that has
     neither ended nor runs is waiting.
     """
     leased = _leased(g)
@@ -214,7 +214,7 @@ def left_to_cancel(g: Grammar) -> Select[Any]:
 
 
 def _leased(g: Grammar) -> CTE:
-    """Return the tasks that run. They are found by their leases, whatever their batches are."""
+    """Return the running tasks, which are found by their leases whatever their batches are."""
     columns = (_execution.id, _execution.pipeline_execution_id.label("batch_id"), _execution.cancel_requested_at)
     running = (g.among(_execution.id, task_leases.c.task_execution_id), _execution.status == SqlStatus.RUNNING)
     return select(*columns).where(*running).cte("leased").prefix_with("MATERIALIZED")
@@ -230,7 +230,7 @@ def statuses(_: Grammar) -> Select[Any]:
 
 
 def cancelling(_: Grammar) -> Select[Any]:
-    """Select up to :limit batches whose tasks are to be cancelled, and whether something follows them all the same."""
+    """Select up to :limit batches whose tasks must be cancelled, and whether their `then` tasks still follow."""
     return (
         select(_batch.id, _batch.runs_then, _batch.on_failed)
         .where(_batch.completed_at.is_(None), _batch.cancel_requested_at.is_not(None))
@@ -240,7 +240,9 @@ def cancelling(_: Grammar) -> Select[Any]:
 
 
 def request_cancel(g: Grammar) -> Update:
-    """Have a batch cancelled that goes on, and close it; nothing follows it unless :runs_then. Returns no row if it has completed."""
+    """Request the cancellation of an unfinished batch and close it; skip its `then` tasks unless :runs_then. Returns no row for a
+    completed batch.
+    """
     return (
         update(task_batches)
         .where(_batch.id == _batch_id, _batch.completed_at.is_(None))
@@ -255,7 +257,7 @@ def request_cancel(g: Grammar) -> Update:
 
 
 def missing_letters(_: Grammar) -> Select[Any]:
-    """Lock up to :limit batches that wait for a dead letter that is not there any more. Skips batches that are locked."""
+    """Lock up to :limit batches that wait for a dead letter which no longer exists. Skips locked batches."""
     waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
     found = select(_batch.id).where(
         _batch.completed_at.is_(None), waits, _batch.failed > _zero, _batch.failed > _dead()
@@ -264,7 +266,7 @@ def missing_letters(_: Grammar) -> Select[Any]:
 
 
 def forget_letters(g: Grammar) -> Transition:
-    """Count the dead letters of these batches that are not there any more as cancelled. To be run once the batches are locked."""
+    """Count the missing dead letters of these batches as cancelled. The batches must be locked first."""
 
     def counted(r: Relations) -> Statement:
         dead = _dead()

@@ -1,4 +1,4 @@
-"""Emitting events, and who subscribes to them."""
+"""Emit events, and keep the subscriptions of tasks."""
 
 from __future__ import annotations
 
@@ -61,19 +61,18 @@ from .enqueue import check
 _EMITS = frozenset({Feature.EMIT})
 _EMITS_KEYED = frozenset({Feature.EMIT, Feature.IDEMPOTENCY})
 MOST_SUBSCRIBERS = FAMILY
-"""Their tasks' ids are counted up from the event's."""
+"""Maximum number of subscribers of an event: the ids of their tasks are counted up from the event's."""
 
 
 def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitted:
-    """Write a task for each task that subscribes to the event's topic, all of them or none, as one statement.
+    """Write a task for each subscriber of the event's topic, all or none, in one statement.
 
-    The subscribers are read from `task_subscriptions`. Without any, `event_unrouted` is recorded.
+    The subscribers are read from `task_subscriptions`. Without subscribers, `event_unrouted` is recorded.
 
-    With an idempotency key, each subscriber has one task for it, as if that had been enqueued with the key. The second of two
-    emits waits for the first to commit or roll back, and writes tasks only for those who subscribed since. `enqueue_many`
-    says when a key is free again, and what happens above READ COMMITTED.
-    `using` as in `enqueue`. Raises InvalidArgument (for more than 65 535 subscribers too), InvalidTarget and SchemaOutOfDate
-    before anything is written.
+    With an idempotency key, each subscriber has one task for it, as if that task had been enqueued with the key. The second of
+    two emits waits for the first to commit or roll back, and writes tasks only for new subscribers. `enqueue_many` says when a
+    key is free again, and what happens above READ COMMITTED. `using` is that of `enqueue`. Raises InvalidArgument (also for
+    more than 65 535 subscribers), InvalidTarget and SchemaOutOfDate before anything is written.
     """
     check_event(event)
     return store.run(
@@ -85,7 +84,7 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
 
 
 class Subscriptions:
-    """The tasks that are enqueued when an event of a topic is emitted."""
+    """Subscriptions of tasks to the topics of events."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -93,10 +92,10 @@ class Subscriptions:
     def replace(
         self, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
     ) -> None:
-        """Make these the subscriptions of the tasks they name, and of `tasks`: what stands there besides is deleted.
+        """Replace all subscriptions of the tasks that they name, and of `tasks`, by these.
 
-        Those of other tasks are left alone, and nothing is written where nothing changes; so every worker calls it at its
-        start. Raises InvalidArgument.
+        Subscriptions of other tasks stay, and nothing is written without a change, so every worker calls it at its start.
+        Raises InvalidArgument.
         """
         wanted = _keyed(subscriptions)
         for one in wanted.values():
@@ -104,8 +103,8 @@ class Subscriptions:
         names = sorted({one.task_name for one in wanted.values()}.union(tasks))
 
         def work(target: Target) -> None:
-            # In two steps, for the second must see what the first has waited for. Rows are locked, then inserted, each in
-            # their order: two workers that start with different releases of the code wait for each other one way only.
+            # Two steps, because the second must see the rows that the first waited for. Rows are locked, then inserted, in their
+            # order, so that of two workers with different releases of the code at most one waits for the other.
             values = self._store.values(target)
             with target.atomic():
                 given = target.dialect.pack("tasks", SUBSCRIBERS, [(name,) for name in names])
@@ -115,16 +114,16 @@ class Subscriptions:
                 if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
                     target.run(subscribe, values, changed)
 
-        # Most workers start with what stands there already: they lock nothing, and on SQLite wait for no writer.
+        # Most workers start with unchanged subscriptions: they lock nothing, and on SQLite wait for no writer.
         if _keyed(one for one in self.list(using=using) if one.task_name in names) != wanted:
             self._store.run(work, using=using)
 
     def remove(self, task_name: str, *, using: object = None) -> None:
-        """Delete the subscriptions of a task; of one, say, whose code is gone. What was emitted before stays enqueued."""
+        """Delete the subscriptions of a task, for example of a task whose code is gone. Tasks of earlier events stay enqueued."""
         self.replace([], tasks=[task_name], using=using)
 
     def list(self, *, using: object = None) -> builtins.list[Subscription]:
-        """Return all of them, by topic and task."""
+        """Return all subscriptions, by topic and task."""
         return _records(self._store.run_one(subscriptions, using=using))
 
 
@@ -140,7 +139,7 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
             )
         rows.sort(key=lambda row: row["id"])
         handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
-        # Whose key had a task already: it may be free again by now, and else its task is to be named.
+        # Subscribers whose key was taken: it may be free again by now; otherwise its task is returned.
         if refused := [_task(event, row) for row in rows if row["position"] is None]:
             found = enqueue_keyed(store, target, refused)
             handles |= {task.task_name: handle for task, handle in zip(refused, found, strict=True)}
@@ -148,7 +147,7 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
 
 
 def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | None:
-    """Return what an earlier try wrote, all of it together; None if it wrote nothing."""
+    """Return the result of an earlier try, which wrote all of it or nothing; None if it wrote nothing."""
     values = store.values(target, **_values(event))
     handles = {row["task_name"]: Handle(id=row["id"]) for row in target.run(emitted, values)}
     if not handles and not target.run(unrouted, values):
@@ -160,7 +159,7 @@ def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | 
 
 
 def check_subscription(subscription: Subscription) -> None:
-    """Raise InvalidArgument for what could not be stored, or would make an emit fail."""
+    """Raise InvalidArgument for a subscription that cannot be stored, or would make an emit fail."""
     check_pattern(subscription.topic)
     name = f"the subscription of task {subscription.task_name!r} to {subscription.topic!r}"
     if not str(subscription.parameter).isidentifier():
@@ -172,7 +171,7 @@ def check_subscription(subscription: Subscription) -> None:
 
 
 def check_event(event: NewEvent) -> None:
-    """Raise InvalidArgument for what the database would refuse."""
+    """Raise InvalidArgument for values that the database would refuse."""
     check_topic(event.topic)
     name = f"event {event.topic[:200]!r}"
     if type(event.id) is not UUID or event.id.int & FAMILY:
@@ -211,7 +210,7 @@ def _keyed(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], Subsc
 
 
 def _task(event: NewEvent, subscriber: Row) -> NewTask:
-    """Return the task that the statement `fanout.emit` would have written for this subscriber."""
+    """Return the task that the statement would have written for this subscriber."""
     return NewTask(
         id=subscriber["id"],
         pipeline_execution_id=event.id,
@@ -257,10 +256,10 @@ def insert_for_subscribers(g: Grammar) -> Transition:
 
 
 def emit_keyed(g: Grammar) -> Transition:
-    """Write the tasks of `emit` for the subscribers that have no task by this key. The others are returned without a position.
+    """Write the tasks for the subscribers that have no task with this key. The others are returned without a position.
 
-    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. Keys are inserted in the order of
-    the task names in every transaction, so two emits cannot wait for each other.
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. All transactions insert keys in the
+    order of the task names, so two emits cannot wait for each other.
     """
 
     def key(r: Relations) -> Statement:
@@ -277,7 +276,7 @@ def emit_keyed(g: Grammar) -> Transition:
 
 
 def held_for_event(g: Grammar) -> Select[Any]:
-    """Select the tasks that subscribers of the event have by this key."""
+    """Select the tasks of the subscribers that have this key."""
     held, subscription = idempotency_keys.c, task_subscriptions.c
     names = select(subscription.task_name).where(matches(_topic, subscription.topic)).subquery("subscriber")
     return select(held.scope.label("task_name"), held.task_execution_id.label("id")).where(
@@ -377,7 +376,7 @@ def _subscribers(g: Grammar) -> Statement:
 
 
 def _has_room(r: Relations) -> ColumnElement[bool]:
-    """Return a condition: the caller has reserved an id for each subscriber of the event."""
+    """Return a condition: the family of the event has an id for each subscriber."""
     subscribers = select(func.count(r["subscriber"].c.id)).scalar_subquery()
     return subscribers <= _most
 

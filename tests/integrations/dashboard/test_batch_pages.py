@@ -58,7 +58,7 @@ def test_a_batch_that_has_ended_is_not_cancelled(reader: Reader, database: Datab
         database.store.complete(claim)
     notice = reader.press(f"/batches/{batch.id}/cancel")
     assert notice.startswith(f"The batch {batch.id} completed at ")
-    assert "UTC, so nothing was cancelled; cancel what follows it by its own id: " in notice
+    assert "UTC, so nothing was cancelled; cancel the task after it by its own id: " in notice
 
 
 def test_one_task_is_no_tasks(reader: Reader, database: Database, batch: NewBatch) -> None:
