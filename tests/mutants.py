@@ -2323,7 +2323,7 @@ MUTANTS = (
     Mutant(
         "ticks that were missed leave no mark of the moment from which on none was",
         "outboxq/store/producing/planting.py",
-        (("anew_at=now if found.begins_anew else None", "anew_at=None"),),
+        (("restarted_at=now if found.begins_anew else None", "restarted_at=None"),),
         ("tests/contract/test_clock_jumps.py",),
     ),
     Mutant(

@@ -44,7 +44,7 @@ from ...database.target import Target
 from ..arguments import positive, storable
 from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered
 from ..producing import batches_sql
-from ..producing.schedules_sql import stands_ahead
+from ..producing.schedules_sql import is_planted_ahead
 from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .health import HealthLimits, Problem, problems
@@ -205,7 +205,7 @@ def signals(g: Grammar) -> Select[Any]:
     """
     schedules = select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
     late = schedules.where(_schedule.planted_until < g.later(g.now, _overdue_before)).subquery("late")
-    early, batch = schedules.where(stands_ahead(g)).subquery("early"), batches_sql.unclosed(g).subquery("unclosed")
+    early, batch = schedules.where(is_planted_ahead(g)).subquery("early"), batches_sql.unclosed(g).subquery("unclosed")
     return signals_of(
         *counts(g),
         _failed_lately(g),

@@ -158,8 +158,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
         task.unique_for is not None or task.unique_until_finished or task.on_conflict is not OnConflict.RETURN
     ):
         raise InvalidArgument(
-            f"unique_for, unique_until_finished and on_conflict of {name} need an idempotency_key, which it "
-            "lacks"
+            f"unique_for, unique_until_finished and on_conflict of {name} need an idempotency_key, which it lacks"
         )
     if task.on_conflict is OnConflict.REPLACE and is_batch(task.pipeline_execution_id):
         raise InvalidArgument(f"{name} belongs to a batch, so it cannot replace a task outside of the batch")

@@ -248,7 +248,7 @@ _most = bindparam("most_subscribers", type_=Integer, required=True)
 
 
 def insert_for_subscribers(g: Grammar) -> Transition:
-    """Write a task for each subscriber of the event, or a record that it has none.
+    """Write a task for each subscriber of the event, or a record that there is none.
 
     Returns the subscribers, each with its new task. Writes nothing for more than :most_subscribers.
     """

@@ -1,7 +1,7 @@
-"""Keep schedules, and turn their ticks into tasks.
+"""Store schedules, and turn their ticks into tasks.
 
-A change of a schedule locks its row first, and so does planting. Tasks of ticks are cancelled by their outbox entries. Those
-are never updated, so an entry that is still there proves that nothing has happened to its task.
+A change of a schedule locks its row first, and so does planting. Planted tasks are cancelled by their outbox entries. Entries
+are never updated, so an existing entry proves that its task is unchanged.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ _until = bindparam("until", type_=Instant, required=True)
 _first, _last, _moment, _earliest = parameters(Instant, "first", "last", "moment", "earliest")
 
 
-def stands_ahead(g: Grammar) -> ColumnElement[bool]:
-    """Return the condition that a schedule is planted further than the present clock can have planted it.
+def is_planted_ahead(g: Grammar) -> ColumnElement[bool]:
+    """Return the condition that a schedule is planted further ahead than the present clock can have planted it.
 
-    It is that of `model.rules.stands_ahead`.
+    It equals `model.rules.stands_ahead`.
     """
     near, far = _in(g, HORIZON), _in(g, FARTHEST)
     return and_(_schedule.planted_until > near, or_(_schedule.updated_at > near, _schedule.planted_until > far))
 
 
 def _planted_wrongly(g: Grammar) -> ColumnElement[bool]:
-    """Return the condition that the clock was ahead, and not that it was set back: then ticks to come have had their tasks."""
+    """Return the condition that the clock was ahead, and was not set back since: then its future ticks would have had their tasks."""
     near = _in(g, HORIZON)
     has_had_ticks = select(_tick.tick).where(_tick.schedule == _schedule.name, _tick.tick > near).exists()
-    return and_(stands_ahead(g), or_(_schedule.updated_at > near, ~has_had_ticks))
+    return and_(is_planted_ahead(g), or_(_schedule.updated_at > near, ~has_had_ticks))
 
 
 def _in(g: Grammar, span: timedelta) -> ColumnElement[datetime]:
@@ -75,7 +75,7 @@ def _in(g: Grammar, span: timedelta) -> ColumnElement[datetime]:
 
 
 def _is_due(g: Grammar) -> ColumnElement[bool]:
-    """Return the condition that a schedule is to be planted up to :until."""
+    """Return the condition that a schedule must be planted up to :until."""
     return and_(_schedule.paused_at.is_(None), or_(_schedule.planted_until < _until, _planted_wrongly(g)))
 
 
@@ -91,25 +91,25 @@ def named(g: Grammar) -> Select[Any]:
 
 
 def lock(g: Grammar) -> Select[Any]:
-    """Lock and select the schedules of the given `names` until the transaction ends, in the order of their names."""
+    """Lock and select the schedules of the given `names`, in the order of their names."""
     return named(g).with_for_update()
 
 
 def planted_wrongly(g: Grammar) -> Select[Any]:
-    """Select those of the schedules of the given `names` that a clock that was ahead has planted."""
+    """Select the schedules of the given `names` that a clock that was ahead has planted."""
     names = g.rows("names", NAMES).c.name
     return select(_schedule.name).where(g.among(_schedule.name, names), _planted_wrongly(g))
 
 
 def some_due(g: Grammar) -> Select[Any]:
-    """Select one of the schedules that are to be planted up to :until."""
+    """Select one schedule that must be planted up to :until."""
     return select(_schedule.name).where(_is_due(g)).limit(1)
 
 
 def take_due(g: Grammar) -> Select[Any]:
-    """Lock and select up to :limit schedules that are to be planted up to :until, from the name :after on.
+    """Lock and select up to :limit schedules that must be planted up to :until, after the name :after.
 
-    Also select whether a clock that was ahead has planted each. Those that another planter has locked are passed over.
+    The rows say whether a clock that was ahead has planted them. Schedules that another planter has locked are skipped.
     """
     found = schedules(g).add_columns(_planted_wrongly(g).label("planted_wrongly"))
     return found.where(_is_due(g), _schedule.name > _after).limit(limit).with_for_update(skip_locked=True)
@@ -129,7 +129,7 @@ def create(g: Grammar) -> Transition:
 
 
 def change(_: Grammar) -> Transition:
-    """Write locked schedules as they are given."""
+    """Write the new values of locked schedules."""
 
     def changed(r: Relations) -> Statement:
         given = r["given"].c
@@ -145,7 +145,7 @@ def remove(_: Grammar) -> Delete:
 
 
 def advance(_: Grammar) -> Transition:
-    """Note up to where locked schedules are planted, and since when none of their ticks was left out. It never goes back."""
+    """Advance `planted_until` of locked schedules, and note since when no tick was left out. `planted_until` never goes back."""
 
     def advanced(r: Relations) -> Statement:
         given = r["given"].c
@@ -161,7 +161,7 @@ def advance(_: Grammar) -> Transition:
 
 
 def record_ticks(g: Grammar) -> Transition:
-    """Insert ticks with the tasks that they are to become; returns the ids of those whose tick has no task yet."""
+    """Insert ticks with the ids of their tasks. Returns the ids for ticks that had no task yet."""
     columns: Columns = {"schedule": Text(), "tick": Instant, "task_execution_id": Uuid()}
 
     def recorded(r: Relations) -> Statement:
@@ -174,7 +174,7 @@ def record_ticks(g: Grammar) -> Transition:
 
 
 def record_skipped(g: Grammar) -> Transition:
-    """Insert the events that tell of skipped ticks."""
+    """Insert the events of skipped ticks."""
 
     def event(r: Relations) -> Statement:
         given = r["given"].c
@@ -190,9 +190,9 @@ def record_skipped(g: Grammar) -> Transition:
 
 
 def undue(g: Grammar) -> Select[Any]:
-    """Select the ticks of a schedule after :moment whose tasks have never started, and their outbox entries.
+    """Select the ticks of a schedule after :moment whose tasks have never started, with their outbox entries.
 
-    Also those from :earliest on whose tasks are due after :moment.
+    They include the ticks from :earliest on whose tasks are due after :moment.
     """
     late = select(_tick.tick, _tick.task_execution_id).where(_tick.schedule == _name, _tick.tick > _earliest)
     recent = late.cte("recent").prefix_with("MATERIALIZED")
@@ -210,9 +210,9 @@ def undue(g: Grammar) -> Select[Any]:
 
 
 def cancel_ticks(g: Grammar) -> Transition:
-    """Cancel the tasks of these outbox entries, for :reason, and forget that their ticks had tasks.
+    """Cancel the tasks of these outbox entries for :reason, and delete their ticks.
 
-    An entry that was claimed or replaced meanwhile is passed over. Returns the cancelled tasks.
+    An entry that was claimed or replaced since is skipped. Returns the cancelled tasks.
     """
 
     def gone(r: Relations) -> Statement:
@@ -251,9 +251,9 @@ def planted(_: Grammar) -> Select[Any]:
 
 
 def to_come(g: Grammar) -> Select[Any]:
-    """Select the ticks after :moment of the schedules of the given `names` that have tasks, and whether these have not started yet.
+    """Select the ticks after :moment of the schedules of the given `names` that have tasks, and whether the tasks are unstarted.
 
-    Of those that have not, the next :limit of each schedule.
+    Of the unstarted ones, it selects the next :limit of each schedule.
     """
     names = g.rows("names", NAMES).c.name
     # Neither is a join, which might read all ticks or all tasks.
@@ -271,7 +271,7 @@ def to_come(g: Grammar) -> Select[Any]:
 
 
 def ticks(_: Grammar) -> Select[Any]:
-    """Select up to :limit ticks of a schedule that became tasks, the newest first."""
+    """Select up to :limit ticks of a schedule that became tasks, newest first."""
     # Not a join, which might read all tasks.
     status = select(_execution.status).where(_execution.id == _tick.task_execution_id).scalar_subquery()
     columns = (_tick.schedule, _tick.tick, _tick.task_execution_id.label("task_id"), status.label("status"))

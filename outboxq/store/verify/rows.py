@@ -39,7 +39,7 @@ from ...model import LONGEST, MAX_ATTEMPT, MAX_NUMBER, EventType, OnDeadLetter, 
 from ...model.rules import parse_rule
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from .. import task_rows
-from ..producing.schedules_sql import stands_ahead
+from ..producing.schedules_sql import is_planted_ahead
 from .check import (
     CLAIMS,
     ENDED,
@@ -483,7 +483,7 @@ def _beyond(_: Grammar) -> Select[Any]:
 
 def _planted_ahead(g: Grammar) -> Select[Any]:
     """Select schedules. A paused one is planted by the present clock when it is resumed."""
-    return select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), stands_ahead(g))
+    return select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), is_planted_ahead(g))
 
 
 def _headers(g: Grammar) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
