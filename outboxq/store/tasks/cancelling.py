@@ -1,4 +1,4 @@
-"""Cancelling all tasks that match, batch by batch, and counting them before."""
+"""Cancel all matching tasks in batches, and count them before."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .operations import change_all
 from .task_pages import FIRST, SCAN, TaskFilters, ending, filter_values, next_id, source_of
 
 BATCH = 500
-"""The number of tasks that one transaction changes."""
+"""Number of tasks that one transaction changes."""
 LOOKED_AT = 200_000
-"""The number of outbox entries that a count reads at most, or of those of a queue with and without a key."""
+"""Maximum number of outbox entries that a count reads; of one queue, with and without a key each."""
 
 
 def count_tasks(
@@ -34,10 +34,11 @@ def count_tasks(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> Count:
-    """Count the tasks that `cancel_all` would cancel now, up to `most`. It reads 200 000 outbox entries at most.
+    """Count the tasks that `cancel_all` would cancel now, up to `most`. It reads at most 200 000 outbox entries.
 
-    Pass the `snapshot` of the count on to `cancel_all`, and it changes no task that was not counted. With `snapshot`, it counts
-    the tasks of an earlier count that can still be cancelled. Raises InvalidArgument for a status other than READY and RUNNING.
+    Pass the `snapshot` of the count to `cancel_all`, which then changes no task that was not counted. With `snapshot`, it
+    counts the tasks of an earlier count that can still be cancelled. Raises InvalidArgument for a status other than READY and
+    RUNNING.
     """
     statuses = _statuses(status)
     queue, values = wanted.get("queue"), filter_values(wanted)
@@ -45,7 +46,7 @@ def count_tasks(
 
     def work(target: Target) -> Count:
         found, cut = 0, False
-        # Before the count: what a caller's transaction sees only from the next statement on is counted, and left alone.
+        # Before the count: a task that the caller's transaction sees only later is counted, but not changed.
         now = Snapshot.take(target) if snapshot is None else snapshot
         given = values if snapshot is None else {**values, **_bound(snapshot, status)}
         if TaskStatus.RUNNING in statuses:
@@ -74,15 +75,16 @@ def cancel_all(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> int:
-    """Cancel the waiting and the running tasks that match (see `tasks`), oldest first, `limit` of them at most; returns how many.
+    """Cancel the waiting and running tasks that match (see `TaskFilters`), oldest first, at most `limit` of them; returns their
+    number.
 
-    `status` READY or RUNNING: only those. Without any filter all tasks are cancelled. A running task is asked to stop, or with
-    `force` Cancelled at once, as by `cancel`; one that was asked before is not counted again.
+    `status` READY or RUNNING restricts it to these tasks. Without filters, all tasks are cancelled. A running task is asked to
+    stop, or with `force` Cancelled at once, as by `cancel`. A task that was asked before is not counted again.
 
-    `snapshot` is that of a count: what came since is left alone, such as a task that was enqueued, redriven, or is in the wanted
-    status only now. Without it, the moment at which this began counts. Each batch of 500 is a transaction of its own (with
-    `using`, all are the caller's), and what another session deals with meanwhile is not counted. `on_progress` is called with the
-    number so far after each batch, and `stop` is asked before each: True ends it. Raises InvalidArgument.
+    With the `snapshot` of a count, later tasks are left alone: tasks that were enqueued or redriven since, or got the wanted
+    status since. Without it, the snapshot is taken at the beginning. Each batch of 500 is a separate transaction (with `using`,
+    all belong to the caller's). Tasks that another session changes meanwhile are not counted. `on_progress` is called with the
+    number so far after each batch, and `stop` is asked before each. Raises InvalidArgument.
     """
     statuses = _statuses(status)
     bound = _bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status)
@@ -133,7 +135,7 @@ def _look(
 
 
 def _bound(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:
-    """Return the parameters that leave out what came after the snapshot."""
+    """Return the parameters that exclude tasks after the snapshot."""
     return {
         **snapshot.values,
         "only_ready": status is TaskStatus.READY,

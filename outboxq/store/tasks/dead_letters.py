@@ -1,4 +1,4 @@
-"""Dead letters: failed tasks that wait to be redriven or discarded."""
+"""List, group, count, redrive and discard dead letters."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ from .operations import change_all, futile_redrives
 log = logging.getLogger("outboxq.store")
 
 LOOKED_AT = 10_000
-"""The number of the newest dead letters that are grouped."""
+"""Maximum number of dead letters that are grouped, newest first."""
 _BATCH = 500
 _LOOKS = (500, 2_500, LOOKED_AT - 3_000)
-"""The numbers of dead letters among which those of one group are looked for, one after the other."""
+"""Numbers of dead letters that are searched, one after the other, for those of a group."""
 _NAMED = 10
-"""The number of left-out dead letters that the warning names."""
+"""Maximum number of left-out dead letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
 _LEFT_OUT = {
-    DuplicateTask: "other tasks have their idempotency keys by now",
+    DuplicateTask: "other tasks have their idempotency keys now",
     InvalidTransition: "the tasks before them in their chains were deleted",
 }
-"""The reasons for which a dead letter is not redriven, by the error that `redrive` raises."""
+"""Reasons why a dead letter is not redriven, by the error of `redrive`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetter:
-    """A Failed task that was neither redriven nor discarded."""
+    """A Failed task that was not yet redriven or discarded."""
 
     id: UUID
     task_name: str
@@ -70,13 +70,13 @@ class DeadLetter:
     topic: str | None
     partition_key: str | None
     exception: str | None
-    """Module and name of the exception's class; None: its workers died, or it failed without an exception."""
+    """Module and name of the exception's class; None if its workers died, or if it failed without an exception."""
     failed_at: datetime
     last_error: str | None
     attempt: int
     recovery_attempts: int
     holds_key: bool
-    """True if the other tasks of its key wait until it is redriven or discarded."""
+    """True if other tasks of its key wait until it is redriven or discarded."""
 
     @property
     def place(self) -> tuple[datetime, UUID]:
@@ -99,11 +99,11 @@ class Wanted(TypedDict, total=False):
     until: datetime | None
     """Time before which the task failed, aware."""
     group: str | None
-    """Id of a DeadLetterGroup. It is compared error by error, after the other filters."""
+    """Id of a DeadLetterGroup. It is compared after the other filters, error by error."""
 
 
 class DeadLetters:
-    """The dead letters: a page of them for people, or all that match."""
+    """The dead letters: pages for people, and changes of all that match."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -116,7 +116,7 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> builtins.list[DeadLetter]:
-        """Return up to `limit` of the dead letters that match (see Wanted), newest first, behind the `place` of the last one seen.
+        """Return up to `limit` matching dead letters (see Wanted), newest first, behind the `place` of the last one seen.
 
         Raises InvalidArgument.
         """
@@ -147,9 +147,9 @@ class DeadLetters:
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def oldest(self, *, limit: int = 100, using: object = None, **wanted: Unpack[Wanted]) -> builtins.list[DeadLetter]:
-        """Return up to `limit` of the dead letters that match, oldest first: those that `redrive_all` and `discard_all` take first.
+        """Return up to `limit` matching dead letters, oldest first: the first ones for `redrive_all` and `discard_all`.
 
-        Of a `group`, those among the oldest 10 000 that match besides. Raises InvalidArgument.
+        With `group`, it searches the oldest 10 000 dead letters that match the other filters. Raises InvalidArgument.
         """
         group, values = group_id(wanted.get("group")), _filters(wanted)
         (values["after_failed_at"], values["after_id"]), most = _FIRST, positive(limit)
@@ -168,9 +168,9 @@ class DeadLetters:
     def groups(
         self, *, limit: int = 100, most: int = LOOKED_AT, using: object = None, **wanted: Unpack[Wanted]
     ) -> DeadLetterGroups:
-        """Return up to `limit` groups of the newest `most` dead letters that match, the largest group first.
+        """Return up to `limit` groups of the newest `most` matching dead letters, the largest group first.
 
-        2 000 take some 20 ms, 10 000 some 100 ms. Raises InvalidArgument.
+        2 000 dead letters take about 20 ms, and 10 000 about 100 ms. Raises InvalidArgument.
         """
         group, look = group_id(wanted.get("group")), positive(most, "most")
         values = _filters(wanted) | _from_the_newest(look + 1)
@@ -188,16 +188,17 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> Count:
-        """Count the dead letters that match, up to `most`; of a `group`, those among the newest `most` ones.
+        """Count the matching dead letters, up to `most`; with `group`, those among the newest `most`.
 
-        Pass the `snapshot` of the count on to `redrive_all` or `discard_all`, and no dead letter is changed that was not counted.
-        With `snapshot`, it counts those of an earlier count that are still dead letters. Raises InvalidArgument.
+        Pass the `snapshot` of the count to `redrive_all` or `discard_all`, which then change no dead letter that was not
+        counted. With `snapshot`, it counts the dead letters of an earlier count that still are dead letters. Raises
+        InvalidArgument.
         """
         group, values = group_id(wanted.get("group")), _filters(wanted) | {"limit": positive(most, "most") + 1}
         values |= {} if snapshot is None else snapshot.values
 
         def work(target: Target) -> Count:
-            # Before the count: what a caller's transaction sees only from the next statement on is counted, and left alone.
+            # Before the count: a dead letter that the caller's transaction sees only later is counted, but not changed.
             now = Snapshot.take(target) if snapshot is None else snapshot
             if group is None:
                 return counted_to(most, target.run(count, values)[0]["tasks"], snapshot=now)
@@ -218,13 +219,13 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
-        """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
+        """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number.
 
-        Dead letters that `redrive` refuses, since another task has their idempotency key by now or the task before them in their
-        chain was deleted, are left out; a warning says how many. `snapshot` is that of a count: what failed since, or failed
-        again, is left for the next time. Without it, the moment at which this began counts. Each batch of 500 is a transaction of
-        its own (with `using`, all are the caller's), and a dead letter that another session deals with meanwhile is not counted.
-        `on_progress` is called with the number so far after each batch, and `stop` is asked before each: True ends it.
+        Dead letters that `redrive` refuses are left out: another task has their idempotency key, or the previous task of their
+        chain was deleted. A warning counts them. With the `snapshot` of a count, dead letters that failed (again) since are
+        left alone. Without it, the snapshot is taken at the beginning. Each batch of 500 is a separate transaction (with
+        `using`, all belong to the caller's). Dead letters that another session changes meanwhile are not counted. `on_progress`
+        is called with the number so far after each batch, and `stop` is asked before each.
         """
         change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, using=using, wanted=wanted)
@@ -240,7 +241,7 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
-        """Discard the dead letters that match, in the same way; returns how many."""
+        """Discard the matching dead letters in the same way; returns their number."""
         change = partial(self._change_all, EventType.DISCARDED, None, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, using=using, wanted=wanted)
 
@@ -293,7 +294,7 @@ class DeadLetters:
         for kind, why in _LEFT_OUT.items():
             if several := sorted(one for one, error in left_out.items() if isinstance(error, kind)):
                 ids = ", ".join(map(str, several[:_NAMED])) + (", …" if len(several) > _NAMED else "")
-                log.warning("left out %d of the dead letters, since %s: %s", len(several), why, ids)
+                log.warning("left out %d of the dead letters, because %s: %s", len(several), why, ids)
         return moved
 
     def _refused(self, ids: Collection[UUID], left_out: dict[UUID, OutboxqError], target: Target) -> Collection[UUID]:
@@ -311,9 +312,7 @@ def _from_the_newest(limit: int) -> dict[str, Any]:
 
 def _filters(wanted: Wanted) -> dict[str, Any]:
     if unknown := wanted.keys() - Wanted.__annotations__.keys():
-        raise InvalidArgument(
-            f"there is no filter {', '.join(sorted(unknown))}; see {', '.join(Wanted.__annotations__)}"
-        )
+        raise InvalidArgument(f"unknown filter {', '.join(sorted(unknown))}; see {', '.join(Wanted.__annotations__)}")
     exception = storable(wanted.get("exception"), "exception")
     since, until = wanted.get("since"), wanted.get("until")
     return {
@@ -330,14 +329,14 @@ def _filters(wanted: Wanted) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetterGroup:
-    """Dead letters that are alike: of one task, with one exception, and with the same message but for what varies."""
+    """Similar dead letters: of one task, with one exception, and with the same message except for varying parts."""
 
     id: str
-    """16 hexadecimal digits, which stay the same as long as the task, the exception and the message do."""
+    """16 hexadecimal digits that depend on the task, the exception and the message."""
     task_name: str
     exception: str | None
     message: str
-    """First line of the error; an ellipsis stands for each id, number and quoted text. At most 200 characters."""
+    """First line of the error, with an ellipsis for each id, number and quoted text. At most 200 characters."""
     count: int
     first_failed_at: datetime
     last_failed_at: datetime
@@ -352,15 +351,15 @@ class DeadLetterGroups:
 
     groups: list[DeadLetterGroup]
     looked_at: int
-    """Number of dead letters that were looked at: the newest 10 000 that match, or all."""
+    """Number of dead letters that were read: the newest 10 000 that match, or all."""
     is_complete: bool
-    """False: there are older dead letters that were not looked at, or more groups than wanted."""
+    """False if there are unread older dead letters, or more groups than wanted."""
 
 
 def grouped(rows: Iterable[Row]) -> list[DeadLetterGroup]:
-    """Return the groups of rows that come newest first; the largest group is the first.
+    """Return the groups of rows, which come newest first; the largest group comes first.
 
-    The texts of 10 000 errors are put into groups in about 25 ms. For the database to fold equal ones first takes as long.
+    Grouping 10 000 errors takes about 25 ms. Merging equal ones in the database takes as long.
     """
     found: dict[str, list[Row]] = {}
     for row, group in with_groups(rows):
@@ -370,7 +369,7 @@ def grouped(rows: Iterable[Row]) -> list[DeadLetterGroup]:
 
 
 def with_groups(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
-    """Return each row with the id of its group. A row has the task's name, the exception and the beginning of the error."""
+    """Yield each row with the id of its group. A row has the task name, the exception and the beginning of the error."""
     known: dict[tuple[str, str | None, str], str] = {}
     for row in rows:
         key = row["task_name"], row["exception"], message_of(row["head"])
@@ -380,7 +379,7 @@ def with_groups(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
 
 
 def group_id(group: object) -> str | None:
-    """Return the id of a group; None for none. Raises InvalidArgument."""
+    """Return the id of a group, or None. Raises InvalidArgument."""
     if group is None:
         return None
     if not isinstance(group, str) or not re.fullmatch("[0-9a-f]{16}", group):
@@ -429,7 +428,7 @@ def newest(g: Grammar) -> Select[Any]:
 
 
 def _listed(g: Grammar, page: Any) -> Select[Any]:
-    """Select these dead letters with what their tasks have besides, newest first."""
+    """Select these dead letters with the data of their tasks, newest first."""
     execution, claim = task_executions.c, partition_claims.c
     held = select(claim.task_execution_id).where(claim.task_execution_id == page.c.task_execution_id, claim.held)
     return (
@@ -450,7 +449,7 @@ def _listed(g: Grammar, page: Any) -> Select[Any]:
 def oldest(g: Grammar) -> Select[Any]:
     """Select the next matching dead letters of the snapshot :head, :open, oldest first, after (:after_failed_at, :after_id).
 
-    They are not locked here. The lock that counts is the execution's, which comes before its dead letter's.
+    They are not locked here. The decisive lock is that of the execution, which precedes that of the dead letter.
     """
     return (
         select(_letter.task_execution_id.label("id"), _letter.failed_at)
@@ -467,7 +466,7 @@ def oldest_with_errors(g: Grammar) -> Select[Any]:
 
 
 def newest_with_errors(g: Grammar) -> Select[Any]:
-    """Select the same of the matching dead letters before (:after_failed_at, :after_id), newest first."""
+    """Select as `oldest_with_errors` does, but before (:after_failed_at, :after_id), newest first."""
     before = tuple_(_letter.failed_at, _letter.task_execution_id) < _after
     return _with_errors(g, before, (_letter.failed_at.desc(), _letter.task_execution_id.desc()))
 
@@ -495,7 +494,7 @@ def count(g: Grammar) -> Select[Any]:
 
 
 def _head(letter: Any) -> ColumnElement[str]:
-    """Return the beginning of the task's error, which the execution has: it is looked up."""
+    """Return the beginning of the task's error, which is looked up in the execution."""
     error: ColumnElement[str] = func.substr(task_executions.c.last_error, _one, _head_length, type_=Text)
     found = select(error).where(task_executions.c.id == letter.c.task_execution_id)
     return found.correlate(letter).scalar_subquery()
@@ -506,7 +505,7 @@ def _counted(g: Grammar) -> ColumnElement[bool]:
 
 
 def _matches() -> ColumnElement[bool]:
-    """Return the filter conditions. Dead letters are few, so all but the times are compared row by row."""
+    """Return the filter conditions. Dead letters are few, so all conditions except the times are compared row by row."""
     same = [or_(wanted.is_(None), _letter[name] == wanted) for name, wanted in _SAME.items()]
     # The end of the exception's name. A name no longer than :exception never equals :exception_end.
     ending = func.substr(_letter.exception, func.length(_letter.exception) - func.length(_exception), type_=Text)

@@ -1,7 +1,7 @@
-"""Write tasks with idempotency keys, take keys over from the tasks that hold them, and give keys back to redriven tasks.
+"""Write tasks with idempotency keys, take over keys, and return keys to redriven tasks.
 
-Locks are taken in one order: keys by scope and key, then outbox entries, then executions. A key's row is locked before it or
-its task is changed, and keys are inserted and locked in their order. So two batches cannot wait for each other, and no key is
+Locks are taken in one order: keys by scope and key, then outbox entries, then executions. A key's row is locked before the key
+or its task changes, and keys are inserted and locked in their order. So two batches cannot wait for each other, and no key is
 taken over while its task is redriven.
 """
 
@@ -60,7 +60,7 @@ _NIL = UUID(int=0)
 _SKIPPED = Handle(id=_NIL, created=False)
 
 _LOOKS = 10
-"""The number of times that a task may be Ready when it is looked at, and gone when it is to be replaced. Then it is left as it is."""
+"""Number of times that a task may be Ready when it is read and gone when it is replaced. After that, it stays as it is."""
 
 Key = tuple[str, str | None]
 
@@ -71,25 +71,25 @@ class KeyOwner:
 
     id: UUID
     status: TaskStatus | None
-    """None: it was pruned."""
+    """None if the task was pruned."""
     expired: bool
     until_finished: bool
 
     @property
     def is_free(self) -> bool:
-        """True if the key may be taken from it."""
+        """True if another task may take the key."""
         return self.expired or self.status is None or (self.until_finished and self.status in TERMINAL)
 
     def loses(self, key: Key) -> str | None:
-        """Return the key that its dead letter keeps in mind, to ask for it again, when the key is taken from it."""
+        """Return the key that the dead letter records as lost, so that its redrive asks for it again."""
         return key[1] if self.until_finished and self.status is TaskStatus.FAILED else None
 
 
 def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
-    """Write those tasks whose key is free, and treat the others as their `on_conflict` says.
+    """Write the tasks whose key is free, and treat the others according to their `on_conflict`.
 
-    The caller rolls back what was written when this raises. A key or task that another transaction changes between our look
-    and our write is looked at again, so each further round is owed to another transaction's commit.
+    If this raises, the caller rolls back. A key or task that another transaction changes between the read and the write is read
+    again, so each further round is due to the commit of another transaction.
     """
     handles: dict[UUID, Handle] = {}
     left = list(tasks)
@@ -103,7 +103,7 @@ def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask])
 def _round(
     store: Transactions, target: Target, tasks: Sequence[NewTask], handles: dict[UUID, Handle], *, may_replace: bool
 ) -> list[NewTask]:
-    """Add the handles of the tasks that could be settled. Returns the tasks that must be looked at again."""
+    """Add the handles of the settled tasks. Returns the tasks that must be read again."""
     values = store.values(target)
     created = _ids(target.run(insert_keyed, values, [keyed_row(task) for task in tasks]))
     handles |= {task_id: Handle(id=task_id) for task_id in created}
@@ -111,7 +111,7 @@ def _round(
     refused = [task for task in tasks if task.id not in handles]
     if not refused:
         return []
-    # In a second statement, because its snapshot sees what the first one waited for.
+    # A second statement, because its snapshot sees the rows that the first one waited for.
     owners = _owners(target, values, map(_key, refused))
     taking: dict[Key, NewTask] = {}
     replacing: dict[Key, list[NewTask]] = {}
@@ -127,7 +127,7 @@ def _round(
             replacing.setdefault(_key(task), []).append(task)
         else:
             handles[task.id] = _refused(task, owner.id)
-    # A key is locked before it or its task is changed: two who replace the same task do so one after the other.
+    # A key is locked before it or its task is changed, so that two replacements of one task follow each other.
     wanted = [(owners[key].id,) for key in (*taking, *replacing)]
     kept = _ids(target.run(lock_keys, values, wanted)) if wanted else set()
     if rows := [
@@ -145,7 +145,7 @@ def _round(
 def _replace(
     store: Transactions, target: Target, values: Mapping[str, Any], by_owner: Mapping[UUID, Sequence[NewTask]]
 ) -> dict[UUID, Handle]:
-    """Replace waiting tasks. Of several that replace one task, the last one given is what would remain of them."""
+    """Replace waiting tasks. If several tasks replace one task, only the last one is written."""
     rows = [(*keyed_row(tasks[-1]), owner) for owner, tasks in by_owner.items()]
     replaced = target.run(replace, values, rows)
     # A replaced task may have left its partition key, or stand further behind in it, so the key may have another head now.
@@ -156,9 +156,9 @@ def _replace(
 
 
 def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
-    """Return the handles of tasks that an earlier try wrote, all of them together; None if it wrote none.
+    """Return the handles of tasks that an earlier try wrote, all or none; None if it wrote none.
 
-    A try that replaced a task left its own id in that task's event.
+    A try that replaced a task left its own id in the event of that task.
     """
     values = store.values(target)
     created = _ids(target.run(written, values, [(task.id,) for task in tasks]))
@@ -185,15 +185,15 @@ def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> l
 def regain_keys(
     store: Transactions, target: Target, task_ids: Collection[UUID], *, force: bool = False
 ) -> Mapping[UUID, DuplicateTask]:
-    """Lock the keys of these tasks before they leave Failed, and take back the lost ones that are free; with `force`, all.
+    """Lock the keys of these tasks before they leave Failed, and take back lost keys that are free (with `force`, all).
 
-    Returns the error of each task that must not run, because another task has its key.
+    Returns an error for each task that must not run because another task has its key.
     """
     values = store.values(target)
     given = [(task_id,) for task_id in sorted(task_ids)]
     if not target.run(lock_for_redrive, values, given):
         return {}
-    # In a second statement, because its snapshot sees what the first one waited for.
+    # A second statement, because its snapshot sees the rows that the first one waited for.
     lost = {row["id"]: (row["scope"], row["key"]) for row in target.run(lost_keys, values, given)}
     owners = _owners(target, values, lost.values())
     refused: dict[UUID, DuplicateTask] = {}
@@ -201,7 +201,7 @@ def regain_keys(
     for task_id, key in sorted(lost.items()):
         owner = owners[key]
         if owner.id == task_id:
-            continue  # nobody had it, and the lock has acquired it
+            continue  # the key was free, and the lock has acquired it
         if key not in taking and (force or (owner.is_free and owner.id not in task_ids)):
             taking[key] = task_id
         else:
@@ -213,14 +213,14 @@ def regain_keys(
 
 
 def _requests(target: Target, task_id: UUID) -> set[str]:
-    """Return the ids of the new tasks by which this one was replaced."""
+    """Return the ids of the new tasks that replaced this one."""
     history = target.run(tasks.select_history, {"task_id": task_id})
     events = [json.loads(event["event_data"]) for event in history if event["event_type"] == EventType.REPLACED]
     return {str(UUID(data["request"])) for data in events}
 
 
 def _owners(target: Target, values: Mapping[str, Any], keys: Iterable[Key]) -> dict[Key, KeyOwner]:
-    """Return the task that has each of these keys, for those that are taken."""
+    """Return the task that has each of these keys, for the taken keys."""
     wanted = sorted({key for key in keys if key[1] is not None}, key=str)
     found = target.run(key_holders, values, wanted) if wanted else []
     return {
@@ -243,7 +243,7 @@ def _key(task: NewTask) -> Key:
 
 
 def _asks_nothing(task: NewTask) -> bool:
-    """Return whether the task is skipped without a look at its key's task: a key that never expires cannot be free again."""
+    """Return whether the task is skipped without reading the task of its key, because its key never expires."""
     return task.on_conflict is OnConflict.SKIP and task.unique_for is None and not task.unique_until_finished
 
 
@@ -254,16 +254,16 @@ def _refused(task: NewTask, owner: UUID) -> Handle:
 def _duplicate(task: NewTask, owner: UUID, handles: Mapping[UUID, Handle]) -> DuplicateTask:
     what = f"the idempotency key {task.idempotency_key!r} of task {task.task_name!r}"
     if owner in handles:
-        return DuplicateTask(f"{what} is given twice in one call; nothing of it was written", owner)
+        return DuplicateTask(f"{what} is used twice in one call; nothing was written", owner)
     return DuplicateTask(
-        f"{what} has task {owner} already, so nothing was written; look at that task, or enqueue with another on_conflict",
+        f"{what} already belongs to task {owner}, so nothing was written; look at that task, or enqueue with another on_conflict",
         owner,
     )
 
 
 def _refusal(task_id: UUID, key: Key, owner: UUID) -> DuplicateTask:
     return DuplicateTask(
-        f"task {task_id} cannot run again: its idempotency key {key[1]!r} of task {key[0]!r} has task {owner} by now, and two "
+        f"task {task_id} cannot run again: its idempotency key {key[1]!r} of task {key[0]!r} belongs to task {owner} now, and both "
         "would do the same work; look at that task, then discard this one, or take the key from the other with "
         "take_key_back=True (--take-key-back)",
         owner,
@@ -285,18 +285,17 @@ KEYED: Columns = {
 CONTENDED: Columns = {**KEYED, "holder": Uuid()}
 """A new task, and the task that holds its key."""
 TAKING: Columns = {**CONTENDED, "lost_key": Text()}
-"""A contended task with the key that a dead letter loses. The dead letter must acquire it again before it is redriven."""
+"""A contended task with the key that a dead letter loses, and must acquire again before it is redriven."""
 _FIXED = {"id", "pipeline_execution_id", "task_name", "expires_at"}
 _OVERWRITTEN = [name for name in task_rows.NEW_TASK if name in task_executions.c and name not in _FIXED]
-"""The columns that a task takes over from the one that replaces it, as they are given."""
+"""Columns of a task that its replacement overwrites, as given."""
 _held, _letter = idempotency_keys.c, dead_letters.c
 
 
 def insert_keyed(g: Grammar) -> Transition:
-    """Write new tasks, some with an idempotency key. Returns the ids of the tasks that were written: those whose key was free.
+    """Write new tasks, some with an idempotency key. Returns the ids of the written tasks, whose keys were free.
 
-    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at
-    READ COMMITTED.
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at READ COMMITTED.
     """
 
     def key(r: Relations) -> Statement:
@@ -330,7 +329,7 @@ def insert_keyed(g: Grammar) -> Transition:
 
 
 def key_holders(g: Grammar) -> Transition:
-    """Return the task that holds each key, if the key has expired, and the task's status (None if it was pruned)."""
+    """Return the task of each key, whether the key has expired, and the status of the task (None if it was pruned)."""
 
     def found(r: Relations) -> Statement:
         """Look each key up by index, whatever the planner estimates for the table."""
@@ -356,7 +355,7 @@ def key_holders(g: Grammar) -> Transition:
 
 
 def lock_keys(g: Grammar) -> Transition:
-    """Lock the keys of these tasks in the order of the keys. Returns the tasks that still hold theirs."""
+    """Lock the keys of these tasks in the order of the keys. Returns the tasks that still have their keys."""
 
     def locked(r: Relations) -> Statement:
         held = select(_held.task_execution_id.label("id")).where(g.among(_held.task_execution_id, r["given"].c.id))
@@ -366,9 +365,9 @@ def lock_keys(g: Grammar) -> Transition:
 
 
 def take_over_keys(g: Grammar) -> Transition:
-    """Write new tasks for keys that are free again. Returns the ids of the tasks whose key still was as `key_holders` saw it.
+    """Write new tasks for keys that are free again. Returns the ids of the tasks whose keys were unchanged since `key_holders`.
 
-    The task that held the key may have been redriven since. A redrive locks the key first, so this is seen.
+    The previous task of a key may have been redriven since. A redrive locks the key first, so this is visible.
     """
 
     def alive(r: Relations) -> Statement:
@@ -401,9 +400,9 @@ def take_over_keys(g: Grammar) -> Transition:
 
 
 def replace(g: Grammar) -> Transition:
-    """Overwrite waiting tasks with the values of new tasks; a batch names each holder once. Returns the holders it overwrote.
+    """Overwrite waiting tasks with the values of new tasks; each holder occurs once in a batch. Returns the overwritten holders.
 
-    A task is still waiting if its outbox entry can be deleted. A task that was claimed meanwhile is not changed.
+    A task still waits if its outbox entry can be deleted. A task that was claimed since stays as it is.
     """
     entry = task_outbox.c
 
@@ -444,9 +443,10 @@ def written(g: Grammar) -> Transition:
 
 
 def lock_for_redrive(g: Grammar) -> Transition:
-    """Lock the keys that these tasks hold or have lost, until the transaction ends. A lost key that is free is acquired.
+    """Lock the keys that these tasks have or have lost, until the transaction ends. A lost key that is free is acquired.
 
-    Each row is updated without a change. So no transaction above READ COMMITTED can take the key over by an older snapshot.
+    Each row is updated without a change, so that no transaction above READ COMMITTED can take the key over by an older
+    snapshot.
     """
 
     def wanted(r: Relations) -> Statement:
@@ -487,9 +487,7 @@ def lost_keys(g: Grammar) -> Transition:
 
 
 def take_back_keys(g: Grammar) -> Transition:
-    """Give locked keys back to the tasks that had lost them. A Failed task that holds such a key is recorded as having
-    lost it.
-    """
+    """Return locked keys to the tasks that had lost them. A Failed task that has such a key is recorded as having lost it."""
 
     def key(r: Relations) -> Statement:
         given = r["given"].c
@@ -518,7 +516,7 @@ def _has_key(r: Relations) -> ColumnElement[bool]:
 
 
 def _asked(g: Grammar, given: Any) -> Mapping[str, ColumnElement[Any]]:
-    """Return the members of a Created event's data that name the task's idempotency key."""
+    """Return the members of a Created event that name the idempotency key."""
     keyed = given.idempotency_key.is_not(None)
     return {
         "idempotency_key": given.idempotency_key,
@@ -528,7 +526,7 @@ def _asked(g: Grammar, given: Any) -> Mapping[str, ColumnElement[Any]]:
 
 
 def _pass_key(g: Grammar, given: Any, its_key: tuple[ColumnElement[bool], ...], **values: Any) -> Statement:
-    """Pass `its_key` from the task that holds it to the given one."""
+    """Pass `its_key` from its present task to the given one."""
     mine = (g.among(_held.task_execution_id, given.holder), _held.task_execution_id == given.holder)
     return (
         update(idempotency_keys)
@@ -539,7 +537,7 @@ def _pass_key(g: Grammar, given: Any, its_key: tuple[ColumnElement[bool], ...], 
 
 
 def _lose_key(g: Grammar, given: Any, key: ColumnElement[str], *where: ColumnElement[bool]) -> Statement:
-    """Record in the dead letter of the task that holds the key that it loses it."""
+    """Record in the dead letter of the present holder that it loses the key."""
     mine = (g.among(_letter.task_execution_id, given.holder), _letter.task_execution_id == given.holder)
     return update(dead_letters).where(*mine, *where).values(lost_key=key)
 

@@ -1,4 +1,4 @@
-"""Operations on a task by people and programs; none of them carries a lease token."""
+"""Change single tasks on behalf of people and programs. These changes carry no lease token."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from .idempotency import regain_keys
 from .tasks import data_of, get, no_task
 
 _LOOKS = 10
-"""Number of times that a task may change its status between a look and the write before the call gives up."""
+"""Number of times that a task may change its status between a read and the write before the call gives up."""
 _ALLOWED = {
     EventType.RETRY_SCHEDULED: ("retried", {TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED}),
     EventType.CANCELLED: ("cancelled", {TaskStatus.READY, TaskStatus.RUNNING}),
@@ -67,11 +67,11 @@ def schedule_retry(
     take_key_back: bool = False,
     using: object = None,
 ) -> None:
-    """Have the task tried at `retry_at` (aware) as attempt number `new_attempt`; writes `task_retry_scheduled` with both.
+    """Schedule another attempt at `retry_at` (aware) with the number `new_attempt`; writes `task_retry_scheduled` with both.
 
-    Allowed on Ready (its one outbox entry moves), on Running (its worker is fenced: whatever it does then is LeaseLost)
-    and on Failed, which needs its idempotency key, as for `redrive`. Raises TaskNotFound; InvalidTransition on Completed
-    and Cancelled; DuplicateTask; InvalidArgument for a naive time or an attempt below 1.
+    It is allowed for Ready tasks (the outbox entry moves), for Running tasks (the worker is fenced, and gets LeaseLost), and
+    for Failed tasks, which need their idempotency key as for `redrive`. Raises TaskNotFound; InvalidTransition for Completed
+    and Cancelled tasks; DuplicateTask; InvalidArgument for a naive time or an attempt below 1.
     """
     _check_moment(retry_at, "retry_at")
     if type(new_attempt) is not int or not 1 <= new_attempt <= MAX_ATTEMPT:
@@ -83,11 +83,11 @@ def schedule_retry(
 def reschedule(
     store: Transactions, task_id: UUID, at: datetime, *, take_key_back: bool = False, using: object = None
 ) -> None:
-    """Have a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
+    """Make a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
 
-    A waiting task keeps its attempt, its priority and its place in its key. `take_key_back` is for a dead letter, as in `redrive`.
-    A running task is left alone: no claim is taken from its worker. Raises TaskNotFound; InvalidTransition unless Ready or
-    Failed; DuplicateTask; InvalidArgument for a naive time.
+    A waiting task keeps its attempt, its priority and its position in its key. `take_key_back` is for a dead letter, as in
+    `redrive`. A running task stays with its worker. Raises TaskNotFound; InvalidTransition unless Ready or Failed;
+    DuplicateTask; InvalidArgument for a naive time.
     """
     _check_moment(at, "at")
     if get(store, task_id, using=using).status is TaskStatus.FAILED:
@@ -99,11 +99,11 @@ def reschedule(
 def cancel(
     store: Transactions, task_id: UUID, *, reason: str = "", force: bool = False, using: object = None
 ) -> TaskStatus:
-    """Cancel the task; returns its status now.
+    """Cancel the task; returns its new status.
 
-    A waiting task is Cancelled at once. A running one is asked to stop: its worker reads that with its next heartbeat,
-    and the task stays Running until the worker answers; with `force` it is Cancelled at once and its worker fenced.
-    Raises TaskNotFound; InvalidTransition on a task that has ended.
+    A waiting task is Cancelled at once. A running task is asked to stop: its worker reads the request with its next heartbeat,
+    and the task stays Running until the worker answers. With `force` it is Cancelled at once, and its worker is fenced. Raises
+    TaskNotFound; InvalidTransition for a task that has ended.
     """
     return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force)
 
@@ -113,16 +113,16 @@ def redrive(
 ) -> None:
     """Redrive a dead letter: run it again, from its first attempt, due now.
 
-    The idempotency key of a task enqueued with `unique_until_finished` was free while it was Failed. It is the task's again.
-    Where another task has taken it over and not ended, nothing is done and DuplicateTask names that task; or, with
-    `take_key_back`, the key is taken from it, and both go on. Raises TaskNotFound; InvalidTransition unless Failed, and for a
-    task of a chain whose previous task was deleted: it could not read that one's result.
+    The idempotency key of a task enqueued with `unique_until_finished` was free while the task was Failed. The redrive takes it
+    again. If an unfinished task has the key, nothing is written and DuplicateTask names that task; with `take_key_back`, the
+    key is taken from it, and both tasks run. Raises TaskNotFound; InvalidTransition unless Failed, or if the previous task of
+    its chain was deleted, so that its result is lost.
     """
     _move(store, task_id, EventType.REQUEUED, using, attempt=1, reason=reason, take_key_back=take_key_back)
 
 
 def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> None:
-    """Give a dead letter up for good: Cancelled, with `task_discarded`; a key it holds is free.
+    """Discard a dead letter: it is Cancelled with `task_discarded`, and frees the key that it holds.
 
     Raises TaskNotFound; InvalidTransition unless Failed.
     """
@@ -130,15 +130,15 @@ def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: obje
 
 
 def run_now(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> bool:
-    """Have a task that is delayed, or waits for its retry, due now. False: it was due already; nothing is written.
+    """Make a task due now that is delayed or waits for its retry. Returns False, and writes nothing, if it is due already.
 
-    Its place in its key stays, and so do pauses and limits. Raises TaskNotFound; InvalidTransition unless Ready.
+    It keeps its position in its key. Pauses and limits still apply. Raises TaskNotFound; InvalidTransition unless Ready.
     """
     return _reschedule(store, task_id, using, priority=None, reason=reason)
 
 
 def set_priority(store: Transactions, task_id: UUID, priority: int, *, reason: str = "", using: object = None) -> bool:
-    """Give a waiting task another priority, -100 to 100, higher first; when it is due stays. False: it has that one.
+    """Set the priority of a waiting task (-100 to 100, higher first); its due time stays. Returns False if it has that priority.
 
     Raises TaskNotFound; InvalidTransition unless Ready.
     """
@@ -185,7 +185,7 @@ def moving(
         for _ in range(_LOOKS):
             with target.atomic():
                 if from_failed and status_after is TaskStatus.READY:
-                    # From another status, nobody pays for that.
+                    # Other statuses do not need this check.
                     _ensure_may_run_again(store, target, task_id, take_key_back=change.get("take_key_back", False))
                 moved = target.run(by_hand, {**values, "from_failed": from_failed}, [row])
             if moved:
@@ -209,7 +209,7 @@ def moving(
 
 
 def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *, take_key_back: bool) -> None:
-    """Raise where a dead letter must not run again. It gets its idempotency key back, which is locked before all else."""
+    """Raise an error if the dead letter must not run again. Otherwise it gets its idempotency key back, which is locked first."""
     for refusal in futile_redrives(target, {task_id}).values():
         raise refusal
     for taken in regain_keys(store, target, {task_id}, force=take_key_back).values():
@@ -217,7 +217,7 @@ def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *,
 
 
 def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID, InvalidTransition]:
-    """Return an error for each of these tasks whose previous task in its chain was deleted. Without a chain, nothing is read."""
+    """Return an error for each of these tasks whose previous task in its chain was deleted. Without chains, it reads nothing."""
     links = {task_id: link for task_id in task_ids if (link := link_of(task_id)) is not None and link.number}
     if not links:
         return {}
@@ -225,8 +225,8 @@ def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID,
     found = target.run(links_without_previous, target.dialect.pack("links", LINKS, rows))
     return {
         row["id"]: InvalidTransition(
-            f"task {row['id']} cannot be redriven: the task before it in its chain, {row['before']}, was deleted, so its result "
-            "is not known any more; discard this one, and enqueue the rest of the chain anew"
+            f"task {row['id']} cannot be redriven: the task before it in its chain, {row['before']}, was deleted with its "
+            "result; discard this task, and enqueue the rest of the chain again"
         )
         for row in found
     }
@@ -238,7 +238,7 @@ def _check_moment(moment: datetime, name: str) -> None:
 
 
 def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: int | None, reason: str) -> bool:
-    """Give a waiting task this priority; None: have it due now."""
+    """Set the priority of a waiting task; None makes it due now."""
     identifier(task_id)
     request, due_now, why = str(uuid7()), priority is None, sanitize(reason) or None
 
@@ -276,11 +276,11 @@ def change_all(
     using: object = None,
     **places: bool,
 ) -> int:
-    """Make the same change to these tasks in one transaction; returns the number of tasks that it changed.
+    """Make the same change to these tasks in one transaction; returns the number of changed tasks.
 
-    `places` says from which places tasks are moved (see `by_hand`). `asks`: tasks that were not moved are asked to stop if they run.
-    `refused` returns the tasks that must not be changed. Tasks are changed in the order of their ids, so that of two callers at most
-    one waits for the other.
+    `places` are the parameters of `by_hand` that name the places from which tasks are moved. With `asks`, running tasks that
+    were not moved are asked to stop. `refused` returns the tasks that must not change. Tasks change in the order of their ids,
+    so that of two callers at most one waits for the other.
     """
     request, data = str(uuid7()), event_data({"reason": reason} if reason else {})
     details = event_type.value, STATUS_AFTER[event_type].value, attempt, None, data
@@ -305,20 +305,20 @@ def change_all(
 
 
 def freed(moved: Iterable[Row]) -> list[str]:
-    """Return the queues in which others may be claimable now: a key is free, or one fewer is running."""
+    """Return the queues in which other tasks may have become claimable: a key is free, or fewer tasks run."""
     return [row["queue"] for row in moved if row["partition_key"] is not None or row.get("lease_token") is not None]
 
 
 def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
     """Return the row with the request's id in the event's data.
 
-    By that a call whose COMMIT was not answered finds its own event again, whatever has happened to the task since.
+    A call whose COMMIT was not answered finds its own event by this id, whatever has happened to the task since.
     """
     return (*row[:5], json.dumps({**json.loads(row[5] or "{}"), "request": request}))
 
 
 def was_done(target: Target, task_id: UUID, request: str) -> bool:
-    """Return whether this very request has been committed."""
+    """Return whether this request was committed."""
     history = target.run(tasks.select_history, {"task_id": task_id})
     return any(data_of(event["event_data"]).get("request") == request for event in history)
 
@@ -339,7 +339,7 @@ def _refused(task_id: UUID, status: TaskStatus, event_type: EventType) -> Invali
 
 
 def _restless(task_id: UUID) -> InvalidTransition:
-    return InvalidTransition(f"task {task_id} changes its status faster than it can be changed by hand; try again")
+    return InvalidTransition(f"task {task_id} changes its status too quickly to be changed; try again")
 
 
 BY_HAND: Columns = {
@@ -362,11 +362,11 @@ _reason = bindparam("reason", None, type_=Text)
 
 
 def by_hand(g: Grammar) -> Transition:
-    """Move a task out of the outbox, away from its worker, or out of Failed. Its worker, if it has one, loses the claim.
+    """Move a task out of the outbox, away from its worker, or out of Failed. Its worker, if any, loses the claim.
 
-    :from_ready, :from_running and :from_failed say from which of the three it may be moved. The deleted row proves where the
-    task was, so a task that moves meanwhile is not changed, and the caller looks again. Returns the moved tasks, each with the
-    lease token under which it was running, if it was.
+    :from_ready, :from_running and :from_failed name the allowed places. The deleted row proves where the task was, so a task
+    that moves meanwhile is not changed, and the caller reads it again. Returns the moved tasks, each with the lease token under
+    which it was running.
     """
     return Transition(
         given=BY_HAND,
@@ -385,7 +385,7 @@ def by_hand(g: Grammar) -> Transition:
 
 
 def move(g: Grammar) -> Transition:
-    """Replace the entry of a waiting task: due now (:due_now), or with another :priority. Its position stays.
+    """Replace the entry of a waiting task: due now (:due_now), or with another :priority. The position stays.
 
     A task that is due already, or has that priority, is not changed.
     """
@@ -396,7 +396,7 @@ def move(g: Grammar) -> Transition:
 def make_due(g: Grammar) -> Transition:
     """Make the tasks of these outbox entries due now, if :due_now. Their events carry :reason.
 
-    An entry that is due already, or was replaced meanwhile, is not changed.
+    An entry that is due already, or was replaced since, is not changed.
     """
     later = and_(_due_now, _entry.available_at > g.now)
     return _rescheduling(g, lambda r: and_(g.among(_entry.id, r["given"].c.entry_id), later), given={"entry_id": BigId})
@@ -447,7 +447,7 @@ def _rescheduling(
 
 
 def waiting(g: Grammar) -> Select[Any]:
-    """Select the priority of a waiting task, and true if it is due; no row unless the task is Ready."""
+    """Select the priority of a waiting task, and whether it is due; no row unless the task is Ready."""
     asked: tuple[Any, ...] = ((_entry.available_at <= g.now).label("due"), _entry.priority)
     return select(*asked).where(_entry.task_execution_id == _task_id)
 
@@ -559,7 +559,7 @@ LINKS: Columns = {"id": Uuid(), "batch_id": Uuid(), "before": Uuid()}
 
 
 def links_without_previous(g: Grammar) -> Select[Any]:
-    """Select those of these dead letters whose previous task in their chain was deleted, and the ids of both."""
+    """Select the dead letters among these whose previous task in their chain was deleted, with the ids of both."""
     link, before = g.rows("links", LINKS), task_executions.alias("before")
     # Not a join, which might read all tasks.
     known = select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()

@@ -1,4 +1,4 @@
-"""Results of tasks and the standing of batches, for callers that wait for them: one look asks for any number of them."""
+"""Read the results of tasks and the progress of batches for waiting callers. One query covers any number of them."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from . import tasks
 from .tasks import event_of
 
 _NEWEST = 8
-"""The number of events among which the end of a task is: after it, people may have redriven the task."""
+"""Number of newest events that contain the end of a task, unless people have redriven it since."""
 _READS = frozenset({Feature.RESULTS})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """The status of a task, and how it ended if it has."""
+    """The status of a task, with its end if it has ended."""
 
     id: UUID
     task_name: str
     status: TaskStatus
     attempt: int
     result: str | None = field(repr=False)
-    """The result as JSON; None: there is none."""
+    """The result as JSON; None if there is none."""
     error: str | None = field(repr=False)
     """The last error in one line."""
     end: ExecutionEvent | None = field(default=None, repr=False)
-    """The event with which it ended otherwise than Completed; None: it has not, or the event is gone."""
+    """Event of an end other than Completed; None if the task has not ended, or the event is gone."""
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the task has ended. A dead letter has."""
+        """Return whether the task has ended. A dead letter has ended."""
         return self.status in TERMINAL
 
 
 def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bool = True) -> Mapping[UUID, Standing]:
-    """Return the standing of each of these tasks that has ended. With `everything`, of those too that have not ended.
+    """Return the standing of each of these tasks that has ended; with `everything`, also of unfinished tasks.
 
-    A task that is missing there does not exist, or is not committed. The transaction is not run again after an error: the caller
-    decides about another look. Raises NotPermitted if the database role may not read results.
+    A missing task does not exist, or is not committed. The transaction is not tried again after an error, because the caller
+    decides about the next query. Raises NotPermitted if the database role may not read results.
     """
     with _reading(store, _READS) as target:
         values = pack_ids(target, "tasks", task_ids)
@@ -66,7 +66,7 @@ def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bo
 
 
 def standing_of(target: Target, row: Row) -> Standing:
-    """Return the standing of the task of a row of `results.ended`."""
+    """Return the standing of the task in a row of `ended`."""
     status, end = TaskStatus(row["status"]), None
     if status in {TaskStatus.FAILED, TaskStatus.CANCELLED}:
         newest = target.run(tasks.select_recent_history, {"task_id": row["id"], "limit": _NEWEST})
@@ -77,18 +77,18 @@ def standing_of(target: Target, row: Row) -> Standing:
 
 
 class ResultReader:
-    """A store's results, read on connections that nothing else uses. It is for one thread.
+    """Reads the results of a store on its own connections. It is for one thread.
 
-    Callers that wait may have every connection of the application's engine.
+    Waiting callers may occupy every connection of the application's engine.
     """
 
     def __init__(self, store: Transactions) -> None:
-        """Prepare the reader; it connects at its first look."""
+        """Prepare the reader. It connects at its first query."""
         self._own: Any = None
         try:
             self._store = store.reserved(threading.Event())
             self._own = self._store.engine
-        except ConfigurationError:  # one connection for all threads: there is no other
+        except ConfigurationError:  # one connection serves all threads
             self._store = store
         self._watched: Any = None
         self._version: int | None = None
@@ -100,7 +100,7 @@ class ResultReader:
         return batch_standings(self._store, links, everything=everything)
 
     def has_changed(self) -> bool:
-        """Return whether anything may have been committed since the last call. A server is not asked: the answer is yes."""
+        """Return whether anything may have been committed since the last call. For a server, the answer is always True."""
         if self._own is None or not self._store.dialect.one_writer:
             return True
         if self._watched is None:
@@ -124,7 +124,7 @@ _READS_OF_BATCHES = frozenset({Feature.RESULTS, Feature.BATCHES})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchStanding:
-    """The progress of a batch or a chain, as it is seen from one task that follows it."""
+    """The progress of a batch or a chain, seen from one of its `then` tasks."""
 
     link: BatchLink
     kind: BatchKind
@@ -132,12 +132,12 @@ class BatchStanding:
     counts: BatchCounts
     closed: bool
     stage: int
-    """The number of tasks that follow and are enqueued."""
+    """Number of `then` tasks that are enqueued."""
     runs_then: bool
     cancel_requested_at: datetime | None
     completed_at: datetime | None
     blocker: Standing | None = field(default=None, repr=False)
-    """The task whose end keeps the batch from going on to this task."""
+    """The task whose end keeps the batch from enqueueing this task."""
 
     @property
     def has_come(self) -> bool:
@@ -146,7 +146,7 @@ class BatchStanding:
 
     @property
     def reason(self) -> str:
-        """The reason of the batch's cancel, as the task has it that keeps it from going on; "" if that was cancelled before, or not."""
+        """Reason of the cancel of the batch, as stored with the blocking task; "" if that task was cancelled before, or not."""
         end, since = None if self.blocker is None else self.blocker.end, self.cancel_requested_at
         if end is None or since is None or end.event_type is not EventType.CANCELLED or end.created_at < since:
             return ""
@@ -154,27 +154,27 @@ class BatchStanding:
 
     @property
     def is_beyond(self) -> bool:
-        """Return whether all that follows the batch is enqueued, and this task is not among it."""
+        """Return whether all `then` tasks are enqueued, and this task is not one of them."""
         goes_on = self.kind is BatchKind.BATCH or self.counts.failed + self.counts.cancelled == 0
         return self.completed_at is not None and self.runs_then and goes_on and self.link.number > self.stage
 
     @property
     def is_decided(self) -> bool:
-        """Return whether there is nothing to wait for here: the batch has ended, or a task keeps it from going on.
+        """Return whether the wait is over: the batch has ended, or a task blocks it.
 
-        One that is being cancelled is not over: the reason comes with the tasks that are cancelled.
+        A batch that is being cancelled is not over, because the reason comes with its cancelled tasks.
         """
         return self.blocker is not None or self.completed_at is not None
 
     @property
     def pending(self) -> int:
-        """The number of tasks that have not ended."""
+        """Number of unfinished tasks."""
         ended = self.counts.completed + self.counts.cancelled + self.counts.failed
         return max(0, self.counts.size - ended)
 
     @property
     def blocked_by(self) -> TaskStatus | None:
-        """The status of the tasks that may keep it from going on to this task; None: none does."""
+        """Status of the tasks that may keep the batch from enqueueing this task; None if no task does."""
         waits = self.on_failed is OnFailed.WAIT and self.counts.failed > 0
         if self.link.number == 0:
             return TaskStatus.FAILED if waits and self.completed_at is None else None
@@ -200,24 +200,24 @@ class BatchTask:
 def batch_standings(
     store: Transactions, links: Collection[BatchLink], *, everything: bool = True
 ) -> Mapping[BatchLink, BatchStanding]:
-    """Return the standing of the batch of each link whose task is enqueued, or may never be. With `everything`, of all links.
+    """Return the standing of the batch of each link whose task is enqueued, or may never be; with `everything`, of all links.
 
-    A link that is missing there is of no batch, or of one that is not committed. The transaction is not run again after an error.
-    Raises NotPermitted if the database role may not read both results and batches.
+    A missing link belongs to no batch, or to an uncommitted one. The transaction is not tried again after an error. Raises
+    NotPermitted if the database role may not read both results and batches.
     """
     with _reading(store, _READS_OF_BATCHES) as target:
         return _standings(target, links, everything=everything)
 
 
 def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -> BatchTask | None:
-    """Return the first task of a batch that has one of these statuses, one or two. None: there is none."""
+    """Return the first task of a batch that has one of these statuses (one or two); None if there is no such task."""
     with _reading(store, _READS_OF_BATCHES) as target:
         return first_task(target, identifier(batch_id), *statuses)
 
 
 @contextmanager
 def _reading(store: Transactions, features: frozenset[Feature]) -> Iterator[Target]:
-    """Open a transaction that is not run again after an error. Raises NotPermitted for a right that these features need."""
+    """Open a transaction that is not tried again after an error. Raises NotPermitted for a missing right of these features."""
     try:
         with store.transaction(Begin.READ) as target:
             yield target
@@ -248,7 +248,7 @@ def _standings(target: Target, links: Collection[BatchLink], *, everything: bool
 
 
 def _blocker(target: Target, batch_id: UUID, status: TaskStatus) -> Standing | None:
-    """Return how the first task of this status ended. None: it was redriven or pruned meanwhile, and may have ended again."""
+    """Return the standing of the first task of this status; None if it was redriven or pruned meanwhile."""
     task = first_task(target, batch_id, status)
     if task is None:
         return None
@@ -268,10 +268,10 @@ _everything = bindparam("everything", type_=Boolean, required=True)
 
 
 def ended(g: Grammar) -> Select[Any]:
-    """Select those of the given tasks that have ended. With :everything, select the others too.
+    """Select the given tasks that have ended; with :everything, the others too.
 
-    Each is looked up by its id. A task that has not ended is read only to learn that it is there: a thousand of them, looked at
-    again and again, would be most of what is sent.
+    Each is looked up by its id. Unfinished tasks are read only to learn that they exist: a thousand of them, read again and
+    again, would be most of the traffic.
     """
     execution = task_executions.c
     has_ended = execution.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
@@ -290,9 +290,10 @@ _zero, _one = literal_column("0", Integer), literal_column("1", Integer)
 
 
 def select_batch_standings(g: Grammar) -> Select[Any]:
-    """Select the batch of each given place, if the task at that place is enqueued, or may never be. With :everything, of all places.
+    """Select the batch of each given place if the task at that place is enqueued, or may never be; with :everything, of all
+    places.
 
-    Each is looked up by its id. What a batch passes on to its tasks is not read: a producer may not.
+    Each is looked up by its id. The `then` tasks themselves are not read, because a producer may not.
     """
     place = g.rows("places", PLACES)
     has_come = and_(place.c.number > _zero, _batch.stage >= place.c.number)

@@ -1,4 +1,4 @@
-"""The durable steps of tasks: written under the lease, read back by the next claim, and rewound by people."""
+"""Write the durable steps of a task under its lease, read them back in the next claim, and rewind them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from . import operations
 from .operations import Change, freed, marked, moving, row_of, was_done
 
 _LOOKS = 10
-"""Number of times that a task may be claimed and given back between a look and the write before the call gives up."""
+"""Number of times that a task may be claimed and released between a read and the write before the call gives up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,17 +40,17 @@ class NewStep:
     result: str | None = None
     """The result as JSON."""
     milliseconds: int = 0
-    """The time for which its function ran."""
+    """Duration of its function."""
     delay: timedelta | None = None
-    """The length of a sleep; None: it is no sleep."""
+    """Length of a sleep; None for other steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """A step that is written."""
+    """A stored step."""
 
     due_at: datetime | None
-    """The end of a sleep."""
+    """End of a sleep."""
 
 
 class Steps:
@@ -64,9 +64,9 @@ class Steps:
         return self.list(claim.id)
 
     def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
-        """Write a step of this claim with its event; None: nothing was written, since the claim is lost.
+        """Write a step of this claim with its event. Returns None, and writes nothing, if the claim is lost.
 
-        It is on disk when the call returns. A COMMIT that was not answered is found out by the row.
+        The step is on disk when the call returns. If a COMMIT was not answered, the row shows whether it succeeded.
         """
         delay = None if step.delay is None else step.delay.total_seconds()
         given = {
@@ -105,12 +105,11 @@ class Steps:
         reason: str = "",
         using: object = None,
     ) -> int:
-        """Delete the results of this step and of all that the task completed after it, and have the task run again, due now.
+        """Delete the results of this step and of all later steps, and run the task again, due now.
 
-        The steps before keep their results. A dead letter is redriven: it runs from its first attempt, and `take_key_back` is
-        that of `redrive`. A waiting task keeps its attempt. Returns the number of steps that will run again. Writes
-        `task_rewound`. Raises TaskNotFound; InvalidArgument for a step that the task does not have; InvalidTransition unless
-        Ready or Failed; DuplicateTask.
+        Earlier steps keep their results. A dead letter is redriven from its first attempt; `take_key_back` is that of
+        `redrive`. A waiting task keeps its attempt. Returns the number of steps that will run again. Writes `task_rewound`.
+        Raises TaskNotFound; InvalidArgument for an unknown step; InvalidTransition unless Ready or Failed; DuplicateTask.
         """
         identifier(task_id)
         request, count = str(uuid7()), 0
@@ -132,7 +131,7 @@ class Steps:
         return self._store.run(work, using=using, done=done)
 
     def after(self, task_id: UUID, from_step: str, *, using: object = None) -> builtins.list[Step]:
-        """Return the steps that `rewind` from this one would delete now. Raises what `rewind` raises, except DuplicateTask."""
+        """Return the steps that `rewind` from this step would delete now. Raises the same errors, except DuplicateTask."""
 
         def work(target: Target) -> builtins.list[Step]:
             status = _status(target, task_id)
@@ -144,7 +143,7 @@ class Steps:
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def _make_due(self, target: Target, task_id: UUID, request: str, *, reason: str, take_key_back: bool) -> None:
-        """Have the task due now, and keep it from being claimed until the transaction ends."""
+        """Make the task due now, and keep it from being claimed until the transaction ends."""
         for _ in range(_LOOKS):
             status = _status(target, task_id)
             if status is TaskStatus.FAILED:
@@ -164,16 +163,16 @@ class Steps:
             if moved or target.run(lock_waiting, given):
                 self._store.wake(target, freed(moved))
                 return
-        raise InvalidTransition(f"task {task_id} is claimed and given back faster than it can be rewound; try again")
+        raise InvalidTransition(f"task {task_id} is claimed and released too quickly to be rewound; try again")
 
     def list(self, task_id: UUID, *, using: object = None) -> builtins.list[Step]:
-        """Return the steps that a task has completed and the sleeps that it has begun, in that order; none for a task without."""
+        """Return the completed steps and the begun sleeps of a task, in their order."""
         rows = self._store.run_one(of_task, task_id=identifier(task_id), using=using)
         return [Step(**row) for row in rows]
 
 
 def _from(target: Target, task_id: UUID, name: str) -> list[Step]:
-    """Return the steps from the one of this name on. Raises InvalidArgument where the task has none."""
+    """Return the steps from the one of this name on. Raises InvalidArgument for an unknown step."""
     _status(target, task_id)
     found = [Step(**row) for row in target.run(of_task, {"task_id": task_id})]
     for step in found:
@@ -204,14 +203,14 @@ _lease_token = bindparam("lease_token", type_=BigInteger, required=True)
 _name, _result, _data = parameters(Text, "name", "result", "data")
 _number, _milliseconds = parameters(Integer, "number", "ms")
 _delay_seconds = bindparam("delay_seconds", type_=Double, required=True)
-"""The length of a sleep; NULL: it is no sleep."""
+"""Length of a sleep; NULL for other steps."""
 
 
 def complete(g: Grammar) -> Transition:
-    """Write a step of a claim that the worker still holds. Returns its number and, of a sleep, its end.
+    """Write a step of a claim that the worker still holds. Returns its number and the end of a sleep.
 
-    No row: the claim is lost, or the step is there already. The lease is locked until the transaction ends, so that the claim
-    cannot be lost before the step is committed. The event has no lease token: it ends no claim.
+    It returns no row if the claim is lost or the step exists. The lease is locked until the transaction ends, so that the claim
+    cannot be lost before the step is committed. The event has no lease token, because it does not end the claim.
     """
 
     def held(_: Relations) -> Statement:
@@ -262,13 +261,13 @@ def written(_: Grammar) -> Select[Any]:
 
 
 def lock_waiting(_: Grammar) -> Select[Any]:
-    """Lock the entry of a waiting task: claims pass over it until the transaction ends. No row unless the task is Ready."""
+    """Lock the entry of a waiting task, so that claims skip it until the transaction ends. No row unless the task is Ready."""
     entry = task_outbox.c.task_execution_id
     return select(entry.label("id")).where(entry == _task_id).with_for_update()
 
 
 def rewind(g: Grammar) -> Transition:
-    """Delete the steps of a task from this number on, with one event. Returns those that are gone."""
+    """Delete the steps of a task from this number on, with one event. Returns the deleted steps."""
 
     def task(_: Relations) -> Statement:
         return select(_execution.id, _execution.pipeline_execution_id).where(_execution.id == _task_id)

@@ -1,10 +1,10 @@
-"""Pages of tasks for people, newest first, from tables of any size.
+"""Select pages of tasks for people, newest first, from tables of any size.
 
-Select a page of tasks by their ids, which contain their times: from the table that holds those of a status.
+A page is selected by task ids, which contain their times, from the table that holds the tasks of a status.
 
-Each look begins at one id, goes up or down in the order of the ids by a unique index, and ends after :scan rows: where a filter may
-leave out most of them, the last of these rows is found first, and bounds the look. So a page costs the same whatever the size of the
-tables, and the next page begins where the look ended. Of a batch, all tasks are read for each page.
+Each search begins at one id, goes up or down in the order of the ids by a unique index, and ends after :scan rows. If a filter
+may exclude most of them, the last of these rows is found first, and bounds the search. So a page costs the same whatever the
+size of the tables, and the next page begins where the search ended. Of a batch, all tasks are read for each page.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ SCAN = 10_000
 """The number of rows that one look reads at most."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 _SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatus.FAILED: "letters"}
-"""The table that holds the tasks of a status; those of all others are in `task_executions` alone."""
+"""The table that holds the tasks of a status. Tasks of other statuses are only in `task_executions`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskPage:
-    """A page of tasks, and the way to the pages beside it."""
+    """A page of tasks, and the links to the pages beside it."""
 
     tasks: list[TaskExecution]
     """The tasks, newest first."""
     older: UUID | None
-    """The id to pass as `before` for the following page; None: there are no older tasks."""
+    """Id to pass as `before` for the next page; None if there are no older tasks."""
     newer: UUID | None
-    """The id to pass as `after` for the page before; None: this is the newest."""
+    """Id to pass as `after` for the previous page; None on the newest page."""
     is_cut: bool
-    """True: the look was ended after `looked_at` rows, though fewer tasks than wanted were found. `older`, or with `after` `newer`,
-    goes on behind what was looked at.
+    """True if the search ended after `looked_at` rows with fewer tasks than requested. `older` (with `after`: `newer`) continues
+    behind these rows.
     """
     looked_at: int = SCAN
     """The number of rows that one look reads at most."""
@@ -134,10 +134,9 @@ def task_page(
     using: object = None,
     **wanted: Unpack[PageFilters],
 ) -> TaskPage:
-    """Return a page of the tasks that `tasks` lists. All statuses are looked at in the same bounded way.
+    """Return a page of the tasks that `tasks` returns. All statuses are searched in the same bounded way.
 
-    From page to page by `older`, no task is missed and none is listed twice, as long as the tables stay as they are. Raises
-    InvalidArgument.
+    From page to page by `older`, no task is missed or repeated as long as the tables stay as they are. Raises InvalidArgument.
     """
     look = partial(
         _page, store, status=status, values=filter_values(wanted), limit=positive(limit), before=before, after=after
@@ -182,9 +181,9 @@ def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, An
 
 
 def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> UUID | None:
-    """Bound the look, and return the last id that it looks at; None: it comes to the end before.
+    """Bound the search, and return the last id that it reads; None if it reaches the end before.
 
-    What is written or deleted after this makes the look longer or shorter, but it ends at the same id.
+    Later inserts and deletions make the search longer or shorter, but it ends at the same id.
     """
     if source in {"queue", "batch"}:
         return None
@@ -197,7 +196,7 @@ def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> U
 
 
 def _is_filtered(status: TaskStatus | None, given: Mapping[str, Any]) -> bool:
-    """Return whether a look may leave rows out."""
+    """Return whether a search may exclude rows."""
     named = ("queue", "task_name", "partition_key", "topic", "worker")
     return status in {TaskStatus.COMPLETED, TaskStatus.CANCELLED} or any(given[name] is not None for name in named)
 
@@ -246,7 +245,7 @@ def next_id(task_id: UUID) -> UUID:
 
 _scan = bindparam("scan", type_=BigInteger, required=True)
 _from_id, _to_id = parameters(Uuid, "from_id", "to_id")
-"""The least id, and the least one that is too large."""
+"""The smallest id, and the smallest id that is too large."""
 _worker, _batch = parameters(Uuid, "worker", "batch")
 _SAME = {
     name: bindparam(name, type_=Text, required=True)
@@ -278,8 +277,8 @@ def _entries(*, keyed: bool) -> Select[Any]:
 
 
 def _members() -> Select[Any]:
-    """Select the tasks of :batch by their index. They are all read: that index has no order of ids, and the primary key would be read
-    through until so many of them are found.
+    """Select the tasks of :batch by their index. All of them are read: that index is not ordered by id, and the primary key would
+    have to be searched for them.
     """
     columns = (_execution[name] for name in ("id", *_SAME))
     return select(*columns).where(
@@ -288,9 +287,8 @@ def _members() -> Select[Any]:
 
 
 def _source(name: str) -> tuple[FromClause, Any, ColumnElement[bool]]:
-    """Return what is looked through, its column of ids, and the condition that counts before the bound.
-
-    Leases are few, so of them only those that are wanted count.
+    """Return the source, its column of ids, and a condition that applies before the bound. Leases are few, so only matching ones
+    count.
     """
     if name == "batch":
         mine = _members().cte("mine").prefix_with("MATERIALIZED")
@@ -333,7 +331,7 @@ def _ids(source: str, *, up: bool, besides: Callable[[FromClause], ColumnElement
 
 
 def _column(looked: FromClause, name: str) -> ColumnElement[Any]:
-    """Return a column of the task: that of the source, or else the execution's, which is looked up."""
+    """Return a column of the task from the source, or else from the execution, which is looked up."""
     if name in looked.c:
         return looked.c[name]
     execution = task_executions.alias("execution")
@@ -342,13 +340,13 @@ def _column(looked: FromClause, name: str) -> ColumnElement[Any]:
 
 
 def _select_page(g: Grammar, *, source: str, up: bool) -> Select[Any]:
-    """Select the tasks, newest first whichever way was looked."""
+    """Select the tasks, newest first, whatever the direction of the search."""
     (found,) = _ids(source, up=up).cte("page").prefix_with("MATERIALIZED").c
     return with_lease().where(g.among(_execution.id, found)).order_by(_execution.id.desc())
 
 
 def _next_ids(g: Grammar, *, source: str) -> Select[Any]:
-    """Select the ids alone of the tasks that were there at the snapshot :head, :open, oldest first."""
+    """Select only the ids of the tasks that existed at the snapshot :head, :open, oldest first."""
     return _ids(source, up=True, besides=lambda looked: was_unfinished(g, looked, looked.c.id))
 
 
@@ -387,7 +385,7 @@ def count_waiting_of_queue(g: Grammar) -> Select[Any]:
 
 
 def count_running(g: Grammar) -> Select[Any]:
-    """Count up to :limit matching running tasks; unless :asked_too, those that were not asked to stop."""
+    """Count up to :limit matching running tasks; unless :asked_too, only those that were not asked to stop."""
     mine = (
         _lease.task_execution_id >= _from_id,
         _lease.task_execution_id < _to_id,
@@ -415,10 +413,10 @@ def _named(builder: Any, sources: Iterator[str] | tuple[str, ...]) -> Mapping[st
 
 
 PAGE: Mapping[str, Builder] = _named(_select_page, (*_TABLES, "queue", "batch"))
-"""The statements that select a page, by what is looked through, and in which direction."""
+"""Statements that select a page, by source and direction."""
 END: Mapping[str, Builder] = _named(_end, tuple(_TABLES))
-"""The statements that find where a look ended."""
+"""Statements that find the end of a search."""
 NEXT_IDS: Mapping[str, Builder] = {
     source: partial(_next_ids, source=source) for source in ("entries", "leases", "queue")
 }
-"""The statements that select ids for a change of many tasks."""
+"""Statements that select ids for a change of many tasks."""
