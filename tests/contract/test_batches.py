@@ -279,7 +279,7 @@ def test_a_dead_letter_whose_chain_lost_the_task_before_it_is_not_redriven(
     assert "it cannot be redriven: the task before it" in why.sentence
     assert [cure.command for cure in why.cures] == [("failed", "discard", str(last))]
     said = CliRunner().invoke(main, ["failed", "redrive", str(last), "--url", database.url])
-    assert (said.exit_code, "discard this one" in said.stderr) == (1, True)
+    assert (said.exit_code, "discard this task" in said.stderr) == (1, True)
     database.frozen.discard(last)
 
 

@@ -74,7 +74,9 @@ def test_a_dead_letter_whose_key_another_task_has_is_refused_and_that_one_named(
         database.claim()
     before = helpers.everything(database)
     with helpers.transaction(database) if joined else nullcontext() as connection:
-        with pytest.raises(DuplicateTask, match=f"task {old} cannot run again.*'k'.* belongs to task {new} now") as error:
+        with pytest.raises(
+            DuplicateTask, match=f"task {old} cannot run again.*'k'.* belongs to task {new} now"
+        ) as error:
             again(database, old, using=connection)
         assert error.value.task_id == new
         if connection is not None:

@@ -170,7 +170,9 @@ def _batch_id(batch_id: UUID) -> UUID:
 
 
 def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, Any]) -> str:
-    """Return what is looked through for tasks of this status: the tasks of the batch, or the entries of the queue, if they are few."""
+    """Return the source to search for tasks of this status: a table, the tasks of the batch, or the entries of the queue if they
+    are few.
+    """
     if values["batch"] is not None:
         return "batch"
     source = "executions" if status is None else _SOURCES.get(status, "executions")
@@ -365,7 +367,7 @@ def _end(_: Grammar, *, source: str, up: bool) -> Select[Any]:
 
 
 def count_waiting(g: Grammar) -> Select[Any]:
-    """Count up to :limit matching tasks among :scan entries, or among :scan of the queue; and whether there are more entries."""
+    """Count up to :limit matching tasks among :scan entries."""
     looked = (
         select(_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
         .where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)

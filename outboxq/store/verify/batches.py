@@ -1,4 +1,4 @@
-"""Check batches: their counts are what the statuses of their tasks say, and what follows them is known and comes once."""
+"""Check batches: their counts match the statuses of their tasks, and their `then` tasks are readable and enqueued once."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ _SAID = ("kind", "on_failed", "name")
 def batch_checks() -> Mapping[str, Check]:
     return {
         "batch_lost": Check(
-            meaning="a batch has tasks but no row, although it has not completed, so what follows it never comes: enqueue that by hand",
+            meaning="a batch has tasks but no row, although it has not completed, so its `then` task is never enqueued: enqueue it yourself",
             broken=_lost,
         ),
         "batch_differs_from_events": Check(
-            meaning="the kind, name or on_failed of a batch is not the one that it was made with",
+            meaning="the kind, name or on_failed of a batch differs from its creation",
             broken=_differs,
         ),
         "batch_counts_differ": Check(
-            meaning="a batch counts another number of tasks that have not ended than it has, so what follows it comes too early "
-            "or never; or fewer of a status than there are",
+            meaning="the counts of a batch differ from the statuses of its tasks, so its `then` task is enqueued too early or "
+            "never",
             broken=lambda g: _among_open(
                 g,
                 {
@@ -63,29 +63,29 @@ def batch_checks() -> Mapping[str, Check]:
                 },
             ),
             also={
-                "batch_stage_differs": "a batch or chain has enqueued more or fewer of the tasks that follow than it says, so the "
-                "next is left out, or its last end cannot be written",
-                "batch_cancel_contradicts": "nothing follows a batch, as if it were cancelled, but nobody has cancelled it: cancel it, or "
-                "enqueue what follows by hand",
-                "batch_ahead_of_time": "a batch was changed in the future, so what follows it will not be due before then",
+                "batch_stage_differs": "the stage of a batch or chain differs from its enqueued `then` tasks, so the next one is left "
+                "out, or the last end cannot be written",
+                "batch_cancel_contradicts": "a batch skips its `then` tasks as if it were cancelled, but it was not: cancel it, or enqueue "
+                "them yourself",
+                "batch_ahead_of_time": "the last change of a batch is in the future, so its `then` tasks will not be due before that time",
             },
         ),
         "batch_unreadable": Check(
-            meaning="the tasks that follow a batch cannot be read or are not as many as it was made with, so its last end cannot be "
-            "written, or a task that follows never comes: set then_tasks of its row to what it was, or to NULL and enqueue them by hand",
+            meaning="the `then` tasks of a batch are unreadable, or their number differs from its creation, so its last end cannot be "
+            "written, or a task is left out: restore then_tasks of its row, or set it to NULL and enqueue the tasks yourself",
             broken=_links,
             is_broken=_is_unreadable,
         ),
         "batch_not_closed": Check(
-            meaning="an error has left the `with` block of a batch, and its transaction was committed all the same, so nothing "
-            "follows it; cancel it: outboxq batch cancel ID",
+            meaning="an error left the `with` block of a batch, and the transaction was still committed, so its `then` tasks are "
+            "never enqueued; cancel the batch: outboxq batch cancel ID",
             broken=lambda _: select(_batch.id).where(_batch.completed_at.is_(None), not_(_batch.closed)),
         ),
     }
 
 
 def _lost(g: Grammar) -> Select[Any]:
-    """Select the batches of tasks that have neither a row nor the event of their end."""
+    """Select the batches that have tasks, but neither a row nor the event of their end."""
     is_batch = and_(g.digit(EXECUTION.pipeline_execution_id, 13) == text_literal(8), _begins_with_one(g))
     named = select(EXECUTION.pipeline_execution_id.label("id")).where(_IN_A_BATCH, is_batch)
     ended = select(EVENT.pipeline_execution_id).where(
@@ -110,7 +110,7 @@ def _differs_from_event(made: FromClause) -> ColumnElement[bool]:
 
 
 def as_made(g: Grammar) -> Transition:
-    """Give a batch the kind, the name and the policy that it was made with."""
+    """Restore the kind, the name and the policy with which a batch was created."""
 
     def moved(_: Relations) -> Statement:
         made = _made(g)
@@ -121,7 +121,7 @@ def as_made(g: Grammar) -> Transition:
 
 
 def _made(g: Grammar) -> FromClause:
-    """Select what the events say with which batches were made."""
+    """Select the values with which batches were created, from their events."""
     said = {name: g.text_in(EVENT.event_data, name) for name in (*_SAID, "links")}
     return (
         select(EVENT.pipeline_execution_id.label("id"), *(value.label(name) for name, value in said.items()))
@@ -146,14 +146,14 @@ def _is_unreadable(row: Mapping[str, Any]) -> bool:
 
 
 def _among_open(g: Grammar, broken: Mapping[str, Callable[[FromClause], ColumnElement[bool]]]) -> Select[Any]:
-    """Check the batches that go on beside the numbers of their tasks, which are counted in one pass."""
+    """Check unfinished batches against the numbers of their tasks, which are counted in one pass."""
     counted = _counted(g)
     rows = select(_batch.id).join_from(task_batches, counted, counted.c.id == _batch.id)
     return broken_ones(rows, {name: condition(counted) for name, condition in broken.items()})
 
 
 def _counted(g: Grammar) -> FromClause:
-    """Select the tasks of each batch that goes on: in all, of each status, and those that are enqueued since they follow."""
+    """Count the tasks of each unfinished batch: in all, by status, and the enqueued `then` tasks."""
     of_status = {
         status.name.lower(): EXECUTION.status == sql_literal(status)
         for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
@@ -178,17 +178,17 @@ def _counts_differ(counted: FromClause) -> ColumnElement[bool]:
 
 
 def _stage_differs(counted: FromClause) -> ColumnElement[bool]:
-    """Return a condition: no task was pruned, and so the stage of a batch must be the number of those that follow and are there."""
+    """Return a condition: no task was pruned, but the stage of the batch differs from the number of its enqueued `then` tasks."""
     return and_(_batch.size == counted.c.present, _batch.stage != counted.c.following)
 
 
 def counts_wrong(g: Grammar) -> Select[Any]:
-    """Lock the batches whose counts are wrong. The repair, a statement of its own, sees all that has ended until then."""
+    """Lock the batches with wrong counts. The repair is a separate statement, which sees all ends up to then."""
     return _locked(_batch.id.in_(_ids(g, _counts_differ)))
 
 
 def stage_wrong(g: Grammar) -> Select[Any]:
-    """Lock the batches whose stage is wrong, for the repair after it."""
+    """Lock the batches with a wrong stage, for the repair after it."""
     return _locked(_batch.id.in_(_ids(g, _stage_differs)))
 
 
@@ -202,9 +202,9 @@ def _ids(g: Grammar, wrong: Callable[[FromClause], ColumnElement[bool]]) -> Sele
 
 
 def recount(g: Grammar) -> Transition:
-    """Make the counts of a batch that goes on what the statuses of its tasks say. It completes if all have ended.
+    """Set the counts of an unfinished batch to the statuses of its tasks. The batch completes if all of them have ended.
 
-    A task that was pruned counts as cancelled, unless it was counted before.
+    A pruned task counts as cancelled, unless it was counted before.
     """
     present, done, dead, left = (
         _tasks(*statuses)
@@ -221,7 +221,7 @@ def recount(g: Grammar) -> Transition:
 
 
 def set_stage(g: Grammar) -> Transition:
-    """Make the stage the number of those tasks that follow and are enqueued."""
+    """Set the stage to the number of enqueued `then` tasks."""
     following = _tasks(*TaskStatus, also=g.digit(EXECUTION.id, 13) == text_literal(8))
 
     def moved(_: Relations) -> Statement:
@@ -242,7 +242,7 @@ def set_back(g: Grammar) -> Transition:
 
 
 def _tasks(*statuses: TaskStatus, also: ColumnElement[bool] | None = None) -> Any:
-    """Return the number of the batch's tasks that have one of these statuses."""
+    """Return the number of the batch's tasks with one of these statuses."""
     return (
         select(func.count())
         .select_from(task_executions)

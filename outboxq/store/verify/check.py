@@ -28,22 +28,22 @@ from ...model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One invariant, with the meaning of a violation; or several that one pass over the tables checks."""
+    """One invariant with the meaning of its violation, or several invariants that one pass over the tables checks."""
 
     meaning: str
     broken: Callable[[Grammar], Select[Any]]
-    """Select the ids of the tasks that break it, or the names of what is wrong if that is no task, as the column `id`."""
+    """Select the ids of the violating tasks, or the names of other wrong objects, as the column `id`."""
     is_broken: Callable[[Mapping[str, Any]], bool] | None = None
-    """Says whether a selected row breaks it, where SQL cannot. None: each does."""
+    """Return whether a selected row violates the invariant, if SQL cannot tell. None: every row does."""
     also: Mapping[str, str] = field(default_factory=dict)
-    """Further invariants of the same pass, each name with its meaning.
+    """Further invariants of the same pass, with their meanings.
 
-    With them, each name (also the check's own) is a column of `broken`, which is true if that invariant is broken.
+    Then each name (also the check's own) is a column of `broken` that is true for a violation.
     """
 
 
 def broken_ones(rows: Select[Any], broken: Mapping[str, ColumnElement[bool]]) -> Select[Any]:
-    """Return the rows in which at least one invariant is broken, with a column for each; NULL counts as not broken."""
+    """Return the rows that violate at least one invariant, with a column for each; NULL counts as no violation."""
     columns = [func.coalesce(is_broken, false()).label(name) for name, is_broken in broken.items()]
     found = rows.add_columns(*columns).subquery("found")
     return select(found).where(or_(*(found.c[name] for name in broken)))
@@ -64,22 +64,23 @@ def leading_to(*statuses: TaskStatus) -> list[ColumnElement[str]]:
 
 
 def speaks_of(member: str, event: Any = execution_events.c) -> ColumnElement[bool]:
-    """Return a condition: the name occurs in the event. It takes a tenth of the work of parsing the JSON."""
+    """Return a condition: the event contains this member name. It takes a tenth of the work of parsing the JSON."""
     return event.event_data.like(text_literal(f'%"{member}"%'))  # type: ignore[no-any-return]
 
 
 def of_claim(said: ColumnElement[Any], task: Any, token: Any, event: Any = execution_events.c) -> Select[Any]:
-    """Select what the claim of this task under this lease token says."""
+    """Select a value from the event of the claim of this task under this lease token."""
     return select(said).where(
         event.task_execution_id == task, event.lease_token == token, is_a(EventType.CLAIMED, event)
     )
 
 
 def last(said: ColumnElement[Any], *conditions: ColumnElement[bool], among: Iterable[ColumnElement[bool]]) -> Any:
-    """Select what the last such event of EXECUTION's task says, of those that one of the indexes `among` has.
+    """Select a value from the last such event of EXECUTION's task, among the events of these indexes.
 
-    Each of them has the events of a task together. Ordered by a sum, because otherwise a planner may take the order of the primary
-    key instead, and read the whole log backwards for each task: 20 dead letters took 3.5 s among 752 000 events, and now take 6 ms.
+    Each index has the events of a task together. The order is by a sum, because a planner may otherwise take the order of the
+    primary key, and read the whole log backwards for each task: 20 dead letters took 3.5 s among 752 000 events, and take 6 ms
+    with the sum.
     """
     found = union_all(
         *(
@@ -94,7 +95,7 @@ def last(said: ColumnElement[Any], *conditions: ColumnElement[bool], among: Iter
 
 
 def has_event(*conditions: ColumnElement[bool], among: Iterable[ColumnElement[bool]]) -> ColumnElement[bool]:
-    """Return a condition: EXECUTION's task has such an event among those that one of these indexes has."""
+    """Return a condition: EXECUTION's task has such an event in one of these indexes."""
     return or_(*(select(EVENT.sequence_num).where(EVENT_OF_TASK, one, *conditions).exists() for one in among))
 
 
@@ -107,6 +108,6 @@ UNFINISHED = EXECUTION.status.in_([sql_literal(TaskStatus.READY), sql_literal(Ta
 ENDED = EXECUTION.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
 EVENT_OF_TASK = EVENT.task_execution_id == EXECUTION.id
 CLAIMS, ENDS, OTHERS = kinds(EVENT).values()
-"""Conditions: one of the three indexes by task has the event."""
+"""Conditions of the three indexes of events by task."""
 TRANSITION = EVENT.event_type.in_([sql_literal(kind) for kind in STATUS_AFTER])
 """A condition: the event changed its task's status."""

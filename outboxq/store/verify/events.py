@@ -1,4 +1,4 @@
-"""Check each task against its events, and the events of a task among each other."""
+"""Check tasks against their events, and events of one task against each other."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def fold_checks() -> Mapping[str, Check]:
             broken=lambda g: select(EXECUTION.id).where(position_differs(said_position(g))),
         ),
         "status_differs_from_events": Check(
-            meaning="the task's status is not the one to which its last transition leads",
+            meaning="a task's status differs from its last transition",
             broken=_last_differs,
             also={
                 "worker_differs_from_claim": "a Running task's worker is not the one that claimed it",
-                "end_differs_from_events": "a task ended at another time than its last event says",
+                "end_differs_from_events": "a task's end differs from its last event",
                 "retry_differs_from_events": "a task's retry time differs from its last event",
-                "due_differs_from_events": "an outbox entry is due at another time than the task's last event says",
+                "due_differs_from_events": "the due time of an outbox entry differs from its task's last event",
             },
         ),
         "counters_differ_from_events": Check(
@@ -81,7 +81,7 @@ def fold_checks() -> Mapping[str, Check]:
 
 
 def said_position(g: Grammar) -> Any:
-    """Select the position that EXECUTION's task got in its key; NULL if no event has it."""
+    """Select the position of EXECUTION's task according to its events; NULL if no event has it."""
     said = g.text_in(EVENT.event_data, "position")
     return last(cast(said, BigInteger), speaks_of("position"), said.is_not(None), among=(OTHERS,))
 
@@ -110,7 +110,7 @@ def _said_due(g: Grammar) -> ColumnElement[Any]:
 
 
 def _said_retry(due: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return the time of the task's retry by its last event; NULL if it waits for none.
+    """Return the retry time of the task according to its last event; NULL if it waits for no retry.
 
     A rescheduled task keeps its retry unless it was made due now, so the row must have that time or none.
     """
@@ -119,7 +119,7 @@ def _said_retry(due: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def _last_differs(g: Grammar) -> Select[Any]:
-    """Check everything that the last transition decides in one pass over the log."""
+    """Check all values that the last transition determines, in one pass over the log."""
     newest = (
         select(EVENT.task_execution_id, func.max(EVENT.sequence_num).label("sequence_num"))
         .where(TRANSITION)
@@ -151,7 +151,7 @@ def _last_differs(g: Grammar) -> Select[Any]:
 
 
 def _said_differs(g: Grammar) -> Select[Any]:
-    """Check the facts that hold until another event changes them."""
+    """Check values that hold until another event changes them."""
     attempt, recoveries, error = (
         _last_said(g, member).subquery(f"last_{member}") for member in ("attempt", "recovery_attempts", "error")
     )
@@ -172,7 +172,7 @@ def _said_differs(g: Grammar) -> Select[Any]:
 
 
 def _last_said(g: Grammar, member: str) -> Select[Any]:
-    """Select the member of this name in the last event of each task that has it."""
+    """Select the member of this name from the last event of each task that has it."""
     value = g.text_in(EVENT.event_data, member)
     nth = func.row_number().over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num.desc())
     said = (
@@ -211,18 +211,16 @@ def log_checks() -> Mapping[str, Check]:
         ),
         "claimed_twice": Check(meaning="one lease token was claimed twice", broken=lambda _: _more_than_one(_CLAIMED)),
         "ended_twice": Check(
-            meaning="one claim has two ends", broken=lambda _: _more_than_one(and_(~_CLAIMED, _OF_CLAIM))
+            meaning="a claim has two ends", broken=lambda _: _more_than_one(and_(~_CLAIMED, _OF_CLAIM))
         ),
         "end_without_claim": Check(
-            meaning="a claim that never began has ended, or an event that ends no claim has a lease token",
+            meaning="a claim ended that never began, or an event has a lease token although it does not end a claim",
             broken=_end_without_claim,
         ),
         "claim_left_open": Check(
             meaning="a claim has no end although its task is not Running under it", broken=_claim_left_open
         ),
-        "life_after_end": Check(
-            meaning="a task has an event after its end, although it was not redriven", broken=_life_after_end
-        ),
+        "life_after_end": Check(meaning="a task has an event after its end without a redrive", broken=_life_after_end),
         "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),
         "recovered_early": Check(meaning="a lease was taken back before it expired", broken=_recovered_early),
         "events_without_task": Check(
@@ -300,7 +298,7 @@ def _steps(*columns: ColumnElement[Any]) -> FromClause:
 
 
 def _before(said: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return what the transition before says, of the same task."""
+    """Return a value from the previous transition of the same task."""
     return func.lag(said).over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num)
 
 

@@ -1,4 +1,4 @@
-"""Check that no partition key and no idempotency key is taken twice or lost."""
+"""Check that partition keys and idempotency keys are neither shared nor lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HAS_KEY = EXECUTION.partition_key.is_not(None)
 RUNNING_WITH_KEY = and_(_HAS_KEY, RUNNING)
 """A condition: the task runs, so it has its key."""
 IS_ORDERED = not_(queue_order.is_concurrency_key(EXECUTION.partition_key))
-"""A condition: of the task's key one runs at a time. Of a concurrency key several may, and those are counted by their leases."""
+"""A condition: only one task of the key runs at a time. Several tasks of a concurrency key may run; their leases are counted."""
 HOLDING = and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
 """A condition: the task has Failed with `on_dead_letter=hold`, so it keeps its key."""
 CLAIM_OF_TASK = select(_claim.task_execution_id).where(
@@ -54,11 +54,11 @@ TASK_OF_CLAIM = select(EXECUTION.id).where(
 def partition_key_checks() -> Mapping[str, Check]:
     return {
         "position_taken_twice": Check(
-            meaning="two tasks of a partition key have the same position, so their order is left to chance",
+            meaning="two tasks of a partition key have the same position, so their order is random",
             broken=lambda _: _all_but_first("placed", _HAS_KEY, of=(*_KEY, EXECUTION.position), by=(EXECUTION.id,)),
         ),
         "claimed_key_without_task": Check(
-            meaning="a partition key is taken by a task that neither runs nor holds it, so its tasks are never claimed",
+            meaning="a partition key belongs to a task that does not run or hold it, so its other tasks are never claimed",
             broken=lambda _: select(task_of(partition_claims)).where(~TASK_OF_CLAIM.exists()),
         ),
         "running_without_key": Check(
@@ -86,14 +86,14 @@ def partition_key_checks() -> Mapping[str, Check]:
 
 
 def _all_but_first(name: str, tasks: ColumnElement[bool], *, of: _Columns, by: _Columns) -> Select[Any]:
-    """Select these tasks without the first of each group: `of` are the columns that a group has alike, `by` is its order."""
+    """Select these tasks except the first of each group. Groups agree in the columns `of`, and are ordered by `by`."""
     nth = func.row_number().over(partition_by=of, order_by=by)
     ranked = select(EXECUTION.id, nth.label("nth")).where(tasks).subquery(name)
     return select(ranked.c.id).where(ranked.c.nth > literal_column("1"))
 
 
 def _claimed_twice(_: Grammar) -> Select[Any]:
-    """Compare claims by their numbers, not by clocks: a claim of a key after a committed end draws a higher number.
+    """Compare claims by their numbers instead of clocks: a claim of a key after a committed end draws a higher number.
 
     A replaced task may have had another key before, which is not recorded.
     """
@@ -137,7 +137,7 @@ def idempotency_key_checks() -> Mapping[str, Check]:
 
 
 class Birth:
-    """The Created event of a task, as far as it names an idempotency key."""
+    """The idempotency key in the Created event of a task."""
 
     def __init__(self, g: Grammar, name: str) -> None:
         event = execution_events.alias(name)
@@ -168,10 +168,10 @@ def holds_another(g: Grammar) -> ColumnElement[bool]:
 
 
 def lost(g: Grammar, birth: Birth) -> Select[Any]:
-    """Select the unfinished tasks that asked for a key which no task that asked for it holds; `birth` is joined.
+    """Select the unfinished tasks that asked for a key which no task that asked for it has; `birth` is joined.
 
-    An expired key may belong to another task. So may a key that was asked for until the end, once its task has ended: that
-    task may have been redriven.
+    An expired key may belong to another task. So may a key that was requested until the end, once its task has ended, because
+    that task may have been redriven.
     """
     other = Birth(g, "other")
     has_ended = has_event(EVENT.event_type.in_(leading_to(*TERMINAL)), among=(ENDS, OTHERS))

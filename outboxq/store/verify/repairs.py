@@ -1,4 +1,4 @@
-"""Repair what needs no guess. Each repair checks again in its own snapshot before it writes."""
+"""Make the repairs that need no guess. Each repair checks again in its own snapshot before it writes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
 
 
 def _position(g: Grammar) -> Transition:
-    """Give the task its position back, and a new outbox entry."""
+    """Restore the position of the task, and give it a new outbox entry."""
     said = events.said_position(g)
 
     def moved(_: Relations) -> Statement:
@@ -86,7 +86,7 @@ def _position(g: Grammar) -> Transition:
 
 
 def _due(g: Grammar) -> Transition:
-    """Give the task another entry, due at the time of its last event."""
+    """Replace the entry of the task by one that is due at the time of its last event."""
     due = events.last_due(g)
 
     def task(_: Relations) -> Statement:
@@ -128,7 +128,7 @@ def _entry_again(g: Grammar) -> Transition:
 
 
 def _worker(_: Grammar) -> Transition:
-    """Give the task and its lease back to the worker that claimed it. Without a claim on record, nothing is changed."""
+    """Return the task and its lease to the worker that claimed it. Without a recorded claim, nothing changes."""
     claimed_by = events.CLAIMED_BY
 
     def moved(_: Relations) -> Statement:
@@ -145,13 +145,13 @@ def _worker(_: Grammar) -> Transition:
 
 
 def _cancel(_: Grammar) -> Transition:
-    """Ask the task's worker again to stop; it reads the request at its next heartbeat."""
+    """Ask the worker of the task again to stop. It reads the request at its next heartbeat."""
     asked = events.asked_since_claim()
     return _written(events.UNHEARD & asked.is_not(None), cancel_requested_at=asked)
 
 
 def _lease_end(g: Grammar) -> Transition:
-    """Make the lease end its own length from now, as after a heartbeat."""
+    """Let the lease end its own length from now, as after a heartbeat."""
     end = g.later(g.now, rows.lease_length(g))
     return _updated(task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(task_leases))
 
@@ -162,7 +162,7 @@ def _lease_queue(_: Grammar) -> Transition:
 
 
 def _rate(g: Grammar) -> Transition:
-    """Set the rate limit to used up as of now, so that it is not exceeded whatever has started."""
+    """Mark the rate limit as used up now, so that it is not exceeded whatever has started."""
     setting = queue_settings.c
     full_at = g.later(g.now, setting.rate_seconds)
     found = (setting.queue.label("id"), setting.queue)
@@ -170,7 +170,7 @@ def _rate(g: Grammar) -> Transition:
 
 
 def _letter_again(g: Grammar) -> Transition:
-    """Replace the dead letter by one with the values of its task and the last failure."""
+    """Give the dead letter the values of its task and of the last failure."""
     differs = exists(select(EXECUTION.id).where(rows.letter_differs(g)).correlate(dead_letters))
     values = {
         name: select(value).where(EXECUTION.id == _letter.task_execution_id).correlate(dead_letters).scalar_subquery()
@@ -180,12 +180,12 @@ def _letter_again(g: Grammar) -> Transition:
 
 
 def _other_key(g: Grammar) -> Transition:
-    """Delete a key with which the task was not enqueued. If it has lost its own, the next repair gives it back."""
+    """Delete a key with which the task was not enqueued. The next repair restores a lost key."""
     return _deleted(idempotency_keys, keys.holds_another(g))
 
 
 def _lost_key(g: Grammar) -> Transition:
-    """Give the key back for the time that was asked for. The task that holds it meanwhile never asked for it."""
+    """Return the key for the requested time. The task that has it meanwhile never asked for it."""
     birth = keys.Birth(g, "birth")
     values = {
         "scope": EXECUTION.task_name,
@@ -228,7 +228,7 @@ def _missing_letter(g: Grammar) -> Transition:
 
 
 def _missing_claim(g: Grammar, owns: ColumnElement[bool], held: ColumnElement[bool]) -> Transition:
-    """Give the task its key unless another task has it: which of the two should have it is not known."""
+    """Return the key to the task unless another task has it, because the rightful one is then unknown."""
     found = _locked(EXECUTION.queue, EXECUTION.partition_key, EXECUTION.id, held)
     columns = ["queue", "partition_key", "task_execution_id", "held"]
     return _inserted(g, "taken", partition_claims, columns, found.where(owns, ~keys.CLAIM_OF_TASK.exists()))
@@ -253,7 +253,7 @@ def _written(wrong: ColumnElement[bool], **values: Any) -> Transition:
 
 
 def _as_said(column: str, said: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Transition:
-    """Make the column say what the log says, in the executions for which all conditions hold."""
+    """Set the column to the value in the events, in the executions for which all conditions hold."""
     return _written(and_(*conditions, EXECUTION[column].is_distinct_from(said)), **{column: said})
 
 
@@ -290,4 +290,4 @@ LOCKS: Mapping[str, Callable[[Grammar], Select[Any]]] = {
     "batch_counts_differ": batches.counts_wrong,
     "batch_stage_differs": batches.stage_wrong,
 }
-"""The rows to lock, by the names of the checks, before the repair counts others that sessions write meanwhile."""
+"""Rows to lock, by the names of the checks, before the repair counts rows that sessions write meanwhile."""

@@ -1,4 +1,4 @@
-"""Check the rows beside a task, the values in all rows, and the indexes and triggers of the tables."""
+"""Check the rows that belong to tasks, the values in all rows, and the indexes and triggers of the tables."""
 
 from __future__ import annotations
 
@@ -86,15 +86,15 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: select(EXECUTION.id).where(READY, ~ENTRY_OF_TASK.exists()),
         ),
         "entry_without_ready": Check(
-            meaning="an outbox entry belongs to a task that is not Ready, or to none",
+            meaning="an outbox entry has no task, or a task that is not Ready",
             broken=lambda _: select(task_of(task_outbox)).where(~READY_OF_ENTRY.exists()),
         ),
         "running_without_lease": Check(
-            meaning="a Running task has no lease of its token and worker, so nobody will recover it",
+            meaning="a Running task has no lease of its token and worker, so it is never recovered",
             broken=lambda _: select(EXECUTION.id).where(RUNNING, ~LEASE_OF_TASK.exists()),
         ),
         "lease_without_running": Check(
-            meaning="a lease belongs to a task that is not Running under it, or to none",
+            meaning="a lease has no task, or a task that is not Running under it",
             broken=lambda _: select(task_of(task_leases)).where(~_RUNNING_UNDER_LEASE.exists()),
         ),
         "entry_differs_from_task": Check(
@@ -102,7 +102,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: select(task_of(task_outbox)).where(ENTRY_DIFFERS),
         ),
         "lease_differs_from_task": Check(
-            meaning="a lease counts in another queue than its task's",
+            meaning="a lease belongs to another queue than its task",
             broken=lambda _: select(task_of(task_leases)).where(LEASE_DIFFERS),
         ),
         "failed_without_letter": Check(
@@ -110,7 +110,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: select(EXECUTION.id).where(FAILED, ~LETTER_OF_TASK.exists()),
         ),
         "letter_without_failed": Check(
-            meaning="a dead letter belongs to a task that is not Failed, or to none",
+            meaning="a dead letter has no task, or a task that is not Failed",
             broken=lambda _: select(task_of(dead_letters)).where(~FAILED_OF_LETTER.exists()),
         ),
         "letter_differs_from_task": Check(
@@ -161,7 +161,7 @@ def _last_exception(g: Grammar) -> Any:
 
 _setting = queue_settings.c
 GRACE = timedelta(days=1)
-"""The largest error of a clock that is expected after an administrator or a server that took over has set it: a time zone, say."""
+"""Largest expected error of a clock, for example a wrong time zone after a change by an administrator or a failover."""
 
 HOLDS_NOTHING = and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
 """A condition: the task has `on_dead_letter=hold` but no key."""
@@ -170,20 +170,19 @@ HOLDS_NOTHING = and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD),
 def value_checks() -> Mapping[str, Check]:
     return {
         "lease_ends_too_late": Check(
-            meaning="a lease ends later than its length from now, so nobody recovers its task if the worker is dead",
+            meaning="a lease ends later than its length from now, so its task is not recovered if the worker dies",
             broken=lambda g: select(task_of(task_leases)).where(lease_too_late(g)),
         ),
         "rate_full_too_late": Check(
-            meaning="a queue's rate limit is used up for longer than its time, so none of its tasks starts",
+            meaning="a queue's rate limit is used up for longer than its period, so none of its tasks starts",
             broken=lambda g: select(_setting.queue.label("id")).where(rate_too_late(g)),
         ),
         "rate_incomplete": Check(
-            meaning="a queue has a number of starts without their time, or a time without a number, so it has no rate limit; set it again",
+            meaning="a queue has only one of the two values of its rate limit, so the limit does not apply; set it again",
             broken=lambda _: _with_half_of(_setting.rate_limit, _setting.rate_seconds),
         ),
         "key_rate_incomplete": Check(
-            meaning="a queue has a number of starts per key without their time, or a time without a number, so its keys have no rate "
-            "limit; set it again",
+            meaning="a queue has only one of the two values of its rate limit per key, so the limit does not apply; set it again",
             broken=lambda _: _with_half_of(_setting.key_rate_limit, _setting.key_rate_seconds),
         ),
         "entry_out_of_bounds": Check(
@@ -197,7 +196,7 @@ def value_checks() -> Mapping[str, Check]:
             also={
                 "headers_not_an_object": "a task's headers are not a JSON object, so its handler runs without them",
                 "result_not_json": "a task's result is not JSON",
-                "lease_too_long": "a task's lease or timeout is longer than the hundred years that can be asked for",
+                "lease_too_long": "a task's lease or timeout is longer than the maximum of 100 years",
                 "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so it "
                 "was written without their CHECKs; no worker runs it",
                 "hold_without_key": "a task has on_dead_letter=hold but no partition key",
@@ -209,12 +208,12 @@ def value_checks() -> Mapping[str, Check]:
 
 
 def _with_half_of(number: ColumnElement[Any], time: ColumnElement[Any]) -> Select[Any]:
-    """Select the queues that have one half of a rate."""
+    """Select the queues with only one of the two values of a rate."""
     return select(_setting.queue.label("id")).where(number.is_(None) != time.is_(None))
 
 
 def lease_length(g: Grammar) -> ColumnElement[Any]:
-    """Return the seconds of a claim's lease: its own, which its event has, or the task's; at most the longest."""
+    """Return the length in seconds of a claim's lease: its own length, which its event has, or the task's; at most the longest."""
     own = cast(g.text_in(EVENT.event_data, "lease_seconds"), Double)
     claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(task_leases)
     task = select(EXECUTION.lease_seconds).where(EXECUTION.id == _lease.task_execution_id).correlate(task_leases)
@@ -307,17 +306,17 @@ def step_checks() -> Mapping[str, Check]:
             meaning="a step belongs to a task that does not exist",
             broken=_rows_differ,
             also={
-                "step_not_recorded": "the result of a step is stored that no event records",
-                "step_without_claim": "a step has a lease token under which its task was never claimed",
+                "step_not_recorded": "a step has a result that no event records",
+                "step_without_claim": "a step has a lease token that no claim of its task had",
                 "step_not_json": "the result of a step is not JSON, so no later attempt of its task can read it; rewind the task to that step",
             },
         ),
         "step_lost": Check(
-            meaning="an event records a completed step whose result is gone, so its function would be called again",
+            meaning="an event records a completed step whose result is missing, so its function would be called again",
             broken=_events_differ,
             also={
                 "step_completed_twice": "a step was completed again, although its result was stored",
-                "step_outside_claim": "a step was completed while no claim of its task held",
+                "step_outside_claim": "a step was completed outside of a claim of its task",
             },
         ),
     }
@@ -360,8 +359,8 @@ def _events_differ(g: Grammar) -> Select[Any]:
 def _completions(g: Grammar) -> FromClause:
     """Select each event of a completed step, in one pass over the events of the tasks that have steps.
 
-    It `lasts` unless it was deleted later, by a rewind from its step or from one before it. It `was_held` if the last event of a claim
-    before it began one. `latest` is the last completion of the same step.
+    It `lasts` unless a rewind from its step or an earlier one deleted it. It `was_held` if the last event of a claim before it
+    began one. `latest` is the last completion of the same step.
     """
     completes, rewinds = (
         and_(EVENT.lease_token.is_(None), is_a(kind)) for kind in (EventType.STEP_COMPLETED, EventType.REWOUND)
@@ -416,7 +415,7 @@ def tick_checks() -> Mapping[str, Check]:
             broken=lambda _: select(task_of(schedule_ticks)).where(~TASK_OF_TICK.exists()),
         ),
         "tick_differs_from_task": Check(
-            meaning="a tick of a schedule belongs to a task that is for another tick, so one of the two may be missing",
+            meaning="a tick of a schedule belongs to a task of another tick, so one of the two may be missing",
             broken=_differs,
         ),
         "task_without_tick": Check(
@@ -424,7 +423,7 @@ def tick_checks() -> Mapping[str, Check]:
             broken=_unrecorded,
         ),
         "planted_beyond_planted_until": Check(
-            meaning="a schedule has a planted tick after the moment up to which it says it is planted",
+            meaning="a schedule has a planted tick after its planted_until",
             broken=_beyond,
         ),
         "planted_by_a_clock_ahead": Check(
@@ -463,14 +462,14 @@ def _differs(g: Grammar) -> Select[Any]:
 
 
 def _unrecorded(g: Grammar) -> Select[Any]:
-    """Select those that are not Cancelled: the tick of a planted task that was cancelled is free again."""
+    """Select tasks that are not Cancelled, because the tick of a cancelled planted task is free again."""
     is_cancelled = EXECUTION.status == sql_literal(TaskStatus.CANCELLED)
     _, tick = _headers(g)
     return select(EXECUTION.id).where(_NAMES_A_TICK, ~is_cancelled, tick.is_not(None), ~_TICK_OF_TASK.exists())
 
 
 def _beyond(_: Grammar) -> Select[Any]:
-    """Select schedules. What has started was asked for, and a paused schedule begins again from its pause."""
+    """Select schedules. Started tasks were requested, and a paused schedule continues from its pause."""
     is_planted = and_(READY, EXECUTION.first_started_at.is_(None), _tick.tick > _schedule.planted_until)
     return (
         select(_schedule.name.label("id"))
@@ -487,6 +486,6 @@ def _planted_ahead(g: Grammar) -> Select[Any]:
 
 
 def _headers(g: Grammar) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-    """Return the schedule and the tick that EXECUTION's task names; NULL if its headers are no JSON object."""
+    """Return the schedule and the tick in the headers of EXECUTION's task; NULL if the headers are not a JSON object."""
     headers = case((g.is_json(EXECUTION.headers, an_object=True), EXECUTION.headers))
     return g.text_in(headers, SCHEDULE_HEADER), g.instant_in(headers, TICK_HEADER)
