@@ -55,19 +55,19 @@ def all_builders() -> Mapping[str, Builder]:
         "due.next_available_at": due.NEXT_AVAILABLE_AT,
         "sleeping_workers.look": sleeping_workers.LOOK,
     }
-    found |= {
-        f"{name}{'_given' * given}{'_by_key' * by_key}": several[given][by_key]
-        for name, several in pairs.items()
-        for given in (False, True)
-        for by_key in (False, True)
-    }
     singles = {
         "due.any_recent": due.ANY_RECENT,
         "sleeping_workers.announce": sleeping_workers.ANNOUNCE,
         "live.waiting": live.WAITING[False],
         "live.waiting_by_task": live.WAITING[True],
     }
-    found |= {f"{name}{'_given' * given}": one for name, several in singles.items() for given, one in several.items()}
+    for given in (False, True):
+        asked = "_given" * given
+        found |= {f"{name}{asked}": several[given] for name, several in singles.items()}
+        for by_key in (False, True):
+            found |= {f"{name}{asked}{'_by_key' * by_key}": several[given][by_key] for name, several in pairs.items()}
+    rooms = [f"{module.__name__.rpartition('.')[2].removesuffix('_sql')}." for module in MODULES]
+    found = {name: found[name] for room in dict.fromkeys(rooms) for name in sorted(found) if name.startswith(room)}
     return found | {f"{group}.{name}": one for group, several in groups.items() for name, one in several.items()}
 
 

@@ -107,7 +107,7 @@ MUTANTS = (
     Mutant(
         "a batch waits for a dead letter that is not there any more",
         "outboxq/store/producing/batches.py",
-        (('missing_letters, {"limit": _PRUNED_AT_ONCE}', 'missing_letters, {"limit": 0}'),),
+        (('missing_dead_letters, {"limit": _PRUNED_AT_ONCE}', 'missing_dead_letters, {"limit": 0}'),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(

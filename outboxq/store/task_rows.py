@@ -82,7 +82,7 @@ CARRIED = tuple(
     task_executions.c[name] for name in ("id", "pipeline_execution_id", "task_name", *KEPT, "on_dead_letter", "status")
 )
 """Columns of a changed execution that the steps after it read."""
-_NOBODY = null()
+_NO_WORKER = null()
 
 _FIELDS = ["expires_in" if name == "expires_seconds" else name.removesuffix("_seconds") for name in NEW_TASK]
 """The field of a NewTask for each column that an enqueue is given."""
@@ -186,8 +186,8 @@ def event(
     *,
     event_type: ColumnElement[Any],
     data: ColumnElement[Any],
-    worker_id: ColumnElement[Any] = _NOBODY,
-    lease_token: ColumnElement[Any] = _NOBODY,
+    worker_id: ColumnElement[Any] = _NO_WORKER,
+    lease_token: ColumnElement[Any] = _NO_WORKER,
 ) -> Statement:
     """Insert one event for each of `rows`. `task` has the columns that name the task; the last two name a claim."""
     values = {
@@ -216,7 +216,7 @@ def entry(
     return insert_values(g.insert(task_outbox), values, rows, where)  # type: ignore[no-any-return]
 
 
-def letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnElement[Any]) -> Statement:
+def dead_letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnElement[Any]) -> Statement:
     """Insert a dead letter for each of `rows` that is Failed now.
 
     A dead letter that was left behind by mistake raises no error, because it must not keep a task from ending.
@@ -231,7 +231,7 @@ def letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnEle
     return new.on_conflict_do_nothing()  # type: ignore[no-any-return]
 
 
-def letter_gone(g: Grammar, execution: Any) -> Statement:
+def dead_letter_gone(g: Grammar, execution: Any) -> Statement:
     """Delete the dead letter of the task."""
     return delete(dead_letters).where(g.among(dead_letters.c.task_execution_id, execution.id))
 
@@ -277,7 +277,7 @@ def rescheduled(
             .returning(*CARRIED)
         )
 
-    def told(r: Relations) -> Statement:
+    def rescheduled_event(r: Relations) -> Statement:
         data = g.json(available_at=r["gone"].c.due, reason=literal_column(f"'{reason}'"))
         rescheduled, rows = sql_literal(EventType.RESCHEDULED), joined(r["moved"], r["gone"])
         return event(g, r["moved"].c, rows, event_type=rescheduled, data=data)
@@ -289,7 +289,7 @@ def rescheduled(
             "gone": gone,
             "moved": moved,
             "entry": lambda r: entry(g, r["moved"].c, joined(r["moved"], r["gone"]), due=r["gone"].c.due),
-            "event": told,
+            "event": rescheduled_event,
         },
         returns="gone",
     )

@@ -88,7 +88,7 @@ def test_of_several_that_begin_so_five_are_named_and_none_is_taken(database):
     assert (str(again), again.task_ids) == (str(two.value), two.value.task_ids)
     for one in ALIKE[1:]:
         database.add(database.store, id=one)
-    with pytest.raises(AmbiguousTask, match="^more than 5 tasks") as many:
+    with pytest.raises(AmbiguousTask, match="^more than 5 task ids") as many:
         database.store.find("01a2f3b4")
     assert list(many.value.task_ids) == sorted([TASK, *ALIKE])[:5]
 

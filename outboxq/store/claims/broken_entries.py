@@ -266,7 +266,7 @@ def fail_entry(g: Grammar) -> Transition:
             "gone": lambda _: _gone(),
             "failed": lambda r: _failed(g, r),
             "event": lambda r: _event(g, r),
-            "letter": lambda r: task_rows.letter(g, r["failed"].c, r["failed"], exception=null()),
+            "letter": lambda r: task_rows.dead_letter(g, r["failed"].c, r["failed"], exception=null()),
         },
         returns="gone",
     )

@@ -304,7 +304,7 @@ CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_k
 """Columns in which most ends of a batch agree, because most tasks complete and differ only in their results."""
 _BY_HANDLER = ENDS_CLAIM - {EventType.RESET, EventType.RELEASED}
 """Ends of claims that depend on the handler."""
-_BY_HAND = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
+_MANUAL = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
 """Events that start a task again without a claim."""
 
 
@@ -343,7 +343,7 @@ def _changed(g: Grammar, freed: Mapping[str, Callable[[Relations], Statement]]) 
             "ended": lambda r: _ended(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
-            "letter": lambda r: _letter(g, r),
+            "letter": lambda r: _dead_letter(g, r),
             "key_held": lambda r: task_rows.key_held(g, r["ended"].c),
             "key_freed": lambda r: task_rows.key_freed(g, r["ended"].c),
         },
@@ -420,7 +420,7 @@ def last_end(g: Grammar) -> Select[Any]:
             event.lease_token.is_not(None),
             or_(says, (event.event_type == sql_literal(EventType.RELEASED)) & interrupted),
         ),
-        mine.where(event.lease_token.is_(None), event.event_type.in_([sql_literal(kind) for kind in _BY_HAND])),
+        mine.where(event.lease_token.is_(None), event.event_type.in_([sql_literal(kind) for kind in _MANUAL])),
     ).subquery("ends")
     return select(ends.c.event_type, ends.c.event_data).order_by(ends.c.sequence_num.desc()).limit(1)
 
@@ -518,7 +518,7 @@ def _entry(g: Grammar, r: Relations) -> Statement:
 def _event(g: Grammar, r: Relations) -> Statement:
     ended, given = r["ended"].c, r["given"].c
     ready, due_at = ended.status == SqlStatus.READY, due_time(g, given)
-    said = g.json(
+    recorded = g.json(
         given.data,
         attempt=ended.attempt,
         available_at=case((ready, due_at)),
@@ -530,15 +530,15 @@ def _event(g: Grammar, r: Relations) -> Statement:
         joined(r["ended"], r["given"]),
         event_type=case((ended.status != given.status, sql_literal(EventType.CANCELLED)), else_=given.event_type),
         # Completed is the most frequent end, and its event needs no data.
-        data=case((given.status == SqlStatus.COMPLETED, given.data), else_=said),
+        data=case((given.status == SqlStatus.COMPLETED, given.data), else_=recorded),
         worker_id=worker_id,
         lease_token=given.lease_token,
     )
 
 
-def _letter(g: Grammar, r: Relations) -> Statement:
+def _dead_letter(g: Grammar, r: Relations) -> Statement:
     exception = g.text_in(r["given"].c.data, "exception")
-    return task_rows.letter(g, r["ended"].c, joined(r["ended"], r["given"]), exception=exception)
+    return task_rows.dead_letter(g, r["ended"].c, joined(r["ended"], r["given"]), exception=exception)
 
 
 def _is_retry(given: Any) -> ColumnElement[bool]:

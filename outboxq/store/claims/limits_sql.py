@@ -170,16 +170,16 @@ def open_queues(g: Grammar, asked: FromClause | None) -> CTE:
 
     `asked` are the queues in question; None means all.
     """
-    room = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
+    headroom = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
     lease = task_leases.alias("lease")
     running = select(func.count()).select_from(lease).where(lease.c.queue == _mine.queue).correlate(queue_settings)
     start = queue_order.next_start(g, queue_settings)
     found = select(
         _mine.queue,
         func.coalesce(_mine.key_concurrency, _one).label("key_concurrency"),
-        g.later(g.now, room).label("blocked_after"),
+        g.later(g.now, headroom).label("blocked_after"),
         g.later(g.now, _mine.key_rate_seconds * literal_column("2")).label("blocked_until"),
-        room.label("room"),
+        headroom.label("room"),
     ).where(
         queue_order.limits_keys(queue_settings),
         _mine.paused_at.is_(None),
@@ -323,7 +323,7 @@ def _states(
     """
     running = _running(g, queues) if running is None else running
     claims = partition_claims.alias("claims")
-    holder = (
+    owner = (
         select(claims.c.queue)
         .where(claims.c.queue == keys.c.queue, claims.c.partition_key == keys.c.partition_key)
         .correlate(keys)
@@ -335,7 +335,7 @@ def _states(
         .correlate(keys)
         .scalar_subquery()
     )
-    unheld = holder.is_(None) if head is None else partition_keys.is_free(g, head)
+    unheld = owner.is_(None) if head is None else partition_keys.is_free(g, head)
     tasks = func.coalesce(running.c.tasks, literal_column("0"))
     kind = queue_order.is_concurrency_key(keys.c.partition_key)
     open_place = case((kind, tasks < queues.c.key_concurrency), else_=unheld)

@@ -267,8 +267,8 @@ def release_unused(g: Grammar) -> Transition:
     def moved(r: Relations) -> Statement:
         given = r["given"].c
         ids = select(given.id).where(given.holder.is_not(None)).subquery("changed").c.id
-        holder = select(given.holder).where(given.id == claims.task_execution_id).scalar_subquery()
-        return update(partition_claims).where(g.among(claims.task_execution_id, ids)).values(task_execution_id=holder)
+        owner = select(given.holder).where(given.id == claims.task_execution_id).scalar_subquery()
+        return update(partition_claims).where(g.among(claims.task_execution_id, ids)).values(task_execution_id=owner)
 
     def gone(r: Relations) -> Statement:
         given = r["given"].c
@@ -480,13 +480,13 @@ def is_free(g: Grammar, key: Any) -> ColumnElement[bool]:
     """Return a condition: the key's head is due, this worker runs its topic, and no task holds the key."""
     claims = partition_claims.alias("claims")
     # A scalar subquery stays a look-up by key. NOT EXISTS could be planned as a join with every held key.
-    holder = (
+    owner = (
         select(claims.c.queue)
         .where(claims.c.queue == key.c.queue, claims.c.partition_key == key.c.partition_key)
         .correlate(key)
         .scalar_subquery()
     )
-    return and_(key.c.available_at <= g.now, wanted(g, key.c.topic), holder.is_(None))
+    return and_(key.c.available_at <= g.now, wanted(g, key.c.topic), owner.is_(None))
 
 
 def _due_entry(g: Grammar, queues: FromClause, number: int) -> Any:

@@ -369,7 +369,7 @@ def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Tra
             "recovered": lambda r: _recovered(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
-            "letter": lambda r: task_rows.letter(g, r["recovered"].c, r["recovered"], exception=null()),
+            "letter": lambda r: task_rows.dead_letter(g, r["recovered"].c, r["recovered"], exception=null()),
             "key_held": lambda r: task_rows.key_held(g, r["recovered"].c),
             "key_freed": lambda r: task_rows.key_freed(g, r["recovered"].c),
         },

@@ -327,8 +327,8 @@ def register(g: Grammar) -> Insert:
 
 def seen(g: Grammar) -> Update:
     """Record that the worker is alive and which unknown task names it has met; no row if it is not registered."""
-    said = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
-    touched = update(workers).where(workers.c.id == worker_id).values(said)
+    report = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
+    touched = update(workers).where(workers.c.id == worker_id).values(report)
     return touched.returning(workers.c.id)
 
 

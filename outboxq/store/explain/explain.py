@@ -437,7 +437,7 @@ def _of_queues(g: Grammar, queues: ColumnElement[str]) -> CTE:
 
 def one(g: Grammar) -> Select[Any]:
     """Select the task :task_id with its lease, its dead letter, its idempotency key, and the columns of `waiting`; :tasks is that one."""
-    execution, claim, key, letter = task_executions.c, partition_claims.c, idempotency_keys.c, dead_letters.c
+    execution, claim, key, dead_letter = task_executions.c, partition_claims.c, idempotency_keys.c, dead_letters.c
     entry = waiting(g).subquery("entry")
     # As subqueries: a join of the claims reads all of them, since the planner cannot tell that one key has one row.
     holds = select(claim.task_execution_id).where(
@@ -450,15 +450,15 @@ def one(g: Grammar) -> Select[Any]:
     return (
         statements.with_lease()
         .outerjoin(entry, entry.c.id == execution.id)
-        .outerjoin(dead_letters, letter.task_execution_id == execution.id)
+        .outerjoin(dead_letters, dead_letter.task_execution_id == execution.id)
         .add_columns(
             g.now.label("now"),
             task_leases.c.progress,
             task_leases.c.progress_note,
             *(entry.c[name].label(f"entry_{name}") for name in _FACTS),
             holds.correlate(task_executions).scalar_subquery().label("holds_key"),
-            letter.exception.label("dead_letter_exception"),
-            letter.lost_key.label("lost_key"),
+            dead_letter.exception.label("dead_letter_exception"),
+            dead_letter.lost_key.label("lost_key"),
             idempotency.correlate(task_executions).scalar_subquery().label("idempotency_key"),
         )
         .where(execution.id == _task_id)

@@ -84,9 +84,9 @@ def count(
     `retries` looks up which delayed tasks wait for a retry; otherwise they count as delayed. `builder` is a statement that
     selects rows of further kinds, and takes `values`.
     """
-    letters = most or BOUND
-    waiting_most, looked_up = BOUND_BY_TASK if by_task else letters, LOOKED_UP if retries else 0
-    given = store.values(target, **values, most=letters + 1)
+    bound = most or BOUND
+    waiting_most, looked_up = BOUND_BY_TASK if by_task else bound, LOOKED_UP if retries else 0
+    given = store.values(target, **values, most=bound + 1)
     signs: dict[str, list[Row]] = {}
     for row in target.run(builder or (present_by_task if by_task else present), given):
         signs.setdefault(row["kind"], []).append(row)
@@ -99,7 +99,7 @@ def count(
         for row in signs.get(kind, ()):
             if names is None or row["name"] in names:
                 found.setdefault((row["name"], row["detail"]), {})[kind] = row["number"]
-    beyond = sum(row["number"] for row in signs.get("failed", ())) > letters
+    beyond = sum(row["number"] for row in signs.get("failed", ())) > bound
     for mine in found.values() if beyond else ():
         mine["failed_at_least"] = True
     return Live(now=signs["now"][0]["at"], found=found, signs=signs, failed_at_least=beyond)
@@ -150,8 +150,10 @@ def present_by_task(g: Grammar) -> Select[Any]:
 
 def counts(g: Grammar, *, by_task: bool = False) -> list[Select[Any]]:
     """Return the parts of `present`."""
-    letter, lease, execution = dead_letters.c, task_leases.c, task_executions.c
-    names = (letter.queue, letter.task_name) if by_task else (letter.queue,)  # a worker's role may read the queue alone
+    dead_letter, lease, execution = dead_letters.c, task_leases.c, task_executions.c
+    names = (
+        (dead_letter.queue, dead_letter.task_name) if by_task else (dead_letter.queue,)
+    )  # a worker's role may read the queue alone
     listed = select(*names).limit(_most).subquery("listed")
     running = signal("running", name=lease.queue, number=func.count()).group_by(lease.queue)
     if by_task:

@@ -196,7 +196,7 @@ _failed_since, _overdue_before, _live_since = (
 )
 """Seconds from now, below 0."""
 _one: Any = literal_column("1")
-_letter, _claim, _schedule = dead_letters.c, partition_claims.c, task_schedules.c
+_dead_letter, _claim, _schedule = dead_letters.c, partition_claims.c, task_schedules.c
 
 
 def signals(g: Grammar) -> Select[Any]:
@@ -218,9 +218,9 @@ def signals(g: Grammar) -> Select[Any]:
 
 def _failed_lately(g: Grammar) -> Select[Any]:
     lately = (
-        select(_letter.queue)
-        .where(_letter.failed_at >= g.later(g.now, _failed_since))
-        .order_by(_letter.failed_at.desc())
+        select(_dead_letter.queue)
+        .where(_dead_letter.failed_at >= g.later(g.now, _failed_since))
+        .order_by(_dead_letter.failed_at.desc())
         .limit(_most)
         .subquery("lately")
     )

@@ -326,7 +326,7 @@ _setting, _key_rate = queue_settings.c, key_rates.c
 _queue = bindparam("queue", type_=Text, required=True)
 _limit, _most = parameters(BigInteger, "limit", "most")
 _one: Any = literal_column("1")
-_claim, _letter = partition_claims.c, dead_letters.c
+_claim, _dead_letter = partition_claims.c, dead_letters.c
 _COLUMNS = {
     "paused": ("paused_at",),
     "concurrency": ("concurrency_limit",),
@@ -347,13 +347,13 @@ def change(g: Grammar) -> Insert:
     A changed rate limit begins with a full bucket.
     """
     columns = [column for name in _COLUMNS for column in _COLUMNS[name] if name != "paused"]
-    said = {
+    written = {
         "queue": _queue,
         "paused_at": case((_paused, g.now), else_=null()),
         **{column: bindparam(column, type_=_setting[column].type, required=True) for column in columns},
         "updated_at": g.now,
     }
-    new = g.insert(queue_settings).from_select(list(said), select(*said.values()))
+    new = g.insert(queue_settings).from_select(list(written), select(*written.values()))
     given = new.excluded
     pause = case((given.paused_at.is_(None), null()), else_=func.coalesce(_setting.paused_at, given.paused_at))
     values: dict[str, Any] = {
@@ -421,8 +421,14 @@ def forget_key_rates(_: Grammar) -> Delete:
 
 def queue_names(_: Grammar) -> Select[Any]:
     """Select the names of the queues with settings, waiting or running tasks, or dead letters, of which :most are searched."""
-    letters = select(_letter.queue).limit(_most).subquery("letters")
-    parts: list[FromClause] = [every_queue(), every_queue(with_key=True), task_leases, queue_settings, letters]
+    some_dead_letters = select(_dead_letter.queue).limit(_most).subquery("letters")
+    parts: list[FromClause] = [
+        every_queue(),
+        every_queue(with_key=True),
+        task_leases,
+        queue_settings,
+        some_dead_letters,
+    ]
     names = union_all(*(select(part.c.queue) for part in parts)).subquery("names")
     return select(names.c.queue).where(names.c.queue.is_not(None)).distinct().order_by(names.c.queue)
 
@@ -430,10 +436,10 @@ def queue_names(_: Grammar) -> Select[Any]:
 def held_keys(_: Grammar) -> Select[Any]:
     """Select the keys of :queue that dead letters hold, the oldest first, with the number of waiting tasks up to :most."""
     held = (
-        select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _letter.failed_at)
-        .join_from(partition_claims, dead_letters, _letter.task_execution_id == _claim.task_execution_id)
+        select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _dead_letter.failed_at)
+        .join_from(partition_claims, dead_letters, _dead_letter.task_execution_id == _claim.task_execution_id)
         .where(_claim.queue == _queue, _claim.held)
-        .order_by(_letter.failed_at, _claim.partition_key)
+        .order_by(_dead_letter.failed_at, _claim.partition_key)
         .limit(_limit)
         .subquery("held")
     )

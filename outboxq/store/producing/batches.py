@@ -292,9 +292,11 @@ class Batches:
 
         def work(target: Target) -> int:
             with target.atomic():
-                if found := target.run(batches_sql.missing_letters, {"limit": _PRUNED_AT_ONCE}):
+                if found := target.run(batches_sql.missing_dead_letters, {"limit": _PRUNED_AT_ONCE}):
                     # A statement of its own: it sees all that has ended until the batches were locked.
-                    target.run(batches_sql.forget_letters, self._store.values(target), [(row["id"],) for row in found])
+                    target.run(
+                        batches_sql.forget_dead_letters, self._store.values(target), [(row["id"],) for row in found]
+                    )
                 gone = target.run(batches_sql.prune, {"older": before, "limit": _PRUNED_AT_ONCE})
             return max(len(found), len(gone))
 

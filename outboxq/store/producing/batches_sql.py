@@ -79,11 +79,11 @@ def create(g: Grammar) -> Transition:
         return insert_values(insert(task_batches), values, r["given"])
 
     def event(r: Relations) -> Statement:
-        said = {name: r["given"].c[name] for name in ("kind", "name", "on_failed", "links")}
+        recorded = {name: r["given"].c[name] for name in ("kind", "name", "on_failed", "links")}
         values = {
             "pipeline_execution_id": r["given"].c.id,
             "event_type": sql_literal(EventType.BATCH_CREATED),
-            "event_data": g.json(**said),
+            "event_data": g.json(**recorded),
             "created_at": g.now,
         }
         return insert_values(insert(execution_events), values, r["given"])
@@ -256,7 +256,7 @@ def request_cancel(g: Grammar) -> Update:
     )
 
 
-def missing_letters(_: Grammar) -> Select[Any]:
+def missing_dead_letters(_: Grammar) -> Select[Any]:
     """Lock up to :limit batches that wait for a dead letter which no longer exists. Skips locked batches."""
     waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
     found = select(_batch.id).where(
@@ -265,7 +265,7 @@ def missing_letters(_: Grammar) -> Select[Any]:
     return found.order_by(_batch.id).limit(limit).with_for_update(skip_locked=True)
 
 
-def forget_letters(g: Grammar) -> Transition:
+def forget_dead_letters(g: Grammar) -> Transition:
     """Count the missing dead letters of these batches as cancelled. The batches must be locked first."""
 
     def counted(r: Relations) -> Statement:

@@ -252,7 +252,7 @@ def insert_for_subscribers(g: Grammar) -> Transition:
 
     Returns the subscribers, each with its new task. Writes nothing for more than :most_subscribers.
     """
-    return _emission(g, {"entry": lambda r: _entry(g, r, r["subscriber"], _has_room(r))})
+    return _emission(g, {"entry": lambda r: _entry(g, r, r["subscriber"], _fits_family(r))})
 
 
 def emit_keyed(g: Grammar) -> Transition:
@@ -266,7 +266,7 @@ def emit_keyed(g: Grammar) -> Transition:
         names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
         subscriber = r["subscriber"].c
         keys = select(subscriber.task_name, _idempotency_key, subscriber.id, false(), g.now).where(
-            _has_room(r)  # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join
+            _fits_family(r)  # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join
         )
         new = g.insert(idempotency_keys).from_select(names, keys.order_by(subscriber.task_name))
         return new.on_conflict_do_nothing().returning(idempotency_keys.c.task_execution_id.label("id"))  # type: ignore[no-any-return]
@@ -375,7 +375,7 @@ def _subscribers(g: Grammar) -> Statement:
     )
 
 
-def _has_room(r: Relations) -> ColumnElement[bool]:
+def _fits_family(r: Relations) -> ColumnElement[bool]:
     """Return a condition: the family of the event has an id for each subscriber."""
     subscribers = select(func.count(r["subscriber"].c.id)).scalar_subquery()
     return subscribers <= _most
@@ -425,8 +425,10 @@ def _unrouted(g: Grammar, r: Relations) -> Statement:
         "event_data": _text('{"topic":') + _quoted_topic + _text(',"payload":') + _payload + _text("}"),
         "created_at": g.now,
     }
-    nobody = ~exists(select(r["subscriber"].c.id))
-    return insert(execution_events).from_select(list(values), g.identified(select(*values.values()).where(nobody)))
+    no_subscriber = ~exists(select(r["subscriber"].c.id))
+    return insert(execution_events).from_select(
+        list(values), g.identified(select(*values.values()).where(no_subscriber))
+    )
 
 
 def _text(constant: str) -> ColumnElement[str]:

@@ -402,7 +402,7 @@ def _joined(group: str, rows: Sequence[Row]) -> DeadLetterGroup:
     )
 
 
-_letter = dead_letters.c
+_dead_letter = dead_letters.c
 _SAME = {name: bindparam(name, type_=Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")}
 """Filters: columns and their values; NULL for any value."""
 _exception, _exception_end = parameters(Text, "exception", "exception_end")
@@ -418,8 +418,8 @@ def newest(g: Grammar) -> Select[Any]:
     """Select a page of the matching dead letters, newest first, after (:after_failed_at, :after_id)."""
     page = (
         select(dead_letters)
-        .where(_matches(), tuple_(_letter.failed_at, _letter.task_execution_id) < _after)
-        .order_by(_letter.failed_at.desc(), _letter.task_execution_id.desc())
+        .where(_matches(), tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after)
+        .order_by(_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc())
         .limit(limit)
         .cte("page")
         .prefix_with("MATERIALIZED")
@@ -452,30 +452,30 @@ def oldest(g: Grammar) -> Select[Any]:
     They are not locked here. The decisive lock is that of the execution, which precedes that of the dead letter.
     """
     return (
-        select(_letter.task_execution_id.label("id"), _letter.failed_at)
-        .where(_matches(), _counted(g), tuple_(_letter.failed_at, _letter.task_execution_id) > _after)
-        .order_by(_letter.failed_at, _letter.task_execution_id)
+        select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)
+        .where(_matches(), _counted(g), tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) > _after)
+        .order_by(_dead_letter.failed_at, _dead_letter.task_execution_id)
         .limit(limit)
     )
 
 
 def oldest_with_errors(g: Grammar) -> Select[Any]:
     """Select as `oldest` does, with the queue, the task's name, the exception and the beginning of the error."""
-    after = tuple_(_letter.failed_at, _letter.task_execution_id) > _after
-    return _with_errors(g, after, (_letter.failed_at, _letter.task_execution_id))
+    after = tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) > _after
+    return _with_errors(g, after, (_dead_letter.failed_at, _dead_letter.task_execution_id))
 
 
 def newest_with_errors(g: Grammar) -> Select[Any]:
     """Select as `oldest_with_errors` does, but before (:after_failed_at, :after_id), newest first."""
-    before = tuple_(_letter.failed_at, _letter.task_execution_id) < _after
-    return _with_errors(g, before, (_letter.failed_at.desc(), _letter.task_execution_id.desc()))
+    before = tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after
+    return _with_errors(g, before, (_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc()))
 
 
 def _with_errors(g: Grammar, where: ColumnElement[bool], order: Sequence[Any]) -> Select[Any]:
     page = select(dead_letters).where(_matches(), _counted(g), where).order_by(*order).limit(limit).subquery("page")
     columns = (page.c.task_execution_id.label("id"), page.c.failed_at, *(page.c[name] for name in _ALIKE))
     found = select(*columns, _head(page).label("head"))
-    down = order[0] is not _letter.failed_at
+    down = order[0] is not _dead_letter.failed_at
     by = (page.c.failed_at, page.c.task_execution_id)
     return found.order_by(*(column.desc() if down else column for column in by))
 
@@ -483,7 +483,9 @@ def _with_errors(g: Grammar, where: ColumnElement[bool], order: Sequence[Any]) -
 def select_given(g: Grammar) -> Select[Any]:
     """Select the dead letters of the batch :chosen, newest first."""
     ids = g.rows("chosen", IDS).c.id
-    page = select(dead_letters).where(g.among(_letter.task_execution_id, ids)).cte("page").prefix_with("MATERIALIZED")
+    page = (
+        select(dead_letters).where(g.among(_dead_letter.task_execution_id, ids)).cte("page").prefix_with("MATERIALIZED")
+    )
     return _listed(g, page)
 
 
@@ -493,21 +495,23 @@ def count(g: Grammar) -> Select[Any]:
     return select(func.count().label("tasks")).select_from(some.subquery("some"))
 
 
-def _head(letter: Any) -> ColumnElement[str]:
+def _head(dead_letter: Any) -> ColumnElement[str]:
     """Return the beginning of the task's error, which is looked up in the execution."""
     error: ColumnElement[str] = func.substr(task_executions.c.last_error, _one, _head_length, type_=Text)
-    found = select(error).where(task_executions.c.id == letter.c.task_execution_id)
-    return found.correlate(letter).scalar_subquery()
+    found = select(error).where(task_executions.c.id == dead_letter.c.task_execution_id)
+    return found.correlate(dead_letter).scalar_subquery()
 
 
 def _counted(g: Grammar) -> ColumnElement[bool]:
-    return had_failed(g, dead_letters, _letter.task_execution_id)
+    return had_failed(g, dead_letters, _dead_letter.task_execution_id)
 
 
 def _matches() -> ColumnElement[bool]:
     """Return the filter conditions. Dead letters are few, so all conditions except the times are compared row by row."""
-    same = [or_(wanted.is_(None), _letter[name] == wanted) for name, wanted in _SAME.items()]
+    same = [or_(wanted.is_(None), _dead_letter[name] == wanted) for name, wanted in _SAME.items()]
     # The end of the exception's name. A name no longer than :exception never equals :exception_end.
-    ending = func.substr(_letter.exception, func.length(_letter.exception) - func.length(_exception), type_=Text)
-    kind = or_(_exception.is_(None), _letter.exception == _exception, ending == _exception_end)
-    return and_(_letter.failed_at >= _since, _letter.failed_at < _until, *same, kind)
+    ending = func.substr(
+        _dead_letter.exception, func.length(_dead_letter.exception) - func.length(_exception), type_=Text
+    )
+    kind = or_(_exception.is_(None), _dead_letter.exception == _exception, ending == _exception_end)
+    return and_(_dead_letter.failed_at >= _since, _dead_letter.failed_at < _until, *same, kind)

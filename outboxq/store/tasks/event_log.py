@@ -258,10 +258,10 @@ def was_unfinished(g: Grammar, task: FromClause, ids: ColumnElement[Any]) -> Col
     )
 
 
-def had_failed(g: Grammar, letter: FromClause, ids: ColumnElement[Any]) -> ColumnElement[bool]:
+def had_failed(g: Grammar, dead_letter: FromClause, ids: ColumnElement[Any]) -> ColumnElement[bool]:
     """Return the condition that a dead letter was one at the snapshot :head, :open, and was not redriven since."""
     ends = (EventType.FAILED, EventType.ABANDONED)
-    parts = (_later(g, letter, ids, part, ends).is_(None) for part in (_event.lease_token.is_(None), _is_end))
+    parts = (_later(g, dead_letter, ids, part, ends).is_(None) for part in (_event.lease_token.is_(None), _is_end))
     return or_(_head.is_(None), and_(*parts))
 
 

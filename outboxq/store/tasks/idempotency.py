@@ -289,7 +289,7 @@ TAKING: Columns = {**CONTENDED, "lost_key": Text()}
 _FIXED = {"id", "pipeline_execution_id", "task_name", "expires_at"}
 _OVERWRITTEN = [name for name in task_rows.NEW_TASK if name in task_executions.c and name not in _FIXED]
 """Columns of a task that its replacement overwrites, as given."""
-_held, _letter = idempotency_keys.c, dead_letters.c
+_held, _dead_letter = idempotency_keys.c, dead_letters.c
 
 
 def insert_keyed(g: Grammar) -> Transition:
@@ -337,7 +337,7 @@ def key_holders(g: Grammar) -> Transition:
         mine = select(_held.task_execution_id).where(_held.scope == given.scope, _held.key == given.key)
         return select(mine.scalar_subquery().label("id")).select_from(r["given"])
 
-    def holder(r: Relations) -> Statement:
+    def owner(r: Relations) -> Statement:
         expired = (_held.expires_at <= g.now).label("expired")
         columns = (_held.task_execution_id.label("id"), _held.scope, _held.key, expired, _held.until_finished)
         return select(*columns).where(g.among(_held.task_execution_id, r["found"].c.id))
@@ -348,7 +348,7 @@ def key_holders(g: Grammar) -> Transition:
 
     return Transition(
         given={"scope": Text(), "key": Text()},
-        steps={"found": found, "holder": holder, "task": task},
+        steps={"found": found, "holder": owner, "task": task},
         returns="holder",
         joined_steps=("task",),
     )
@@ -454,8 +454,8 @@ def lock_for_redrive(g: Grammar) -> Transition:
         own = select(_held.scope, _held.key, _held.task_execution_id.label("id")).where(
             g.among(_held.task_execution_id, given), _held.until_finished
         )
-        lost = select(_letter.task_name, _letter.lost_key, _letter.task_execution_id).where(
-            g.among(_letter.task_execution_id, given), _letter.lost_key.is_not(None)
+        lost = select(_dead_letter.task_name, _dead_letter.lost_key, _dead_letter.task_execution_id).where(
+            g.among(_dead_letter.task_execution_id, given), _dead_letter.lost_key.is_not(None)
         )
         both = union_all(own, lost).subquery("both")
         nth = func.row_number().over(partition_by=(both.c.scope, both.c.key), order_by=both.c.id)
@@ -479,9 +479,13 @@ def lost_keys(g: Grammar) -> Transition:
     """Select the keys that these dead letters have lost. They must be locked first."""
 
     def found(r: Relations) -> Statement:
-        lost = (_letter.task_execution_id.label("id"), _letter.task_name.label("scope"), _letter.lost_key.label("key"))
-        mine = g.among(_letter.task_execution_id, r["given"].c.id)
-        return select(*lost).where(mine, _letter.lost_key.is_not(None))
+        lost = (
+            _dead_letter.task_execution_id.label("id"),
+            _dead_letter.task_name.label("scope"),
+            _dead_letter.lost_key.label("key"),
+        )
+        mine = g.among(_dead_letter.task_execution_id, r["given"].c.id)
+        return select(*lost).where(mine, _dead_letter.lost_key.is_not(None))
 
     return Transition(given={"id": Uuid()}, steps={"found": found}, returns="found")
 
@@ -538,7 +542,7 @@ def _pass_key(g: Grammar, given: Any, its_key: tuple[ColumnElement[bool], ...], 
 
 def _lose_key(g: Grammar, given: Any, key: ColumnElement[str], *where: ColumnElement[bool]) -> Statement:
     """Record in the dead letter of the present holder that it loses the key."""
-    mine = (g.among(_letter.task_execution_id, given.holder), _letter.task_execution_id == given.holder)
+    mine = (g.among(_dead_letter.task_execution_id, given.holder), _dead_letter.task_execution_id == given.holder)
     return update(dead_letters).where(*mine, *where).values(lost_key=key)
 
 

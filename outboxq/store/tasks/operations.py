@@ -187,7 +187,7 @@ def moving(
                 if from_failed and status_after is TaskStatus.READY:
                     # Other statuses do not need this check.
                     _ensure_may_run_again(store, target, task_id, take_key_back=change.get("take_key_back", False))
-                moved = target.run(by_hand, {**values, "from_failed": from_failed}, [row])
+                moved = target.run(manual_change, {**values, "from_failed": from_failed}, [row])
             if moved:
                 store.wake(target, freed(moved))
                 return TaskStatus(moved[0]["status"])
@@ -278,7 +278,7 @@ def change_all(
 ) -> int:
     """Make the same change to these tasks in one transaction; returns the number of changed tasks.
 
-    `places` are the parameters of `by_hand` that name the places from which tasks are moved. With `asks`, running tasks that
+    `places` are the parameters of `manual_change` that name the places from which tasks are moved. With `asks`, running tasks that
     were not moved are asked to stop. `refused` returns the tasks that must not change. Tasks change in the order of their ids,
     so that of two callers at most one waits for the other.
     """
@@ -291,7 +291,7 @@ def change_all(
         with target.atomic():
             left = refused(target)
             given = [row for row in rows if row[0] not in left]
-            moved = target.run(by_hand, values, given) if given else []
+            moved = target.run(manual_change, values, given) if given else []
             gone = {row["id"] for row in moved}
             others = [(row[0], row[-1]) for row in given if row[0] not in gone] if asks else []
             asked = target.run(request_cancel, values, others) if others else []
@@ -342,7 +342,7 @@ def _restless(task_id: UUID) -> InvalidTransition:
     return InvalidTransition(f"task {task_id} changes its status too quickly to be changed; try again")
 
 
-BY_HAND: Columns = {
+MANUAL_CHANGE: Columns = {
     "id": Uuid(),
     "event_type": Text(),
     "status": Text(),
@@ -361,7 +361,7 @@ _request = bindparam("request", type_=Text, required=True)
 _reason = bindparam("reason", None, type_=Text)
 
 
-def by_hand(g: Grammar) -> Transition:
+def manual_change(g: Grammar) -> Transition:
     """Move a task out of the outbox, away from its worker, or out of Failed. Its worker, if any, loses the claim.
 
     :from_ready, :from_running and :from_failed name the allowed places. The deleted row proves where the task was, so a task
@@ -369,14 +369,14 @@ def by_hand(g: Grammar) -> Transition:
     which it was running.
     """
     return Transition(
-        given=BY_HAND,
+        given=MANUAL_CHANGE,
         steps={
             "gone": partial(_gone, g),
             "freed": partial(_freed, g),
             "moved": partial(_moved, g),
             "entry": partial(_new_entry, g),
             "event": partial(_event, g),
-            "letter_gone": lambda r: task_rows.letter_gone(g, r["moved"].c),
+            "letter_gone": lambda r: task_rows.dead_letter_gone(g, r["moved"].c),
             "key_freed": lambda r: task_rows.key_freed(g, r["moved"].c),
         },
         returns="moved",

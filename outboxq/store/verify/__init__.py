@@ -17,7 +17,7 @@ from ...database.target import Target
 from ..transactions import Transactions
 from .batches import batch_checks
 from .check import Check
-from .events import fold_checks, log_checks
+from .events import log_checks, task_event_checks
 from .keys import idempotency_key_checks, partition_key_checks
 from .repairs import LOCKS, REPAIRS
 from .rows import part_checks, row_checks, step_checks, tick_checks, value_checks
@@ -29,7 +29,7 @@ CHECKS: Mapping[str, Check] = {
     name: check
     for checks in (
         part_checks,
-        fold_checks,
+        task_event_checks,
         value_checks,
         row_checks,
         partition_key_checks,

@@ -37,7 +37,7 @@ _waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
 _UNENDED = (TaskStatus.READY, TaskStatus.RUNNING)
 _IN_A_BATCH = EXECUTION.pipeline_execution_id != EXECUTION.id
 _MEMBER = and_(EXECUTION.pipeline_execution_id == _batch.id, _IN_A_BATCH)
-_SAID = ("kind", "on_failed", "name")
+_RECORDED = ("kind", "on_failed", "name")
 
 
 def batch_checks() -> Mapping[str, Check]:
@@ -105,8 +105,8 @@ def _differs(g: Grammar) -> Select[Any]:
 
 
 def _differs_from_event(made: FromClause) -> ColumnElement[bool]:
-    said = (made.c[name].is_distinct_from(_batch[name]) for name in _SAID)
-    return and_(made.c.id == _batch.id, _GOES_ON, or_(*said))
+    recorded = (made.c[name].is_distinct_from(_batch[name]) for name in _RECORDED)
+    return and_(made.c.id == _batch.id, _GOES_ON, or_(*recorded))
 
 
 def as_made(g: Grammar) -> Transition:
@@ -114,7 +114,7 @@ def as_made(g: Grammar) -> Transition:
 
     def moved(_: Relations) -> Statement:
         made = _made(g)
-        values = {name: made.c[name] for name in _SAID}
+        values = {name: made.c[name] for name in _RECORDED}
         return update(task_batches).where(_differs_from_event(made)).values(**values).returning(_batch.id)
 
     return Transition(steps={"moved": moved}, returns="moved")
@@ -122,9 +122,9 @@ def as_made(g: Grammar) -> Transition:
 
 def _made(g: Grammar) -> FromClause:
     """Select the values with which batches were created, from their events."""
-    said = {name: g.text_in(EVENT.event_data, name) for name in (*_SAID, "links")}
+    recorded = {name: g.text_in(EVENT.event_data, name) for name in (*_RECORDED, "links")}
     return (
-        select(EVENT.pipeline_execution_id.label("id"), *(value.label(name) for name, value in said.items()))
+        select(EVENT.pipeline_execution_id.label("id"), *(value.label(name) for name, value in recorded.items()))
         .where(EVENT.task_execution_id.is_(None), OTHERS, is_a(EventType.BATCH_CREATED))
         .distinct()
         .subquery("made")

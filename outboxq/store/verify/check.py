@@ -68,14 +68,14 @@ def speaks_of(member: str, event: Any = execution_events.c) -> ColumnElement[boo
     return event.event_data.like(text_literal(f'%"{member}"%'))  # type: ignore[no-any-return]
 
 
-def of_claim(said: ColumnElement[Any], task: Any, token: Any, event: Any = execution_events.c) -> Select[Any]:
+def of_claim(recorded: ColumnElement[Any], task: Any, token: Any, event: Any = execution_events.c) -> Select[Any]:
     """Select a value from the event of the claim of this task under this lease token."""
-    return select(said).where(
+    return select(recorded).where(
         event.task_execution_id == task, event.lease_token == token, is_a(EventType.CLAIMED, event)
     )
 
 
-def last(said: ColumnElement[Any], *conditions: ColumnElement[bool], among: Iterable[ColumnElement[bool]]) -> Any:
+def last(recorded: ColumnElement[Any], *conditions: ColumnElement[bool], among: Iterable[ColumnElement[bool]]) -> Any:
     """Select a value from the last such event of EXECUTION's task, among the events of these indexes.
 
     Each index has the events of a task together. The order is by a sum, because a planner may otherwise take the order of the
@@ -84,14 +84,14 @@ def last(said: ColumnElement[Any], *conditions: ColumnElement[bool], among: Iter
     """
     found = union_all(
         *(
-            select(EVENT.sequence_num, said.label("said"))
+            select(EVENT.sequence_num, recorded.label("recorded"))
             .where(EVENT_OF_TASK, one, *conditions)
             .correlate(task_executions)
             for one in among
         )
     ).subquery("found")
     newest = found.c.sequence_num + literal_column("0", Integer)
-    return select(found.c.said).order_by(newest.desc()).limit(1).scalar_subquery()
+    return select(found.c.recorded).order_by(newest.desc()).limit(1).scalar_subquery()
 
 
 def has_event(*conditions: ColumnElement[bool], among: Iterable[ColumnElement[bool]]) -> ColumnElement[bool]:

@@ -56,11 +56,11 @@ CLAIMED_BY = _CLAIM.correlate(task_executions).scalar_subquery()
 """The worker that claimed EXECUTION's task under its present token."""
 
 
-def fold_checks() -> Mapping[str, Check]:
+def task_event_checks() -> Mapping[str, Check]:
     return {
         "position_differs_from_events": Check(
             meaning="a task's position differs from the one it was enqueued with, so the order of its partition key is broken",
-            broken=lambda g: select(EXECUTION.id).where(position_differs(said_position(g))),
+            broken=lambda g: select(EXECUTION.id).where(position_differs(recorded_position(g))),
         ),
         "status_differs_from_events": Check(
             meaning="a task's status differs from its last transition",
@@ -74,29 +74,29 @@ def fold_checks() -> Mapping[str, Check]:
         ),
         "counters_differ_from_events": Check(
             meaning="a task's attempt or number of recoveries differs from its events",
-            broken=_said_differs,
+            broken=_recorded_values_differ,
             also={"error_differs_from_events": "a task's error differs from the last one recorded"},
         ),
     }
 
 
-def said_position(g: Grammar) -> Any:
+def recorded_position(g: Grammar) -> Any:
     """Select the position of EXECUTION's task according to its events; NULL if no event has it."""
-    said = g.text_in(EVENT.event_data, "position")
-    return last(cast(said, BigInteger), speaks_of("position"), said.is_not(None), among=(OTHERS,))
+    recorded = g.text_in(EVENT.event_data, "position")
+    return last(cast(recorded, BigInteger), speaks_of("position"), recorded.is_not(None), among=(OTHERS,))
 
 
-def position_differs(said: ColumnElement[int]) -> ColumnElement[bool]:
-    return and_(EXECUTION.partition_key.is_not(None), EXECUTION.position != said)
+def position_differs(recorded: ColumnElement[int]) -> ColumnElement[bool]:
+    return and_(EXECUTION.partition_key.is_not(None), EXECUTION.position != recorded)
 
 
 def last_due(g: Grammar) -> Any:
     """Select the time at which EXECUTION's task is due."""
-    return last(_said_due(g), TRANSITION, among=_ALL)
+    return last(_recorded_due(g), TRANSITION, among=_ALL)
 
 
 def last_retry(g: Grammar) -> Any:
-    return last(_said_retry(_said_due(g)), TRANSITION, among=_ALL)
+    return last(_recorded_retry(_recorded_due(g)), TRANSITION, among=_ALL)
 
 
 def last_error(g: Grammar) -> Any:
@@ -105,11 +105,11 @@ def last_error(g: Grammar) -> Any:
     return last(error, TRANSITION, speaks_of("error"), error.is_not(None), among=(ENDS, OTHERS))
 
 
-def _said_due(g: Grammar) -> ColumnElement[Any]:
+def _recorded_due(g: Grammar) -> ColumnElement[Any]:
     return g.instant_in(EVENT.event_data, "available_at")
 
 
-def _said_retry(due: ColumnElement[Any]) -> ColumnElement[Any]:
+def _recorded_retry(due: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return the retry time of the task according to its last event; NULL if it waits for no retry.
 
     A rescheduled task keeps its retry unless it was made due now, so the row must have that time or none.
@@ -130,7 +130,7 @@ def _last_differs(g: Grammar) -> Select[Any]:
     ready = and_(READY, EVENT.event_type.in_(leading_to(TaskStatus.READY)))
     running = and_(RUNNING, EVENT.event_type.in_(leading_to(TaskStatus.RUNNING)))
     ended = and_(ENDED, EVENT.event_type.in_(leading_to(*TERMINAL)))
-    due, said = task_outbox.c.available_at, _said_due(g)
+    due, recorded = task_outbox.c.available_at, _recorded_due(g)
     rows = (
         select(EXECUTION.id)
         .join_from(task_executions, newest, newest.c.task_execution_id == EXECUTION.id)
@@ -144,43 +144,43 @@ def _last_differs(g: Grammar) -> Select[Any]:
             "worker_differs_from_claim": and_(running, EXECUTION.worker_id.is_distinct_from(EVENT.worker_id)),
             "end_differs_from_events": and_(ended, EXECUTION.completed_at.is_distinct_from(EVENT.created_at)),
             # Read from the event only if the task waits, because parsing JSON takes most of the time here.
-            "retry_differs_from_events": EXECUTION.retry_at.is_distinct_from(case((ready, _said_retry(said)))),
-            "due_differs_from_events": case((and_(ready, due.is_not(None)), due.is_distinct_from(said))),
+            "retry_differs_from_events": EXECUTION.retry_at.is_distinct_from(case((ready, _recorded_retry(recorded)))),
+            "due_differs_from_events": case((and_(ready, due.is_not(None)), due.is_distinct_from(recorded))),
         },
     )
 
 
-def _said_differs(g: Grammar) -> Select[Any]:
+def _recorded_values_differ(g: Grammar) -> Select[Any]:
     """Check values that hold until another event changes them."""
     attempt, recoveries, error = (
-        _last_said(g, member).subquery(f"last_{member}") for member in ("attempt", "recovery_attempts", "error")
+        _last_recorded(g, member).subquery(f"last_{member}") for member in ("attempt", "recovery_attempts", "error")
     )
     rows = select(EXECUTION.id).select_from(
         task_executions.outerjoin(attempt, attempt.c.id == EXECUTION.id)
         .outerjoin(recoveries, recoveries.c.id == EXECUTION.id)
         .outerjoin(error, error.c.id == EXECUTION.id)
     )
-    counted = cast(func.coalesce(attempt.c.said, text_literal("1")), Integer)
-    recovered = cast(func.coalesce(recoveries.c.said, text_literal("0")), Integer)
+    counted = cast(func.coalesce(attempt.c.recorded, text_literal("1")), Integer)
+    recovered = cast(func.coalesce(recoveries.c.recorded, text_literal("0")), Integer)
     return broken_ones(
         rows,
         {
             "counters_differ_from_events": (EXECUTION.attempt != counted) | (EXECUTION.recovery_attempts != recovered),
-            "error_differs_from_events": EXECUTION.last_error.is_distinct_from(error.c.said),
+            "error_differs_from_events": EXECUTION.last_error.is_distinct_from(error.c.recorded),
         },
     )
 
 
-def _last_said(g: Grammar, member: str) -> Select[Any]:
+def _last_recorded(g: Grammar, member: str) -> Select[Any]:
     """Select the member of this name from the last event of each task that has it."""
     value = g.text_in(EVENT.event_data, member)
     nth = func.row_number().over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num.desc())
-    said = (
-        select(task_of(execution_events), value.label("said"), nth.label("nth"))
+    recorded = (
+        select(task_of(execution_events), value.label("recorded"), nth.label("nth"))
         .where(TRANSITION, speaks_of(member), value.is_not(None))
-        .subquery(f"said_{member}")
+        .subquery(f"recorded_{member}")
     )
-    return select(said.c.id, said.c.said).where(said.c.nth == literal_column("1", Integer))
+    return select(recorded.c.id, recorded.c.recorded).where(recorded.c.nth == literal_column("1", Integer))
 
 
 _CLAIMED = is_a(EventType.CLAIMED)
@@ -282,8 +282,8 @@ def _claim_left_open(_: Grammar) -> Select[Any]:
 def _life_after_end(_: Grammar) -> Select[Any]:
     steps = _steps(_before(EVENT.event_type).label("before"))
     again = [sql_literal(kind) for kind in (EventType.REQUEUED, EventType.RETRY_SCHEDULED, EventType.DISCARDED)]
-    by_hand = and_(steps.c.before.in_(leading_to(TaskStatus.FAILED)), steps.c.event_type.in_(again))
-    return select(steps.c.id).where(steps.c.before.in_(leading_to(*TERMINAL)), ~by_hand)
+    is_manual = and_(steps.c.before.in_(leading_to(TaskStatus.FAILED)), steps.c.event_type.in_(again))
+    return select(steps.c.id).where(steps.c.before.in_(leading_to(*TERMINAL)), ~is_manual)
 
 
 def _claimed_early(g: Grammar) -> Select[Any]:
@@ -297,9 +297,9 @@ def _steps(*columns: ColumnElement[Any]) -> FromClause:
     return select(task_of(execution_events), EVENT.event_type, *columns).where(TRANSITION).subquery("steps")
 
 
-def _before(said: ColumnElement[Any]) -> ColumnElement[Any]:
+def _before(recorded: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return a value from the previous transition of the same task."""
-    return func.lag(said).over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num)
+    return func.lag(recorded).over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num)
 
 
 def _recovered_early(g: Grammar) -> Select[Any]:

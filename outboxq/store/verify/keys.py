@@ -177,8 +177,8 @@ def lost(g: Grammar, birth: Birth) -> Select[Any]:
     has_ended = has_event(EVENT.event_type.in_(leading_to(*TERMINAL)), among=(ENDS, OTHERS))
     rightful = select(other.task).where(other.task == _key.task_execution_id, other.asked, other.key == birth.key)
     rightful = rightful.correlate(idempotency_keys, birth.event)
-    holder = or_(_key.task_execution_id == EXECUTION.id, rightful.exists())
-    held = select(_key.task_execution_id).where(_key.scope == EXECUTION.task_name, _key.key == birth.key, holder)
+    owner = or_(_key.task_execution_id == EXECUTION.id, rightful.exists())
+    held = select(_key.task_execution_id).where(_key.scope == EXECUTION.task_name, _key.key == birth.key, owner)
     return (
         select(EXECUTION.id)
         .join_from(task_executions, birth.event, birth.task == EXECUTION.id)

@@ -25,7 +25,7 @@ from .. import task_rows
 from . import batches, events, keys, rows
 from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, task_of
 
-_entry, _lease, _letter = task_outbox.c, task_leases.c, dead_letters.c
+_entry, _lease, _dead_letter = task_outbox.c, task_leases.c, dead_letters.c
 _ENTRY_COLUMNS = ("id", *task_rows.KEPT)
 
 
@@ -35,14 +35,14 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         "position_differs_from_events": _position,
         "due_differs_from_events": _due,
         "worker_differs_from_claim": _worker,
-        "end_differs_from_events": lambda _: _as_said("completed_at", events.LAST_END, ENDED, events.LEADS_HERE),
-        "retry_differs_from_events": lambda g: _as_said("retry_at", events.last_retry(g), events.LEADS_HERE),
-        "error_differs_from_events": lambda g: _as_said("last_error", events.last_error(g)),
+        "end_differs_from_events": lambda _: _as_recorded("completed_at", events.LAST_END, ENDED, events.LEADS_HERE),
+        "retry_differs_from_events": lambda g: _as_recorded("retry_at", events.last_retry(g), events.LEADS_HERE),
+        "error_differs_from_events": lambda g: _as_recorded("last_error", events.last_error(g)),
         "cancel_forgotten": _cancel,
         "lease_ends_too_late": _lease_end,
         "rate_full_too_late": _rate,
         "hold_without_key": lambda _: _written(rows.HOLDS_NOTHING, on_dead_letter=sql_literal(OnDeadLetter.RELEASE)),
-        "letter_differs_from_task": _letter_again,
+        "letter_differs_from_task": _renewed_dead_letter,
         "key_differs_from_birth": _other_key,
         "key_lost": _lost_key,
         "ready_without_entry": _missing_entry,
@@ -51,8 +51,8 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         "lease_without_running": lambda _: _deleted(task_leases, ~rows.RUNNING_OF_LEASE.exists()),
         "entry_differs_from_task": _entry_again,
         "lease_differs_from_task": _lease_queue,
-        "failed_without_letter": _missing_letter,
-        "letter_without_failed": lambda _: _deleted(dead_letters, ~rows.FAILED_OF_LETTER.exists()),
+        "failed_without_letter": _missing_dead_letter,
+        "letter_without_failed": lambda _: _deleted(dead_letters, ~rows.FAILED_OF_DEAD_LETTER.exists()),
         "claimed_key_without_task": lambda _: _deleted(
             partition_claims, ~keys.TASK_OF_CLAIM.exists(), partition_claims.c.queue
         ),
@@ -69,10 +69,10 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
 
 def _position(g: Grammar) -> Transition:
     """Restore the position of the task, and give it a new outbox entry."""
-    said = events.said_position(g)
+    recorded = events.recorded_position(g)
 
     def moved(_: Relations) -> Statement:
-        moved = update(task_executions).where(events.position_differs(said)).values(position=said)
+        moved = update(task_executions).where(events.position_differs(recorded)).values(position=recorded)
         return moved.returning(*(EXECUTION[name] for name in _ENTRY_COLUMNS))
 
     return Transition(
@@ -169,12 +169,15 @@ def _rate(g: Grammar) -> Transition:
     return _updated(queue_settings, rows.rate_too_late(g), {"rate_full_at": full_at}, *found)
 
 
-def _letter_again(g: Grammar) -> Transition:
+def _renewed_dead_letter(g: Grammar) -> Transition:
     """Give the dead letter the values of its task and of the last failure."""
-    differs = exists(select(EXECUTION.id).where(rows.letter_differs(g)).correlate(dead_letters))
+    differs = exists(select(EXECUTION.id).where(rows.dead_letter_differs(g)).correlate(dead_letters))
     values = {
-        name: select(value).where(EXECUTION.id == _letter.task_execution_id).correlate(dead_letters).scalar_subquery()
-        for name, value in rows.letter_says(g).items()
+        name: select(value)
+        .where(EXECUTION.id == _dead_letter.task_execution_id)
+        .correlate(dead_letters)
+        .scalar_subquery()
+        for name, value in rows.dead_letter_values(g).items()
     }
     return _updated(dead_letters, differs, values, task_of(dead_letters))
 
@@ -220,11 +223,11 @@ def _missing_lease(g: Grammar) -> Transition:
     return _inserted(g, "lease", task_leases, columns, found, key=("task_execution_id",))
 
 
-def _missing_letter(g: Grammar) -> Transition:
+def _missing_dead_letter(g: Grammar) -> Transition:
     """Insert the missing dead letter with the values of the last failure."""
-    said = rows.letter_says(g)
-    found = _locked(EXECUTION.id, *said.values()).where(FAILED, ~rows.LETTER_OF_TASK.exists())
-    return _inserted(g, "letter", dead_letters, ["task_execution_id", *said], found)
+    recorded = rows.dead_letter_values(g)
+    found = _locked(EXECUTION.id, *recorded.values()).where(FAILED, ~rows.DEAD_LETTER_OF_TASK.exists())
+    return _inserted(g, "letter", dead_letters, ["task_execution_id", *recorded], found)
 
 
 def _missing_claim(g: Grammar, owns: ColumnElement[bool], held: ColumnElement[bool]) -> Transition:
@@ -252,9 +255,9 @@ def _written(wrong: ColumnElement[bool], **values: Any) -> Transition:
     return _updated(task_executions, wrong, values, EXECUTION.id)
 
 
-def _as_said(column: str, said: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Transition:
+def _as_recorded(column: str, recorded: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Transition:
     """Set the column to the value in the events, in the executions for which all conditions hold."""
-    return _written(and_(*conditions, EXECUTION[column].is_distinct_from(said)), **{column: said})
+    return _written(and_(*conditions, EXECUTION[column].is_distinct_from(recorded)), **{column: recorded})
 
 
 def _locked(*columns: Any) -> Select[Any]:

@@ -107,15 +107,15 @@ def row_checks() -> Mapping[str, Check]:
         ),
         "failed_without_letter": Check(
             meaning="a Failed task is not among the dead letters",
-            broken=lambda _: select(EXECUTION.id).where(FAILED, ~LETTER_OF_TASK.exists()),
+            broken=lambda _: select(EXECUTION.id).where(FAILED, ~DEAD_LETTER_OF_TASK.exists()),
         ),
         "letter_without_failed": Check(
             meaning="a dead letter has no task, or a task that is not Failed",
-            broken=lambda _: select(task_of(dead_letters)).where(~FAILED_OF_LETTER.exists()),
+            broken=lambda _: select(task_of(dead_letters)).where(~FAILED_OF_DEAD_LETTER.exists()),
         ),
         "letter_differs_from_task": Check(
             meaning="a dead letter differs from its task in queue, name, topic, key, end or exception",
-            broken=lambda g: select(EXECUTION.id).join_from(task_executions, dead_letters, letter_differs(g)),
+            broken=lambda g: select(EXECUTION.id).join_from(task_executions, dead_letters, dead_letter_differs(g)),
         ),
     }
 
@@ -132,8 +132,8 @@ RUNNING_OF_LEASE = select(EXECUTION.id).where(EXECUTION.id == _lease.task_execut
 _RUNNING_UNDER_LEASE = RUNNING_OF_LEASE.where(
     EXECUTION.lease_token == _lease.lease_token, EXECUTION.worker_id == _lease.worker_id
 )
-LETTER_OF_TASK = select(dead_letters.c.task_execution_id).where(dead_letters.c.task_execution_id == EXECUTION.id)
-FAILED_OF_LETTER = select(EXECUTION.id).where(EXECUTION.id == dead_letters.c.task_execution_id, FAILED)
+DEAD_LETTER_OF_TASK = select(dead_letters.c.task_execution_id).where(dead_letters.c.task_execution_id == EXECUTION.id)
+FAILED_OF_DEAD_LETTER = select(EXECUTION.id).where(EXECUTION.id == dead_letters.c.task_execution_id, FAILED)
 _VALUES_DIFFER = or_(*(EXECUTION[name].is_distinct_from(task_outbox.c[name]) for name in task_rows.KEPT))
 ENTRY_DIFFERS = READY_OF_ENTRY.where(_VALUES_DIFFER).correlate(task_outbox).exists()
 """A condition: an outbox entry differs from its task, which is Ready."""
@@ -141,22 +141,22 @@ _ELSEWHERE = select(EXECUTION.id).where(EXECUTION.id == _lease.task_execution_id
 LEASE_DIFFERS = _ELSEWHERE.correlate(task_leases).exists()
 
 
-def letter_says(g: Grammar) -> Mapping[str, Any]:
+def dead_letter_values(g: Grammar) -> Mapping[str, Any]:
     """Return the columns that the dead letter of EXECUTION's task must have."""
     same = {name: EXECUTION[name] for name in ("queue", "task_name", "topic", "partition_key")}
     return {**same, "exception": _last_exception(g), "failed_at": EXECUTION.completed_at}
 
 
-def letter_differs(g: Grammar) -> ColumnElement[bool]:
+def dead_letter_differs(g: Grammar) -> ColumnElement[bool]:
     """Return a condition: a dead letter differs from EXECUTION's task, which has Failed."""
-    differs = (dead_letters.c[name].is_distinct_from(value) for name, value in letter_says(g).items())
+    differs = (dead_letters.c[name].is_distinct_from(value) for name, value in dead_letter_values(g).items())
     return and_(EXECUTION.id == dead_letters.c.task_execution_id, FAILED, or_(*differs))
 
 
 def _last_exception(g: Grammar) -> Any:
     """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or had none."""
-    said = g.text_in(EVENT.event_data, "exception")
-    return last(said, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))
+    recorded = g.text_in(EVENT.event_data, "exception")
+    return last(recorded, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))
 
 
 _setting = queue_settings.c
@@ -259,10 +259,10 @@ def _impossible(g: Grammar) -> Select[Any]:
     )
 
 
-_NOBODY, _NOT_ENDED = EXECUTION.worker_id.is_(None), EXECUTION.completed_at.is_(None)
+_NO_WORKER, _NOT_ENDED = EXECUTION.worker_id.is_(None), EXECUTION.completed_at.is_(None)
 _STATUS_CONTRADICTS = case(
-    (~_NOT_ENDED, or_(~_NOBODY, ~ENDED)),
-    (_NOBODY, ~READY),
+    (~_NOT_ENDED, or_(~_NO_WORKER, ~ENDED)),
+    (_NO_WORKER, ~READY),
     else_=~RUNNING,
 )
 """A condition: the CHECK `status` of task_executions would refuse the row."""
