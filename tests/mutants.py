@@ -2255,13 +2255,13 @@ MUTANTS = (
     Mutant(
         "a prune leaves the ticks of its tasks",
         "outboxq/store/retention.py",
-        (('            "ticks": of_pruned(schedule_ticks),\n', ""),),
+        (('            "ticks": of_pruned(tables.schedule_ticks),\n', ""),),
         ("tests/contract/test_schedules.py", "tests/contract/test_planting.py"),
     ),
     Mutant(
         "a prune leaves the steps of its tasks",
         "outboxq/store/retention.py",
-        (('            "steps": of_pruned(task_steps),\n', ""),),
+        (('            "steps": of_pruned(tables.task_steps),\n', ""),),
         ("tests/contract/test_steps_around.py",),
     ),
     Mutant(
@@ -2348,7 +2348,7 @@ MUTANTS = (
         "outboxq/store/producing/schedules.py",
         (
             (
-                "until = min(schedule.planted_until, now, *([] if first is None else [before(first)]))",
+                "until = min(schedule.planted_until, now, *([] if first is None else [planting.before(first)]))",
                 "until = schedule.planted_until",
             ),
         ),

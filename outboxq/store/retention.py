@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -13,19 +14,11 @@ import tenacity
 from sqlalchemy import ColumnElement, Select, Table, Uuid, and_, delete, func, or_, select
 from sqlalchemy.exc import DBAPIError
 
+from ..database import tables
 from ..database.dialects import Begin, Row, milliseconds_of_a_statement, time_partitions
 from ..database.dialects.partitioning import Layout, Partition, Partitioning
 from ..database.grammar import Grammar, Relations, Statement, Transition, limit
 from ..database.history import before, done, kinds
-from ..database.tables import (
-    dead_letters,
-    execution_events,
-    idempotency_keys,
-    partition_claims,
-    schedule_ticks,
-    task_executions,
-    task_steps,
-)
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
@@ -210,7 +203,7 @@ class TimePartitions:
                     continue
                 self._free_keys(partitioning, one, values)
             except DBAPIError:
-                if self._is_there(one):
+                if self._store.run(partial(_has, one=one), begin=Begin.READ):
                     raise
                 continue  # another prune has dropped it
             dropped += self._drop(partitioning, one, values, found)
@@ -221,9 +214,6 @@ class TimePartitions:
         if using is None and not self._store.dialect.has_partitions:
             return None
         return self._store.run(_layout, using=using, begin=Begin.READ)
-
-    def _is_there(self, one: Partition) -> bool:
-        return self._store.run(lambda target: _has(target, one), begin=Begin.READ)
 
     def _look(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> Row:
         """Read the whole partition before any session has to wait: the rows that a drop would delete, and those that it would have
@@ -294,7 +284,7 @@ def _has(target: Target, one: Partition) -> bool:
 
 
 _from_id, _to_id = parameters(Uuid, "from_id", "to_id")
-_event, _execution = execution_events.c, task_executions.c
+_event, _execution = tables.execution_events.c, tables.task_executions.c
 
 
 def delete_old(g: Grammar) -> Transition:
@@ -306,7 +296,7 @@ def delete_old(g: Grammar) -> Transition:
     Ids contain their time (uuid7), so old tasks are a range of the primary key, and no index over `completed_at` is needed. The
     statement waits for no lock, so transactions that lock keys in their order never wait for a transaction that waits for them.
     """
-    key = idempotency_keys.c.task_execution_id
+    key = tables.idempotency_keys.c.task_execution_id
 
     def doomed(_: Relations) -> Statement:
         return (
@@ -326,7 +316,7 @@ def delete_old(g: Grammar) -> Transition:
         return select(doomed.c.id).select_from(rows).where(or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))
 
     def executions(r: Relations) -> Statement:
-        gone = delete(task_executions).where(g.among(_execution.id, r["free"].c.id))
+        gone = delete(tables.task_executions).where(g.among(_execution.id, r["free"].c.id))
         return gone.returning(*(_execution[name] for name in ("id", "queue", "partition_key", "status")))
 
     def of_pruned(table: Table, *also: ColumnElement[bool]) -> Callable[[Relations], Statement]:
@@ -339,12 +329,12 @@ def delete_old(g: Grammar) -> Transition:
             "locked": lambda r: with_key(r).with_for_update(skip_locked=True),
             "free": free,
             "executions": executions,
-            **{f"{name}_events": of_pruned(execution_events, kind) for name, kind in kinds(_event).items()},
-            "keys": of_pruned(idempotency_keys),
-            "letters": of_pruned(dead_letters),
-            "claims": of_pruned(partition_claims),
-            "ticks": of_pruned(schedule_ticks),
-            "steps": of_pruned(task_steps),
+            **{f"{name}_events": of_pruned(tables.execution_events, kind) for name, kind in kinds(_event).items()},
+            "keys": of_pruned(tables.idempotency_keys),
+            "letters": of_pruned(tables.dead_letters),
+            "claims": of_pruned(tables.partition_claims),
+            "ticks": of_pruned(tables.schedule_ticks),
+            "steps": of_pruned(tables.task_steps),
         },
         returns="doomed",
         joined_steps=("executions",),
@@ -353,7 +343,7 @@ def delete_old(g: Grammar) -> Transition:
 
 def prunable(g: Grammar) -> Select[Any]:
     """Count the tasks that `prune` would delete."""
-    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable(g))
+    return select(func.count().label("tasks")).select_from(tables.task_executions).where(_prunable(g))
 
 
 def prune_unrouted(g: Grammar) -> Transition:
@@ -368,7 +358,7 @@ def prune_unrouted(g: Grammar) -> Transition:
 
     def events(r: Relations) -> Statement:
         return (
-            delete(execution_events)
+            delete(tables.execution_events)
             .where(_event.task_execution_id.is_(None), g.among(_event.sequence_num, r["doomed"].c.sequence_num))
             .returning(_event.sequence_num.label("id"))
         )

@@ -181,10 +181,9 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
     cause = str(getattr(error, "orig", None) or error).splitlines()
     complaint = sanitize(f"UnusableRow: it cannot be claimed: {cause[0] if cause else type(error).__name__}", limit=300)
 
-    def end(target: Target) -> list[object]:
-        values = store.values(target, entry_id=entry, error=complaint)
+    def end(target: Target) -> list[Row]:
         with target.atomic():
-            return [row["id"] for row in target.run(fail_entry, values)]
+            return target.run(fail_entry, store.values(target, entry_id=entry, error=complaint))
 
     try:
         ended = store.run(end)
@@ -194,8 +193,9 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
         log.exception("outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry)
         store.run(lambda target: target.run(forget_entry, {"entry_id": entry}))
     else:
-        fields = {"task_id": str(ended[0]), "outcome": OUTCOMES[EventType.FAILED]} if ended else {}
-        log.error("outbox entry %d of task %s is set aside: %s", entry, *(ended or ["?"]), complaint, extra=fields)
+        task_id = ended[0]["id"] if ended else "?"
+        fields = {"task_id": str(task_id), "outcome": OUTCOMES[EventType.FAILED]} if ended else {}
+        log.error("outbox entry %d of task %s is set aside: %s", entry, task_id, complaint, extra=fields)
 
 
 def started(taken: Sequence[Row]) -> list[Row]:
@@ -261,11 +261,26 @@ def claim_entries(g: Grammar) -> Transition:
 
 def fail_entry(g: Grammar) -> Transition:
     """Delete the entry :entry_id, and fail its task, which no worker can claim, with :error. Returns the task's id."""
+    entry, execution = task_outbox.c, task_executions.c
+
+    def gone(_: Relations) -> Statement:
+        return delete(task_outbox).where(entry.id == _entry_id).returning(entry.task_execution_id.label("id"))
+
+    def failed(r: Relations) -> Statement:
+        return (
+            update(task_executions)
+            .where(g.among(execution.id, r["gone"].c.id), execution.status == sql_literal(TaskStatus.READY))
+            .values(status=sql_literal(TaskStatus.FAILED), completed_at=g.now, updated_at=g.now, last_error=_error)
+            .returning(*task_rows.CARRIED)
+        )
+
     return Transition(
         steps={
-            "gone": lambda _: _gone(),
-            "failed": lambda r: _failed(g, r),
-            "event": lambda r: _event(g, r),
+            "gone": gone,
+            "failed": failed,
+            "event": lambda r: task_rows.event(
+                g, r["failed"].c, r["failed"], event_type=sql_literal(EventType.FAILED), data=g.json(error=_error)
+            ),
             "letter": lambda r: task_rows.dead_letter(g, r["failed"].c, r["failed"], exception=null()),
         },
         returns="gone",
@@ -303,30 +318,3 @@ def forget_entry(_: Grammar) -> Statement:
     return (
         delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)
     )  # the task's id may be the unreadable value
-
-
-def _gone() -> Statement:
-    entry = task_outbox.c
-    return delete(task_outbox).where(entry.id == _entry_id).returning(entry.task_execution_id.label("id"))
-
-
-def _failed(g: Grammar, r: Relations) -> Statement:
-    execution = task_executions.c
-    return (
-        update(task_executions)
-        .where(g.among(execution.id, r["gone"].c.id), execution.status == sql_literal(TaskStatus.READY))
-        .values(status=sql_literal(TaskStatus.FAILED), completed_at=g.now, updated_at=g.now, last_error=_error)
-        .returning(*task_rows.CARRIED)
-    )
-
-
-def _event(g: Grammar, r: Relations) -> Statement:
-    return task_rows.event(
-        g,
-        r["failed"].c,
-        r["failed"],
-        event_type=sql_literal(EventType.FAILED),
-        data=g.json(error=_error),
-        worker_id=null(),
-        lease_token=null(),
-    )

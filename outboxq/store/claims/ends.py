@@ -341,7 +341,9 @@ def _changed(g: Grammar, freed: Mapping[str, Callable[[Relations], Statement]]) 
         steps={
             **freed,
             "ended": lambda r: _ended(g, r),
-            "entry": lambda r: _entry(g, r),
+            "entry": lambda r: task_rows.entry(
+                g, r["ended"].c, joined(r["ended"], r["given"]), due=due_time(g, r["given"].c)
+            ),
             "event": lambda r: _event(g, r),
             "letter": lambda r: _dead_letter(g, r),
             "key_held": lambda r: task_rows.key_held(g, r["ended"].c),
@@ -509,10 +511,6 @@ def _ended(g: Grammar, r: Relations) -> Statement:
         )
         .returning(*task_rows.CARRIED, execution.attempt, queue_order.any_limited().label("limits"))
     )
-
-
-def _entry(g: Grammar, r: Relations) -> Statement:
-    return task_rows.entry(g, r["ended"].c, joined(r["ended"], r["given"]), due=due_time(g, r["given"].c))
 
 
 def _event(g: Grammar, r: Relations) -> Statement:

@@ -353,16 +353,12 @@ def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
     sentence = f"it is not enqueued yet: it follows {name}, in which {counted}"
     if between:
         sentence += f" and {between} more {plural(between, 'comes', 'come')} before it"
-    if (first := _first(target, batch)) is not None:
+    # A dead letter that the batch waits for comes before other tasks.
+    first = first_task(target, batch.id, TaskStatus.FAILED) if batch.on_failed is OnFailed.WAIT else None
+    if (first := first or first_task(target, batch.id, TaskStatus.READY, TaskStatus.RUNNING)) is not None:
         why, cures = _why_open(batch, first)
         return Explanation(Reason.NOT_ENQUEUED, f"{sentence}; {why}", (*cures, *shown), first.id)
     return inconsistent(f"{sentence}, but no such task was found")
-
-
-def _first(target: Target, batch: Batch) -> BatchTask | None:
-    """Return the first unfinished task. If the batch waits for dead letters, the first dead letter comes before other tasks."""
-    dead = first_task(target, batch.id, TaskStatus.FAILED) if batch.on_failed is OnFailed.WAIT else None
-    return dead or first_task(target, batch.id, TaskStatus.READY, TaskStatus.RUNNING)
 
 
 def _why_open(batch: Batch, first: BatchTask) -> tuple[str, tuple[Cure, ...]]:

@@ -33,23 +33,11 @@ from sqlalchemy import (
     union_all,
 )
 
+from ...database import tables
 from ...database.dialects.base import Begin
 from ...database.dialects.plans import Row
 from ...database.grammar import Grammar, Statement
 from ...database.queue_order import every_queue
-from ...database.tables import (
-    dead_letters,
-    key_rates,
-    partition_claims,
-    queue_samples,
-    queue_settings,
-    task_executions,
-    task_leases,
-    task_metrics,
-    task_outbox,
-    task_schedules,
-    task_subscriptions,
-)
 from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition, QueueNotFound
 from ...model.options import TaskOptions, duration
@@ -322,11 +310,11 @@ def _count(number: object, name: str) -> int:
     return number
 
 
-_setting, _key_rate = queue_settings.c, key_rates.c
+_setting, _key_rate = tables.queue_settings.c, tables.key_rates.c
 _queue = bindparam("queue", type_=Text, required=True)
 _limit, _most = parameters(BigInteger, "limit", "most")
 _one: Any = literal_column("1")
-_claim, _dead_letter = partition_claims.c, dead_letters.c
+_claim, _dead_letter = tables.partition_claims.c, tables.dead_letters.c
 _COLUMNS = {
     "paused": ("paused_at",),
     "concurrency": ("concurrency_limit",),
@@ -353,7 +341,7 @@ def change(g: Grammar) -> Insert:
         **{column: bindparam(column, type_=_setting[column].type, required=True) for column in columns},
         "updated_at": g.now,
     }
-    new = g.insert(queue_settings).from_select(list(written), select(*written.values()))
+    new = g.insert(tables.queue_settings).from_select(list(written), select(*written.values()))
     given = new.excluded
     pause = case((given.paused_at.is_(None), null()), else_=func.coalesce(_setting.paused_at, given.paused_at))
     values: dict[str, Any] = {
@@ -369,7 +357,7 @@ def change(g: Grammar) -> Insert:
 
 def forget(_: Grammar) -> Delete:
     """Delete the row of a queue whose settings are the defaults."""
-    return delete(queue_settings).where(
+    return delete(tables.queue_settings).where(
         _setting.queue == _queue,
         _setting.paused_at.is_(None),
         _setting.concurrency_limit.is_(None),
@@ -382,28 +370,36 @@ def forget(_: Grammar) -> Delete:
 
 def settings(_: Grammar) -> Select[Any]:
     """Select the settings of each queue."""
-    return select(queue_settings).order_by(_setting.queue)
+    return select(tables.queue_settings).order_by(_setting.queue)
 
 
 def forget_all(_: Grammar) -> Statement:
     """Delete the row of a queue, whatever its settings are."""
-    return delete(queue_settings).where(_setting.queue == _queue).returning(*_setting)
+    return delete(tables.queue_settings).where(_setting.queue == _queue).returning(*_setting)
 
 
 def has_tasks(_: Grammar) -> Select[Any]:
     """Select one row if :queue has a waiting or running task, or a dead letter."""
-    return _any_of(*map(_names, (task_outbox, task_leases, dead_letters)))
+    return _any_of(*map(_names, (tables.task_outbox, tables.task_leases, tables.dead_letters)))
 
 
 def is_named(_: Grammar) -> Select[Any]:
     """Select one row if settings, tasks that have not ended, subscriptions, schedules, statistics or one of the newest :most tasks
     name :queue.
     """
-    execution = task_executions.c
+    execution = tables.task_executions.c
     newest = select(execution.queue).order_by(execution.id.desc()).limit(_most).subquery("newest")
-    own = (queue_settings, task_outbox, task_leases, dead_letters, task_subscriptions)
+    own = (
+        tables.queue_settings,
+        tables.task_outbox,
+        tables.task_leases,
+        tables.dead_letters,
+        tables.task_subscriptions,
+    )
     recent = exists(select(newest.c.queue).where(newest.c.queue == _queue))
-    return _any_of(*map(_names, own), recent, *map(_names, (task_schedules, queue_samples, task_metrics)))
+    return _any_of(
+        *map(_names, own), recent, *map(_names, (tables.task_schedules, tables.queue_samples, tables.task_metrics))
+    )
 
 
 def _names(table: Table) -> ColumnElement[bool]:
@@ -416,7 +412,7 @@ def _any_of(*conditions: ColumnElement[bool]) -> Select[Any]:
 
 def forget_key_rates(_: Grammar) -> Delete:
     """Delete the used rates of the keys of :queue."""
-    return delete(key_rates).where(_key_rate.queue == _queue)
+    return delete(tables.key_rates).where(_key_rate.queue == _queue)
 
 
 def queue_names(_: Grammar) -> Select[Any]:
@@ -425,8 +421,8 @@ def queue_names(_: Grammar) -> Select[Any]:
     parts: list[FromClause] = [
         every_queue(),
         every_queue(with_key=True),
-        task_leases,
-        queue_settings,
+        tables.task_leases,
+        tables.queue_settings,
         some_dead_letters,
     ]
     names = union_all(*(select(part.c.queue) for part in parts)).subquery("names")
@@ -437,13 +433,15 @@ def held_keys(_: Grammar) -> Select[Any]:
     """Select the keys of :queue that dead letters hold, the oldest first, with the number of waiting tasks up to :most."""
     held = (
         select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _dead_letter.failed_at)
-        .join_from(partition_claims, dead_letters, _dead_letter.task_execution_id == _claim.task_execution_id)
+        .join_from(
+            tables.partition_claims, tables.dead_letters, _dead_letter.task_execution_id == _claim.task_execution_id
+        )
         .where(_claim.queue == _queue, _claim.held)
         .order_by(_dead_letter.failed_at, _claim.partition_key)
         .limit(_limit)
         .subquery("held")
     )
-    entry = task_outbox.alias("entry")
+    entry = tables.task_outbox.alias("entry")
     same = (entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key)
     waiting = select(_one.label("one")).where(*same).limit(_most).correlate(held).subquery("waiting")
     count: Any = select(func.count()).select_from(waiting).scalar_subquery()

@@ -24,23 +24,7 @@ from ..failure_log import FailureLog
 from ..task_rows import row
 from ..tasks import tasks
 from ..transactions import Transactions
-from . import enqueue, schedules_sql
-from .planting import (
-    KEY_PREFIX,
-    before,
-    cancel_planted,
-    enqueue_ticks,
-    extra_task,
-    now_of,
-    plant,
-    plant_page,
-    prepare,
-    restart,
-    rows_of,
-    schedule_of,
-    task_of,
-    ticks_between,
-)
+from . import enqueue, planting, schedules_sql
 
 T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
@@ -163,7 +147,9 @@ class Schedules:
             nonlocal was_there
             if found := self._lock(target, [name]):
                 was_there = True
-                cancel_planted(self._store, target, found[0], self._now(target), delayed=True, reason="removed")
+                planting.cancel_planted(
+                    self._store, target, found[0], self._now(target), delayed=True, reason="removed"
+                )
                 target.run(schedules_sql.remove, {"name": name})
             elif not was_there:  # otherwise an earlier try, whose COMMIT was not answered, has removed it
                 raise _not_found(name)
@@ -181,7 +167,7 @@ class Schedules:
         def work(target: Target) -> Handle:
             schedule = _found(self._lock(target, [name]), name)
             now = self._now(target)
-            made[:] = [extra_task(schedule, by)]
+            made[:] = [planting.extra_task(schedule, by)]
             with target.atomic():
                 target.run(enqueue.insert_tasks, self._store.values(target), [row(made[0])])
                 self._plant_now(target, schedule, now)
@@ -218,12 +204,14 @@ class Schedules:
                 self._plant_now(target, schedule, now)  # the catch-up policy decides about missed ticks
             values = self._store.values(target, name=name, first=first, last=last)
             there = {one["tick"] for one in target.run(schedules_sql.planted, values)}
-            planted[:] = [tick for tick in ticks_between(schedule, first, last) if tick not in there]
+            planted[:] = [tick for tick in planting.ticks_between(schedule, first, last) if tick not in there]
             if not dry_run:
-                rows = [(name, tick, replace(task_of(schedule, tick, now), expires_at=None)) for tick in planted]
+                rows = [
+                    (name, tick, replace(planting.task_of(schedule, tick, now), expires_at=None)) for tick in planted
+                ]
                 made[:] = [task for _, _, task in rows[:1]]
                 with target.atomic():
-                    enqueue_ticks(target, values, rows)
+                    planting.enqueue_ticks(target, values, rows)
             return planted
 
         def done(target: Target) -> builtins.list[datetime] | None:
@@ -292,7 +280,9 @@ class Schedules:
             return 0
         before_round, is_cut = 0, False
         while not stop():
-            page = self._run(partial(plant_page, self._store, self._failing, after=after, horizon=horizon), None)
+            page = self._run(
+                partial(planting.plant_page, self._store, self._failing, after=after, horizon=horizon), None
+            )
             number += page.tasks
             is_cut = is_cut or page.is_cut
             if page.last is not None:
@@ -317,7 +307,7 @@ class Schedules:
                     created_at=now,
                     updated_at=now,
                 )
-                if target.run(schedules_sql.create, self._store.values(target), rows_of([schedule])):
+                if target.run(schedules_sql.create, self._store.values(target), planting.rows_of([schedule])):
                     return self._plant_now(target, schedule, now)
         raise InvalidArgument(f"the schedule {new.name!r} is created and removed too quickly to be changed; try again")
 
@@ -337,27 +327,27 @@ class Schedules:
             # Ticks that were missed until now belong to the old rule, unless that is unreadable.
             with suppress(InvalidArgument):
                 self._plant_now(target, old, now, timedelta(0))
-            cancel_planted(self._store, target, old, now, delayed=False, reason="planted again after a change")
+            planting.cancel_planted(self._store, target, old, now, delayed=False, reason="planted again after a change")
         if differs and (old.paused_at is None or moments_of(old) != moments_of(changed)):
             changed = replace(changed, planted_until=now)
         changed = replace(changed, updated_at=now)
-        target.run(schedules_sql.change, self._store.values(target), rows_of([changed]))
+        target.run(schedules_sql.change, self._store.values(target), planting.rows_of([changed]))
         return changed if changed.paused_at else self._plant_now(target, changed, now)
 
     def _pause(self, target: Target, schedule: Schedule, now: datetime, reason: str) -> Schedule:
         with target.atomic():
             why = f"paused: {reason}" if reason else "paused"
-            first = cancel_planted(self._store, target, schedule, now, delayed=True, reason=why)
-            until = min(schedule.planted_until, now, *([] if first is None else [before(first)]))
+            first = planting.cancel_planted(self._store, target, schedule, now, delayed=True, reason=why)
+            until = min(schedule.planted_until, now, *([] if first is None else [planting.before(first)]))
             paused = replace(schedule, paused_at=now, pause_reason=reason or None, planted_until=until, updated_at=now)
-            target.run(schedules_sql.change, self._store.values(target), rows_of([paused]))
+            target.run(schedules_sql.change, self._store.values(target), planting.rows_of([paused]))
         return paused
 
     def _resume(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
         with target.atomic():
             schedule = self._by_present_clock(target, schedule, now)
             resumed = replace(schedule, paused_at=None, pause_reason=None, updated_at=now)
-            target.run(schedules_sql.change, self._store.values(target), rows_of([resumed]))
+            target.run(schedules_sql.change, self._store.values(target), planting.rows_of([resumed]))
             return self._plant_now(target, resumed, now)
 
     def _plant_now(
@@ -370,10 +360,10 @@ class Schedules:
         schedule = self._by_present_clock(target, schedule, now)
         if schedule.planted_until >= now + horizon:
             return schedule
-        planting = prepare(schedule, now, horizon)
-        plant(self._store, target, [planting])
-        until = max(schedule.planted_until, planting.plan.planted_until)
-        return replace(schedule, planted_until=until, updated_at=planting.restarted_at or schedule.updated_at)
+        prepared = planting.prepare(schedule, now, horizon)
+        planting.plant(self._store, target, [prepared])
+        until = max(schedule.planted_until, prepared.plan.planted_until)
+        return replace(schedule, planted_until=until, updated_at=prepared.restarted_at or schedule.updated_at)
 
     def _by_present_clock(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
         """Return a locked schedule. It is restarted from now if a clock that was ahead has planted it."""
@@ -382,7 +372,7 @@ class Schedules:
         found = target.run(
             schedules_sql.planted_wrongly, self._store.values(target, **_packed(target, [schedule.name]))
         )
-        return restart(self._store, target, schedule, now) if found else schedule
+        return planting.restart(self._store, target, schedule, now) if found else schedule
 
     def _lock(self, target: Target, names: Iterable[str], *, lock: bool = True) -> builtins.list[Schedule]:
         """Return these schedules, locked until the transaction ends."""
@@ -393,7 +383,7 @@ class Schedules:
         return _schedules(target, schedules_sql.lock if lock else schedules_sql.named, _packed(target, wanted))
 
     def _now(self, target: Target) -> datetime:
-        return now_of(self._store, target)
+        return planting.now_of(self._store, target)
 
     def _run(
         self,
@@ -411,7 +401,7 @@ class Schedules:
 
 
 def _schedules(target: Target, builder: Builder, values: Mapping[str, Any] | None = None) -> list[Schedule]:
-    return [schedule_of(one) for one in target.run(builder, values or {})]
+    return [planting.schedule_of(one) for one in target.run(builder, values or {})]
 
 
 def _packed(target: Target, names: Iterable[str]) -> dict[str, Any]:
@@ -428,7 +418,7 @@ def _not_found(name: str) -> ScheduleNotFound:
     return ScheduleNotFound(f"there is no schedule {name!r}; `outboxq schedule list` shows the schedules")
 
 
-LONGEST_NAME = MAX_NAME - len(KEY_PREFIX)
+LONGEST_NAME = MAX_NAME - len(planting.KEY_PREFIX)
 MOST_CAUGHT_UP = 10_000
 
 

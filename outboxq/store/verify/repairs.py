@@ -7,25 +7,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, Table, and_, delete, exists, false, func, select, true, update
 
+from ...database import tables
 from ...database.column_types import Instant
 from ...database.grammar import Grammar, Relations, Statement, Transition, sql_literal
-from ...database.tables import (
-    dead_letters,
-    idempotency_keys,
-    partition_claims,
-    queue_settings,
-    schedule_ticks,
-    task_executions,
-    task_leases,
-    task_outbox,
-    task_steps,
-)
 from ...model import OnDeadLetter
 from .. import task_rows
 from . import batches, events, keys, rows
 from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, task_of
 
-_entry, _lease, _dead_letter = task_outbox.c, task_leases.c, dead_letters.c
+_entry, _lease, _dead_letter = tables.task_outbox.c, tables.task_leases.c, tables.dead_letters.c
 _ENTRY_COLUMNS = ("id", *task_rows.KEPT)
 
 
@@ -46,20 +36,20 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         "key_differs_from_birth": _other_key,
         "key_lost": _lost_key,
         "ready_without_entry": _missing_entry,
-        "entry_without_ready": lambda _: _deleted(task_outbox, ~rows.READY_OF_ENTRY.exists()),
+        "entry_without_ready": lambda _: _deleted(tables.task_outbox, ~rows.READY_OF_ENTRY.exists()),
         "running_without_lease": _missing_lease,
-        "lease_without_running": lambda _: _deleted(task_leases, ~rows.RUNNING_OF_LEASE.exists()),
+        "lease_without_running": lambda _: _deleted(tables.task_leases, ~rows.RUNNING_OF_LEASE.exists()),
         "entry_differs_from_task": _entry_again,
         "lease_differs_from_task": _lease_queue,
         "failed_without_letter": _missing_dead_letter,
-        "letter_without_failed": lambda _: _deleted(dead_letters, ~rows.FAILED_OF_DEAD_LETTER.exists()),
+        "letter_without_failed": lambda _: _deleted(tables.dead_letters, ~rows.FAILED_OF_DEAD_LETTER.exists()),
         "claimed_key_without_task": lambda _: _deleted(
-            partition_claims, ~keys.TASK_OF_CLAIM.exists(), partition_claims.c.queue
+            tables.partition_claims, ~keys.TASK_OF_CLAIM.exists(), tables.partition_claims.c.queue
         ),
         "running_without_key": lambda g: _missing_claim(g, and_(keys.RUNNING_WITH_KEY, keys.IS_ORDERED), false()),
         "failed_without_key": lambda g: _missing_claim(g, and_(keys.HOLDING, keys.IS_ORDERED), true()),
-        "tick_without_task": lambda _: _deleted(schedule_ticks, ~rows.TASK_OF_TICK.exists()),
-        "step_without_task": lambda _: _deleted(task_steps, ~rows.TASK_OF_STEP.exists()),
+        "tick_without_task": lambda _: _deleted(tables.schedule_ticks, ~rows.TASK_OF_TICK.exists()),
+        "step_without_task": lambda _: _deleted(tables.task_steps, ~rows.TASK_OF_STEP.exists()),
         "batch_differs_from_events": batches.as_made,
         "batch_counts_differ": batches.recount,
         "batch_stage_differs": batches.set_stage,
@@ -72,7 +62,7 @@ def _position(g: Grammar) -> Transition:
     recorded = events.recorded_position(g)
 
     def moved(_: Relations) -> Statement:
-        moved = update(task_executions).where(events.position_differs(recorded)).values(position=recorded)
+        moved = update(tables.task_executions).where(events.position_differs(recorded)).values(position=recorded)
         return moved.returning(*(EXECUTION[name] for name in _ENTRY_COLUMNS))
 
     return Transition(
@@ -92,9 +82,9 @@ def _due(g: Grammar) -> Transition:
     def task(_: Relations) -> Statement:
         return (
             select(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due.label("due"))
-            .join_from(task_executions, task_outbox, _entry.task_execution_id == EXECUTION.id)
+            .join_from(tables.task_executions, tables.task_outbox, _entry.task_execution_id == EXECUTION.id)
             .where(READY, events.LEADS_HERE, _entry.available_at != due)
-            .with_for_update(of=task_executions)
+            .with_for_update(of=tables.task_executions)
         )
 
     return Transition(
@@ -111,8 +101,8 @@ def _entry_again(g: Grammar) -> Transition:
     """Replace the entry by one with the task's values; its due time stays."""
 
     def gone(_: Relations) -> Statement:
-        gone = delete(task_outbox).where(rows.ENTRY_DIFFERS)
-        return gone.returning(task_of(task_outbox), _entry.available_at)
+        gone = delete(tables.task_outbox).where(rows.ENTRY_DIFFERS)
+        return gone.returning(task_of(tables.task_outbox), _entry.available_at)
 
     def task(r: Relations) -> Statement:
         return select(*(EXECUTION[name] for name in _ENTRY_COLUMNS)).where(g.among(EXECUTION.id, r["gone"].c.id))
@@ -133,13 +123,13 @@ def _worker(_: Grammar) -> Transition:
 
     def moved(_: Relations) -> Statement:
         differs = (claimed_by.is_not(None), EXECUTION.worker_id.is_distinct_from(claimed_by))
-        moved = update(task_executions).where(RUNNING, *differs).values(worker_id=claimed_by)
+        moved = update(tables.task_executions).where(RUNNING, *differs).values(worker_id=claimed_by)
         return moved.returning(EXECUTION.id, EXECUTION.worker_id, EXECUTION.lease_token)
 
     def lease(r: Relations) -> Statement:
         moved = r["moved"].c
         mine = (_lease.task_execution_id == moved.id, _lease.lease_token == moved.lease_token)
-        return update(task_leases).where(*mine).values(worker_id=moved.worker_id)
+        return update(tables.task_leases).where(*mine).values(worker_id=moved.worker_id)
 
     return Transition(steps={"moved": moved, "lease": lease}, returns="moved")
 
@@ -153,38 +143,38 @@ def _cancel(_: Grammar) -> Transition:
 def _lease_end(g: Grammar) -> Transition:
     """Let the lease end its own length from now, as after a heartbeat."""
     end = g.later(g.now, rows.lease_length(g))
-    return _updated(task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(task_leases))
+    return _updated(tables.task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(tables.task_leases))
 
 
 def _lease_queue(_: Grammar) -> Transition:
     queue = select(EXECUTION.queue).where(EXECUTION.id == _lease.task_execution_id).scalar_subquery()
-    return _updated(task_leases, rows.LEASE_DIFFERS, {"queue": queue}, task_of(task_leases), _lease.queue)
+    return _updated(tables.task_leases, rows.LEASE_DIFFERS, {"queue": queue}, task_of(tables.task_leases), _lease.queue)
 
 
 def _rate(g: Grammar) -> Transition:
     """Mark the rate limit as used up now, so that it is not exceeded whatever has started."""
-    setting = queue_settings.c
+    setting = tables.queue_settings.c
     full_at = g.later(g.now, setting.rate_seconds)
     found = (setting.queue.label("id"), setting.queue)
-    return _updated(queue_settings, rows.rate_too_late(g), {"rate_full_at": full_at}, *found)
+    return _updated(tables.queue_settings, rows.rate_too_late(g), {"rate_full_at": full_at}, *found)
 
 
 def _renewed_dead_letter(g: Grammar) -> Transition:
     """Give the dead letter the values of its task and of the last failure."""
-    differs = exists(select(EXECUTION.id).where(rows.dead_letter_differs(g)).correlate(dead_letters))
+    differs = exists(select(EXECUTION.id).where(rows.dead_letter_differs(g)).correlate(tables.dead_letters))
     values = {
         name: select(value)
         .where(EXECUTION.id == _dead_letter.task_execution_id)
-        .correlate(dead_letters)
+        .correlate(tables.dead_letters)
         .scalar_subquery()
         for name, value in rows.dead_letter_values(g).items()
     }
-    return _updated(dead_letters, differs, values, task_of(dead_letters))
+    return _updated(tables.dead_letters, differs, values, task_of(tables.dead_letters))
 
 
 def _other_key(g: Grammar) -> Transition:
     """Delete a key with which the task was not enqueued. The next repair restores a lost key."""
-    return _deleted(idempotency_keys, keys.holds_another(g))
+    return _deleted(tables.idempotency_keys, keys.holds_another(g))
 
 
 def _lost_key(g: Grammar) -> Transition:
@@ -199,7 +189,7 @@ def _lost_key(g: Grammar) -> Transition:
         "created_at": EXECUTION.created_at,
     }
     found = keys.lost(g, birth).with_only_columns(*values.values())
-    return _inserted(g, "again", idempotency_keys, list(values), found, key=("scope", "key"))
+    return _inserted(g, "again", tables.idempotency_keys, list(values), found, key=("scope", "key"))
 
 
 def _missing_entry(g: Grammar) -> Transition:
@@ -209,7 +199,7 @@ def _missing_entry(g: Grammar) -> Transition:
         READY, ~rows.ENTRY_OF_TASK.exists()
     )
     return _inserted(
-        g, "entry", task_outbox, ["task_execution_id", *task_rows.KEPT, "available_at", "created_at"], found
+        g, "entry", tables.task_outbox, ["task_execution_id", *task_rows.KEPT, "available_at", "created_at"], found
     )
 
 
@@ -220,21 +210,21 @@ def _missing_lease(g: Grammar) -> Transition:
         RUNNING, EXECUTION.worker_id.is_not(None), ~rows.LEASE_OF_TASK.exists()
     )
     columns = ["task_execution_id", *same, "lease_expires_at"]
-    return _inserted(g, "lease", task_leases, columns, found, key=("task_execution_id",))
+    return _inserted(g, "lease", tables.task_leases, columns, found, key=("task_execution_id",))
 
 
 def _missing_dead_letter(g: Grammar) -> Transition:
     """Insert the missing dead letter with the values of the last failure."""
     recorded = rows.dead_letter_values(g)
     found = _locked(EXECUTION.id, *recorded.values()).where(FAILED, ~rows.DEAD_LETTER_OF_TASK.exists())
-    return _inserted(g, "letter", dead_letters, ["task_execution_id", *recorded], found)
+    return _inserted(g, "letter", tables.dead_letters, ["task_execution_id", *recorded], found)
 
 
 def _missing_claim(g: Grammar, owns: ColumnElement[bool], held: ColumnElement[bool]) -> Transition:
     """Return the key to the task unless another task has it, because the rightful one is then unknown."""
     found = _locked(EXECUTION.queue, EXECUTION.partition_key, EXECUTION.id, held)
     columns = ["queue", "partition_key", "task_execution_id", "held"]
-    return _inserted(g, "taken", partition_claims, columns, found.where(owns, ~keys.CLAIM_OF_TASK.exists()))
+    return _inserted(g, "taken", tables.partition_claims, columns, found.where(owns, ~keys.CLAIM_OF_TASK.exists()))
 
 
 def _only(name: str, statement: Statement) -> Transition:
@@ -252,7 +242,7 @@ def _updated(table: Table, wrong: ColumnElement[bool], values: Mapping[str, Any]
 
 def _written(wrong: ColumnElement[bool], **values: Any) -> Transition:
     """Write these columns of the executions for which `wrong` is true."""
-    return _updated(task_executions, wrong, values, EXECUTION.id)
+    return _updated(tables.task_executions, wrong, values, EXECUTION.id)
 
 
 def _as_recorded(column: str, recorded: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Transition:
@@ -262,7 +252,7 @@ def _as_recorded(column: str, recorded: ColumnElement[Any], *conditions: ColumnE
 
 def _locked(*columns: Any) -> Select[Any]:
     """Select these columns of executions, which are locked."""
-    return select(*columns).with_for_update(of=task_executions)
+    return select(*columns).with_for_update(of=tables.task_executions)
 
 
 def _inserted(
@@ -277,8 +267,8 @@ def _inserted(
 
 
 def _entries_gone(g: Grammar, tasks: FromClause, *columns: ColumnElement[Any]) -> Statement:
-    gone = delete(task_outbox).where(g.among(_entry.task_execution_id, tasks.c.id))
-    return gone.returning(task_of(task_outbox), *columns)
+    gone = delete(tables.task_outbox).where(g.among(_entry.task_execution_id, tasks.c.id))
+    return gone.returning(task_of(tables.task_outbox), *columns)
 
 
 def _entries_again(g: Grammar, tasks: FromClause, gone: FromClause, due: ColumnElement[Any]) -> Statement:

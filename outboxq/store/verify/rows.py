@@ -22,18 +22,8 @@ from sqlalchemy import (
     select,
 )
 
+from ...database import tables
 from ...database.grammar import Grammar, number, sql_literal, text_literal
-from ...database.tables import (
-    dead_letters,
-    execution_events,
-    queue_settings,
-    schedule_ticks,
-    task_executions,
-    task_leases,
-    task_outbox,
-    task_schedules,
-    task_steps,
-)
 from ...errors import InvalidArgument
 from ...model import LONGEST, MAX_ATTEMPT, MAX_NUMBER, EventType, OnDeadLetter, TaskStatus
 from ...model.rules import parse_rule
@@ -87,7 +77,7 @@ def row_checks() -> Mapping[str, Check]:
         ),
         "entry_without_ready": Check(
             meaning="an outbox entry has no task, or a task that is not Ready",
-            broken=lambda _: select(task_of(task_outbox)).where(~READY_OF_ENTRY.exists()),
+            broken=lambda _: select(task_of(tables.task_outbox)).where(~READY_OF_ENTRY.exists()),
         ),
         "running_without_lease": Check(
             meaning="a Running task has no lease of its token and worker, so it is never recovered",
@@ -95,15 +85,15 @@ def row_checks() -> Mapping[str, Check]:
         ),
         "lease_without_running": Check(
             meaning="a lease has no task, or a task that is not Running under it",
-            broken=lambda _: select(task_of(task_leases)).where(~_RUNNING_UNDER_LEASE.exists()),
+            broken=lambda _: select(task_of(tables.task_leases)).where(~_RUNNING_UNDER_LEASE.exists()),
         ),
         "entry_differs_from_task": Check(
             meaning="an outbox entry differs from its task in queue, priority, key, position, topic or expiry",
-            broken=lambda _: select(task_of(task_outbox)).where(ENTRY_DIFFERS),
+            broken=lambda _: select(task_of(tables.task_outbox)).where(ENTRY_DIFFERS),
         ),
         "lease_differs_from_task": Check(
             meaning="a lease belongs to another queue than its task",
-            broken=lambda _: select(task_of(task_leases)).where(LEASE_DIFFERS),
+            broken=lambda _: select(task_of(tables.task_leases)).where(LEASE_DIFFERS),
         ),
         "failed_without_letter": Check(
             meaning="a Failed task is not among the dead letters",
@@ -111,34 +101,38 @@ def row_checks() -> Mapping[str, Check]:
         ),
         "letter_without_failed": Check(
             meaning="a dead letter has no task, or a task that is not Failed",
-            broken=lambda _: select(task_of(dead_letters)).where(~FAILED_OF_DEAD_LETTER.exists()),
+            broken=lambda _: select(task_of(tables.dead_letters)).where(~FAILED_OF_DEAD_LETTER.exists()),
         ),
         "letter_differs_from_task": Check(
             meaning="a dead letter differs from its task in queue, name, topic, key, end or exception",
-            broken=lambda g: select(EXECUTION.id).join_from(task_executions, dead_letters, dead_letter_differs(g)),
+            broken=lambda g: select(EXECUTION.id).join_from(
+                tables.task_executions, tables.dead_letters, dead_letter_differs(g)
+            ),
         ),
     }
 
 
-_lease = task_leases.c
-ENTRY_OF_TASK = select(task_outbox.c.id).where(task_outbox.c.task_execution_id == EXECUTION.id)
+_lease = tables.task_leases.c
+ENTRY_OF_TASK = select(tables.task_outbox.c.id).where(tables.task_outbox.c.task_execution_id == EXECUTION.id)
 LEASE_OF_TASK = select(_lease.task_execution_id).where(
     _lease.task_execution_id == EXECUTION.id,
     _lease.lease_token == EXECUTION.lease_token,
     _lease.worker_id == EXECUTION.worker_id,
 )
-READY_OF_ENTRY = select(EXECUTION.id).where(EXECUTION.id == task_outbox.c.task_execution_id, READY)
+READY_OF_ENTRY = select(EXECUTION.id).where(EXECUTION.id == tables.task_outbox.c.task_execution_id, READY)
 RUNNING_OF_LEASE = select(EXECUTION.id).where(EXECUTION.id == _lease.task_execution_id, RUNNING)
 _RUNNING_UNDER_LEASE = RUNNING_OF_LEASE.where(
     EXECUTION.lease_token == _lease.lease_token, EXECUTION.worker_id == _lease.worker_id
 )
-DEAD_LETTER_OF_TASK = select(dead_letters.c.task_execution_id).where(dead_letters.c.task_execution_id == EXECUTION.id)
-FAILED_OF_DEAD_LETTER = select(EXECUTION.id).where(EXECUTION.id == dead_letters.c.task_execution_id, FAILED)
-_VALUES_DIFFER = or_(*(EXECUTION[name].is_distinct_from(task_outbox.c[name]) for name in task_rows.KEPT))
-ENTRY_DIFFERS = READY_OF_ENTRY.where(_VALUES_DIFFER).correlate(task_outbox).exists()
+DEAD_LETTER_OF_TASK = select(tables.dead_letters.c.task_execution_id).where(
+    tables.dead_letters.c.task_execution_id == EXECUTION.id
+)
+FAILED_OF_DEAD_LETTER = select(EXECUTION.id).where(EXECUTION.id == tables.dead_letters.c.task_execution_id, FAILED)
+_VALUES_DIFFER = or_(*(EXECUTION[name].is_distinct_from(tables.task_outbox.c[name]) for name in task_rows.KEPT))
+ENTRY_DIFFERS = READY_OF_ENTRY.where(_VALUES_DIFFER).correlate(tables.task_outbox).exists()
 """A condition: an outbox entry differs from its task, which is Ready."""
 _ELSEWHERE = select(EXECUTION.id).where(EXECUTION.id == _lease.task_execution_id, EXECUTION.queue != _lease.queue)
-LEASE_DIFFERS = _ELSEWHERE.correlate(task_leases).exists()
+LEASE_DIFFERS = _ELSEWHERE.correlate(tables.task_leases).exists()
 
 
 def dead_letter_values(g: Grammar) -> Mapping[str, Any]:
@@ -149,8 +143,8 @@ def dead_letter_values(g: Grammar) -> Mapping[str, Any]:
 
 def dead_letter_differs(g: Grammar) -> ColumnElement[bool]:
     """Return a condition: a dead letter differs from EXECUTION's task, which has Failed."""
-    differs = (dead_letters.c[name].is_distinct_from(value) for name, value in dead_letter_values(g).items())
-    return and_(EXECUTION.id == dead_letters.c.task_execution_id, FAILED, or_(*differs))
+    differs = (tables.dead_letters.c[name].is_distinct_from(value) for name, value in dead_letter_values(g).items())
+    return and_(EXECUTION.id == tables.dead_letters.c.task_execution_id, FAILED, or_(*differs))
 
 
 def _last_exception(g: Grammar) -> Any:
@@ -159,7 +153,7 @@ def _last_exception(g: Grammar) -> Any:
     return last(recorded, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))
 
 
-_setting = queue_settings.c
+_setting = tables.queue_settings.c
 GRACE = timedelta(days=1)
 """Largest expected error of a clock, for example a wrong time zone after a change by an administrator or a failover."""
 
@@ -171,7 +165,7 @@ def value_checks() -> Mapping[str, Check]:
     return {
         "lease_ends_too_late": Check(
             meaning="a lease ends later than its length from now, so its task is not recovered if the worker dies",
-            broken=lambda g: select(task_of(task_leases)).where(lease_too_late(g)),
+            broken=lambda g: select(task_of(tables.task_leases)).where(lease_too_late(g)),
         ),
         "rate_full_too_late": Check(
             meaning="a queue's rate limit is used up for longer than its period, so none of its tasks starts",
@@ -215,8 +209,8 @@ def _with_half_of(number: ColumnElement[Any], time: ColumnElement[Any]) -> Selec
 def lease_length(g: Grammar) -> ColumnElement[Any]:
     """Return the length in seconds of a claim's lease: its own length, which its event has, or the task's; at most the longest."""
     own = cast(g.text_in(EVENT.event_data, "lease_seconds"), Double)
-    claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(task_leases)
-    task = select(EXECUTION.lease_seconds).where(EXECUTION.id == _lease.task_execution_id).correlate(task_leases)
+    claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(tables.task_leases)
+    task = select(EXECUTION.lease_seconds).where(EXECUTION.id == _lease.task_execution_id).correlate(tables.task_leases)
     length = func.coalesce(claim.scalar_subquery(), task.scalar_subquery(), type_=Double)
     return case((length > seconds(LONGEST), seconds(LONGEST)), else_=length)
 
@@ -231,7 +225,7 @@ def rate_too_late(g: Grammar) -> ColumnElement[bool]:
 
 def latest(g: Grammar) -> ColumnElement[Any]:
     """Return the present time, or that of the last event if it is later because the clock was set back since."""
-    newest = execution_events.alias("newest")
+    newest = tables.execution_events.alias("newest")
     moment = select(newest.c.created_at).order_by(newest.c.sequence_num.desc()).limit(1).scalar_subquery()
     return case((moment > g.now, moment), else_=g.now)
 
@@ -269,9 +263,9 @@ _STATUS_CONTRADICTS = case(
 
 
 def _entry_out_of_bounds(g: Grammar) -> Select[Any]:
-    entry = task_outbox.c
+    entry = tables.task_outbox.c
     wrong = (*_out_of_bounds(g, entry, ("available_at", "expires_at")), ~entry.priority.between(*_PRIORITIES))
-    return select(task_of(task_outbox)).where(or_(*wrong))
+    return select(task_of(tables.task_outbox)).where(or_(*wrong))
 
 
 def _out_of_bounds(g: Grammar, row: Any, instants: Sequence[str]) -> list[ColumnElement[bool]]:
@@ -296,7 +290,7 @@ def _number(number: int) -> ColumnElement[int]:
 _PRIORITIES = _number(-100), _number(100)
 _INSTANTS = ("created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at")
 
-_step = task_steps.c
+_step = tables.task_steps.c
 TASK_OF_STEP = select(EXECUTION.id).where(EXECUTION.id == _step.task_execution_id)
 
 
@@ -324,13 +318,13 @@ def step_checks() -> Mapping[str, Check]:
 
 def _rows_differ(g: Grammar) -> Select[Any]:
     lasting = _completions(g)
-    claim = execution_events.alias("claim").c
+    claim = tables.execution_events.alias("claim").c
     recorded = select(lasting.c.id, lasting.c.name).where(lasting.c.lasts).distinct().subquery("recorded")
     claimed = of_claim(claim.sequence_num, _step.task_execution_id, _step.lease_token, claim)
     is_there = TASK_OF_STEP.exists()
     return broken_ones(
-        select(task_of(task_steps)).select_from(
-            task_steps.outerjoin(
+        select(task_of(tables.task_steps)).select_from(
+            tables.task_steps.outerjoin(
                 recorded, and_(recorded.c.id == _step.task_execution_id, recorded.c.name == _step.name)
             )
         ),
@@ -368,7 +362,7 @@ def _completions(g: Grammar) -> FromClause:
     stepped = select(EVENT.task_execution_id).where(completes)
     rows = (
         select(
-            task_of(execution_events),
+            task_of(tables.execution_events),
             EVENT.sequence_num,
             completes.label("completes"),
             case((rewinds, _step_number(g))).label("rewound_from"),
@@ -402,7 +396,7 @@ def _step_number(g: Grammar) -> ColumnElement[int]:
     return cast(g.text_in(EVENT.event_data, "number"), Integer)
 
 
-_tick, _schedule = schedule_ticks.c, task_schedules.c
+_tick, _schedule = tables.schedule_ticks.c, tables.task_schedules.c
 TASK_OF_TICK = select(EXECUTION.id).where(EXECUTION.id == _tick.task_execution_id)
 _TICK_OF_TASK = select(_tick.tick).where(_tick.task_execution_id == EXECUTION.id)
 _NAMES_A_TICK = EXECUTION.headers.like(text_literal(f'%"{TICK_HEADER}"%'))
@@ -412,7 +406,7 @@ def tick_checks() -> Mapping[str, Check]:
     return {
         "tick_without_task": Check(
             meaning="a tick of a schedule belongs to a task that does not exist",
-            broken=lambda _: select(task_of(schedule_ticks)).where(~TASK_OF_TICK.exists()),
+            broken=lambda _: select(task_of(tables.schedule_ticks)).where(~TASK_OF_TICK.exists()),
         ),
         "tick_differs_from_task": Check(
             meaning="a tick of a schedule belongs to a task of another tick, so one of the two may be missing",
@@ -457,7 +451,9 @@ def _is_unreadable(row: Mapping[str, Any]) -> bool:
 
 def _differs(g: Grammar) -> Select[Any]:
     schedule, tick = _headers(g)
-    rows = select(EXECUTION.id).join_from(schedule_ticks, task_executions, EXECUTION.id == _tick.task_execution_id)
+    rows = select(EXECUTION.id).join_from(
+        tables.schedule_ticks, tables.task_executions, EXECUTION.id == _tick.task_execution_id
+    )
     return rows.where(or_(schedule.is_distinct_from(_tick.schedule), tick.is_distinct_from(_tick.tick)))
 
 
@@ -473,8 +469,8 @@ def _beyond(_: Grammar) -> Select[Any]:
     is_planted = and_(READY, EXECUTION.first_started_at.is_(None), _tick.tick > _schedule.planted_until)
     return (
         select(_schedule.name.label("id"))
-        .join_from(task_schedules, schedule_ticks, _tick.schedule == _schedule.name)
-        .join(task_executions, EXECUTION.id == _tick.task_execution_id)
+        .join_from(tables.task_schedules, tables.schedule_ticks, _tick.schedule == _schedule.name)
+        .join(tables.task_executions, EXECUTION.id == _tick.task_execution_id)
         .where(_schedule.paused_at.is_(None), is_planted)
         .distinct()
     )
