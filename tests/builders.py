@@ -33,7 +33,7 @@ def of_module(module: Any) -> Iterator[tuple[str, Builder]]:
     short = module.__name__.rpartition(".")[2].removesuffix("_sql")
     for name, function in inspect.getmembers(module, inspect.isfunction):
         given = function.__annotations__
-        builds = list(given.values())[:-1] == ["Grammar"] and given["return"] in _BUILT
+        builds = list(given.values())[:-1] == ["Grammar"] and given["return"].removeprefix("sa.") in _BUILT
         if builds and function.__module__ == module.__name__ and not name.startswith("_"):
             yield f"{short}.{name}", function
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BindParameter, bindparam
+import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
 
 from ..database.column_types import iso
@@ -19,9 +19,9 @@ from ..errors import InvalidArgument
 from ..payload.parameters import sanitize
 
 
-def parameters(kind: type[TypeEngine[Any]] | TypeEngine[Any], *names: str) -> Iterator[BindParameter[Any]]:
+def parameters(kind: type[TypeEngine[Any]] | TypeEngine[Any], *names: str) -> Iterator[sa.BindParameter[Any]]:
     """Yield a required parameter of this type for each name."""
-    return (bindparam(name, type_=kind, required=True) for name in names)
+    return (sa.bindparam(name, type_=kind, required=True) for name in names)
 
 
 def aware(moment: datetime, name: str) -> datetime:

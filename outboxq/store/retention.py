@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
+import sqlalchemy as sa
 import tenacity
-from sqlalchemy import ColumnElement, Select, Table, Uuid, and_, delete, func, or_, select
 from sqlalchemy.exc import DBAPIError
 
 from ..database import tables
@@ -283,7 +283,7 @@ def _has(target: Target, one: Partition) -> bool:
     return layout is not None and one in layout.partitions
 
 
-_from_id, _to_id = parameters(Uuid, "from_id", "to_id")
+_from_id, _to_id = parameters(sa.Uuid, "from_id", "to_id")
 _event, _execution = tables.execution_events.c, tables.task_executions.c
 
 
@@ -300,27 +300,27 @@ def delete_old(g: Grammar) -> Transition:
 
     def doomed(_: Relations) -> Statement:
         return (
-            select(_execution.id)
+            sa.select(_execution.id)
             .where(_prunable(g))
             .order_by(_execution.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
         )
 
-    def with_key(r: Relations) -> Select[Any]:
-        return select(key.label("id")).where(g.among(key, r["doomed"].c.id))
+    def with_key(r: Relations) -> sa.Select[Any]:
+        return sa.select(key.label("id")).where(g.among(key, r["doomed"].c.id))
 
     def free(r: Relations) -> Statement:
         doomed, keyed, locked = r["doomed"], r["keyed"], r["locked"]
         rows = doomed.outerjoin(keyed, keyed.c.id == doomed.c.id).outerjoin(locked, locked.c.id == doomed.c.id)
-        return select(doomed.c.id).select_from(rows).where(or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))
+        return sa.select(doomed.c.id).select_from(rows).where(sa.or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))
 
     def executions(r: Relations) -> Statement:
-        gone = delete(tables.task_executions).where(g.among(_execution.id, r["free"].c.id))
+        gone = sa.delete(tables.task_executions).where(g.among(_execution.id, r["free"].c.id))
         return gone.returning(*(_execution[name] for name in ("id", "queue", "partition_key", "status")))
 
-    def of_pruned(table: Table, *also: ColumnElement[bool]) -> Callable[[Relations], Statement]:
-        return lambda r: delete(table).where(g.among(table.c.task_execution_id, r["executions"].c.id), *also)
+    def of_pruned(table: sa.Table, *also: sa.ColumnElement[bool]) -> Callable[[Relations], Statement]:
+        return lambda r: sa.delete(table).where(g.among(table.c.task_execution_id, r["executions"].c.id), *also)
 
     return Transition(
         steps={
@@ -341,9 +341,9 @@ def delete_old(g: Grammar) -> Transition:
     )
 
 
-def prunable(g: Grammar) -> Select[Any]:
+def prunable(g: Grammar) -> sa.Select[Any]:
     """Count the tasks that `prune` would delete."""
-    return select(func.count().label("tasks")).select_from(tables.task_executions).where(_prunable(g))
+    return sa.select(sa.func.count().label("tasks")).select_from(tables.task_executions).where(_prunable(g))
 
 
 def prune_unrouted(g: Grammar) -> Transition:
@@ -354,11 +354,11 @@ def prune_unrouted(g: Grammar) -> Transition:
     old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < before)
 
     def doomed(_: Relations) -> Statement:
-        return select(_event.sequence_num).where(*old).limit(limit)
+        return sa.select(_event.sequence_num).where(*old).limit(limit)
 
     def events(r: Relations) -> Statement:
         return (
-            delete(tables.execution_events)
+            sa.delete(tables.execution_events)
             .where(_event.task_execution_id.is_(None), g.among(_event.sequence_num, r["doomed"].c.sequence_num))
             .returning(_event.sequence_num.label("id"))
         )
@@ -366,5 +366,5 @@ def prune_unrouted(g: Grammar) -> Transition:
     return Transition(steps={"doomed": doomed, "events": events}, returns="events")
 
 
-def _prunable(g: Grammar) -> ColumnElement[bool]:
-    return and_(_execution.id > _from_id, _execution.id < _to_id, done(g, _execution))
+def _prunable(g: Grammar) -> sa.ColumnElement[bool]:
+    return sa.and_(_execution.id > _from_id, _execution.id < _to_id, done(g, _execution))

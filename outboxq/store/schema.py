@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from sqlalchemy import URL, Select, select
+import sqlalchemy as sa
 
 from ..database.grammar import Builder, Grammar
 from ..database.revisions import ensure_fit, ensure_released
@@ -19,7 +19,7 @@ from ..errors import SchemaOutOfDate
 log = logging.getLogger("outboxq.store")
 
 
-def check_fit(target: Target, url: URL | None) -> None:
+def check_fit(target: Target, url: sa.URL | None) -> None:
     """Raise SchemaOutOfDate unless the tables are there and fit this code. `url` names the database in the error."""
     target.ensure_readable()
     place = partial(target.dialect.place, url, target.database)
@@ -71,16 +71,16 @@ def found(run: Callable[[Builder], list[dict[str, Any]]], place: Callable[[], st
     return rows[0]["version_num"], rows[0]["oldest_code"]
 
 
-def version(_: Grammar) -> Select[Any]:
+def version(_: Grammar) -> sa.Select[Any]:
     """Select the revision of our schema, the oldest code that it admits, and the fingerprint of the text of revision 0001."""
-    return select(version_table)
+    return sa.select(version_table)
 
 
-def version_columns(g: Grammar) -> Select[Any]:
+def version_columns(g: Grammar) -> sa.Select[Any]:
     """Select the names of the columns of the version table."""
     return g.columns_of(VERSION_TABLE)
 
 
-def is_standby(g: Grammar) -> Select[Any]:
+def is_standby(g: Grammar) -> sa.Select[Any]:
     """Select one row if this server is a standby, and takes no writes."""
     return g.is_standby()

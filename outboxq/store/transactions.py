@@ -13,8 +13,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
+import sqlalchemy as sa
 import tenacity
-from sqlalchemy import Connection, Engine, Text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..context import current
@@ -69,7 +69,7 @@ class Transactions:
 
     def __init__(
         self,
-        engine: Engine | None,
+        engine: sa.Engine | None,
         *,
         schema: str | None = None,
         clock: Callable[[], datetime] | None = None,
@@ -92,7 +92,7 @@ class Transactions:
         self.rights = Rights(self, works=works)
 
     @property
-    def bound_engine(self) -> Engine:
+    def bound_engine(self) -> sa.Engine:
         """The engine. Raises ConfigurationError if the store has none."""
         if self.engine is None:
             raise ConfigurationError(
@@ -163,7 +163,7 @@ class Transactions:
             self.dialect.hurry(engine)
         return type(self)(engine, schema=self.schema, clock=self.clock, gone=gone, hurried=hurried, works=True)
 
-    def reserve_engine(self) -> Engine:
+    def reserve_engine(self) -> sa.Engine:
         return reserve(self.bound_engine)
 
     def run(
@@ -282,7 +282,7 @@ class Transactions:
                 raise stop from None  # a clean-up error of SQLAlchemy or the driver has replaced it
             raise
 
-    def _roll_back(self, connection: Connection, error: BaseException) -> None:
+    def _roll_back(self, connection: sa.Connection, error: BaseException) -> None:
         """Roll back the transaction that `error` ended. SQLAlchemy does not if it takes the connection for autocommit.
 
         An exception of a signal, such as KeyboardInterrupt, may come during a statement. A rollback would then fail, and its
@@ -364,12 +364,12 @@ class Transactions:
     def scope(self, target: Target, queues: Iterable[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
         """Return the parameters that restrict a statement to these queues and topics."""
         names, patterns = queue_names(queues), queue_names(topics, "topics")
-        packed = target.dialect.pack("topics", {"topic": Text()}, [(one,) for one in patterns or ()])
+        packed = target.dialect.pack("topics", {"topic": sa.Text()}, [(one,) for one in patterns or ()])
         scope = {"any_topic": patterns is None, "one_queue": names is not None and len(names) == 1, **packed}
         return scope | (self.queue_values(target, names) if names is not None else {})
 
     def queue_values(self, target: Target, queues: Iterable[str]) -> dict[str, Any]:
-        return target.dialect.pack("queues", {"queue": Text()}, [(one,) for one in queues])
+        return target.dialect.pack("queues", {"queue": sa.Text()}, [(one,) for one in queues])
 
     def wake(self, target: Target, queues: Iterable[str]) -> None:
         """Notify sleeping workers after the commit that tasks became claimable without an insert.

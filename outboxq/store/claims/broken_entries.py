@@ -13,18 +13,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Select,
-    Text,
-    Uuid,
-    bindparam,
-    delete,
-    literal,
-    null,
-    select,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from ...database import grammar, queue_order, table_locks
@@ -227,17 +216,17 @@ def _complaint(claim: Claim) -> str | None:
     return f"lease or timeout is {claim.lease_seconds!r} or {claim.timeout_seconds!r} seconds"
 
 
-ENTRY: Columns = {"entry_id": BigInteger()}
-_FIRST_BATCH = literal(UUID(int=1 << 127), Uuid)
+ENTRY: Columns = {"entry_id": sa.BigInteger()}
+_FIRST_BATCH = sa.literal(UUID(int=1 << 127), sa.Uuid)
 """The ids of batches begin here. Those of tasks are lower."""
-_after, _entry_id = parameters(BigInteger, "after", "entry_id")
-_error = bindparam("error", type_=Text, required=True)
+_after, _entry_id = parameters(sa.BigInteger, "after", "entry_id")
+_error = sa.bindparam("error", type_=sa.Text, required=True)
 
 
-def due_entries(g: Grammar) -> Select[Any]:
+def due_entries(g: Grammar) -> sa.Select[Any]:
     """Select up to :limit due entries of all queues after :after; locks nothing."""
     entry = task_outbox.c
-    due = select(entry.id.label("entry_id")).where(entry.id > _after, entry.available_at <= g.now)
+    due = sa.select(entry.id.label("entry_id")).where(entry.id > _after, entry.available_at <= g.now)
     return due.order_by(entry.id).limit(grammar.limit)
 
 
@@ -249,12 +238,14 @@ def claim_entries(g: Grammar) -> Transition:
 
     def take(r: Relations) -> Statement:
         entry = task_outbox.alias("entry")
-        free = select(entry.c.id).where(g.among(entry.c.id, r["given"].c.entry_id)).with_for_update(skip_locked=True)
+        free = sa.select(entry.c.id).where(g.among(entry.c.id, r["given"].c.entry_id)).with_for_update(skip_locked=True)
         picked = free.subquery("picked")
         read = (
             task_outbox.c[name].label(f"entry_{name}") for name in ("queue", "partition_key")
         )  # reads the columns that a claim reads
-        return delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*queue_order.taken(g), *read)
+        return (
+            sa.delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*queue_order.taken(g), *read)
+        )
 
     return claim_sql.claim(g, take, given=ENTRY)
 
@@ -264,11 +255,11 @@ def fail_entry(g: Grammar) -> Transition:
     entry, execution = task_outbox.c, task_executions.c
 
     def gone(_: Relations) -> Statement:
-        return delete(task_outbox).where(entry.id == _entry_id).returning(entry.task_execution_id.label("id"))
+        return sa.delete(task_outbox).where(entry.id == _entry_id).returning(entry.task_execution_id.label("id"))
 
     def failed(r: Relations) -> Statement:
         return (
-            update(task_executions)
+            sa.update(task_executions)
             .where(g.among(execution.id, r["gone"].c.id), execution.status == sql_literal(TaskStatus.READY))
             .values(status=sql_literal(TaskStatus.FAILED), completed_at=g.now, updated_at=g.now, last_error=_error)
             .returning(*task_rows.CARRIED)
@@ -281,21 +272,24 @@ def fail_entry(g: Grammar) -> Transition:
             "event": lambda r: task_rows.event(
                 g, r["failed"].c, r["failed"], event_type=sql_literal(EventType.FAILED), data=g.json(error=_error)
             ),
-            "letter": lambda r: task_rows.dead_letter(g, r["failed"].c, r["failed"], exception=null()),
+            "letter": lambda r: task_rows.dead_letter(g, r["failed"].c, r["failed"], exception=sa.null()),
         },
         returns="gone",
     )
 
 
-def expired_in_batches(g: Grammar) -> Select[Any]:
+def expired_in_batches(g: Grammar) -> sa.Select[Any]:
     """Select up to :limit due entries of expired tasks of batches, with their batches; locks nothing."""
     entry, execution = task_outbox.c, task_executions.c
     # A scalar subquery stays a look-up by key. A join could read all tasks.
-    pipeline = select(execution.pipeline_execution_id).where(execution.id == entry.task_execution_id)
+    pipeline = sa.select(execution.pipeline_execution_id).where(execution.id == entry.task_execution_id)
     batch = pipeline.correlate(task_outbox).scalar_subquery()
     late = (entry.available_at <= g.now, entry.expires_at <= g.now, batch >= _FIRST_BATCH)
     return (
-        select(entry.id.label("entry_id"), batch.label("batch_id")).where(*late).order_by(entry.id).limit(grammar.limit)
+        sa.select(entry.id.label("entry_id"), batch.label("batch_id"))
+        .where(*late)
+        .order_by(entry.id)
+        .limit(grammar.limit)
     )
 
 
@@ -306,7 +300,7 @@ def put_off(g: Grammar) -> Transition:
         entry, execution = task_outbox.alias("entry"), task_executions.alias("execution")
         both = entry.join(execution, execution.c.id == entry.c.task_execution_id)
         given = g.among(entry.c.id, r["given"].c.entry_id)
-        return select(entry.c.id).select_from(both).where(given).with_for_update(skip_locked=True)
+        return sa.select(entry.c.id).select_from(both).where(given).with_for_update(skip_locked=True)
 
     due = g.later(g.now, number(30.0))
     return task_rows.rescheduled(g, found, due=due, reason="the row of its batch is locked", given=ENTRY)
@@ -316,5 +310,5 @@ def forget_entry(_: Grammar) -> Statement:
     """Delete the entry :entry_id and nothing else, because its task cannot be failed either."""
     entry = task_outbox.c
     return (
-        delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)
+        sa.delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)
     )  # the task's id may be the unreadable value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from sqlalchemy import Boolean, Double, Integer, and_, bindparam, case, cast, false, func, literal_column, null, update
+import sqlalchemy as sa
 
 from ...database import queue_order
 from ...database.grammar import (
@@ -28,9 +28,9 @@ from ...database.tables import task_executions, task_leases
 from ...model import SUSPECT, Claim, EventType
 from .. import task_rows
 
-lease_seconds = bindparam("lease_seconds", None, type_=Double)
+lease_seconds = sa.bindparam("lease_seconds", None, type_=sa.Double)
 """The worker's own lease; None for the task's lease."""
-says_begin = bindparam("says_begin", False, type_=Boolean)
+says_begin = sa.bindparam("says_begin", False, type_=sa.Boolean)
 """True if the worker records with `begin` that a suspect task's handler begins."""
 
 _OF_THE_LEASE = {"lease_token", "lease_seconds", "worker_id"}
@@ -83,25 +83,27 @@ def _claimed(g: Grammar, r: Relations) -> Statement:
     One statement does both, because few tasks expire and a second statement would slow down every claim.
     """
     execution = task_executions.c
-    lease = func.coalesce(lease_seconds, execution.lease_seconds)
+    lease = sa.func.coalesce(lease_seconds, execution.lease_seconds)
     late = execution.expires_at <= g.now
-    started_first = func.coalesce(execution.first_started_at, g.now)
+    started_first = sa.func.coalesce(execution.first_started_at, g.now)
     return (
-        update(task_executions)
+        sa.update(task_executions)
         .where(g.among(execution.id, r["taken"].c.id), execution.status == SqlStatus.READY)
         .values(
-            status=case((late, SqlStatus.CANCELLED), else_=SqlStatus.RUNNING),
-            worker_id=case((late, null()), else_=worker_id),
-            lease_token=execution.lease_token + case((late, literal_column("0")), else_=literal_column("1")),
-            retry_at=null(),
-            first_started_at=case((late, execution.first_started_at), else_=started_first),
-            started_at=case((late, execution.started_at), else_=g.now),
-            completed_at=case((late, g.now), else_=null()),
+            status=sa.case((late, SqlStatus.CANCELLED), else_=SqlStatus.RUNNING),
+            worker_id=sa.case((late, sa.null()), else_=worker_id),
+            lease_token=execution.lease_token + sa.case((late, sa.literal_column("0")), else_=sa.literal_column("1")),
+            retry_at=sa.null(),
+            first_started_at=sa.case((late, execution.first_started_at), else_=started_first),
+            started_at=sa.case((late, execution.started_at), else_=g.now),
+            completed_at=sa.case((late, g.now), else_=sa.null()),
             updated_at=g.now,
         )
         .returning(
             *(execution[name] for name in _CLAIM_COLUMNS),
-            case((execution.status == SqlStatus.RUNNING, execution.lease_token), else_=null()).label("lease_token"),
+            sa.case((execution.status == SqlStatus.RUNNING, execution.lease_token), else_=sa.null()).label(
+                "lease_token"
+            ),
             lease.label("lease_seconds"),
             g.later(g.now, lease).label("lease_expires_at"),
             execution.expires_at,
@@ -111,14 +113,14 @@ def _claimed(g: Grammar, r: Relations) -> Statement:
 
 def _lease(g: Grammar, r: Relations) -> Statement:
     claimed = r["claimed"].c
-    suspect = claimed.recovery_attempts >= literal_column(str(SUSPECT), Integer)
+    suspect = claimed.recovery_attempts >= sa.literal_column(str(SUSPECT), sa.Integer)
     values = {
         "task_execution_id": claimed.id,
         "queue": claimed.queue,
         "lease_token": claimed.lease_token,
         "worker_id": worker_id,
         "lease_expires_at": claimed.lease_expires_at,
-        "begun": case((and_(says_begin, suspect), false()), else_=null()),
+        "begun": sa.case((sa.and_(says_begin, suspect), sa.false()), else_=sa.null()),
     }
     new = insert_values(g.insert(task_leases), values, r["claimed"], claimed.lease_token.is_not(None))
     # A Ready task has no lease. A lease that was left behind by mistake must not make its task unclaimable.
@@ -133,10 +135,13 @@ def _event(g: Grammar, r: Relations) -> Statement:
         g,
         claimed,
         r["claimed"],
-        event_type=case((late, sql_literal(EventType.EXPIRED)), else_=sql_literal(EventType.CLAIMED)),
-        data=case(
+        event_type=sa.case((late, sql_literal(EventType.EXPIRED)), else_=sql_literal(EventType.CLAIMED)),
+        data=sa.case(
             (late, g.json(expires_at=claimed.expires_at)),
-            (lease_seconds.is_not(None), g.json(attempt=claimed.attempt, lease_seconds=cast(lease_seconds, Double))),
+            (
+                lease_seconds.is_not(None),
+                g.json(attempt=claimed.attempt, lease_seconds=sa.cast(lease_seconds, sa.Double)),
+            ),
             else_=g.json(attempt=claimed.attempt),
         ),
         worker_id=worker_id,

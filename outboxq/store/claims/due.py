@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, func, or_, select, union_all
+import sqlalchemy as sa
 
 from ...database import queue_order
 from ...database.dialects import Begin, Row
@@ -90,7 +90,7 @@ Statements = Mapping[bool, tuple[Builder, Builder]]
 """The statements for all queues (False) and for the given ones (True): without and with the queues that limit their keys."""
 
 
-def statements(build: Callable[..., Select[Any]]) -> Statements:
+def statements(build: Callable[..., sa.Select[Any]]) -> Statements:
     """Return the four statements that `build` makes with its options `given` and `by_key`."""
     return {
         given: (partial(build, given=given, by_key=False), partial(build, given=given, by_key=True))
@@ -98,7 +98,7 @@ def statements(build: Callable[..., Select[Any]]) -> Statements:
     }
 
 
-def asked_queues(g: Grammar, *, given: bool) -> tuple[FromClause, FromClause]:
+def asked_queues(g: Grammar, *, given: bool) -> tuple[sa.FromClause, sa.FromClause]:
     """Return the given queues, or all: those of tasks without a key, and those of tasks with one."""
     if given:
         queues = given_queues(g)
@@ -106,35 +106,35 @@ def asked_queues(g: Grammar, *, given: bool) -> tuple[FromClause, FromClause]:
     return every_queue(), every_queue(with_key=True)
 
 
-def outlook(g: Grammar, *, given: bool, by_key: bool) -> tuple[ColumnElement[bool], Select[Any]]:
+def outlook(g: Grammar, *, given: bool, by_key: bool) -> tuple[sa.ColumnElement[bool], sa.Select[Any]]:
     """Return the condition that a claim may find a task, and the query for the next time at which a task may start.
 
     Without `by_key`, queues that limit their keys are left out.
     """
     plain, with_keys = asked_queues(g, given=given)
-    may_claim = or_(_plain_due(g, plain), partition_keys.any_due(g, with_keys))
+    may_claim = sa.or_(_plain_due(g, plain), partition_keys.any_due(g, with_keys))
     if not by_key:
         return may_claim, next_moment(g, plain, with_keys)
     limited = limits_sql.open_queues(g, plain if given else None)
     moment = next_moment(g, plain, with_keys, limits_sql.next_start(g, limited))
-    return or_(may_claim, limits_sql.any_due(g, limited)), moment
+    return sa.or_(may_claim, limits_sql.any_due(g, limited)), moment
 
 
-def _any_due(g: Grammar, *, given: bool, by_key: bool) -> Select[Any]:
+def _any_due(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
     """Select whether a claim may find a task as `due`, and whether some queue limits its keys as `by_key`."""
     return _answer(outlook(g, given=given, by_key=by_key)[0])
 
 
-def _any_recent(g: Grammar, *, given: bool) -> Select[Any]:
+def _any_recent(g: Grammar, *, given: bool) -> sa.Select[Any]:
     """Select whether a claim may find a task that became claimable lately. It reads few rows, however many keys are blocked.
 
     A false answer does not mean that a claim finds no task.
     """
     plain, with_keys = asked_queues(g, given=given)
-    return _answer(or_(_plain_due(g, plain), partition_keys.any_recent(g, with_keys)))
+    return _answer(sa.or_(_plain_due(g, plain), partition_keys.any_recent(g, with_keys)))
 
 
-def _next_available_at(g: Grammar, *, given: bool, by_key: bool) -> Select[Any]:
+def _next_available_at(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
     """Select the earliest future time at which a task may start; NULL if no task waits for a time. `by_key`: see `_any_due`."""
     moment = outlook(g, given=given, by_key=by_key)[1]
     return moment if by_key else moment.add_columns(queue_order.any_by_key().label("by_key"))
@@ -145,7 +145,7 @@ NEXT_AVAILABLE_AT = statements(_next_available_at)
 ANY_RECENT: Mapping[bool, Builder] = {given: partial(_any_recent, given=given) for given in (False, True)}
 
 
-def next_moment(g: Grammar, plain: FromClause, with_keys: FromClause, *others: Select[Any]) -> Select[Any]:
+def next_moment(g: Grammar, plain: sa.FromClause, with_keys: sa.FromClause, *others: sa.Select[Any]) -> sa.Select[Any]:
     """Select the earliest future time at which an entry of these queues becomes due or a rate limit allows a start.
 
     NULL if there is no such time. `others` select further times.
@@ -153,7 +153,7 @@ def next_moment(g: Grammar, plain: FromClause, with_keys: FromClause, *others: S
     found = pairs(plain, queue_order.paused, name="waiting_pairs")
     entry = task_outbox.alias("entry_later")
     later = (
-        select(entry.c.available_at)
+        sa.select(entry.c.available_at)
         .where(
             entry.c.partition_key.is_(None),
             entry.c.queue == found.c.queue,
@@ -166,29 +166,29 @@ def next_moment(g: Grammar, plain: FromClause, with_keys: FromClause, *others: S
         .scalar_subquery()
     )
     start = queue_order.next_start(g, queue_settings)
-    asked = union_all(select(plain.c.queue), select(with_keys.c.queue)).subquery("asked")
-    mine = select(asked.c.queue).where(asked.c.queue == queue_settings.c.queue).exists()
+    asked = sa.union_all(sa.select(plain.c.queue), sa.select(with_keys.c.queue)).subquery("asked")
+    mine = sa.select(asked.c.queue).where(asked.c.queue == queue_settings.c.queue).exists()
     rates = (
-        select(start.label("available_at"))
+        sa.select(start.label("available_at"))
         .select_from(queue_settings)
         .where(start > g.now, queue_settings.c.paused_at.is_(None), mine)
     )
-    moments = union_all(
-        select(later.label("available_at")).select_from(found),
+    moments = sa.union_all(
+        sa.select(later.label("available_at")).select_from(found),
         partition_keys.next_available_at(g, with_keys),
         rates,
         *others,
     ).subquery("moments")
-    return select(func.min(moments.c.available_at, type_=task_outbox.c.available_at.type).label("available_at"))
+    return sa.select(sa.func.min(moments.c.available_at, type_=task_outbox.c.available_at.type).label("available_at"))
 
 
-def _answer(due: ColumnElement[bool]) -> Select[Any]:
+def _answer(due: sa.ColumnElement[bool]) -> sa.Select[Any]:
     columns: tuple[Any, ...] = (due.label("due"), queue_order.any_by_key().label("by_key"))
-    return select(*columns)
+    return sa.select(*columns)
 
 
-def _plain_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
+def _plain_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
     found = pairs(queues, lambda queue: queue_order.stopped(g, queue))
     entry = task_outbox.alias("entry_due")
     without = due(g, found, entry.c.id, entry=entry).correlate(found).exists()
-    return select(found.c.queue).where(without).exists()
+    return sa.select(found.c.queue).where(without).exists()

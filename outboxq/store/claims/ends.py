@@ -9,27 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Double,
-    Select,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    literal_column,
-    null,
-    or_,
-    select,
-    true,
-    tuple_,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database import queue_order, table_locks
 from ...database.column_types import Instant
@@ -284,21 +264,21 @@ def interruptions(store: Transactions, claim: Claim, *, using: object = None) ->
     return times if isinstance(times, int) else 0
 
 
-_task_id = bindparam("task_id", type_=Uuid, required=True)
-_lease_token = bindparam("lease_token", type_=BigInteger, required=True)
-HELD: Columns = {"id": Uuid(), "lease_token": BigInteger()}
-PROGRESS: Columns = {"progress": Double(), "progress_note": Text()}
+_task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
+_lease_token = sa.bindparam("lease_token", type_=sa.BigInteger, required=True)
+HELD: Columns = {"id": sa.Uuid(), "lease_token": sa.BigInteger()}
+PROGRESS: Columns = {"progress": sa.Double(), "progress_note": sa.Text()}
 """The columns of the heartbeat's batch that hold what handlers have reported; NULL if they reported nothing new."""
 END: Columns = {
     **HELD,
-    "event_type": Text(),
-    "status": Text(),
+    "event_type": sa.Text(),
+    "status": sa.Text(),
     "available_at": Instant,
-    "delay_seconds": Double(),
-    "error": Text(),
-    "result": Text(),
-    "data": Text(),
-    "partition_key": Text(),
+    "delay_seconds": sa.Double(),
+    "error": sa.Text(),
+    "result": sa.Text(),
+    "data": sa.Text(),
+    "partition_key": sa.Text(),
 }
 CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_key"}
 """Columns in which most ends of a batch agree, because most tasks complete and differ only in their results."""
@@ -364,7 +344,7 @@ def mark_begun(_: Grammar) -> Statement:
     """Record that the handler of a claim begins. Returns the task's id if the worker still holds the claim."""
     lease = task_leases.c
     held = (lease.task_execution_id == _task_id, lease.lease_token == _lease_token, lease.worker_id == worker_id)
-    return update(task_leases).where(*held).values(begun=true()).returning(lease.task_execution_id.label("id"))
+    return sa.update(task_leases).where(*held).values(begun=sa.true()).returning(lease.task_execution_id.label("id"))
 
 
 def extend_leases(g: Grammar) -> Transition:
@@ -377,9 +357,9 @@ def extend_leases(g: Grammar) -> Transition:
 
     def beaten(r: Relations) -> Statement:
         held, given = r["held"].c, r["given"].c
-        written = {name: func.coalesce(given[name], lease[name]) for name in PROGRESS}
+        written = {name: sa.func.coalesce(given[name], lease[name]) for name in PROGRESS}
         return (
-            update(task_leases)
+            sa.update(task_leases)
             .where(g.among(lease.task_execution_id, held.id), lease.task_execution_id == given.id)
             .values(lease_expires_at=g.later(g.now, given.lease_seconds), **written)
             .returning(lease.task_execution_id.label("id"), lease.lease_expires_at)
@@ -387,10 +367,10 @@ def extend_leases(g: Grammar) -> Transition:
 
     def request(r: Relations) -> Statement:
         execution = task_executions.c
-        return select(execution.id, execution.cancel_requested_at).where(g.among(execution.id, r["there"].c.id))
+        return sa.select(execution.id, execution.cancel_requested_at).where(g.among(execution.id, r["there"].c.id))
 
     return Transition(
-        given={**HELD, "lease_seconds": Double(), **PROGRESS},
+        given={**HELD, "lease_seconds": sa.Double(), **PROGRESS},
         steps={
             "there": lambda r: _there(g, r, r["given"].c.id),
             "held": lambda r: _held(g, r, r["there"].c.id),
@@ -402,7 +382,7 @@ def extend_leases(g: Grammar) -> Transition:
     )
 
 
-def last_end(g: Grammar) -> Select[Any]:
+def last_end(g: Grammar) -> sa.Select[Any]:
     """Select the newest event of a task that is an interruption or ends a series of them: an end by the handler or an operation.
 
     An interruption is the release of a transactional task whose transaction was ended by an error from outside. The query
@@ -410,35 +390,38 @@ def last_end(g: Grammar) -> Select[Any]:
     index.
     """
     event = execution_events.c
-    mine = select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)
+    mine = sa.select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)
     says = event.event_type.in_([sql_literal(kind) for kind in sorted(_BY_HANDLER)])
     # In this order, so that only valid JSON is parsed.
     interrupted = (
-        case((g.is_json(event.event_data, an_object=True), g.text_in(event.event_data, "reason"))) == INTERRUPTED
+        sa.case((g.is_json(event.event_data, an_object=True), g.text_in(event.event_data, "reason"))) == INTERRUPTED
     )
-    ends = union_all(
+    ends = sa.union_all(
         mine.where(
             event.event_type != sql_literal(EventType.CLAIMED),
             event.lease_token.is_not(None),
-            or_(says, (event.event_type == sql_literal(EventType.RELEASED)) & interrupted),
+            sa.or_(says, (event.event_type == sql_literal(EventType.RELEASED)) & interrupted),
         ),
         mine.where(event.lease_token.is_(None), event.event_type.in_([sql_literal(kind) for kind in _MANUAL])),
     ).subquery("ends")
-    return select(ends.c.event_type, ends.c.event_data).order_by(ends.c.sequence_num.desc()).limit(1)
+    return sa.select(ends.c.event_type, ends.c.event_data).order_by(ends.c.sequence_num.desc()).limit(1)
 
 
-def unlocked(g: Grammar, ids: ColumnElement[Any]) -> Select[Any]:
+def unlocked(g: Grammar, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Lock the tasks of these ids in the order of the ids. Skips tasks that another transaction has locked."""
     execution = task_executions.c
     return (
-        select(execution.id).where(g.among(execution.id, ids)).order_by(execution.id).with_for_update(skip_locked=True)
+        sa.select(execution.id)
+        .where(g.among(execution.id, ids))
+        .order_by(execution.id)
+        .with_for_update(skip_locked=True)
     )
 
 
-def fence(g: Grammar, ids: ColumnElement[Any], claim: Any, worker: ColumnElement[Any]) -> ColumnElement[bool]:
+def fence(g: Grammar, ids: sa.ColumnElement[Any], claim: Any, worker: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return a condition: the task, one of `ids`, is Running under this claim of this worker."""
     execution = task_executions.c
-    return and_(
+    return sa.and_(
         g.among(execution.id, ids),
         execution.id == claim.id,
         execution.lease_token == claim.lease_token,
@@ -447,11 +430,11 @@ def fence(g: Grammar, ids: ColumnElement[Any], claim: Any, worker: ColumnElement
     )
 
 
-def _there(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
+def _there(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Select the leases of these ids that the worker still holds."""
     lease, given = task_leases.c, r["given"].c
     return (
-        select(lease.task_execution_id.label("id"))
+        sa.select(lease.task_execution_id.label("id"))
         .join_from(task_leases, r["given"], lease.task_execution_id == given.id)
         .where(
             g.among(lease.task_execution_id, ids), lease.lease_token == given.lease_token, lease.worker_id == worker_id
@@ -459,23 +442,23 @@ def _there(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
     )
 
 
-def _held(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
+def _held(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Lock the leases of these ids that the worker still holds, in the order of the ids. Skips locked ones."""
     there = _there(g, r, ids).order_by(task_leases.c.task_execution_id)
     return there.with_for_update(of=task_leases, skip_locked=True)
 
 
-def _freed(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Statement:
+def _freed(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> Statement:
     """Delete the leases of these ids that the worker still holds, through the index, so in the order of the ids.
 
     They are not locked first: a lock and a deletion are two records in the database's log.
     """
     lease, given = task_leases.c, r["given"].c
     # IS TRUE keeps this a test of each lease found. A join could be planned in another order than that of the ids.
-    held = tuple_(lease.task_execution_id, lease.lease_token).in_(select(given.id, given.lease_token))
+    held = sa.tuple_(lease.task_execution_id, lease.lease_token).in_(sa.select(given.id, given.lease_token))
     return (
-        delete(task_leases)
-        .where(g.among(lease.task_execution_id, ids), lease.worker_id == worker_id, held.is_(true()))
+        sa.delete(task_leases)
+        .where(g.among(lease.task_execution_id, ids), lease.worker_id == worker_id, held.is_(sa.true()))
         .returning(lease.task_execution_id.label("id"))
     )
 
@@ -488,25 +471,25 @@ def _ended(g: Grammar, r: Relations) -> Statement:
     """
     execution, given = task_executions.c, r["given"].c
     goes_on = execution.cancel_requested_at.is_(None)
-    ready, retry = and_(given.status == SqlStatus.READY, goes_on), and_(_is_retry(given), goes_on)
+    ready, retry = sa.and_(given.status == SqlStatus.READY, goes_on), sa.and_(_is_retry(given), goes_on)
     return (
-        update(task_executions)
+        sa.update(task_executions)
         .where(fence(g, r["freed"].c.id, given, worker_id))
         .values(
-            status=case(
+            status=sa.case(
                 (ready, given.status), (given.status == SqlStatus.READY, SqlStatus.CANCELLED), else_=given.status
             ),
-            worker_id=null(),
-            attempt=execution.attempt + case((retry, 1), else_=0),
-            recovery_attempts=case(
+            worker_id=sa.null(),
+            attempt=execution.attempt + sa.case((retry, 1), else_=0),
+            recovery_attempts=sa.case(
                 (given.event_type == sql_literal(EventType.RELEASED), execution.recovery_attempts),
-                else_=literal_column("0"),
+                else_=sa.literal_column("0"),
             ),
-            retry_at=case((retry, due_time(g, given)), else_=null()),
-            started_at=case((ready, null()), else_=execution.started_at),
-            completed_at=case((ready, null()), else_=g.now),
+            retry_at=sa.case((retry, due_time(g, given)), else_=sa.null()),
+            started_at=sa.case((ready, sa.null()), else_=execution.started_at),
+            completed_at=sa.case((ready, sa.null()), else_=g.now),
             updated_at=g.now,
-            last_error=func.coalesce(given.error, execution.last_error),
+            last_error=sa.func.coalesce(given.error, execution.last_error),
             result=given.result,
         )
         .returning(*task_rows.CARRIED, execution.attempt, queue_order.any_limited().label("limits"))
@@ -519,16 +502,16 @@ def _event(g: Grammar, r: Relations) -> Statement:
     recorded = g.json(
         given.data,
         attempt=ended.attempt,
-        available_at=case((ready, due_at)),
-        retry_at=case((and_(ready, _is_retry(given)), due_at)),
+        available_at=sa.case((ready, due_at)),
+        retry_at=sa.case((sa.and_(ready, _is_retry(given)), due_at)),
     )
     return task_rows.event(
         g,
         ended,
         joined(r["ended"], r["given"]),
-        event_type=case((ended.status != given.status, sql_literal(EventType.CANCELLED)), else_=given.event_type),
+        event_type=sa.case((ended.status != given.status, sql_literal(EventType.CANCELLED)), else_=given.event_type),
         # Completed is the most frequent end, and its event needs no data.
-        data=case((given.status == SqlStatus.COMPLETED, given.data), else_=recorded),
+        data=sa.case((given.status == SqlStatus.COMPLETED, given.data), else_=recorded),
         worker_id=worker_id,
         lease_token=given.lease_token,
     )
@@ -539,5 +522,5 @@ def _dead_letter(g: Grammar, r: Relations) -> Statement:
     return task_rows.dead_letter(g, r["ended"].c, joined(r["ended"], r["given"]), exception=exception)
 
 
-def _is_retry(given: Any) -> ColumnElement[bool]:
+def _is_retry(given: Any) -> sa.ColumnElement[bool]:
     return given.event_type == sql_literal(EventType.RETRY_SCHEDULED)  # type: ignore[no-any-return]

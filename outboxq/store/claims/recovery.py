@@ -9,27 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Double,
-    Integer,
-    Select,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    case,
-    cast,
-    delete,
-    false,
-    func,
-    literal_column,
-    null,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database import table_locks
 from ...database.column_types import Instant
@@ -228,7 +208,7 @@ def due_again(store: Transactions, until: datetime | None = None) -> int:
         after = max(row["entry_id"] for row in found)
 
 
-SEEN: Columns = {**HELD, "worker_id": Uuid(), "lease_expires_at": Instant}
+SEEN: Columns = {**HELD, "worker_id": sa.Uuid(), "lease_expires_at": Instant}
 """A lease as an earlier statement has read it."""
 _SEEN = (
     task_leases.c.task_execution_id.label("id"),
@@ -236,11 +216,11 @@ _SEEN = (
     task_leases.c.worker_id,
     task_leases.c.lease_expires_at,
 )
-_max_recoveries = bindparam("max_recoveries", type_=Integer, required=True)
-_abandonment = bindparam("abandonment", type_=Text, required=True)
-_until = bindparam("until", type_=Instant, required=True)
-_after = bindparam("after", type_=BigInteger, required=True)
-_lately = bindparam("lately", -30.0, type_=Double)
+_max_recoveries = sa.bindparam("max_recoveries", type_=sa.Integer, required=True)
+_abandonment = sa.bindparam("abandonment", type_=sa.Text, required=True)
+_until = sa.bindparam("until", type_=Instant, required=True)
+_after = sa.bindparam("after", type_=sa.BigInteger, required=True)
+_lately = sa.bindparam("lately", -30.0, type_=sa.Double)
 """Longest time, as negative seconds, until a worker notices that the clock was set back. Entries that were made since keep their
 due times.
 """
@@ -260,17 +240,17 @@ def recover_seen(g: Grammar) -> Transition:
     return _recovery(g, lambda r: _seen(g, r), given=SEEN)
 
 
-def any_expired(g: Grammar) -> Select[Any]:
+def any_expired(g: Grammar) -> sa.Select[Any]:
     """Return one row if some lease has expired. Reads only."""
     return _expired(g).limit(1)
 
 
-def expired(g: Grammar) -> Select[Any]:
+def expired(g: Grammar) -> sa.Select[Any]:
     """Return up to :limit expired leases, oldest first."""
     return _expired(g).with_only_columns(*_SEEN).order_by(task_leases.c.lease_expires_at).limit(limit)
 
 
-def outlasting(g: Grammar) -> Select[Any]:
+def outlasting(g: Grammar) -> sa.Select[Any]:
     """Select the leases that end later than any heartbeat can extend them now, with their lengths. A clock that was ahead has
     written them.
     """
@@ -278,9 +258,9 @@ def outlasting(g: Grammar) -> Select[Any]:
     most = number(LONGEST.total_seconds())
     asked = task_executions.c.lease_seconds
     # A database cannot add a lease length to a time if the CHECK constraints should have refused the length.
-    of_task = case((asked.between(literal_column("0.0", Double), most), asked), else_=most)
+    of_task = sa.case((asked.between(sa.literal_column("0.0", sa.Double), most), asked), else_=most)
     of_claim = (
-        select(cast(g.text_in(event.event_data, "lease_seconds"), Double))
+        sa.select(sa.cast(g.text_in(event.event_data, "lease_seconds"), sa.Double))
         .where(
             event.task_execution_id == lease.task_execution_id,
             event.lease_token == lease.lease_token,
@@ -289,21 +269,21 @@ def outlasting(g: Grammar) -> Select[Any]:
         .correlate(task_leases)
         .scalar_subquery()
     )
-    lasts = func.coalesce(of_claim, of_task)
+    lasts = sa.func.coalesce(of_claim, of_task)
     margin = number(1.0)
     late = (
-        select(*_SEEN, lasts.label("seconds"))
+        sa.select(*_SEEN, lasts.label("seconds"))
         .join_from(task_leases, task_executions, task_executions.c.id == lease.task_execution_id)
         .where(lease.lease_expires_at > g.later(g.now, of_task + margin))
         .cte("late")
         .prefix_with("MATERIALIZED")
     )
-    return select(late).where(late.c.lease_expires_at > g.later(g.now, late.c.seconds + margin))
+    return sa.select(late).where(late.c.lease_expires_at > g.later(g.now, late.c.seconds + margin))
 
 
-def any_written_ahead(g: Grammar) -> Select[Any]:
+def any_written_ahead(g: Grammar) -> sa.Select[Any]:
     """Select one of the entries that a clock that was ahead has written. Reads only."""
-    return select(task_outbox.c.id).where(_written_ahead(g)).limit(1)
+    return sa.select(task_outbox.c.id).where(_written_ahead(g)).limit(1)
 
 
 def select_due_again(g: Grammar) -> Transition:
@@ -316,38 +296,38 @@ def select_due_again(g: Grammar) -> Transition:
     entry = task_outbox.c
 
     def behind(_: Relations) -> Statement:
-        was_due = and_(
+        was_due = sa.and_(
             entry.available_at > g.now,
             entry.available_at <= _until,
-            or_(entry.created_at > g.now, entry.created_at < g.later(g.now, _lately)),
+            sa.or_(entry.created_at > g.now, entry.created_at < g.later(g.now, _lately)),
         )
         return (
-            select(entry.id)
-            .where(entry.id > _after, or_(was_due, _written_ahead(g)))
+            sa.select(entry.id)
+            .where(entry.id > _after, sa.or_(was_due, _written_ahead(g)))
             .order_by(entry.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
         )
 
-    delay = g.between(entry.created_at, entry.available_at) / literal_column("1000000.0", Double)
-    due = case((and_(entry.available_at > _until, delay > 0), g.later(g.now, delay)), else_=g.now)
+    delay = g.between(entry.created_at, entry.available_at) / sa.literal_column("1000000.0", sa.Double)
+    due = sa.case((sa.and_(entry.available_at > _until, delay > 0), g.later(g.now, delay)), else_=g.now)
     return task_rows.rescheduled(g, behind, due=due, reason="the clock was set back")
 
 
-def _written_ahead(g: Grammar) -> ColumnElement[bool]:
+def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
     """Return the condition that a clock that was ahead has written an entry, and that the due time follows from that clock.
 
     It does if the entry was due at once, or if an attempt wrote it. The due time of a task that was enqueued for later may be a
     date from a user, and stays.
     """
     entry, execution = task_outbox.c, task_executions.c
-    has_begun = select(execution.id).where(
+    has_begun = sa.select(execution.id).where(
         execution.id == entry.task_execution_id, execution.first_started_at.is_not(None)
     )
-    return and_(
+    return sa.and_(
         entry.created_at > g.later(g.now, number(1.0)),
         entry.available_at > g.now,
-        or_(entry.available_at <= entry.created_at, has_begun.correlate(task_outbox).exists()),
+        sa.or_(entry.available_at <= entry.created_at, has_begun.correlate(task_outbox).exists()),
     )
 
 
@@ -369,7 +349,7 @@ def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Tra
             "recovered": lambda r: _recovered(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
-            "letter": lambda r: task_rows.dead_letter(g, r["recovered"].c, r["recovered"], exception=null()),
+            "letter": lambda r: task_rows.dead_letter(g, r["recovered"].c, r["recovered"], exception=sa.null()),
             "key_held": lambda r: task_rows.key_held(g, r["recovered"].c),
             "key_freed": lambda r: task_rows.key_freed(g, r["recovered"].c),
         },
@@ -377,15 +357,15 @@ def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Tra
     )
 
 
-def _expired(g: Grammar) -> Select[Any]:
-    return select(task_leases.c.task_execution_id.label("id")).where(task_leases.c.lease_expires_at < g.now)
+def _expired(g: Grammar) -> sa.Select[Any]:
+    return sa.select(task_leases.c.task_execution_id.label("id")).where(task_leases.c.lease_expires_at < g.now)
 
 
-def _seen(g: Grammar, r: Relations) -> Select[Any]:
+def _seen(g: Grammar, r: Relations) -> sa.Select[Any]:
     """Select the leases that were not extended, ended or claimed again since they were read, in the order of their ids."""
     lease, given = task_leases.c, r["given"].c
     return (
-        select(lease.task_execution_id.label("id"))
+        sa.select(lease.task_execution_id.label("id"))
         .join_from(task_leases, r["given"], lease.task_execution_id == given.id)
         .where(
             g.among(lease.task_execution_id, given.id),
@@ -398,12 +378,12 @@ def _seen(g: Grammar, r: Relations) -> Select[Any]:
 
 def _freed(g: Grammar, r: Relations) -> Statement:
     lease, execution = task_leases.c, task_executions.alias("execution")
-    task = select(execution.c.id).where(execution.c.id == lease.task_execution_id).correlate(task_leases)
+    task = sa.select(execution.c.id).where(execution.c.id == lease.task_execution_id).correlate(task_leases)
     return (
-        delete(task_leases)
+        sa.delete(task_leases)
         .where(
             g.among(lease.task_execution_id, r["expired"].c.id),
-            or_(g.among(lease.task_execution_id, r["unlocked"].c.id), ~task.exists()),
+            sa.or_(g.among(lease.task_execution_id, r["unlocked"].c.id), ~task.exists()),
         )
         .returning(*_SEEN, task_leases.c.begun)
     )
@@ -412,20 +392,22 @@ def _freed(g: Grammar, r: Relations) -> Statement:
 def _recovered(g: Grammar, r: Relations) -> Statement:
     execution, freed = task_executions.c, r["freed"].c
     cancelled = execution.cancel_requested_at.is_not(None)
-    counts = freed.begun.is_not(false())
-    abandoned = and_(counts, execution.recovery_attempts >= _max_recoveries)
-    ends = or_(cancelled, abandoned)
+    counts = freed.begun.is_not(sa.false())
+    abandoned = sa.and_(counts, execution.recovery_attempts >= _max_recoveries)
+    ends = sa.or_(cancelled, abandoned)
     return (
-        update(task_executions)
+        sa.update(task_executions)
         .where(fence(g, freed.id, freed, freed.worker_id))
         .values(
-            status=case((cancelled, SqlStatus.CANCELLED), (abandoned, SqlStatus.FAILED), else_=SqlStatus.READY),
-            recovery_attempts=execution.recovery_attempts + case((and_(counts, ~ends), 1), else_=0),
-            worker_id=null(),
-            started_at=case((ends, execution.started_at), else_=null()),
-            completed_at=case((ends, g.now), else_=null()),
+            status=sa.case((cancelled, SqlStatus.CANCELLED), (abandoned, SqlStatus.FAILED), else_=SqlStatus.READY),
+            recovery_attempts=execution.recovery_attempts + sa.case((sa.and_(counts, ~ends), 1), else_=0),
+            worker_id=sa.null(),
+            started_at=sa.case((ends, execution.started_at), else_=sa.null()),
+            completed_at=sa.case((ends, g.now), else_=sa.null()),
             updated_at=g.now,
-            last_error=case((cancelled, execution.last_error), (abandoned, _abandonment), else_=execution.last_error),
+            last_error=sa.case(
+                (cancelled, execution.last_error), (abandoned, _abandonment), else_=execution.last_error
+            ),
         )
         .returning(*task_rows.CARRIED, execution.attempt, execution.recovery_attempts, execution.last_error)
     )
@@ -446,7 +428,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
         g,
         recovered,
         joined(r["recovered"], r["freed"]),
-        event_type=case(
+        event_type=sa.case(
             (ready, sql_literal(EventType.RESET)),
             (failed, sql_literal(EventType.ABANDONED)),
             else_=sql_literal(EventType.CANCELLED),
@@ -454,9 +436,9 @@ def _event(g: Grammar, r: Relations) -> Statement:
         data=g.json(
             recovery_attempts=recovered.recovery_attempts,
             # Never later than now: after a clock was set back, an expired lease can seem to end in the future.
-            lease_expires_at=case((freed.lease_expires_at < g.now, freed.lease_expires_at), else_=g.now),
-            available_at=case((ready, g.now)),
-            error=case((failed, recovered.last_error)),
+            lease_expires_at=sa.case((freed.lease_expires_at < g.now, freed.lease_expires_at), else_=g.now),
+            available_at=sa.case((ready, g.now)),
+            error=sa.case((failed, recovered.last_error)),
         ),
         worker_id=freed.worker_id,
         lease_token=freed.lease_token,

@@ -26,23 +26,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Delete,
-    Double,
-    Insert,
-    Select,
-    Text,
-    Update,
-    bindparam,
-    cast,
-    delete,
-    extract,
-    func,
-    select,
-    tuple_,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database import queue_order
 from ...database.column_types import Xid8
@@ -118,21 +102,21 @@ class SleepingWorkers:
         return self._store.run_one(builder, begin=Begin.SINGLE_ASYNCHRONOUS, **values)
 
 
-_longest = bindparam("longest_seconds", type_=Double, required=True)
-_horizon = bindparam("horizon", type_=BigInteger, required=True)
+_longest = sa.bindparam("longest_seconds", type_=sa.Double, required=True)
+_horizon = sa.bindparam("horizon", type_=sa.BigInteger, required=True)
 
 
-def _announce(g: Grammar, *, given: bool) -> Insert:
+def _announce(g: Grammar, *, given: bool) -> sa.Insert:
     """Ask for notifications of these queues until their next task is due, or until :longest_seconds have passed.
 
     Returns for each queue the seconds after which the request ends.
     """
     queues = asked_queues(g, given=given)
     due = next_moment(g, *queues).scalar_subquery()
-    wakes_at = func.least(g.later(g.now, _longest), due, type_=sleeping_workers.c.wakes_at.type)
-    asked = select(queues[0].c.queue if given else ALL.label("queue")).subquery("asked")
+    wakes_at = sa.func.least(g.later(g.now, _longest), due, type_=sleeping_workers.c.wakes_at.type)
+    asked = sa.select(queues[0].c.queue if given else ALL.label("queue")).subquery("asked")
     new = g.insert(sleeping_workers).from_select(
-        ["worker_id", "queue", "wakes_at"], select(worker_id, asked.c.queue, wakes_at)
+        ["worker_id", "queue", "wakes_at"], sa.select(worker_id, asked.c.queue, wakes_at)
     )
     return (  # type: ignore[no-any-return]
         new.on_conflict_do_update(
@@ -142,51 +126,51 @@ def _announce(g: Grammar, *, given: bool) -> Insert:
     )
 
 
-def horizon(_: Grammar) -> Select[Any]:
+def horizon(_: Grammar) -> sa.Select[Any]:
     """Select a number below the id of every transaction that begins from now on, but not below that of any that has written."""
-    return select(cast(cast(func.pg_current_xact_id(), Text), BigInteger).label("horizon"))
+    return sa.select(sa.cast(sa.cast(sa.func.pg_current_xact_id(), sa.Text), sa.BigInteger).label("horizon"))
 
 
-def _look(g: Grammar, *, given: bool, by_key: bool) -> Select[Any]:
+def _look(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
     """Select, as of one snapshot: whether all transactions before :horizon have ended, whether a task is due, when the next one
     is, and whether some queue limits its keys.
     """
     due, moment = outlook(g, given=given, by_key=by_key)
-    oldest = func.pg_snapshot_xmin(func.pg_current_snapshot(), type_=Xid8())
-    return select(
-        (oldest >= cast(cast(_horizon, Text), Xid8)).label("settled"),
+    oldest = sa.func.pg_snapshot_xmin(sa.func.pg_current_snapshot(), type_=Xid8())
+    return sa.select(
+        (oldest >= sa.cast(sa.cast(_horizon, sa.Text), Xid8)).label("settled"),
         due.label("due"),
         _seconds_until(g, moment.scalar_subquery()),
         queue_order.any_by_key().label("by_key"),
     )
 
 
-def withdraw(g: Grammar) -> Update:
+def withdraw(g: Grammar) -> sa.Update:
     """Delete the requests of a worker that is awake."""
-    return update(sleeping_workers).where(sleeping_workers.c.worker_id == worker_id).values(wakes_at=g.now)
+    return sa.update(sleeping_workers).where(sleeping_workers.c.worker_id == worker_id).values(wakes_at=g.now)
 
 
-def forget(_: Grammar) -> Delete:
+def forget(_: Grammar) -> sa.Delete:
     """Delete the requests of a worker that has ended."""
-    return delete(sleeping_workers).where(sleeping_workers.c.worker_id == worker_id)
+    return sa.delete(sleeping_workers).where(sleeping_workers.c.worker_id == worker_id)
 
 
-def forget_ended(g: Grammar) -> Delete:
+def forget_ended(g: Grammar) -> sa.Delete:
     """Delete expired requests: each one that is left costs every enqueue a look-up.
 
     A live worker writes a new request when it falls asleep again. A request that is being written now is skipped.
     """
-    key = tuple_(sleeping_workers.c.worker_id, sleeping_workers.c.queue)
+    key = sa.tuple_(sleeping_workers.c.worker_id, sleeping_workers.c.queue)
     ended = (
-        select(sleeping_workers.c.worker_id, sleeping_workers.c.queue)
+        sa.select(sleeping_workers.c.worker_id, sleeping_workers.c.queue)
         .where(sleeping_workers.c.wakes_at < g.now)
         .with_for_update(skip_locked=True)
     )
-    return delete(sleeping_workers).where(key.in_(ended), sleeping_workers.c.wakes_at < g.now)
+    return sa.delete(sleeping_workers).where(key.in_(ended), sleeping_workers.c.wakes_at < g.now)
 
 
 def _seconds_until(g: Grammar, moment: Any) -> Any:
-    return cast(extract("epoch", moment - g.now), Double).label("seconds")
+    return sa.cast(sa.extract("epoch", moment - g.now), sa.Double).label("seconds")
 
 
 ANNOUNCE: Mapping[bool, Builder] = {given: partial(_announce, given=given) for given in (False, True)}

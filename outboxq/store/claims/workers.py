@@ -13,23 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Delete,
-    Double,
-    Insert,
-    Select,
-    Update,
-    Uuid,
-    and_,
-    bindparam,
-    delete,
-    exists,
-    literal_column,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import BigId, Instant
 from ...database.dialects import Begin, Row
@@ -306,68 +290,72 @@ _JSON = ("queues", "topics", "task_names", "unknown_tasks")
 _REGISTERED = ("label", "queues", "topics", "concurrency", "task_names", "unknown_tasks")
 _DESCRIBED = ("host", "pid", "version", "release", "busy", "isolation")
 _given = {
-    name: bindparam(f"{name}_json" if name in _JSON else name, type_=workers.c[name].type, required=True)
+    name: sa.bindparam(f"{name}_json" if name in _JSON else name, type_=workers.c[name].type, required=True)
     for name in (*_REGISTERED, *_DESCRIBED)
 }
 """The parameters of the columns that a worker writes about itself."""
-_a_day_ago = bindparam("a_day_ago", -86400.0, type_=Double)
+_a_day_ago = sa.bindparam("a_day_ago", -86400.0, type_=sa.Double)
 _event = execution_events.c
-_first, _most = (bindparam(name, type_=BigInteger, required=True) for name in ("first", "most"))
-_live_since = bindparam("live_since", type_=Instant, required=True)
+_first, _most = (sa.bindparam(name, type_=sa.BigInteger, required=True) for name in ("first", "most"))
+_live_since = sa.bindparam("live_since", type_=Instant, required=True)
 
 
-def register(g: Grammar) -> Insert:
+def register(g: Grammar) -> sa.Insert:
     """Register a worker, or replace its registration."""
     written = {name: _given[name] for name in _REGISTERED}
     values: dict[str, Any] = {"id": worker_id, **written, "started_at": g.now, "last_seen_at": g.now}
-    new = g.insert(workers).from_select(list(values), select(*values.values()))
+    new = g.insert(workers).from_select(list(values), sa.select(*values.values()))
     renewed = {name: new.excluded[name] for name in (*_REGISTERED, "last_seen_at")}
     return new.on_conflict_do_update(index_elements=[workers.c.id], set_=renewed)  # type: ignore[no-any-return]
 
 
-def seen(g: Grammar) -> Update:
+def seen(g: Grammar) -> sa.Update:
     """Record that the worker is alive and which unknown task names it has met; no row if it is not registered."""
     report = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
-    touched = update(workers).where(workers.c.id == worker_id).values(report)
+    touched = sa.update(workers).where(workers.c.id == worker_id).values(report)
     return touched.returning(workers.c.id)
 
 
-def unregister(g: Grammar) -> Delete:
+def unregister(g: Grammar) -> sa.Delete:
     """Delete the worker, and all workers that have not been seen for a day."""
     gone = workers.c.last_seen_at < g.later(g.now, _a_day_ago)
-    return delete(workers).where((workers.c.id == worker_id) | gone)
+    return sa.delete(workers).where((workers.c.id == worker_id) | gone)
 
 
-def mark_leaving(g: Grammar) -> Update:
+def mark_leaving(g: Grammar) -> sa.Update:
     """Record that the worker has ended, but keep the unknown tasks that it met. Its concurrency becomes 0."""
-    return update(workers).where(workers.c.id == worker_id).values(last_seen_at=g.now, concurrency=literal_column("0"))
+    return (
+        sa.update(workers)
+        .where(workers.c.id == worker_id)
+        .values(last_seen_at=g.now, concurrency=sa.literal_column("0"))
+    )
 
 
-def is_registered() -> ColumnElement[bool]:
+def is_registered() -> sa.ColumnElement[bool]:
     """Return the condition that a row is of a worker that has not ended. `mark_leaving` writes a concurrency of 0, which no worker
     has.
     """
-    return workers.c.concurrency > literal_column("0")
+    return workers.c.concurrency > sa.literal_column("0")
 
 
-def taken_back(_: Grammar) -> Select[Any]:
+def taken_back(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit ends of this worker's claims that other workers wrote, in the order of the recoveries.
 
     The query reads :most events from the number :first on by the primary key. No index contains the worker, because it would
     slow down every event. Others recover the tasks of a dead worker soon after its last sign, when its leases have ended.
     """
     columns = (_event[name] for name in ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at"))
-    window = select(*columns).where(_event.sequence_num >= _first).order_by(_event.sequence_num).limit(_most)
+    window = sa.select(*columns).where(_event.sequence_num >= _first).order_by(_event.sequence_num).limit(_most)
     looked = window.subquery("looked")
     kinds = [sql_literal(kind) for kind in (EventType.RESET, EventType.ABANDONED)]
-    found = select(looked).where(looked.c.worker_id == worker_id, looked.c.event_type.in_(kinds))
+    found = sa.select(looked).where(looked.c.worker_id == worker_id, looked.c.event_type.in_(kinds))
     mine = found.order_by(looked.c.sequence_num).limit(limit).subquery("mine")
     # Not a join, which might read all tasks.
     task_name, status = (
-        select(column).where(task_executions.c.id == mine.c.task_execution_id).scalar_subquery()
+        sa.select(column).where(task_executions.c.id == mine.c.task_execution_id).scalar_subquery()
         for column in (task_executions.c.task_name, task_executions.c.status)
     )
-    return select(
+    return sa.select(
         mine.c.task_execution_id.label("task_id"),
         task_name.label("task_name"),
         status.label("status"),
@@ -376,39 +364,39 @@ def taken_back(_: Grammar) -> Select[Any]:
     ).order_by(mine.c.sequence_num)
 
 
-def beyond(_: Grammar) -> Select[Any]:
+def beyond(_: Grammar) -> sa.Select[Any]:
     """Select one row if more than :most events have a number of at least :first."""
-    after = select(_event.sequence_num).where(_event.sequence_num >= _first).order_by(_event.sequence_num)
-    return after.offset(_most).limit(literal_column("1"))
+    after = sa.select(_event.sequence_num).where(_event.sequence_num >= _first).order_by(_event.sequence_num)
+    return after.offset(_most).limit(sa.literal_column("1"))
 
 
-def describe(_: Grammar) -> Update:
+def describe(_: Grammar) -> sa.Update:
     """Record the worker's process, its versions, how many of its threads run a handler, and where it runs them."""
     return (
-        update(workers)
+        sa.update(workers)
         .where(workers.c.id == worker_id)
         .values({name: _given[name] for name in _DESCRIBED})
         .returning(workers.c.id)
     )
 
 
-def live(_: Grammar) -> Select[Any]:
+def live(_: Grammar) -> sa.Select[Any]:
     """Select the workers seen since :live_since, oldest first."""
     return (
-        select(workers)
+        sa.select(workers)
         .where(workers.c.last_seen_at >= _live_since, is_registered())
         .order_by(workers.c.started_at, workers.c.id)
     )
 
 
-def with_unknown_tasks(_: Grammar) -> Select[Any]:
+def with_unknown_tasks(_: Grammar) -> sa.Select[Any]:
     """Select the unknown tasks of all workers, including workers that have ended."""
-    return select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None))
+    return sa.select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None))
 
 
-def one(_: Grammar) -> Select[Any]:
+def one(_: Grammar) -> sa.Select[Any]:
     """Select one worker, however long ago it was seen."""
-    return select(workers).where(workers.c.id == worker_id)
+    return sa.select(workers).where(workers.c.id == worker_id)
 
 
 _PAGE = 500
@@ -506,31 +494,31 @@ def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> 
     return found
 
 
-HOLDING: Columns = {"id": Uuid(), "lease_token": BigInteger()}
-_after = bindparam("after", type_=BigId, required=True)
+HOLDING: Columns = {"id": sa.Uuid(), "lease_token": sa.BigInteger()}
+_after = sa.bindparam("after", type_=BigId, required=True)
 
 
-def releases(g: Grammar) -> Select[Any]:
+def releases(g: Grammar) -> sa.Select[Any]:
     """Select the events that ended the claims of :holding as releases of unknown tasks, if only claims have happened to them
     since.
     """
     given, event = g.rows("holding", HOLDING), execution_events.c
     return (
-        select(event.task_execution_id.label("id"), event.event_data, event.created_at)
+        sa.select(event.task_execution_id.label("id"), event.event_data, event.created_at)
         .join_from(
             given,
             execution_events,
-            and_(event.task_execution_id == given.c.id, event.lease_token == given.c.lease_token),
+            sa.and_(event.task_execution_id == given.c.id, event.lease_token == given.c.lease_token),
         )
         .where(*_released_last(g, given.c.id))
     )
 
 
-def delayed(g: Grammar) -> Select[Any]:
+def delayed(g: Grammar) -> sa.Select[Any]:
     """Select a page of the delayed outbox entries after the id :after, and whether each waits since such a release."""
     entry = task_outbox.c
     page = (
-        select(entry.id, entry.task_execution_id, entry.queue, entry.topic)
+        sa.select(entry.id, entry.task_execution_id, entry.queue, entry.topic)
         .where(entry.id > _after, entry.available_at > g.now)
         .order_by(entry.id)
         .limit(limit)
@@ -538,25 +526,25 @@ def delayed(g: Grammar) -> Select[Any]:
         .prefix_with("MATERIALIZED")
     )
     execution, event = task_executions.c, execution_events.c
-    released = exists().where(
+    released = sa.exists().where(
         event.task_execution_id == execution.id,
         event.lease_token == execution.lease_token,
         *_released_last(g, page.c.task_execution_id),
     )
     return (
-        select(page.c.id, page.c.queue, page.c.topic, execution.task_name, released.label("released"))
+        sa.select(page.c.id, page.c.queue, page.c.topic, execution.task_name, released.label("released"))
         .join_from(page, task_executions, execution.id == page.c.task_execution_id)
         .where(g.among(execution.id, page.c.task_execution_id))
         .order_by(page.c.id)
     )
 
 
-def _released_last(g: Grammar, ids: ColumnElement[Any]) -> tuple[ColumnElement[bool], ...]:
+def _released_last(g: Grammar, ids: sa.ColumnElement[Any]) -> tuple[sa.ColumnElement[bool], ...]:
     """Return a condition: the event released a claim of one of these tasks as unknown, and no event without a lease token
     followed.
     """
     event, other = execution_events.c, execution_events.alias("other").c
-    later = exists().where(
+    later = sa.exists().where(
         g.among(other.task_execution_id, ids),
         other.task_execution_id == event.task_execution_id,
         other.lease_token.is_(None),

@@ -9,22 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    CTE,
-    ColumnElement,
-    Select,
-    SmallInteger,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    case,
-    func,
-    literal_column,
-    or_,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import BigId, Instant
 from ...database.dialects import Begin, Row
@@ -379,14 +364,14 @@ SETTINGS = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rat
 _FACTS = ("id", "entry_id", "available_at", "priority", "head", "head_due", "owner", "held", *SETTINGS, "running")
 """Columns of `waiting` that the rules read."""
 _entry: Any = task_outbox.c
-_task_id = bindparam("task_id", type_=Uuid, required=True)
-_queue = bindparam("queue", type_=Text, required=True)
-_entry_id = bindparam("entry_id", type_=BigId, required=True)
-_priority = bindparam("priority", type_=SmallInteger, required=True)
-_available_at = bindparam("available_at", type_=Instant, required=True)
+_task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
+_queue = sa.bindparam("queue", type_=sa.Text, required=True)
+_entry_id = sa.bindparam("entry_id", type_=BigId, required=True)
+_priority = sa.bindparam("priority", type_=sa.SmallInteger, required=True)
+_available_at = sa.bindparam("available_at", type_=Instant, required=True)
 
 
-def waiting(g: Grammar) -> Select[Any]:
+def waiting(g: Grammar) -> sa.Select[Any]:
     """Select for each waiting task of :tasks its outbox entry, the head and the owner of its key, the settings of its queue, and
     the number of running tasks if the queue limits it.
 
@@ -396,19 +381,19 @@ def waiting(g: Grammar) -> Select[Any]:
     among = g.among(_entry.task_execution_id, g.rows("tasks", IDS).c.id)
     columns = (_entry.queue, _entry.partition_key, _entry.available_at, _entry.priority)
     page = (
-        select(_entry.task_execution_id.label("id"), _entry.id.label("entry_id"), *columns)
+        sa.select(_entry.task_execution_id.label("id"), _entry.id.label("entry_id"), *columns)
         .where(among)
         .cte("page")
         .prefix_with("MATERIALIZED")
     )
     set_up, claim, first = _of_queues(g, page.c.queue), partition_claims.alias("claim").c, task_outbox.alias("first").c
-    head = select(first.task_execution_id).where(
+    head = sa.select(first.task_execution_id).where(
         first.queue == page.c.queue, first.partition_key == page.c.partition_key
     )
     head = head.order_by(first.priority.desc(), first.position).limit(1).correlate(page)
-    taken = select(claim.held).where(claim.queue == page.c.queue, claim.partition_key == page.c.partition_key)
+    taken = sa.select(claim.held).where(claim.queue == page.c.queue, claim.partition_key == page.c.partition_key)
     taken = taken.correlate(page)
-    return select(
+    return sa.select(
         page.c.id,
         page.c.entry_id,
         page.c.available_at,
@@ -422,27 +407,29 @@ def waiting(g: Grammar) -> Select[Any]:
     ).outerjoin_from(page, set_up, set_up.c.queue == page.c.queue)
 
 
-def _of_queues(g: Grammar, queues: ColumnElement[str]) -> CTE:
+def _of_queues(g: Grammar, queues: sa.ColumnElement[str]) -> sa.CTE:
     """Select the settings of queues, and the number of running tasks of each queue that limits it."""
     mine, lease = queue_settings.c, task_leases.c
-    running = select(func.count()).select_from(task_leases).where(lease.queue == mine.queue).correlate(queue_settings)
-    count = case((mine.concurrency_limit.is_not(None), running.scalar_subquery())).label("running")
-    found = select(mine.queue, *(mine[name] for name in SETTINGS), count).where(g.among(mine.queue, queues))
+    running = (
+        sa.select(sa.func.count()).select_from(task_leases).where(lease.queue == mine.queue).correlate(queue_settings)
+    )
+    count = sa.case((mine.concurrency_limit.is_not(None), running.scalar_subquery())).label("running")
+    found = sa.select(mine.queue, *(mine[name] for name in SETTINGS), count).where(g.among(mine.queue, queues))
     return found.cte("set_up").prefix_with("MATERIALIZED")
 
 
-def one(g: Grammar) -> Select[Any]:
+def one(g: Grammar) -> sa.Select[Any]:
     """Select the task :task_id with its lease, its dead letter, its idempotency key, and the columns of `waiting`; :tasks is that one."""
     execution, claim, key, dead_letter = task_executions.c, partition_claims.c, idempotency_keys.c, dead_letters.c
     entry = waiting(g).subquery("entry")
     # As subqueries: a join of the claims reads all of them, since the planner cannot tell that one key has one row.
-    holds = select(claim.task_execution_id).where(
+    holds = sa.select(claim.task_execution_id).where(
         claim.queue == execution.queue,
         claim.partition_key == execution.partition_key,
         claim.task_execution_id == execution.id,
         claim.held,
     )
-    idempotency = select(key.key).where(key.task_execution_id == execution.id).order_by(key.key).limit(1)
+    idempotency = sa.select(key.key).where(key.task_execution_id == execution.id).order_by(key.key).limit(1)
     return (
         statements.with_lease()
         .outerjoin(entry, entry.c.id == execution.id)
@@ -461,29 +448,31 @@ def one(g: Grammar) -> Select[Any]:
     )
 
 
-def labels(g: Grammar) -> Select[Any]:
+def labels(g: Grammar) -> sa.Select[Any]:
     """Select the labels of the workers of :named that are registered."""
-    return select(workers.c.id, workers.c.label).where(g.among(workers.c.id, g.rows("named", IDS).c.id))
+    return sa.select(workers.c.id, workers.c.label).where(g.among(workers.c.id, g.rows("named", IDS).c.id))
 
 
-def ahead(g: Grammar) -> Select[Any]:
+def ahead(g: Grammar) -> sa.Select[Any]:
     """Count the due tasks of the queue that a claim takes before this task, up to MOST + 1."""
-    older = or_(_entry.available_at < _available_at, and_(_entry.available_at == _available_at, _entry.id < _entry_id))
-    before = select(_entry.id).where(
+    older = sa.or_(
+        _entry.available_at < _available_at, sa.and_(_entry.available_at == _available_at, _entry.id < _entry_id)
+    )
+    before = sa.select(_entry.id).where(
         _entry.queue == _queue,
         _entry.available_at <= g.now,
         _entry.priority >= _priority,
-        or_(_entry.priority > _priority, older),
+        sa.or_(_entry.priority > _priority, older),
     )
     # Two parts, each with an index of its own.
-    parts = union_all(before.where(_entry.partition_key.is_(None)), before.where(_entry.partition_key.is_not(None)))
-    counted = select(parts.subquery("parts")).limit(literal_column(str(MOST + 1))).subquery("counted")
-    return select(func.count().label("tasks")).select_from(counted)
+    parts = sa.union_all(before.where(_entry.partition_key.is_(None)), before.where(_entry.partition_key.is_not(None)))
+    counted = sa.select(parts.subquery("parts")).limit(sa.literal_column(str(MOST + 1))).subquery("counted")
+    return sa.select(sa.func.count().label("tasks")).select_from(counted)
 
 
-def progress_of(g: Grammar) -> Select[Any]:
+def progress_of(g: Grammar) -> sa.Select[Any]:
     """Select the progress of the running tasks of :asked that have reported one. Heartbeats write it."""
     lease = task_leases.c
-    return select(lease.task_execution_id.label("id"), lease.progress, lease.progress_note).where(
+    return sa.select(lease.task_execution_id.label("id"), lease.progress, lease.progress_note).where(
         g.among(lease.task_execution_id, g.rows("asked", IDS).c.id), lease.progress.is_not(None)
     )

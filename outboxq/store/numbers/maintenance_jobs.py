@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Double, Insert, Select, Text, Update, bindparam, case, literal_column, or_, select, update
+import sqlalchemy as sa
 
 from ...database.dialects import Begin
 from ...database.grammar import Grammar
@@ -63,40 +63,40 @@ def locked(store: Transactions, target: Target, name: str) -> bool:
 
 
 _job = maintenance_jobs.c
-_name = bindparam("name", type_=Text, required=True)
-_pause = bindparam("pause_seconds", type_=Double, required=True)
+_name = sa.bindparam("name", type_=sa.Text, required=True)
+_pause = sa.bindparam("pause_seconds", type_=sa.Double, required=True)
 
 
-def due(g: Grammar) -> Select[Any]:
+def due(g: Grammar) -> sa.Select[Any]:
     """Select the seconds until the job is due (at most 0 if it is); no row if the job does not exist."""
-    seconds = g.between(g.now, _job.due_at) / literal_column("1000000.0", Double)
-    left = case((_job.done_at > g.now, literal_column("0.0", Double)), else_=seconds)
-    return select(left.label("seconds")).where(_job.name == _name)
+    seconds = g.between(g.now, _job.due_at) / sa.literal_column("1000000.0", sa.Double)
+    left = sa.case((_job.done_at > g.now, sa.literal_column("0.0", sa.Double)), else_=seconds)
+    return sa.select(left.label("seconds")).where(_job.name == _name)
 
 
-def make(g: Grammar) -> Insert:
+def make(g: Grammar) -> sa.Insert:
     """Create a job that is due now, if it does not exist."""
     values: dict[str, Any] = {"name": _name, "due_at": g.now}
     # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
-    rows = select(*values.values()).where(_name.is_not(None))
+    rows = sa.select(*values.values()).where(_name.is_not(None))
     return g.insert(maintenance_jobs).from_select(list(values), rows).on_conflict_do_nothing()  # type: ignore[no-any-return]
 
 
-def take(g: Grammar) -> Update:
+def take(g: Grammar) -> sa.Update:
     """Take the job if it is due, so that no other worker takes it for :pause_seconds. Returns no row if it is not due.
 
     A job that was done in the future is due, because the clock was set back.
     """
-    is_due = or_(_job.due_at <= g.now, _job.done_at > g.now)
-    taken = update(maintenance_jobs).where(_job.name == _name, is_due)
+    is_due = sa.or_(_job.due_at <= g.now, _job.done_at > g.now)
+    taken = sa.update(maintenance_jobs).where(_job.name == _name, is_due)
     return taken.values(due_at=g.later(g.now, _pause)).returning(_job.name)
 
 
-def lock(_: Grammar) -> Select[Any]:
+def lock(_: Grammar) -> sa.Select[Any]:
     """Lock the row of the job; no row if another session has locked it."""
-    return select(_job.name).where(_job.name == _name).with_for_update(skip_locked=True)
+    return sa.select(_job.name).where(_job.name == _name).with_for_update(skip_locked=True)
 
 
-def done(g: Grammar) -> Update:
+def done(g: Grammar) -> sa.Update:
     """Record that the job is done, and due again after :pause_seconds."""
-    return update(maintenance_jobs).where(_job.name == _name).values(due_at=g.later(g.now, _pause), done_at=g.now)
+    return sa.update(maintenance_jobs).where(_job.name == _name).values(due_at=g.later(g.now, _pause), done_at=g.now)

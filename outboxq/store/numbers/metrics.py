@@ -13,24 +13,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Delete,
-    Double,
-    Integer,
-    Select,
-    Text,
-    Uuid,
-    bindparam,
-    cast,
-    delete,
-    func,
-    insert,
-    literal_column,
-    null,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin, Row
@@ -267,20 +250,20 @@ SPAN = 10
 WAIT = tuple(f"wait_{bucket}" for bucket in range(BUCKETS))
 RUN = tuple(f"run_{bucket}" for bucket in range(BUCKETS))
 SUMMED: Columns = {
-    **{name: Integer() for name in COUNTS},
-    **{name: Double() for name in SECONDS},
-    **{name: Integer() for name in (*WAIT, *RUN)},
+    **{name: sa.Integer() for name in COUNTS},
+    **{name: sa.Double() for name in SECONDS},
+    **{name: sa.Integer() for name in (*WAIT, *RUN)},
 }
 """Columns that are summed."""
 SERIES = ("completed", "retried", "failed", "cancelled", "timed_out", "timed_out_last", *WAIT, *RUN)
 """Columns whose sums a series has."""
-METRIC: Columns = {"id": Uuid(), "queue": Text(), "task_name": Text(), **SUMMED}
+METRIC: Columns = {"id": sa.Uuid(), "queue": sa.Text(), "task_name": sa.Text(), **SUMMED}
 
 _metric = task_metrics.c
 _begin, _end, _before, _since, _until = parameters(Instant, "begin", "end", "before", "since", "until")
-_a_span_ago = bindparam("a_span_ago", -float(SPAN), type_=Double)
-_seconds = bindparam("seconds", type_=Integer, required=True)
-_family = bindparam("family", type_=Uuid, required=True)
+_a_span_ago = sa.bindparam("a_span_ago", -float(SPAN), type_=sa.Double)
+_seconds = sa.bindparam("seconds", type_=sa.Integer, required=True)
+_family = sa.bindparam("family", type_=sa.Uuid, required=True)
 
 
 def record(g: Grammar) -> Transition:
@@ -291,7 +274,7 @@ def record(g: Grammar) -> Transition:
         values = {
             "id": given.id,
             "at": g.later(g.now, _a_span_ago),
-            "seconds": literal_column(str(SPAN), Integer),
+            "seconds": sa.literal_column(str(SPAN), sa.Integer),
             "worker_id": worker_id,
             **{name: given[name] for name in METRIC if name != "id"},
         }
@@ -302,10 +285,10 @@ def record(g: Grammar) -> Transition:
     return Transition(given=METRIC, steps={"rows": rows})
 
 
-def newest_to_sum_up(_: Grammar) -> Select[Any]:
+def newest_to_sum_up(_: Grammar) -> sa.Select[Any]:
     """Select the begin of the newest span before :before that is shorter than :seconds."""
     found = (_metric.at < _before, _metric.seconds < _seconds)
-    return select(_metric.at).where(*found).order_by(_metric.at.desc()).limit(1)
+    return sa.select(_metric.at).where(*found).order_by(_metric.at.desc()).limit(1)
 
 
 def sum_up(g: Grammar) -> Transition:
@@ -317,62 +300,67 @@ def sum_up(g: Grammar) -> Transition:
     def gone(_: Relations) -> Statement:
         span = (_metric.at >= _begin, _metric.at < _end, _metric.seconds < _seconds)
         return (
-            delete(task_metrics).where(*span).returning(_metric.id, *(_metric[name] for name in _KEY + tuple(SUMMED)))
+            sa.delete(task_metrics)
+            .where(*span)
+            .returning(_metric.id, *(_metric[name] for name in _KEY + tuple(SUMMED)))
         )
 
     def sums(r: Relations) -> Statement:
         row = r["gone"].c
         key = [row[name] for name in _KEY]
         values = {
-            "id": g.numbered(_family, func.row_number().over(order_by=key)),
-            "at": cast(_begin, task_metrics.c.at.type),
-            "seconds": cast(_seconds, Integer),
-            "worker_id": cast(null(), Uuid),
+            "id": g.numbered(_family, sa.func.row_number().over(order_by=key)),
+            "at": sa.cast(_begin, task_metrics.c.at.type),
+            "seconds": sa.cast(_seconds, sa.Integer),
+            "worker_id": sa.cast(sa.null(), sa.Uuid),
             **{name: row[name] for name in _KEY},
-            **{name: func.sum(row[name]) for name in SUMMED},
+            **{name: sa.func.sum(row[name]) for name in SUMMED},
         }
-        new = insert(task_metrics)
-        return new.from_select(list(values), select(*values.values()).group_by(*key))
+        new = sa.insert(task_metrics)
+        return new.from_select(list(values), sa.select(*values.values()).group_by(*key))
 
     return Transition(steps={"gone": gone, "sums": sums}, returns="gone", returning=("id",))
 
 
-def forget(_: Grammar) -> Delete:
+def forget(_: Grammar) -> sa.Delete:
     """Delete the rows of spans that begin before :before."""
-    return delete(task_metrics).where(_metric.at < _before)
+    return sa.delete(task_metrics).where(_metric.at < _before)
 
 
-def first(_: Grammar) -> Select[Any]:
+def first(_: Grammar) -> sa.Select[Any]:
     """Select the begin of the first stored span; NULL if there is none."""
-    return select(func.min(_metric.at).label("at"))
+    return sa.select(sa.func.min(_metric.at).label("at"))
 
 
-def _since_then(_: Grammar, *, by_task: bool) -> Select[Any]:
+def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
     """Select the sums of the spans that begin from :since on."""
     names = _KEY if by_task else _KEY[:1]
-    sums = (cast(func.sum(_metric[name]), BigInteger if name not in SECONDS else Double).label(name) for name in SUMMED)
+    sums = (
+        sa.cast(sa.func.sum(_metric[name]), sa.BigInteger if name not in SECONDS else sa.Double).label(name)
+        for name in SUMMED
+    )
     return (
-        select(*(_metric[name] for name in names), *sums)
+        sa.select(*(_metric[name] for name in names), *sums)
         .where(_metric.at >= _since)
         .group_by(*(_metric[n] for n in names))
     )
 
 
-def series(g: Grammar) -> Select[Any]:
+def series(g: Grammar) -> sa.Select[Any]:
     """Select the sums of each step of :step microseconds from :since to before :until, of one :queue or :task_name or all."""
-    micros = bindparam("step", type_=BigInteger, required=True)
-    same = [or_(wanted.is_(None), _metric[name] == wanted) for name, wanted in _WANTED.items()]
+    micros = sa.bindparam("step", type_=sa.BigInteger, required=True)
+    same = [sa.or_(wanted.is_(None), _metric[name] == wanted) for name, wanted in _WANTED.items()]
     spans = (
-        select(g.steps(_since, _metric.at, micros).label("step"), *(_metric[name] for name in SERIES))
+        sa.select(g.steps(_since, _metric.at, micros).label("step"), *(_metric[name] for name in SERIES))
         .where(_metric.at >= _since, _metric.at < _until, *same)
         .subquery("spans")
     )
-    sums = (cast(func.sum(spans.c[name]), BigInteger).label(name) for name in SERIES)
-    return select(spans.c.step, *sums).group_by(spans.c.step)
+    sums = (sa.cast(sa.func.sum(spans.c[name]), sa.BigInteger).label(name) for name in SERIES)
+    return sa.select(spans.c.step, *sums).group_by(spans.c.step)
 
 
 _KEY = ("queue", "task_name")
-_WANTED = {name: bindparam(name, type_=Text, required=True) for name in _KEY}
+_WANTED = {name: sa.bindparam(name, type_=sa.Text, required=True) for name in _KEY}
 """Filters; NULL for any value."""
 SINCE: Mapping[str, Builder] = {
     "by_queue": partial(_since_then, by_task=False),

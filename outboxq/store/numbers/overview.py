@@ -12,19 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Double,
-    FromClause,
-    Select,
-    Text,
-    and_,
-    bindparam,
-    cast,
-    func,
-    literal_column,
-    select,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin
@@ -190,20 +178,20 @@ NEWEST = 200
 """Number of the newest events that the change mark covers. It changes with each of them, even if an event with a lower number is
 committed later.
 """
-_most = bindparam("most", type_=BigInteger, required=True)
+_most = sa.bindparam("most", type_=sa.BigInteger, required=True)
 _failed_since, _overdue_before, _live_since = (
-    bindparam(name, type_=Double, required=True) for name in ("failed_since", "overdue_before", "live_since")
+    sa.bindparam(name, type_=sa.Double, required=True) for name in ("failed_since", "overdue_before", "live_since")
 )
 """Seconds from now, below 0."""
-_one: Any = literal_column("1")
+_one: Any = sa.literal_column("1")
 _dead_letter, _claim, _schedule = dead_letters.c, partition_claims.c, task_schedules.c
 
 
-def signals(g: Grammar) -> Select[Any]:
+def signals(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `live.present`, and rows of further kinds: recent failures, held keys behind which tasks wait, schedules
     that are overdue or were planted by a clock that was ahead, and unclosed batches.
     """
-    schedules = select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
+    schedules = sa.select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
     late = schedules.where(_schedule.planted_until < g.later(g.now, _overdue_before)).subquery("late")
     early, batch = schedules.where(is_planted_ahead(g)).subquery("early"), batches_sql.unclosed(g).subquery("unclosed")
     return signals_of(
@@ -216,48 +204,54 @@ def signals(g: Grammar) -> Select[Any]:
     )
 
 
-def _failed_lately(g: Grammar) -> Select[Any]:
+def _failed_lately(g: Grammar) -> sa.Select[Any]:
     lately = (
-        select(_dead_letter.queue)
+        sa.select(_dead_letter.queue)
         .where(_dead_letter.failed_at >= g.later(g.now, _failed_since))
         .order_by(_dead_letter.failed_at.desc())
         .limit(_most)
         .subquery("lately")
     )
-    return signal("failed_lately", name=lately.c.queue, number=func.count()).group_by(lately.c.queue)
+    return signal("failed_lately", name=lately.c.queue, number=sa.func.count()).group_by(lately.c.queue)
 
 
-def _held() -> Select[Any]:
+def _held() -> sa.Select[Any]:
     """Select up to HELD keys behind which tasks wait."""
-    held = select(partition_claims).where(_claim.held).limit(literal_column(str(_HELD_LOOKED_AT))).subquery("held")
+    held = (
+        sa.select(partition_claims).where(_claim.held).limit(sa.literal_column(str(_HELD_LOOKED_AT))).subquery("held")
+    )
     entry = task_outbox.alias("entry")
-    waits = select(_one).where(entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key).limit(_one)
-    some = select(held).where(waits.correlate(held).scalar_subquery().is_not(None)).limit(literal_column(str(HELD)))
+    waits = (
+        sa.select(_one).where(entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key).limit(_one)
+    )
+    some = (
+        sa.select(held).where(waits.correlate(held).scalar_subquery().is_not(None)).limit(sa.literal_column(str(HELD)))
+    )
     found = some.subquery("some")
     return signal("held", name=found.c.queue, detail=found.c.partition_key, task_id=found.c.task_execution_id)
 
 
-def mark(g: Grammar) -> Select[Any]:
+def mark(g: Grammar) -> sa.Select[Any]:
     """Select numbers and times, at least one of which differs after any visible change."""
     event = execution_events.c.sequence_num
-    newest = select(event).order_by(event.desc()).limit(literal_column(str(NEWEST))).subquery("newest")
-    seen = select(func.max(newest.c.sequence_num).label("last"), func.sum(newest.c.sequence_num).label("sum")).subquery(
-        "seen"
-    )
-    live = and_(workers.c.last_seen_at >= g.later(g.now, _live_since), is_registered())
-    there = select(
-        func.count().filter(live).label("live"), func.max(workers.c.started_at, type_=Instant).label("started")
+    newest = sa.select(event).order_by(event.desc()).limit(sa.literal_column(str(NEWEST))).subquery("newest")
+    seen = sa.select(
+        sa.func.max(newest.c.sequence_num).label("last"), sa.func.sum(newest.c.sequence_num).label("sum")
+    ).subquery("seen")
+    live = sa.and_(workers.c.last_seen_at >= g.later(g.now, _live_since), is_registered())
+    there = sa.select(
+        sa.func.count().filter(live).label("live"), sa.func.max(workers.c.started_at, type_=Instant).label("started")
     ).subquery("there")
-    columns: list[Any] = [seen.c.last, cast(seen.c.sum, Text).label("events"), there.c.live, there.c.started]
-    sources: list[FromClause] = [seen, there]
+    columns: list[Any] = [seen.c.last, sa.cast(seen.c.sum, sa.Text).label("events"), there.c.live, there.c.started]
+    sources: list[sa.FromClause] = [seen, there]
     for table in (queue_settings, task_schedules):
         one = (
-            select(func.count().label("rows"), func.max(table.c.updated_at, type_=Instant).label("changed"))
+            sa.select(sa.func.count().label("rows"), sa.func.max(table.c.updated_at, type_=Instant).label("changed"))
             .select_from(table)
             .subquery(f"of_{table.name}")
         )
         sources.append(one)
         columns += [one.c.rows.label(f"{table.name}_rows"), one.c.changed.label(f"{table.name}_changed")]
     for column, name in ((task_metrics.c.at, "metrics_at"), (queue_samples.c.at, "samples_at")):
-        columns.append(select(func.max(column, type_=Instant)).scalar_subquery().label(name))
-    return select(*columns).select_from(*sources)
+        columns.append(sa.select(sa.func.max(column, type_=Instant)).scalar_subquery().label(name))
+    return sa.select(*columns).select_from(*sources)

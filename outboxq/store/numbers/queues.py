@@ -10,28 +10,7 @@ from types import EllipsisType
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    Delete,
-    FromClause,
-    Insert,
-    Select,
-    Table,
-    Text,
-    and_,
-    bindparam,
-    case,
-    delete,
-    exists,
-    func,
-    literal_column,
-    null,
-    or_,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
 
 from ...database import tables
 from ...database.dialects.base import Begin
@@ -311,9 +290,9 @@ def _count(number: object, name: str) -> int:
 
 
 _setting, _key_rate = tables.queue_settings.c, tables.key_rates.c
-_queue = bindparam("queue", type_=Text, required=True)
-_limit, _most = parameters(BigInteger, "limit", "most")
-_one: Any = literal_column("1")
+_queue = sa.bindparam("queue", type_=sa.Text, required=True)
+_limit, _most = parameters(sa.BigInteger, "limit", "most")
+_one: Any = sa.literal_column("1")
 _claim, _dead_letter = tables.partition_claims.c, tables.dead_letters.c
 _COLUMNS = {
     "paused": ("paused_at",),
@@ -324,12 +303,12 @@ _COLUMNS = {
     "fair": ("fair",),
 }
 """Settings that can be changed, with their columns."""
-_paused = bindparam("paused", type_=Boolean, required=True)
-_sets = {name: bindparam(f"sets_{name}", type_=Boolean, required=True) for name in _COLUMNS}
+_paused = sa.bindparam("paused", type_=sa.Boolean, required=True)
+_sets = {name: sa.bindparam(f"sets_{name}", type_=sa.Boolean, required=True) for name in _COLUMNS}
 """True for each setting that a change sets. The others stay."""
 
 
-def change(g: Grammar) -> Insert:
+def change(g: Grammar) -> sa.Insert:
     """Change the settings of :queue, and return all of them. A repeated pause keeps the time of the first one.
 
     A changed rate limit begins with a full bucket.
@@ -337,27 +316,27 @@ def change(g: Grammar) -> Insert:
     columns = [column for name in _COLUMNS for column in _COLUMNS[name] if name != "paused"]
     written = {
         "queue": _queue,
-        "paused_at": case((_paused, g.now), else_=null()),
-        **{column: bindparam(column, type_=_setting[column].type, required=True) for column in columns},
+        "paused_at": sa.case((_paused, g.now), else_=sa.null()),
+        **{column: sa.bindparam(column, type_=_setting[column].type, required=True) for column in columns},
         "updated_at": g.now,
     }
-    new = g.insert(tables.queue_settings).from_select(list(written), select(*written.values()))
+    new = g.insert(tables.queue_settings).from_select(list(written), sa.select(*written.values()))
     given = new.excluded
-    pause = case((given.paused_at.is_(None), null()), else_=func.coalesce(_setting.paused_at, given.paused_at))
+    pause = sa.case((given.paused_at.is_(None), sa.null()), else_=sa.func.coalesce(_setting.paused_at, given.paused_at))
     values: dict[str, Any] = {
-        column: case((_sets[name], pause if name == "paused" else given[column]), else_=_setting[column])
+        column: sa.case((_sets[name], pause if name == "paused" else given[column]), else_=_setting[column])
         for name, several in _COLUMNS.items()
         for column in several
     }
     changed = (_setting[column].is_distinct_from(given[column]) for column in _COLUMNS["rate"])
-    values["rate_full_at"] = case((and_(_sets["rate"], or_(*changed)), null()), else_=_setting.rate_full_at)
+    values["rate_full_at"] = sa.case((sa.and_(_sets["rate"], sa.or_(*changed)), sa.null()), else_=_setting.rate_full_at)
     values["updated_at"] = g.now
     return new.on_conflict_do_update(index_elements=[_setting.queue], set_=values).returning(*_setting)  # type: ignore[no-any-return]
 
 
-def forget(_: Grammar) -> Delete:
+def forget(_: Grammar) -> sa.Delete:
     """Delete the row of a queue whose settings are the defaults."""
-    return delete(tables.queue_settings).where(
+    return sa.delete(tables.queue_settings).where(
         _setting.queue == _queue,
         _setting.paused_at.is_(None),
         _setting.concurrency_limit.is_(None),
@@ -368,27 +347,27 @@ def forget(_: Grammar) -> Delete:
     )
 
 
-def settings(_: Grammar) -> Select[Any]:
+def settings(_: Grammar) -> sa.Select[Any]:
     """Select the settings of each queue."""
-    return select(tables.queue_settings).order_by(_setting.queue)
+    return sa.select(tables.queue_settings).order_by(_setting.queue)
 
 
 def forget_all(_: Grammar) -> Statement:
     """Delete the row of a queue, whatever its settings are."""
-    return delete(tables.queue_settings).where(_setting.queue == _queue).returning(*_setting)
+    return sa.delete(tables.queue_settings).where(_setting.queue == _queue).returning(*_setting)
 
 
-def has_tasks(_: Grammar) -> Select[Any]:
+def has_tasks(_: Grammar) -> sa.Select[Any]:
     """Select one row if :queue has a waiting or running task, or a dead letter."""
     return _any_of(*map(_names, (tables.task_outbox, tables.task_leases, tables.dead_letters)))
 
 
-def is_named(_: Grammar) -> Select[Any]:
+def is_named(_: Grammar) -> sa.Select[Any]:
     """Select one row if settings, tasks that have not ended, subscriptions, schedules, statistics or one of the newest :most tasks
     name :queue.
     """
     execution = tables.task_executions.c
-    newest = select(execution.queue).order_by(execution.id.desc()).limit(_most).subquery("newest")
+    newest = sa.select(execution.queue).order_by(execution.id.desc()).limit(_most).subquery("newest")
     own = (
         tables.queue_settings,
         tables.task_outbox,
@@ -396,43 +375,43 @@ def is_named(_: Grammar) -> Select[Any]:
         tables.dead_letters,
         tables.task_subscriptions,
     )
-    recent = exists(select(newest.c.queue).where(newest.c.queue == _queue))
+    recent = sa.exists(sa.select(newest.c.queue).where(newest.c.queue == _queue))
     return _any_of(
         *map(_names, own), recent, *map(_names, (tables.task_schedules, tables.queue_samples, tables.task_metrics))
     )
 
 
-def _names(table: Table) -> ColumnElement[bool]:
-    return exists(select(table.c.queue).where(table.c.queue == _queue))
+def _names(table: sa.Table) -> sa.ColumnElement[bool]:
+    return sa.exists(sa.select(table.c.queue).where(table.c.queue == _queue))
 
 
-def _any_of(*conditions: ColumnElement[bool]) -> Select[Any]:
-    return select(literal_column("1").label("found")).where(or_(*conditions))
+def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(sa.literal_column("1").label("found")).where(sa.or_(*conditions))
 
 
-def forget_key_rates(_: Grammar) -> Delete:
+def forget_key_rates(_: Grammar) -> sa.Delete:
     """Delete the used rates of the keys of :queue."""
-    return delete(tables.key_rates).where(_key_rate.queue == _queue)
+    return sa.delete(tables.key_rates).where(_key_rate.queue == _queue)
 
 
-def queue_names(_: Grammar) -> Select[Any]:
+def queue_names(_: Grammar) -> sa.Select[Any]:
     """Select the names of the queues with settings, waiting or running tasks, or dead letters, of which :most are searched."""
-    some_dead_letters = select(_dead_letter.queue).limit(_most).subquery("letters")
-    parts: list[FromClause] = [
+    some_dead_letters = sa.select(_dead_letter.queue).limit(_most).subquery("letters")
+    parts: list[sa.FromClause] = [
         every_queue(),
         every_queue(with_key=True),
         tables.task_leases,
         tables.queue_settings,
         some_dead_letters,
     ]
-    names = union_all(*(select(part.c.queue) for part in parts)).subquery("names")
-    return select(names.c.queue).where(names.c.queue.is_not(None)).distinct().order_by(names.c.queue)
+    names = sa.union_all(*(sa.select(part.c.queue) for part in parts)).subquery("names")
+    return sa.select(names.c.queue).where(names.c.queue.is_not(None)).distinct().order_by(names.c.queue)
 
 
-def held_keys(_: Grammar) -> Select[Any]:
+def held_keys(_: Grammar) -> sa.Select[Any]:
     """Select the keys of :queue that dead letters hold, the oldest first, with the number of waiting tasks up to :most."""
     held = (
-        select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _dead_letter.failed_at)
+        sa.select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _dead_letter.failed_at)
         .join_from(
             tables.partition_claims, tables.dead_letters, _dead_letter.task_execution_id == _claim.task_execution_id
         )
@@ -443,9 +422,9 @@ def held_keys(_: Grammar) -> Select[Any]:
     )
     entry = tables.task_outbox.alias("entry")
     same = (entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key)
-    waiting = select(_one.label("one")).where(*same).limit(_most).correlate(held).subquery("waiting")
-    count: Any = select(func.count()).select_from(waiting).scalar_subquery()
-    return select(
+    waiting = sa.select(_one.label("one")).where(*same).limit(_most).correlate(held).subquery("waiting")
+    count: Any = sa.select(sa.func.count()).select_from(waiting).scalar_subquery()
+    return sa.select(
         held.c.queue,
         held.c.partition_key,
         held.c.task_execution_id.label("dead_letter"),

@@ -8,23 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    CTE,
-    BigInteger,
-    Boolean,
-    Delete,
-    Double,
-    Select,
-    Text,
-    bindparam,
-    case,
-    cast,
-    delete,
-    func,
-    literal_column,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin
@@ -183,17 +167,17 @@ def _counted(store: Transactions, most: int | None, target: Target) -> list[Queu
 
 
 SAMPLE: Columns = {
-    "queue": Text(),
-    "ready": BigInteger(),
-    "delayed": BigInteger(),
-    "running": BigInteger(),
-    "failed": BigInteger(),
+    "queue": sa.Text(),
+    "ready": sa.BigInteger(),
+    "delayed": sa.BigInteger(),
+    "running": sa.BigInteger(),
+    "failed": sa.BigInteger(),
     "oldest_ready_at": Instant,
-    "exact": Boolean(),
+    "exact": sa.Boolean(),
 }
 _sample = queue_samples.c
 _before, _since = parameters(Instant, "before", "since")
-_queue = bindparam("queue", type_=Text, required=True)
+_queue = sa.bindparam("queue", type_=sa.Text, required=True)
 
 
 def record(g: Grammar) -> Transition:
@@ -208,66 +192,68 @@ def record(g: Grammar) -> Transition:
     return Transition(given=SAMPLE, steps={"rows": rows})
 
 
-def latest(g: Grammar) -> Select[Any]:
+def latest(g: Grammar) -> sa.Select[Any]:
     """Select the rows of the last sample. Samples in the future are ignored, because the clock was set back."""
-    last = select(func.max(_sample.at)).where(_sample.at <= g.now)
-    return select(queue_samples).where(_sample.at == last.scalar_subquery())
+    last = sa.select(sa.func.max(_sample.at)).where(_sample.at <= g.now)
+    return sa.select(queue_samples).where(_sample.at == last.scalar_subquery())
 
 
 STEPS: Columns = {"begins_at": Instant, "ends_at": Instant}
 """The columns of the batch :steps."""
 
 
-def series(g: Grammar) -> Select[Any]:
+def series(g: Grammar) -> sa.Select[Any]:
     """Select the last sample of each of :steps, with the sums of all queues or of :queue; NULL for a step without a sample.
 
     The sums are floats, because integers could overflow in the database, and a chart needs at most 15 digits. Each step is one
     look-up in the primary key, however many samples there are.
     """
     moments = _last_of_steps(g)
-    wanted = or_(_queue.is_(None), _sample.queue == _queue)
+    wanted = sa.or_(_queue.is_(None), _sample.queue == _queue)
     numbers = (
-        func.sum(cast(case((wanted, _sample[name]), else_=literal_column("0")), Double), type_=Double).label(name)
+        sa.func.sum(
+            sa.cast(sa.case((wanted, _sample[name]), else_=sa.literal_column("0")), sa.Double), type_=sa.Double
+        ).label(name)
         for name in STATES
     )
     return (
-        select(moments.c.begins_at.label("begins_at"), *numbers)
+        sa.select(moments.c.begins_at.label("begins_at"), *numbers)
         .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
         .group_by(moments.c.begins_at)
     )
 
 
-def by_queue(g: Grammar) -> Select[Any]:
+def by_queue(g: Grammar) -> sa.Select[Any]:
     """Select the due tasks of each queue in the last sample of each of :steps, up to :most rows, the newest steps first."""
     moments = _last_of_steps(g)
     return (
-        select(moments.c.begins_at.label("begins_at"), _sample.queue, _sample.ready)
+        sa.select(moments.c.begins_at.label("begins_at"), _sample.queue, _sample.ready)
         .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
         .order_by(moments.c.begins_at.desc())
-        .limit(bindparam("most", type_=BigInteger, required=True))
+        .limit(sa.bindparam("most", type_=sa.BigInteger, required=True))
     )
 
 
-def _last_of_steps(g: Grammar) -> CTE:
+def _last_of_steps(g: Grammar) -> sa.CTE:
     """Select the time of the last sample of each of :steps; NULL for a step without a sample."""
     step = g.rows("steps", STEPS)
     in_step = (_sample.at >= step.c.begins_at, _sample.at < step.c.ends_at)
-    last = select(func.max(_sample.at, type_=Instant)).where(*in_step).correlate(step).scalar_subquery()
-    return select(step.c.begins_at, last.label("at")).cte("moments").prefix_with("MATERIALIZED")
+    last = sa.select(sa.func.max(_sample.at, type_=Instant)).where(*in_step).correlate(step).scalar_subquery()
+    return sa.select(step.c.begins_at, last.label("at")).cte("moments").prefix_with("MATERIALIZED")
 
 
-def thin_out(g: Grammar) -> Delete:
+def thin_out(g: Grammar) -> sa.Delete:
     """Delete the samples from :since to before :before, except the first of each queue and hour."""
     other = queue_samples.alias("other")
     first = (
-        select(func.min(other.c.at))
+        sa.select(sa.func.min(other.c.at))
         .where(other.c.queue == _sample.queue, other.c.at >= g.hour(_sample.at))
         .correlate(queue_samples)
     )
     span = (_sample.at >= _since, _sample.at < _before)
-    return delete(queue_samples).where(*span, _sample.at > first.scalar_subquery())
+    return sa.delete(queue_samples).where(*span, _sample.at > first.scalar_subquery())
 
 
-def forget(_: Grammar) -> Delete:
+def forget(_: Grammar) -> sa.Delete:
     """Delete the samples before :before."""
-    return delete(queue_samples).where(_sample.at < _before)
+    return sa.delete(queue_samples).where(_sample.at < _before)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, Text, column, func, literal_column, select, true, union_all
+import sqlalchemy as sa
 
 from ...database import table_locks
 from ...database.column_types import Instant
@@ -141,40 +141,45 @@ def _sizes_of(target: Target) -> list[TableSize]:
     return [TableSize(**row) for row in target.run(sizes)]
 
 
-def server(g: Grammar) -> Select[Any]:
+def server(g: Grammar) -> sa.Select[Any]:
     """Select the database's name, version and size, the begin of the oldest transaction with a snapshot, and the revision of our
     schema with the oldest code that it admits.
     """
     found, schema = g.server().subquery("server"), version_table.c
-    revision, oldest_code = (select(one).scalar_subquery() for one in (schema.version_num, schema.oldest_code))
-    return select(found, revision.label("revision"), oldest_code.label("oldest_code"))
+    revision, oldest_code = (sa.select(one).scalar_subquery() for one in (schema.version_num, schema.oldest_code))
+    return sa.select(found, revision.label("revision"), oldest_code.label("oldest_code"))
 
 
-def sizes(g: Grammar) -> Select[Any]:
+def sizes(g: Grammar) -> sa.Select[Any]:
     """Select the size of each of our tables, with indexes and partitions, and the number of its dead rows.
 
     It reads the catalogue and the sizes of files, but no row of a table.
     """
-    named = union_all(
+    named = sa.union_all(
         *(
-            select(literal_column(f"'{name}'", Text).label("name"), g.oid(name).label("oid"))
+            sa.select(sa.literal_column(f"'{name}'", sa.Text).label("name"), g.oid(name).label("oid"))
             for name in sorted(metadata.tables)
         )
     ).subquery("named")
     # A table without partitions has no tree.
-    part = func.pg_partition_tree(named.c.oid).table_valued(column("relid")).render_derived(name="part").lateral("part")
-    one = func.coalesce(part.c.relid, named.c.oid)
-    vacuumed = (func.pg_stat_get_last_vacuum_time(one), func.pg_stat_get_last_autovacuum_time(one))
+    part = (
+        sa.func.pg_partition_tree(named.c.oid)
+        .table_valued(sa.column("relid"))
+        .render_derived(name="part")
+        .lateral("part")
+    )
+    one = sa.func.coalesce(part.c.relid, named.c.oid)
+    vacuumed = (sa.func.pg_stat_get_last_vacuum_time(one), sa.func.pg_stat_get_last_autovacuum_time(one))
     return (
-        select(
+        sa.select(
             named.c.name,
-            func.sum(func.pg_total_relation_size(one)).cast(BigInteger).label("size"),
-            func.sum(func.pg_stat_get_dead_tuples(one)).cast(BigInteger).label("dead_rows"),
-            func.sum(func.pg_indexes_size(one)).cast(BigInteger).label("index_size"),
-            func.sum(func.pg_stat_get_live_tuples(one)).cast(BigInteger).label("rows"),
-            func.max(func.greatest(*vacuumed), type_=Instant).label("last_vacuumed_at"),
+            sa.func.sum(sa.func.pg_total_relation_size(one)).cast(sa.BigInteger).label("size"),
+            sa.func.sum(sa.func.pg_stat_get_dead_tuples(one)).cast(sa.BigInteger).label("dead_rows"),
+            sa.func.sum(sa.func.pg_indexes_size(one)).cast(sa.BigInteger).label("index_size"),
+            sa.func.sum(sa.func.pg_stat_get_live_tuples(one)).cast(sa.BigInteger).label("rows"),
+            sa.func.max(sa.func.greatest(*vacuumed), type_=Instant).label("last_vacuumed_at"),
         )
-        .select_from(named.outerjoin(part, true()))
+        .select_from(named.outerjoin(part, sa.true()))
         .where(named.c.oid.is_not(None))
         .group_by(named.c.name)
         .order_by(named.c.name)

@@ -9,26 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    Double,
-    FromClause,
-    Integer,
-    Select,
-    Text,
-    Uuid,
-    bindparam,
-    case,
-    delete,
-    exists,
-    false,
-    func,
-    insert,
-    literal_column,
-    or_,
-    select,
-    tuple_,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant, parameter_type
 from ...database.dialects import Row
@@ -233,18 +214,18 @@ def _records(rows: Iterable[Row]) -> list[Subscription]:
 
 
 SUBSCRIPTION: Columns = {column.name: parameter_type(column.type) for column in task_subscriptions.c}
-SUBSCRIBERS: Columns = {"task_name": Text()}
+SUBSCRIBERS: Columns = {"task_name": sa.Text()}
 _KEY = ("topic", "task_name")
 _OF_THE_TASK = ("task_name", *OPTION_COLUMNS.values())
 """The columns of a subscription that its tasks have."""
 
 _topic, _quoted_topic, _payload, _partition_key, _idempotency_key, _headers = parameters(
-    Text, "topic", "quoted_topic", "payload", "partition_key", "idempotency_key", "headers"
+    sa.Text, "topic", "quoted_topic", "payload", "partition_key", "idempotency_key", "headers"
 )
-_pipeline = bindparam("pipeline_execution_id", type_=Uuid, required=True)
+_pipeline = sa.bindparam("pipeline_execution_id", type_=sa.Uuid, required=True)
 _available_at, _expires_at = parameters(Instant, "available_at", "expires_at")
-_delay, _expires_in = parameters(Double, "delay_seconds", "expires_seconds")
-_most = bindparam("most_subscribers", type_=Integer, required=True)
+_delay, _expires_in = parameters(sa.Double, "delay_seconds", "expires_seconds")
+_most = sa.bindparam("most_subscribers", type_=sa.Integer, required=True)
 
 
 def insert_for_subscribers(g: Grammar) -> Transition:
@@ -265,7 +246,7 @@ def emit_keyed(g: Grammar) -> Transition:
     def key(r: Relations) -> Statement:
         names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
         subscriber = r["subscriber"].c
-        keys = select(subscriber.task_name, _idempotency_key, subscriber.id, false(), g.now).where(
+        keys = sa.select(subscriber.task_name, _idempotency_key, subscriber.id, sa.false(), g.now).where(
             _fits_family(r)  # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join
         )
         new = g.insert(idempotency_keys).from_select(names, keys.order_by(subscriber.task_name))
@@ -275,27 +256,27 @@ def emit_keyed(g: Grammar) -> Transition:
     return _emission(g, {"key": key, **entry}, idempotency_key=_idempotency_key)
 
 
-def held_for_event(g: Grammar) -> Select[Any]:
+def held_for_event(g: Grammar) -> sa.Select[Any]:
     """Select the tasks of the subscribers that have this key."""
     held, subscription = idempotency_keys.c, task_subscriptions.c
-    names = select(subscription.task_name).where(matches(_topic, subscription.topic)).subquery("subscriber")
-    return select(held.scope.label("task_name"), held.task_execution_id.label("id")).where(
+    names = sa.select(subscription.task_name).where(matches(_topic, subscription.topic)).subquery("subscriber")
+    return sa.select(held.scope.label("task_name"), held.task_execution_id.label("id")).where(
         g.among(held.scope, names.c.task_name), held.key == _idempotency_key
     )
 
 
-def emitted(_: Grammar) -> Select[Any]:
+def emitted(_: Grammar) -> sa.Select[Any]:
     """Select the tasks of an event by the event's id."""
     task = task_executions.c
-    return select(task.task_name, task.id).where(
+    return sa.select(task.task_name, task.id).where(
         task.pipeline_execution_id == _pipeline, task.pipeline_execution_id != task.id
     )
 
 
-def unrouted(_: Grammar) -> Select[Any]:
+def unrouted(_: Grammar) -> sa.Select[Any]:
     """Select the record of an event without subscribers."""
     event = execution_events.c
-    return select(event.sequence_num).where(
+    return sa.select(event.sequence_num).where(
         event.task_execution_id.is_(None),
         event.lease_token.is_(None),
         event.event_type == sql_literal(EventType.UNROUTED),
@@ -303,11 +284,11 @@ def unrouted(_: Grammar) -> Select[Any]:
     )
 
 
-def subscriptions(_: Grammar) -> Select[Any]:
-    return select(task_subscriptions).order_by(*(task_subscriptions.c[name] for name in _KEY))
+def subscriptions(_: Grammar) -> sa.Select[Any]:
+    return sa.select(task_subscriptions).order_by(*(task_subscriptions.c[name] for name in _KEY))
 
 
-def lock_subscriptions(g: Grammar) -> Select[Any]:
+def lock_subscriptions(g: Grammar) -> sa.Select[Any]:
     """Lock and select the subscriptions of the given `tasks` until the transaction ends."""
     names = g.rows("tasks", SUBSCRIBERS).c.task_name
     return subscriptions(g).where(g.among(task_subscriptions.c.task_name, names)).with_for_update()
@@ -319,12 +300,12 @@ def subscribe(g: Grammar) -> Transition:
     def written(r: Relations) -> Statement:
         given = r["given"].c
         # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
-        rows = select(*(given[name] for name in SUBSCRIPTION)).where(given.task_name.is_not(None))
+        rows = sa.select(*(given[name] for name in SUBSCRIPTION)).where(given.task_name.is_not(None))
         query = g.insert(task_subscriptions).from_select(
             list(SUBSCRIPTION), rows.order_by(*(given[name] for name in _KEY))
         )
         changes = {name: query.excluded[name] for name in SUBSCRIPTION if name not in _KEY}
-        differs = or_(*(task_subscriptions.c[name].is_distinct_from(value) for name, value in changes.items()))
+        differs = sa.or_(*(task_subscriptions.c[name].is_distinct_from(value) for name, value in changes.items()))
         return query.on_conflict_do_update(index_elements=_KEY, set_=changes, where=differs)  # type: ignore[no-any-return]
 
     return Transition(given=SUBSCRIPTION, steps={"written": written})
@@ -334,14 +315,14 @@ def unsubscribe(_: Grammar) -> Transition:
     """Delete locked subscriptions."""
 
     def gone(r: Relations) -> Statement:
-        key = tuple_(*(task_subscriptions.c[name] for name in _KEY))
-        return delete(task_subscriptions).where(key.in_(select(*(r["given"].c[name] for name in _KEY))))
+        key = sa.tuple_(*(task_subscriptions.c[name] for name in _KEY))
+        return sa.delete(task_subscriptions).where(key.in_(sa.select(*(r["given"].c[name] for name in _KEY))))
 
-    return Transition(given={name: Text() for name in _KEY}, steps={"gone": gone})
+    return Transition(given={name: sa.Text() for name in _KEY}, steps={"gone": gone})
 
 
 def _emission(
-    g: Grammar, entry: Mapping[str, Callable[[Relations], Statement]], **asked: ColumnElement[Any]
+    g: Grammar, entry: Mapping[str, Callable[[Relations], Statement]], **asked: sa.ColumnElement[Any]
 ) -> Transition:
     """Write the tasks of the subscribers for which the steps of `entry` insert one."""
     return Transition(
@@ -361,27 +342,27 @@ def _emission(
 def _subscribers(g: Grammar) -> Statement:
     """Select each subscribed task once, however many of its patterns match, numbered in the order of the task names."""
     subscription = task_subscriptions.c
-    nth = func.row_number().over(partition_by=subscription.task_name, order_by=subscription.topic)
-    found = select(task_subscriptions, nth.label("nth")).where(matches(_topic, subscription.topic)).subquery("found")
-    number = func.row_number().over(order_by=found.c.task_name)
+    nth = sa.func.row_number().over(partition_by=subscription.task_name, order_by=subscription.topic)
+    found = sa.select(task_subscriptions, nth.label("nth")).where(matches(_topic, subscription.topic)).subquery("found")
+    number = sa.func.row_number().over(order_by=found.c.task_name)
     return (
-        select(
+        sa.select(
             g.numbered(_pipeline, number).label("id"),
             _pipeline.label("pipeline_execution_id"),
             *(found.c[name] for name in (*_OF_THE_TASK, "parameter")),
         )
-        .where(found.c.nth == literal_column("1", Integer))
+        .where(found.c.nth == sa.literal_column("1", sa.Integer))
         .order_by(found.c.task_name)
     )
 
 
-def _fits_family(r: Relations) -> ColumnElement[bool]:
+def _fits_family(r: Relations) -> sa.ColumnElement[bool]:
     """Return a condition: the family of the event has an id for each subscriber."""
-    subscribers = select(func.count(r["subscriber"].c.id)).scalar_subquery()
+    subscribers = sa.select(sa.func.count(r["subscriber"].c.id)).scalar_subquery()
     return subscribers <= _most
 
 
-def _entry(g: Grammar, r: Relations, rows: FromClause, *where: ColumnElement[bool]) -> Statement:
+def _entry(g: Grammar, r: Relations, rows: sa.FromClause, *where: sa.ColumnElement[bool]) -> Statement:
     subscriber = r["subscriber"].c
     task = SimpleNamespace(
         id=subscriber.id,
@@ -400,7 +381,7 @@ def _entry(g: Grammar, r: Relations, rows: FromClause, *where: ColumnElement[boo
 def _execution(g: Grammar, r: Relations) -> Statement:
     subscriber, entry = r["subscriber"].c, r["entry"].c
     # A task without a partition key has no key to hold.
-    on_dead_letter = case(
+    on_dead_letter = sa.case(
         (_partition_key.is_not(None), subscriber.on_dead_letter), else_=sql_literal(OnDeadLetter.RELEASE)
     )
     given = {
@@ -425,11 +406,11 @@ def _unrouted(g: Grammar, r: Relations) -> Statement:
         "event_data": _text('{"topic":') + _quoted_topic + _text(',"payload":') + _payload + _text("}"),
         "created_at": g.now,
     }
-    no_subscriber = ~exists(select(r["subscriber"].c.id))
-    return insert(execution_events).from_select(
-        list(values), g.identified(select(*values.values()).where(no_subscriber))
+    no_subscriber = ~sa.exists(sa.select(r["subscriber"].c.id))
+    return sa.insert(execution_events).from_select(
+        list(values), g.identified(sa.select(*values.values()).where(no_subscriber))
     )
 
 
-def _text(constant: str) -> ColumnElement[str]:
-    return literal_column(f"'{constant}'", Text())
+def _text(constant: str) -> sa.ColumnElement[str]:
+    return sa.literal_column(f"'{constant}'", sa.Text())

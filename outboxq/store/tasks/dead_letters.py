@@ -12,20 +12,7 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    Integer,
-    Select,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    or_,
-    select,
-    tuple_,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin, Row
@@ -403,22 +390,25 @@ def _joined(group: str, rows: Sequence[Row]) -> DeadLetterGroup:
 
 
 _dead_letter = dead_letters.c
-_SAME = {name: bindparam(name, type_=Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")}
+_SAME = {
+    name: sa.bindparam(name, type_=sa.Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")
+}
 """Filters: columns and their values; NULL for any value."""
-_exception, _exception_end = parameters(Text, "exception", "exception_end")
+_exception, _exception_end = parameters(sa.Text, "exception", "exception_end")
 _since, _until = parameters(Instant, "since", "until")
-_one, _head_length = (literal_column(str(number), Integer) for number in (1, HEAD))
+_one, _head_length = (sa.literal_column(str(number), sa.Integer) for number in (1, HEAD))
 _ALIKE = ("queue", "task_name", "exception")
-_after = tuple_(
-    bindparam("after_failed_at", type_=Instant, required=True), bindparam("after_id", type_=Uuid, required=True)
+_after = sa.tuple_(
+    sa.bindparam("after_failed_at", type_=Instant, required=True),
+    sa.bindparam("after_id", type_=sa.Uuid, required=True),
 )
 
 
-def newest(g: Grammar) -> Select[Any]:
+def newest(g: Grammar) -> sa.Select[Any]:
     """Select a page of the matching dead letters, newest first, after (:after_failed_at, :after_id)."""
     page = (
-        select(dead_letters)
-        .where(_matches(), tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after)
+        sa.select(dead_letters)
+        .where(_matches(), sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after)
         .order_by(_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc())
         .limit(limit)
         .cte("page")
@@ -427,12 +417,12 @@ def newest(g: Grammar) -> Select[Any]:
     return _listed(g, page)
 
 
-def _listed(g: Grammar, page: Any) -> Select[Any]:
+def _listed(g: Grammar, page: Any) -> sa.Select[Any]:
     """Select these dead letters with the data of their tasks, newest first."""
     execution, claim = task_executions.c, partition_claims.c
-    held = select(claim.task_execution_id).where(claim.task_execution_id == page.c.task_execution_id, claim.held)
+    held = sa.select(claim.task_execution_id).where(claim.task_execution_id == page.c.task_execution_id, claim.held)
     return (
-        select(
+        sa.select(
             page.c.task_execution_id.label("id"),
             *(page.c[name] for name in ("task_name", "queue", "topic", "partition_key", "exception", "failed_at")),
             execution.last_error,
@@ -446,72 +436,75 @@ def _listed(g: Grammar, page: Any) -> Select[Any]:
     )
 
 
-def oldest(g: Grammar) -> Select[Any]:
+def oldest(g: Grammar) -> sa.Select[Any]:
     """Select the next matching dead letters of the snapshot :head, :open, oldest first, after (:after_failed_at, :after_id).
 
     They are not locked here. The decisive lock is that of the execution, which precedes that of the dead letter.
     """
     return (
-        select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)
-        .where(_matches(), _counted(g), tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) > _after)
+        sa.select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)
+        .where(_matches(), _counted(g), sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) > _after)
         .order_by(_dead_letter.failed_at, _dead_letter.task_execution_id)
         .limit(limit)
     )
 
 
-def oldest_with_errors(g: Grammar) -> Select[Any]:
+def oldest_with_errors(g: Grammar) -> sa.Select[Any]:
     """Select as `oldest` does, with the queue, the task's name, the exception and the beginning of the error."""
-    after = tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) > _after
+    after = sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) > _after
     return _with_errors(g, after, (_dead_letter.failed_at, _dead_letter.task_execution_id))
 
 
-def newest_with_errors(g: Grammar) -> Select[Any]:
+def newest_with_errors(g: Grammar) -> sa.Select[Any]:
     """Select as `oldest_with_errors` does, but before (:after_failed_at, :after_id), newest first."""
-    before = tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after
+    before = sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after
     return _with_errors(g, before, (_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc()))
 
 
-def _with_errors(g: Grammar, where: ColumnElement[bool], order: Sequence[Any]) -> Select[Any]:
-    page = select(dead_letters).where(_matches(), _counted(g), where).order_by(*order).limit(limit).subquery("page")
+def _with_errors(g: Grammar, where: sa.ColumnElement[bool], order: Sequence[Any]) -> sa.Select[Any]:
+    page = sa.select(dead_letters).where(_matches(), _counted(g), where).order_by(*order).limit(limit).subquery("page")
     columns = (page.c.task_execution_id.label("id"), page.c.failed_at, *(page.c[name] for name in _ALIKE))
-    found = select(*columns, _head(page).label("head"))
+    found = sa.select(*columns, _head(page).label("head"))
     down = order[0] is not _dead_letter.failed_at
     by = (page.c.failed_at, page.c.task_execution_id)
     return found.order_by(*(column.desc() if down else column for column in by))
 
 
-def select_given(g: Grammar) -> Select[Any]:
+def select_given(g: Grammar) -> sa.Select[Any]:
     """Select the dead letters of the batch :chosen, newest first."""
     ids = g.rows("chosen", IDS).c.id
     page = (
-        select(dead_letters).where(g.among(_dead_letter.task_execution_id, ids)).cte("page").prefix_with("MATERIALIZED")
+        sa.select(dead_letters)
+        .where(g.among(_dead_letter.task_execution_id, ids))
+        .cte("page")
+        .prefix_with("MATERIALIZED")
     )
     return _listed(g, page)
 
 
-def count(g: Grammar) -> Select[Any]:
+def count(g: Grammar) -> sa.Select[Any]:
     """Count the matching dead letters of the snapshot :head, :open, up to :limit."""
-    some: Select[Any] = select(literal_column("1").label("one")).where(_matches(), _counted(g)).limit(limit)
-    return select(func.count().label("tasks")).select_from(some.subquery("some"))
+    some: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).where(_matches(), _counted(g)).limit(limit)
+    return sa.select(sa.func.count().label("tasks")).select_from(some.subquery("some"))
 
 
-def _head(dead_letter: Any) -> ColumnElement[str]:
+def _head(dead_letter: Any) -> sa.ColumnElement[str]:
     """Return the beginning of the task's error, which is looked up in the execution."""
-    error: ColumnElement[str] = func.substr(task_executions.c.last_error, _one, _head_length, type_=Text)
-    found = select(error).where(task_executions.c.id == dead_letter.c.task_execution_id)
+    error: sa.ColumnElement[str] = sa.func.substr(task_executions.c.last_error, _one, _head_length, type_=sa.Text)
+    found = sa.select(error).where(task_executions.c.id == dead_letter.c.task_execution_id)
     return found.correlate(dead_letter).scalar_subquery()
 
 
-def _counted(g: Grammar) -> ColumnElement[bool]:
+def _counted(g: Grammar) -> sa.ColumnElement[bool]:
     return had_failed(g, dead_letters, _dead_letter.task_execution_id)
 
 
-def _matches() -> ColumnElement[bool]:
+def _matches() -> sa.ColumnElement[bool]:
     """Return the filter conditions. Dead letters are few, so all conditions except the times are compared row by row."""
-    same = [or_(wanted.is_(None), _dead_letter[name] == wanted) for name, wanted in _SAME.items()]
+    same = [sa.or_(wanted.is_(None), _dead_letter[name] == wanted) for name, wanted in _SAME.items()]
     # The end of the exception's name. A name no longer than :exception never equals :exception_end.
-    ending = func.substr(
-        _dead_letter.exception, func.length(_dead_letter.exception) - func.length(_exception), type_=Text
+    ending = sa.func.substr(
+        _dead_letter.exception, sa.func.length(_dead_letter.exception) - sa.func.length(_exception), type_=sa.Text
     )
-    kind = or_(_exception.is_(None), _dead_letter.exception == _exception, ending == _exception_end)
-    return and_(_dead_letter.failed_at >= _since, _dead_letter.failed_at < _until, *same, kind)
+    kind = sa.or_(_exception.is_(None), _dead_letter.exception == _exception, ending == _exception_end)
+    return sa.and_(_dead_letter.failed_at >= _since, _dead_letter.failed_at < _until, *same, kind)

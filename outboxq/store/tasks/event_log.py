@@ -42,22 +42,7 @@ from re import ASCII, fullmatch
 from typing import Any, Self
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    FromClause,
-    ScalarSelect,
-    Select,
-    Text,
-    and_,
-    bindparam,
-    case,
-    func,
-    literal_column,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin, Row
@@ -208,39 +193,41 @@ def _complete(cursor: TailCursor, rows: Sequence[Row], limit: int) -> tuple[list
     return complete, reached if len(complete) == limit else max(reached, cursor.settled)
 
 
-_after = bindparam("after", type_=BigInteger, required=True)
-_head = bindparam("head", None, type_=BigInteger)
+_after = sa.bindparam("after", type_=sa.BigInteger, required=True)
+_head = sa.bindparam("head", None, type_=sa.BigInteger)
 """Highest number of a snapshot; NULL if nothing is excluded."""
-_open = bindparam("open", None, type_=Text)
-_only_ready, _only_running = (bindparam(name, False, type_=Boolean) for name in ("only_ready", "only_running"))
+_open = sa.bindparam("open", None, type_=sa.Text)
+_only_ready, _only_running = (sa.bindparam(name, False, type_=sa.Boolean) for name in ("only_ready", "only_running"))
 
 
-def select_head(g: Grammar) -> Select[Any]:
+def select_head(g: Grammar) -> sa.Select[Any]:
     """Select the highest number, the oldest transaction that may still write, and the next transaction that will begin."""
-    columns: tuple[ColumnElement[Any], ...] = (
+    columns: tuple[sa.ColumnElement[Any], ...] = (
         _highest().label("head"),
         g.oldest_open.label("oldest_open"),
         g.next_transaction.label("next_transaction"),
     )
-    return select(*columns)
+    return sa.select(*columns)
 
 
-def snapshot(g: Grammar) -> Select[Any]:
+def snapshot(g: Grammar) -> sa.Select[Any]:
     """Select the highest number, the database's own snapshot as text, and the next transaction that will begin."""
-    columns: tuple[ColumnElement[Any], ...] = (
+    columns: tuple[sa.ColumnElement[Any], ...] = (
         _highest().label("head"),
         g.snapshot.label("snapshot"),
         g.next_transaction.label("next_transaction"),
     )
-    return select(*columns)
+    return sa.select(*columns)
 
 
-def _highest() -> ScalarSelect[Any]:
-    highest: ColumnElement[Any] = func.coalesce(func.max(_event.sequence_num), literal_column("0"), type_=BigInteger)
-    return select(highest).scalar_subquery()
+def _highest() -> sa.ScalarSelect[Any]:
+    highest: sa.ColumnElement[Any] = sa.func.coalesce(
+        sa.func.max(_event.sequence_num), sa.literal_column("0"), type_=sa.BigInteger
+    )
+    return sa.select(highest).scalar_subquery()
 
 
-def was_unfinished(g: Grammar, task: FromClause, ids: ColumnElement[Any]) -> ColumnElement[bool]:
+def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return the condition that a waiting or running task existed and had not ended at the snapshot :head, :open.
 
     With :only_ready or :only_running, it also had that status. The later events show it.
@@ -248,67 +235,67 @@ def was_unfinished(g: Grammar, task: FromClause, ids: ColumnElement[Any]) -> Col
     again = (EventType.CREATED, EventType.REQUEUED, EventType.RETRY_SCHEDULED)
     given_back = (EventType.RETRY_SCHEDULED, EventType.RESET, EventType.RELEASED, EventType.SNOOZED)
     claim = _later(g, task, ids, _event.event_type == sql_literal(EventType.CLAIMED))
-    return or_(
+    return sa.or_(
         _head.is_(None),
-        and_(
+        sa.and_(
             _later(g, task, ids, _event.lease_token.is_(None), again).is_(None),
-            or_(~_only_ready, _later(g, task, ids, _is_end, given_back).is_(None)),
-            or_(~_only_running, claim.is_(None)),
+            sa.or_(~_only_ready, _later(g, task, ids, _is_end, given_back).is_(None)),
+            sa.or_(~_only_running, claim.is_(None)),
         ),
     )
 
 
-def had_failed(g: Grammar, dead_letter: FromClause, ids: ColumnElement[Any]) -> ColumnElement[bool]:
+def had_failed(g: Grammar, dead_letter: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return the condition that a dead letter was one at the snapshot :head, :open, and was not redriven since."""
     ends = (EventType.FAILED, EventType.ABANDONED)
     parts = (_later(g, dead_letter, ids, part, ends).is_(None) for part in (_event.lease_token.is_(None), _is_end))
-    return or_(_head.is_(None), and_(*parts))
+    return sa.or_(_head.is_(None), sa.and_(*parts))
 
 
 def _later(
     g: Grammar,
-    task: FromClause,
-    ids: ColumnElement[Any],
-    part: ColumnElement[bool],
+    task: sa.FromClause,
+    ids: sa.ColumnElement[Any],
+    part: sa.ColumnElement[bool],
     kinds: Sequence[EventType] = (),
-) -> ScalarSelect[int]:
+) -> sa.ScalarSelect[int]:
     """Select the number of an event of the task that is not in the snapshot. `part` is the condition of one of the three indexes.
 
     The LIMIT makes it a look-up for each task, instead of one read for all tasks.
     """
-    since = or_(_event.sequence_num > _head, g.was_open(_event.xact_id, _open))
+    since = sa.or_(_event.sequence_num > _head, g.was_open(_event.xact_id, _open))
     named = [_event.event_type.in_([sql_literal(kind) for kind in kinds])] if kinds else []
-    found = select(_event.sequence_num).where(_event.task_execution_id == ids, part, *named, since)
-    return found.limit(literal_column("1")).correlate(task).scalar_subquery()
+    found = sa.select(_event.sequence_num).where(_event.task_execution_id == ids, part, *named, since)
+    return found.limit(sa.literal_column("1")).correlate(task).scalar_subquery()
 
 
 _event = execution_events.c
-_is_end = and_(_event.event_type != sql_literal(EventType.CLAIMED), _event.lease_token.is_not(None))
+_is_end = sa.and_(_event.event_type != sql_literal(EventType.CLAIMED), _event.lease_token.is_not(None))
 
 
-def following(_: Grammar) -> Select[Any]:
+def following(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit events after the number :after, in the order of their numbers."""
     event = execution_events.c
     columns = (column for column in event if column.key != "xact_id")
-    return select(*columns).where(event.sequence_num > _after).order_by(event.sequence_num).limit(limit)
+    return sa.select(*columns).where(event.sequence_num > _after).order_by(event.sequence_num).limit(limit)
 
 
-_search_from = bindparam("search_from", type_=Instant, required=True)
+_search_from = sa.bindparam("search_from", type_=Instant, required=True)
 
 
-def first_of_window(_: Grammar) -> Select[Any]:
+def first_of_window(_: Grammar) -> sa.Select[Any]:
     """Select the number of the first event since :search_from, or the number after the last event; no row for an empty log.
 
     No index covers the times of events, but their numbers grow with them. So a binary search goes through the primary key, with
     thirty probes for a thousand million events. Gaps of deleted events cost nothing.
     """
     event = execution_events.c
-    low = select(func.min(event.sequence_num)).scalar_subquery()
-    high = select(func.max(event.sequence_num) + 1).scalar_subquery()
-    search = select(low.label("low"), high.label("high")).cte("search", recursive=True)
+    low = sa.select(sa.func.min(event.sequence_num)).scalar_subquery()
+    high = sa.select(sa.func.max(event.sequence_num) + 1).scalar_subquery()
+    search = sa.select(low.label("low"), high.label("high")).cte("search", recursive=True)
     middle = (search.c.low + search.c.high) // 2
     probe = (
-        select(event.created_at)
+        sa.select(event.created_at)
         .where(event.sequence_num >= middle)
         .order_by(event.sequence_num)
         .limit(1)
@@ -316,11 +303,11 @@ def first_of_window(_: Grammar) -> Select[Any]:
         .scalar_subquery()
     )
     early = probe < _search_from
-    halved = select(case((early, middle + 1), else_=search.c.low), case((early, search.c.high), else_=middle)).where(
-        search.c.low < search.c.high
-    )
+    halved = sa.select(
+        sa.case((early, middle + 1), else_=search.c.low), sa.case((early, search.c.high), else_=middle)
+    ).where(search.c.low < search.c.high)
     found = search.union_all(halved)
-    return select(found.c.low.label("first")).where(found.c.low == found.c.high)
+    return sa.select(found.c.low.label("first")).where(found.c.low == found.c.high)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

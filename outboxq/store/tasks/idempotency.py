@@ -14,26 +14,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    Boolean,
-    ColumnElement,
-    Double,
-    FromClause,
-    Integer,
-    Text,
-    Uuid,
-    and_,
-    case,
-    delete,
-    func,
-    literal_column,
-    null,
-    or_,
-    select,
-    true,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database.dialects import Row
 from ...database.grammar import (
@@ -278,13 +259,13 @@ def keyed_row(task: NewTask) -> tuple[object, ...]:
 
 KEYED: Columns = {
     **task_rows.NEW_TASK,
-    "idempotency_key": Text(),
-    "unique_seconds": Double(),
-    "until_finished": Boolean(),
+    "idempotency_key": sa.Text(),
+    "unique_seconds": sa.Double(),
+    "until_finished": sa.Boolean(),
 }
-CONTENDED: Columns = {**KEYED, "holder": Uuid()}
+CONTENDED: Columns = {**KEYED, "holder": sa.Uuid()}
 """A new task, and the task that holds its key."""
-TAKING: Columns = {**CONTENDED, "lost_key": Text()}
+TAKING: Columns = {**CONTENDED, "lost_key": sa.Text()}
 """A contended task with the key that a dead letter loses, and must acquire again before it is redriven."""
 _FIXED = {"id", "pipeline_execution_id", "task_name", "expires_at"}
 _OVERWRITTEN = [name for name in task_rows.NEW_TASK if name in task_executions.c and name not in _FIXED]
@@ -309,15 +290,15 @@ def insert_keyed(g: Grammar) -> Transition:
             "created_at": g.now,
         }
         rows = (
-            select(*values.values())
+            sa.select(*values.values())
             .where(given.idempotency_key.is_not(None))
             .order_by(given.task_name, given.idempotency_key, given.ordinal)
         )
         new = g.insert(idempotency_keys).from_select(list(values), rows).on_conflict_do_nothing()
         return new.returning(_held.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
-    def is_free(r: Relations) -> ColumnElement[bool]:
-        return or_(r["given"].c.idempotency_key.is_(None), _has_key(r))
+    def is_free(r: Relations) -> sa.ColumnElement[bool]:
+        return sa.or_(r["given"].c.idempotency_key.is_(None), _has_key(r))
 
     return Transition(
         given=KEYED,
@@ -334,20 +315,20 @@ def key_holders(g: Grammar) -> Transition:
     def found(r: Relations) -> Statement:
         """Look each key up by index, whatever the planner estimates for the table."""
         given = r["given"].c
-        mine = select(_held.task_execution_id).where(_held.scope == given.scope, _held.key == given.key)
-        return select(mine.scalar_subquery().label("id")).select_from(r["given"])
+        mine = sa.select(_held.task_execution_id).where(_held.scope == given.scope, _held.key == given.key)
+        return sa.select(mine.scalar_subquery().label("id")).select_from(r["given"])
 
     def owner(r: Relations) -> Statement:
         expired = (_held.expires_at <= g.now).label("expired")
         columns = (_held.task_execution_id.label("id"), _held.scope, _held.key, expired, _held.until_finished)
-        return select(*columns).where(g.among(_held.task_execution_id, r["found"].c.id))
+        return sa.select(*columns).where(g.among(_held.task_execution_id, r["found"].c.id))
 
     def task(r: Relations) -> Statement:
         execution = task_executions.c
-        return select(execution.id, execution.status).where(g.among(execution.id, r["holder"].c.id))
+        return sa.select(execution.id, execution.status).where(g.among(execution.id, r["holder"].c.id))
 
     return Transition(
-        given={"scope": Text(), "key": Text()},
+        given={"scope": sa.Text(), "key": sa.Text()},
         steps={"found": found, "holder": owner, "task": task},
         returns="holder",
         joined_steps=("task",),
@@ -358,10 +339,10 @@ def lock_keys(g: Grammar) -> Transition:
     """Lock the keys of these tasks in the order of the keys. Returns the tasks that still have their keys."""
 
     def locked(r: Relations) -> Statement:
-        held = select(_held.task_execution_id.label("id")).where(g.among(_held.task_execution_id, r["given"].c.id))
+        held = sa.select(_held.task_execution_id.label("id")).where(g.among(_held.task_execution_id, r["given"].c.id))
         return held.order_by(_held.scope, _held.key).with_for_update()
 
-    return Transition(given={"id": Uuid()}, steps={"locked": locked}, returns="locked")
+    return Transition(given={"id": sa.Uuid()}, steps={"locked": locked}, returns="locked")
 
 
 def take_over_keys(g: Grammar) -> Transition:
@@ -373,11 +354,11 @@ def take_over_keys(g: Grammar) -> Transition:
     def alive(r: Relations) -> Statement:
         execution = task_executions.c
         unfinished = execution.status.in_([SqlStatus.READY, SqlStatus.RUNNING])
-        return select(execution.id).where(g.among(execution.id, r["given"].c.holder), unfinished)
+        return sa.select(execution.id).where(g.among(execution.id, r["given"].c.holder), unfinished)
 
     def key(r: Relations) -> Statement:
         given = r["given"].c
-        free = or_(_held.expires_at <= g.now, _held.task_execution_id.not_in(select(r["alive"].c.id)))
+        free = sa.or_(_held.expires_at <= g.now, _held.task_execution_id.not_in(sa.select(r["alive"].c.id)))
         return _pass_key(
             g,
             given,
@@ -407,12 +388,14 @@ def replace(g: Grammar) -> Transition:
     entry = task_outbox.c
 
     def waiting(r: Relations) -> Statement:
-        held = select(entry.task_execution_id.label("id")).where(g.among(entry.task_execution_id, r["given"].c.holder))
+        held = sa.select(entry.task_execution_id.label("id")).where(
+            g.among(entry.task_execution_id, r["given"].c.holder)
+        )
         return held.order_by(entry.task_execution_id).with_for_update()
 
     def gone(r: Relations) -> Statement:
         left = (entry.queue.label("left_queue"), entry.partition_key.label("left_key"))
-        replaced = delete(task_outbox).where(g.among(entry.task_execution_id, r["waiting"].c.id))
+        replaced = sa.delete(task_outbox).where(g.among(entry.task_execution_id, r["waiting"].c.id))
         return replaced.returning(entry.task_execution_id.label("id"), *left)
 
     def new_entry(r: Relations) -> Statement:
@@ -437,9 +420,9 @@ def written(g: Grammar) -> Transition:
     """Return the ids of these tasks that exist."""
 
     def found(r: Relations) -> Statement:
-        return select(task_executions.c.id).where(g.among(task_executions.c.id, r["given"].c.id))
+        return sa.select(task_executions.c.id).where(g.among(task_executions.c.id, r["given"].c.id))
 
-    return Transition(given={"id": Uuid()}, steps={"found": found}, returns="found")
+    return Transition(given={"id": sa.Uuid()}, steps={"found": found}, returns="found")
 
 
 def lock_for_redrive(g: Grammar) -> Transition:
@@ -451,19 +434,21 @@ def lock_for_redrive(g: Grammar) -> Transition:
 
     def wanted(r: Relations) -> Statement:
         given = r["given"].c.id
-        own = select(_held.scope, _held.key, _held.task_execution_id.label("id")).where(
+        own = sa.select(_held.scope, _held.key, _held.task_execution_id.label("id")).where(
             g.among(_held.task_execution_id, given), _held.until_finished
         )
-        lost = select(_dead_letter.task_name, _dead_letter.lost_key, _dead_letter.task_execution_id).where(
+        lost = sa.select(_dead_letter.task_name, _dead_letter.lost_key, _dead_letter.task_execution_id).where(
             g.among(_dead_letter.task_execution_id, given), _dead_letter.lost_key.is_not(None)
         )
-        both = union_all(own, lost).subquery("both")
-        nth = func.row_number().over(partition_by=(both.c.scope, both.c.key), order_by=both.c.id)
-        return select(*both.c, nth.label("nth"))
+        both = sa.union_all(own, lost).subquery("both")
+        nth = sa.func.row_number().over(partition_by=(both.c.scope, both.c.key), order_by=both.c.id)
+        return sa.select(*both.c, nth.label("nth"))
 
     def locked(r: Relations) -> Statement:
         wanted = r["wanted"].c
-        first = select(wanted.scope, wanted.key, wanted.id, true(), g.now).where(wanted.nth == literal_column("1"))
+        first = sa.select(wanted.scope, wanted.key, wanted.id, sa.true(), g.now).where(
+            wanted.nth == sa.literal_column("1")
+        )
         names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
         return (  # type: ignore[no-any-return]
             g.insert(idempotency_keys)
@@ -472,7 +457,7 @@ def lock_for_redrive(g: Grammar) -> Transition:
             .returning(_held.task_execution_id.label("id"))
         )
 
-    return Transition(given={"id": Uuid()}, steps={"wanted": wanted, "locked": locked}, returns="locked")
+    return Transition(given={"id": sa.Uuid()}, steps={"wanted": wanted, "locked": locked}, returns="locked")
 
 
 def lost_keys(g: Grammar) -> Transition:
@@ -485,9 +470,9 @@ def lost_keys(g: Grammar) -> Transition:
             _dead_letter.lost_key.label("key"),
         )
         mine = g.among(_dead_letter.task_execution_id, r["given"].c.id)
-        return select(*lost).where(mine, _dead_letter.lost_key.is_not(None))
+        return sa.select(*lost).where(mine, _dead_letter.lost_key.is_not(None))
 
-    return Transition(given={"id": Uuid()}, steps={"found": found}, returns="found")
+    return Transition(given={"id": sa.Uuid()}, steps={"found": found}, returns="found")
 
 
 def take_back_keys(g: Grammar) -> Transition:
@@ -496,16 +481,16 @@ def take_back_keys(g: Grammar) -> Transition:
     def key(r: Relations) -> Statement:
         given = r["given"].c
         its_key = (_held.scope == given.scope, _held.key == given.key)
-        return _pass_key(g, given, its_key, expires_at=null(), until_finished=true())
+        return _pass_key(g, given, its_key, expires_at=sa.null(), until_finished=sa.true())
 
     return Transition(
-        given={"id": Uuid(), "scope": Text(), "key": Text(), "holder": Uuid()},
+        given={"id": sa.Uuid(), "scope": sa.Text(), "key": sa.Text(), "holder": sa.Uuid()},
         steps={"letter": lambda r: _lose_key(g, r["given"].c, r["given"].c.key), "key": key},
         returns="key",
     )
 
 
-def _new_task(g: Grammar, is_free: Callable[[Relations], ColumnElement[bool]]) -> Mapping[str, Step]:
+def _new_task(g: Grammar, is_free: Callable[[Relations], sa.ColumnElement[bool]]) -> Mapping[str, Step]:
     """Return the steps that write the new tasks whose key is free."""
     return {
         "entry": lambda r: task_rows.new_entry(g, r["given"].c, r["given"], r["given"], is_free(r)),
@@ -514,48 +499,48 @@ def _new_task(g: Grammar, is_free: Callable[[Relations], ColumnElement[bool]]) -
     }
 
 
-def _has_key(r: Relations) -> ColumnElement[bool]:
+def _has_key(r: Relations) -> sa.ColumnElement[bool]:
     """Return a condition: the step `key` has given the task its key."""
-    return r["given"].c.id.in_(select(r["key"].c.id))  # type: ignore[no-any-return]
+    return r["given"].c.id.in_(sa.select(r["key"].c.id))  # type: ignore[no-any-return]
 
 
-def _asked(g: Grammar, given: Any) -> Mapping[str, ColumnElement[Any]]:
+def _asked(g: Grammar, given: Any) -> Mapping[str, sa.ColumnElement[Any]]:
     """Return the members of a Created event that name the idempotency key."""
     keyed = given.idempotency_key.is_not(None)
     return {
         "idempotency_key": given.idempotency_key,
-        "unique_until": case((keyed, g.later(g.now, given.unique_seconds))),
-        "unique_until_finished": case((and_(keyed, given.until_finished), true())),
+        "unique_until": sa.case((keyed, g.later(g.now, given.unique_seconds))),
+        "unique_until_finished": sa.case((sa.and_(keyed, given.until_finished), sa.true())),
     }
 
 
-def _pass_key(g: Grammar, given: Any, its_key: tuple[ColumnElement[bool], ...], **values: Any) -> Statement:
+def _pass_key(g: Grammar, given: Any, its_key: tuple[sa.ColumnElement[bool], ...], **values: Any) -> Statement:
     """Pass `its_key` from its present task to the given one."""
     mine = (g.among(_held.task_execution_id, given.holder), _held.task_execution_id == given.holder)
     return (
-        update(idempotency_keys)
+        sa.update(idempotency_keys)
         .where(*mine, *its_key)
         .values(task_execution_id=given.id, created_at=g.now, **values)
         .returning(_held.task_execution_id.label("id"))
     )
 
 
-def _lose_key(g: Grammar, given: Any, key: ColumnElement[str], *where: ColumnElement[bool]) -> Statement:
+def _lose_key(g: Grammar, given: Any, key: sa.ColumnElement[str], *where: sa.ColumnElement[bool]) -> Statement:
     """Record in the dead letter of the present holder that it loses the key."""
     mine = (g.among(_dead_letter.task_execution_id, given.holder), _dead_letter.task_execution_id == given.holder)
-    return update(dead_letters).where(*mine, *where).values(lost_key=key)
+    return sa.update(dead_letters).where(*mine, *where).values(lost_key=key)
 
 
 def _replaced(g: Grammar, r: Relations) -> Statement:
     execution, given = task_executions.c, r["given"].c
     return (
-        update(task_executions)
+        sa.update(task_executions)
         .where(g.among(execution.id, r["gone"].c.id), execution.id == given.holder, execution.status == SqlStatus.READY)
         .values(
             **{name: given[name] for name in _OVERWRITTEN},
-            attempt=literal_column("1", Integer),
-            recovery_attempts=literal_column("0", Integer),
-            retry_at=null(),
+            attempt=sa.literal_column("1", sa.Integer),
+            recovery_attempts=sa.literal_column("0", sa.Integer),
+            retry_at=sa.null(),
             expires_at=task_rows.expiry(g, given),
             updated_at=g.now,
         )
@@ -570,10 +555,10 @@ def _event(g: Grammar, r: Relations) -> Statement:
         attempt=replaced.attempt,
         recovery_attempts=replaced.recovery_attempts,
         request=given.id,
-        position=case((replaced.partition_key.is_not(None), replaced.position)),
+        position=sa.case((replaced.partition_key.is_not(None), replaced.position)),
     )
     return task_rows.event(g, replaced, _both(r), event_type=sql_literal(EventType.REPLACED), data=data)
 
 
-def _both(r: Relations) -> FromClause:
+def _both(r: Relations) -> sa.FromClause:
     return r["replaced"].join(r["given"], r["replaced"].c.id == r["given"].c.holder)  # type: ignore[no-any-return]

@@ -9,24 +9,7 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
-from sqlalchemy import (
-    Boolean,
-    ColumnElement,
-    Integer,
-    Select,
-    SmallInteger,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    null,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import BigId, Instant
 from ...database.dialects import Row
@@ -343,22 +326,23 @@ def _restless(task_id: UUID) -> InvalidTransition:
 
 
 MANUAL_CHANGE: Columns = {
-    "id": Uuid(),
-    "event_type": Text(),
-    "status": Text(),
-    "attempt": Integer(),
+    "id": sa.Uuid(),
+    "event_type": sa.Text(),
+    "status": sa.Text(),
+    "attempt": sa.Integer(),
     "available_at": Instant,
-    "data": Text(),
+    "data": sa.Text(),
 }
 _entry, _lease, _execution = task_outbox.c, task_leases.c, task_executions.c
 _from_ready, _from_running, _from_failed, _due_now = (
-    bindparam(name, type_=Boolean, required=True) for name in ("from_ready", "from_running", "from_failed", "due_now")
+    sa.bindparam(name, type_=sa.Boolean, required=True)
+    for name in ("from_ready", "from_running", "from_failed", "due_now")
 )
-_task_id = bindparam("task_id", type_=Uuid, required=True)
-_priority = bindparam("priority", type_=SmallInteger, required=True)
+_task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
+_priority = sa.bindparam("priority", type_=sa.SmallInteger, required=True)
 """The new priority; NULL keeps the present one."""
-_request = bindparam("request", type_=Text, required=True)
-_reason = bindparam("reason", None, type_=Text)
+_request = sa.bindparam("request", type_=sa.Text, required=True)
+_reason = sa.bindparam("reason", None, type_=sa.Text)
 
 
 def manual_change(g: Grammar) -> Transition:
@@ -389,8 +373,8 @@ def move(g: Grammar) -> Transition:
 
     A task that is due already, or has that priority, is not changed.
     """
-    differs = or_(and_(_due_now, _entry.available_at > g.now), _entry.priority != _priority)
-    return _rescheduling(g, lambda _: and_(_entry.task_execution_id == _task_id, differs))
+    differs = sa.or_(sa.and_(_due_now, _entry.available_at > g.now), _entry.priority != _priority)
+    return _rescheduling(g, lambda _: sa.and_(_entry.task_execution_id == _task_id, differs))
 
 
 def make_due(g: Grammar) -> Transition:
@@ -398,34 +382,38 @@ def make_due(g: Grammar) -> Transition:
 
     An entry that is due already, or was replaced since, is not changed.
     """
-    later = and_(_due_now, _entry.available_at > g.now)
-    return _rescheduling(g, lambda r: and_(g.among(_entry.id, r["given"].c.entry_id), later), given={"entry_id": BigId})
+    later = sa.and_(_due_now, _entry.available_at > g.now)
+    return _rescheduling(
+        g, lambda r: sa.and_(g.among(_entry.id, r["given"].c.entry_id), later), given={"entry_id": BigId}
+    )
 
 
 def _rescheduling(
-    g: Grammar, entries: Callable[[Relations], ColumnElement[bool]], *, given: Columns | None = None
+    g: Grammar, entries: Callable[[Relations], sa.ColumnElement[bool]], *, given: Columns | None = None
 ) -> Transition:
     """Replace the entries for which the condition is true."""
 
     def gone(r: Relations) -> Statement:
         return (
-            delete(task_outbox).where(entries(r)).returning(_entry.task_execution_id.label("id"), _entry.available_at)
+            sa.delete(task_outbox)
+            .where(entries(r))
+            .returning(_entry.task_execution_id.label("id"), _entry.available_at)
         )
 
     def moved(r: Relations) -> Statement:
         return (
-            update(task_executions)
+            sa.update(task_executions)
             .where(g.among(_execution.id, r["gone"].c.id), _execution.status == SqlStatus.READY)
             .values(
-                priority=func.coalesce(_priority, _execution.priority),
-                retry_at=case((_due_now, null()), else_=_execution.retry_at),
+                priority=sa.func.coalesce(_priority, _execution.priority),
+                retry_at=sa.case((_due_now, sa.null()), else_=_execution.retry_at),
                 updated_at=g.now,
             )
             .returning(*task_rows.CARRIED)
         )
 
-    def due(r: Relations) -> ColumnElement[Any]:
-        return case((_due_now, g.now), else_=r["gone"].c.available_at)
+    def due(r: Relations) -> sa.ColumnElement[Any]:
+        return sa.case((_due_now, g.now), else_=r["gone"].c.available_at)
 
     def entry(r: Relations) -> Statement:
         moved = r["moved"].c
@@ -446,10 +434,10 @@ def _rescheduling(
     return Transition(given=given or {}, steps=steps, returns="moved")
 
 
-def waiting(g: Grammar) -> Select[Any]:
+def waiting(g: Grammar) -> sa.Select[Any]:
     """Select the priority of a waiting task, and whether it is due; no row unless the task is Ready."""
     asked: tuple[Any, ...] = ((_entry.available_at <= g.now).label("due"), _entry.priority)
-    return select(*asked).where(_entry.task_execution_id == _task_id)
+    return sa.select(*asked).where(_entry.task_execution_id == _task_id)
 
 
 def request_cancel(g: Grammar) -> Transition:
@@ -457,7 +445,7 @@ def request_cancel(g: Grammar) -> Transition:
 
     def asked(r: Relations) -> Statement:
         return (
-            update(task_executions)
+            sa.update(task_executions)
             .where(
                 g.among(_execution.id, r["given"].c.id),
                 _execution.status == SqlStatus.RUNNING,
@@ -477,16 +465,18 @@ def request_cancel(g: Grammar) -> Transition:
             data=given.data,
         )
 
-    return Transition(given={"id": Uuid(), "data": Text()}, steps={"asked": asked, "event": event}, returns="asked")
+    return Transition(
+        given={"id": sa.Uuid(), "data": sa.Text()}, steps={"asked": asked, "event": event}, returns="asked"
+    )
 
 
 def _gone(g: Grammar, r: Relations) -> Statement:
-    gone = delete(task_outbox).where(_from_ready, g.among(_entry.task_execution_id, r["given"].c.id))
+    gone = sa.delete(task_outbox).where(_from_ready, g.among(_entry.task_execution_id, r["given"].c.id))
     return gone.returning(_entry.task_execution_id.label("id"))
 
 
 def _freed(g: Grammar, r: Relations) -> Statement:
-    freed = delete(task_leases).where(_from_running, g.among(_lease.task_execution_id, r["given"].c.id))
+    freed = sa.delete(task_leases).where(_from_running, g.among(_lease.task_execution_id, r["given"].c.id))
     return freed.returning(_lease.task_execution_id.label("id"), _lease.lease_token, _lease.worker_id)
 
 
@@ -494,27 +484,27 @@ def _moved(g: Grammar, r: Relations) -> Statement:
     given = r["given"].c
     ready = given.status == SqlStatus.READY
     return (
-        update(task_executions)
+        sa.update(task_executions)
         .where(
             g.among(_execution.id, given.id),
             _execution.id == given.id,
-            or_(
-                and_(_execution.status == SqlStatus.READY, g.among(_execution.id, r["gone"].c.id)),
-                and_(_execution.status == SqlStatus.RUNNING, g.among(_execution.id, r["freed"].c.id)),
-                and_(_execution.status == SqlStatus.FAILED, _from_failed),
+            sa.or_(
+                sa.and_(_execution.status == SqlStatus.READY, g.among(_execution.id, r["gone"].c.id)),
+                sa.and_(_execution.status == SqlStatus.RUNNING, g.among(_execution.id, r["freed"].c.id)),
+                sa.and_(_execution.status == SqlStatus.FAILED, _from_failed),
             ),
         )
         .values(
             status=given.status,
-            worker_id=null(),
-            attempt=func.coalesce(given.attempt, _execution.attempt),
-            recovery_attempts=case(
+            worker_id=sa.null(),
+            attempt=sa.func.coalesce(given.attempt, _execution.attempt),
+            recovery_attempts=sa.case(
                 (given.event_type == sql_literal(EventType.REQUEUED), 0), else_=_execution.recovery_attempts
             ),
-            cancel_requested_at=null(),
-            retry_at=case((_is_retry(given), given.available_at), else_=null()),
-            started_at=case((ready, null()), else_=_execution.started_at),
-            completed_at=case((ready, null()), else_=g.now),
+            cancel_requested_at=sa.null(),
+            retry_at=sa.case((_is_retry(given), given.available_at), else_=sa.null()),
+            started_at=sa.case((ready, sa.null()), else_=_execution.started_at),
+            completed_at=sa.case((ready, sa.null()), else_=g.now),
             updated_at=g.now,
         )
         .returning(*task_rows.CARRIED, _execution.attempt, _execution.recovery_attempts)
@@ -539,35 +529,35 @@ def _event(g: Grammar, r: Relations) -> Statement:
             given.data,
             attempt=moved.attempt,
             recovery_attempts=moved.recovery_attempts,
-            available_at=case((given.status == SqlStatus.READY, due)),
-            retry_at=case((_is_retry(given), due)),
+            available_at=sa.case((given.status == SqlStatus.READY, due)),
+            retry_at=sa.case((_is_retry(given), due)),
         ),
         worker_id=freed.worker_id,
         lease_token=freed.lease_token,
     )
 
 
-def _is_retry(given: Any) -> ColumnElement[bool]:
+def _is_retry(given: Any) -> sa.ColumnElement[bool]:
     return given.event_type == sql_literal(EventType.RETRY_SCHEDULED)  # type: ignore[no-any-return]
 
 
-def _due(g: Grammar, given: Any) -> ColumnElement[Any]:
-    return func.coalesce(given.available_at, g.now)
+def _due(g: Grammar, given: Any) -> sa.ColumnElement[Any]:
+    return sa.func.coalesce(given.available_at, g.now)
 
 
-LINKS: Columns = {"id": Uuid(), "batch_id": Uuid(), "before": Uuid()}
+LINKS: Columns = {"id": sa.Uuid(), "batch_id": sa.Uuid(), "before": sa.Uuid()}
 
 
-def links_without_previous(g: Grammar) -> Select[Any]:
+def links_without_previous(g: Grammar) -> sa.Select[Any]:
     """Select the dead letters among these whose previous task in their chain was deleted, with the ids of both."""
     link, before = g.rows("links", LINKS), task_executions.alias("before")
     # Not a join, which might read all tasks.
-    known = select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
+    known = sa.select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
     rows = task_batches.join(link, link.c.batch_id == task_batches.c.id).join(
         task_executions, _execution.id == link.c.id
     )
     return (
-        select(link.c.id, link.c.before)
+        sa.select(link.c.id, link.c.before)
         .select_from(rows)
         .where(
             g.among(task_batches.c.id, link.c.batch_id),

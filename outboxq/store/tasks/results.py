@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Boolean, Integer, Select, Text, Uuid, and_, bindparam, literal_column, not_, or_, select
+import sqlalchemy as sa
 
 from ...database.dialects import Begin, Row
 from ...database.engine import close, detached
@@ -264,10 +264,10 @@ def first_task(target: Target, batch_id: UUID, status: TaskStatus, other: TaskSt
     return BatchTask(**rows[0] | {"status": TaskStatus(rows[0]["status"])}) if rows else None
 
 
-_everything = bindparam("everything", type_=Boolean, required=True)
+_everything = sa.bindparam("everything", type_=sa.Boolean, required=True)
 
 
-def ended(g: Grammar) -> Select[Any]:
+def ended(g: Grammar) -> sa.Select[Any]:
     """Select the given tasks that have ended; with :everything, the others too.
 
     Each is looked up by its id. Unfinished tasks are read only to learn that they exist: a thousand of them, read again and
@@ -275,45 +275,45 @@ def ended(g: Grammar) -> Select[Any]:
     """
     execution = task_executions.c
     has_ended = execution.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
-    return select(
+    return sa.select(
         execution.id, execution.task_name, execution.status, execution.attempt, execution.last_error, execution.result
-    ).where(g.among(execution.id, g.rows("tasks", IDS).c.id), or_(_everything, has_ended))
+    ).where(g.among(execution.id, g.rows("tasks", IDS).c.id), sa.or_(_everything, has_ended))
 
 
 _COUNTS = ("size", "completed", "failed", "cancelled")
 _STATES = ("closed", "stage", "runs_then", "cancel_requested_at", "completed_at")
-PLACES: Columns = {"batch_id": Uuid(), "number": Integer()}
+PLACES: Columns = {"batch_id": sa.Uuid(), "number": sa.Integer()}
 _batch, _execution = task_batches.c, task_executions.c
-_batch_id = bindparam("batch_id", type_=Uuid, required=True)
-_status, _other_status = parameters(Text, "status", "other_status")
-_zero, _one = literal_column("0", Integer), literal_column("1", Integer)
+_batch_id = sa.bindparam("batch_id", type_=sa.Uuid, required=True)
+_status, _other_status = parameters(sa.Text, "status", "other_status")
+_zero, _one = sa.literal_column("0", sa.Integer), sa.literal_column("1", sa.Integer)
 
 
-def select_batch_standings(g: Grammar) -> Select[Any]:
+def select_batch_standings(g: Grammar) -> sa.Select[Any]:
     """Select the batch of each given place if the task at that place is enqueued, or may never be; with :everything, of all
     places.
 
     Each is looked up by its id. The `then` tasks themselves are not read, because a producer may not.
     """
     place = g.rows("places", PLACES)
-    has_come = and_(place.c.number > _zero, _batch.stage >= place.c.number)
-    waits = and_(_batch.on_failed == sql_literal(OnFailed.WAIT), _batch.failed > _zero)
-    breaks = and_(_batch.kind == sql_literal(BatchKind.CHAIN), _batch.failed + _batch.cancelled > _zero)
-    is_over = or_(_batch.completed_at.is_not(None), not_(_batch.runs_then))
+    has_come = sa.and_(place.c.number > _zero, _batch.stage >= place.c.number)
+    waits = sa.and_(_batch.on_failed == sql_literal(OnFailed.WAIT), _batch.failed > _zero)
+    breaks = sa.and_(_batch.kind == sql_literal(BatchKind.CHAIN), _batch.failed + _batch.cancelled > _zero)
+    is_over = sa.or_(_batch.completed_at.is_not(None), sa.not_(_batch.runs_then))
     return (
-        select(place.c.number, *(_batch[name] for name in ("id", "kind", "on_failed", *_COUNTS, *_STATES)))
+        sa.select(place.c.number, *(_batch[name] for name in ("id", "kind", "on_failed", *_COUNTS, *_STATES)))
         .select_from(task_batches.join(place, place.c.batch_id == _batch.id))
-        .where(g.among(_batch.id, place.c.batch_id), or_(_everything, has_come, waits, breaks, is_over))
+        .where(g.among(_batch.id, place.c.batch_id), sa.or_(_everything, has_come, waits, breaks, is_over))
     )
 
 
-def select_first_of_batch(_: Grammar) -> Select[Any]:
+def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
     """Select the first task of a batch, in the order of the ids, that has one of two statuses.
 
     All of them are found by the index of batches. With a LIMIT there, a planner may walk through all ids of the table instead.
     """
     those = (
-        select(_execution.id, _execution.task_name, _execution.status)
+        sa.select(_execution.id, _execution.task_name, _execution.status)
         .where(
             _execution.pipeline_execution_id == _batch_id,
             _execution.pipeline_execution_id != _execution.id,
@@ -322,4 +322,4 @@ def select_first_of_batch(_: Grammar) -> Select[Any]:
         .cte("those")
         .prefix_with("MATERIALIZED")
     )
-    return select(those).order_by(those.c.id).limit(_one)
+    return sa.select(those).order_by(those.c.id).limit(_one)

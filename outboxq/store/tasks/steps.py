@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Double, Integer, Select, Text, Uuid, bindparam, case, cast, delete, select
+import sqlalchemy as sa
 
 from ...database.dialects import Begin, Row
 from ...database.grammar import Grammar, Relations, Statement, Transition, insert_values, sql_literal, worker_id
@@ -198,11 +198,11 @@ def _refused(task_id: UUID, status: TaskStatus) -> InvalidTransition:
 
 
 _step, _lease, _execution = task_steps.c, task_leases.c, task_executions.c
-_task_id, _pipeline_id = parameters(Uuid, "task_id", "pipeline_id")
-_lease_token = bindparam("lease_token", type_=BigInteger, required=True)
-_name, _result, _data = parameters(Text, "name", "result", "data")
-_number, _milliseconds = parameters(Integer, "number", "ms")
-_delay_seconds = bindparam("delay_seconds", type_=Double, required=True)
+_task_id, _pipeline_id = parameters(sa.Uuid, "task_id", "pipeline_id")
+_lease_token = sa.bindparam("lease_token", type_=sa.BigInteger, required=True)
+_name, _result, _data = parameters(sa.Text, "name", "result", "data")
+_number, _milliseconds = parameters(sa.Integer, "number", "ms")
+_delay_seconds = sa.bindparam("delay_seconds", type_=sa.Double, required=True)
 """Length of a sleep; NULL for other steps."""
 
 
@@ -215,9 +215,9 @@ def complete(g: Grammar) -> Transition:
 
     def held(_: Relations) -> Statement:
         mine = (_lease.task_execution_id == _task_id, _lease.lease_token == _lease_token, _lease.worker_id == worker_id)
-        seconds = cast(_delay_seconds, Double)
-        due_at = case((seconds.is_not(None), g.later(g.now, seconds)))
-        lease = select(_lease.task_execution_id.label("id"), _lease.lease_token, due_at.label("due_at")).where(*mine)
+        seconds = sa.cast(_delay_seconds, sa.Double)
+        due_at = sa.case((seconds.is_not(None), g.later(g.now, seconds)))
+        lease = sa.select(_lease.task_execution_id.label("id"), _lease.lease_token, due_at.label("due_at")).where(*mine)
         return lease.with_for_update(read=True, of=task_leases)
 
     def step(r: Relations) -> Statement:
@@ -248,32 +248,32 @@ def complete(g: Grammar) -> Transition:
     return Transition(steps={"held": held, "step": step, "event": event}, returns="step")
 
 
-def of_task(_: Grammar) -> Select[Any]:
+def of_task(_: Grammar) -> sa.Select[Any]:
     """Select the steps of a task in the order in which it completed them."""
-    return select(*_step).where(_step.task_execution_id == _task_id).order_by(_step.number, _step.name)
+    return sa.select(*_step).where(_step.task_execution_id == _task_id).order_by(_step.number, _step.name)
 
 
-def written(_: Grammar) -> Select[Any]:
+def written(_: Grammar) -> sa.Select[Any]:
     """Select the step of this name that the claim of this token has written: the answer that a lost connection did not deliver."""
-    return select(_step.task_execution_id.label("id"), _step.number, _step.due_at).where(
+    return sa.select(_step.task_execution_id.label("id"), _step.number, _step.due_at).where(
         _step.task_execution_id == _task_id, _step.name == _name, _step.lease_token == _lease_token
     )
 
 
-def lock_waiting(_: Grammar) -> Select[Any]:
+def lock_waiting(_: Grammar) -> sa.Select[Any]:
     """Lock the entry of a waiting task, so that claims skip it until the transaction ends. No row unless the task is Ready."""
     entry = task_outbox.c.task_execution_id
-    return select(entry.label("id")).where(entry == _task_id).with_for_update()
+    return sa.select(entry.label("id")).where(entry == _task_id).with_for_update()
 
 
 def rewind(g: Grammar) -> Transition:
     """Delete the steps of a task from this number on, with one event. Returns the deleted steps."""
 
     def task(_: Relations) -> Statement:
-        return select(_execution.id, _execution.pipeline_execution_id).where(_execution.id == _task_id)
+        return sa.select(_execution.id, _execution.pipeline_execution_id).where(_execution.id == _task_id)
 
     def gone(r: Relations) -> Statement:
-        later = delete(task_steps).where(g.among(_step.task_execution_id, r["task"].c.id), _step.number >= _number)
+        later = sa.delete(task_steps).where(g.among(_step.task_execution_id, r["task"].c.id), _step.number >= _number)
         return later.returning(_step.task_execution_id.label("id"), _step.name, _step.number)
 
     def event(r: Relations) -> Statement:
@@ -282,7 +282,7 @@ def rewind(g: Grammar) -> Transition:
             r["task"].c,
             r["task"],
             event_type=sql_literal(EventType.REWOUND),
-            data=g.json(_data, number=cast(_number, Integer)),
+            data=g.json(_data, number=sa.cast(_number, sa.Integer)),
         )
 
     return Transition(steps={"task": task, "gone": gone, "event": event}, returns="gone")

@@ -16,23 +16,7 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    FromClause,
-    Select,
-    Table,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    or_,
-    select,
-    true,
-)
+import sqlalchemy as sa
 
 from ...database.dialects import Begin
 from ...database.grammar import Builder, Grammar, limit, sql_literal
@@ -245,17 +229,17 @@ def next_id(task_id: UUID) -> UUID:
     return UUID(int=min(task_id.int + 1, LAST.int))
 
 
-_scan = bindparam("scan", type_=BigInteger, required=True)
-_from_id, _to_id = parameters(Uuid, "from_id", "to_id")
+_scan = sa.bindparam("scan", type_=sa.BigInteger, required=True)
+_from_id, _to_id = parameters(sa.Uuid, "from_id", "to_id")
 """The smallest id, and the smallest id that is too large."""
-_worker, _batch = parameters(Uuid, "worker", "batch")
+_worker, _batch = parameters(sa.Uuid, "worker", "batch")
 _SAME = {
-    name: bindparam(name, type_=Text, required=True)
+    name: sa.bindparam(name, type_=sa.Text, required=True)
     for name in ("status", "queue", "task_name", "partition_key", "topic")
 }
 """Filters: columns of a task and their values; NULL for any value."""
 
-_TABLES: Mapping[str, Table] = {
+_TABLES: Mapping[str, sa.Table] = {
     "executions": task_executions,
     "entries": task_outbox,
     "leases": task_leases,
@@ -264,61 +248,63 @@ _TABLES: Mapping[str, Table] = {
 _execution, _entry, _event, _lease = task_executions.c, task_outbox.c, execution_events.c, task_leases.c
 
 
-def queue_is_longer(_: Grammar) -> Select[Any]:
+def queue_is_longer(_: Grammar) -> sa.Select[Any]:
     """Select one row if :queue has more than :scan entries without a key, or as many with one."""
-    parts = [_entries(keyed=keyed).offset(_scan).limit(literal_column("1")).subquery() for keyed in (False, True)]
-    found = select(parts[0].c.id).union_all(select(parts[1].c.id)).subquery("found")
-    return select(found.c.id)
+    parts = [_entries(keyed=keyed).offset(_scan).limit(sa.literal_column("1")).subquery() for keyed in (False, True)]
+    found = sa.select(parts[0].c.id).union_all(sa.select(parts[1].c.id)).subquery("found")
+    return sa.select(found.c.id)
 
 
-def _entries(*, keyed: bool) -> Select[Any]:
+def _entries(*, keyed: bool) -> sa.Select[Any]:
     """Select the entries of :queue with or without a key: each kind has an index of its own."""
     has_key = _entry.partition_key.is_not(None) if keyed else _entry.partition_key.is_(None)
     columns = (_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
-    return select(*columns).where(_entry.queue == _SAME["queue"], has_key)
+    return sa.select(*columns).where(_entry.queue == _SAME["queue"], has_key)
 
 
-def _members() -> Select[Any]:
+def _members() -> sa.Select[Any]:
     """Select the tasks of :batch by their index. All of them are read: that index is not ordered by id, and the primary key would
     have to be searched for them.
     """
     columns = (_execution[name] for name in ("id", *_SAME))
-    return select(*columns).where(
+    return sa.select(*columns).where(
         _execution.pipeline_execution_id == _batch, _execution.pipeline_execution_id != _execution.id
     )
 
 
-def _source(name: str) -> tuple[FromClause, Any, ColumnElement[bool]]:
+def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
     """Return the source, its column of ids, and a condition that applies before the bound. Leases are few, so only matching ones
     count.
     """
     if name == "batch":
         mine = _members().cte("mine").prefix_with("MATERIALIZED")
-        return mine, mine.c.id, true()
+        return mine, mine.c.id, sa.true()
     if name == "queue":
         mine = _entries(keyed=False).union_all(_entries(keyed=True)).cte("mine").prefix_with("MATERIALIZED")
-        return mine, mine.c.id, true()
+        return mine, mine.c.id, sa.true()
     table = _TABLES[name]
     ids = table.c.id if name == "executions" else table.c.task_execution_id
     if name == "leases":
-        return table, ids, and_(_same(_lease.queue, _SAME["queue"]), _same(_lease.worker_id, _worker))
-    return table, ids, true()
+        return table, ids, sa.and_(_same(_lease.queue, _SAME["queue"]), _same(_lease.worker_id, _worker))
+    return table, ids, sa.true()
 
 
-def _ids(source: str, *, up: bool, besides: Callable[[FromClause], ColumnElement[bool]] | None = None) -> Select[Any]:
+def _ids(
+    source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnElement[bool]] | None = None
+) -> sa.Select[Any]:
     """Select the ids of up to :limit matching tasks of the source between the two ids. `besides` is a further condition."""
     rows, ids, counts = _source(source)
     columns = [rows.c[name].label(name) for name in _SAME if name in rows.c]
-    looked = select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
+    looked = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
     # With a limit it is looked up task by task, and not read for all tasks of the worker at once.
     worked = (
-        select(_event.sequence_num)
+        sa.select(_event.sequence_num)
         .where(
             _event.task_execution_id == looked.c.id,
             _event.event_type == sql_literal(EventType.CLAIMED),
             _event.worker_id == _worker,
         )
-        .limit(literal_column("1"))
+        .limit(sa.literal_column("1"))
         .correlate(looked)
         .scalar_subquery()
     )
@@ -326,50 +312,50 @@ def _ids(source: str, *, up: bool, besides: Callable[[FromClause], ColumnElement
     if source in {"executions", "batch"}:
         same.append(_same(looked.c.status, _SAME["status"]))
     if source != "leases":
-        same.append(or_(_worker.is_(None), worked.is_not(None)))
+        same.append(sa.or_(_worker.is_(None), worked.is_not(None)))
     if besides is not None:
         same.append(besides(looked))
-    return select(looked.c.id).where(*same).order_by(looked.c.id if up else looked.c.id.desc()).limit(limit)
+    return sa.select(looked.c.id).where(*same).order_by(looked.c.id if up else looked.c.id.desc()).limit(limit)
 
 
-def _column(looked: FromClause, name: str) -> ColumnElement[Any]:
+def _column(looked: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
     """Return a column of the task from the source, or else from the execution, which is looked up."""
     if name in looked.c:
         return looked.c[name]
     execution = task_executions.alias("execution")
-    found = select(execution.c[name]).where(execution.c.id == looked.c.id)
+    found = sa.select(execution.c[name]).where(execution.c.id == looked.c.id)
     return found.correlate(looked).scalar_subquery()
 
 
-def _select_page(g: Grammar, *, source: str, up: bool) -> Select[Any]:
+def _select_page(g: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
     """Select the tasks, newest first, whatever the direction of the search."""
     (found,) = _ids(source, up=up).cte("page").prefix_with("MATERIALIZED").c
     return with_lease().where(g.among(_execution.id, found)).order_by(_execution.id.desc())
 
 
-def _next_ids(g: Grammar, *, source: str) -> Select[Any]:
+def _next_ids(g: Grammar, *, source: str) -> sa.Select[Any]:
     """Select only the ids of the tasks that existed at the snapshot :head, :open, oldest first."""
     return _ids(source, up=True, besides=lambda looked: was_unfinished(g, looked, looked.c.id))
 
 
-def _end(_: Grammar, *, source: str, up: bool) -> Select[Any]:
+def _end(_: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
     """Select the id of the last row that is looked at, and the first one that is not; one row or none if the look comes to an end
     before.
     """
     _rows, ids, counts = _source(source)
     return (
-        select(ids.label("id"))
+        sa.select(ids.label("id"))
         .where(ids >= _from_id, ids < _to_id, counts)
         .order_by(ids if up else ids.desc())
-        .offset(_scan - literal_column("1"))
-        .limit(literal_column("2"))
+        .offset(_scan - sa.literal_column("1"))
+        .limit(sa.literal_column("2"))
     )
 
 
-def count_waiting(g: Grammar) -> Select[Any]:
+def count_waiting(g: Grammar) -> sa.Select[Any]:
     """Count up to :limit matching tasks among :scan entries."""
     looked = (
-        select(_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
+        sa.select(_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
         .where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
         .limit(_scan)
         .subquery("looked")
@@ -377,36 +363,36 @@ def count_waiting(g: Grammar) -> Select[Any]:
     return _count(g, looked)
 
 
-def count_waiting_of_queue(g: Grammar) -> Select[Any]:
+def count_waiting_of_queue(g: Grammar) -> sa.Select[Any]:
     """Count up to :limit matching tasks among :scan entries of :queue without a key, and as many with one."""
     parts = []
     for keyed in (False, True):
         mine = _entries(keyed=keyed).where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
-        parts.append(select(mine.limit(_scan).subquery()))
+        parts.append(sa.select(mine.limit(_scan).subquery()))
     return _count(g, parts[0].union_all(parts[1]).subquery("looked"))
 
 
-def count_running(g: Grammar) -> Select[Any]:
+def count_running(g: Grammar) -> sa.Select[Any]:
     """Count up to :limit matching running tasks; unless :asked_too, only those that were not asked to stop."""
     mine = (
         _lease.task_execution_id >= _from_id,
         _lease.task_execution_id < _to_id,
         _same(_lease.queue, _SAME["queue"]),
     )
-    looked = select(_lease.task_execution_id.label("id"), _lease.queue).where(*mine).subquery("looked")
-    asked = bindparam("asked_too", type_=Boolean, required=True)
-    return _count(g, looked, or_(asked, _column(looked, "cancel_requested_at").is_(None)))
+    looked = sa.select(_lease.task_execution_id.label("id"), _lease.queue).where(*mine).subquery("looked")
+    asked = sa.bindparam("asked_too", type_=sa.Boolean, required=True)
+    return _count(g, looked, sa.or_(asked, _column(looked, "cancel_requested_at").is_(None)))
 
 
-def _count(g: Grammar, looked: FromClause, *also: ColumnElement[bool]) -> Select[Any]:
+def _count(g: Grammar, looked: sa.FromClause, *also: sa.ColumnElement[bool]) -> sa.Select[Any]:
     same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
     same += [was_unfinished(g, looked, looked.c.id), *also]
-    some: Select[Any] = select(literal_column("1").label("one")).select_from(looked).where(*same).limit(limit)
-    return select(func.count().label("tasks")).select_from(some.subquery("some"))
+    some: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).select_from(looked).where(*same).limit(limit)
+    return sa.select(sa.func.count().label("tasks")).select_from(some.subquery("some"))
 
 
-def _same(column: Any, wanted: Any) -> ColumnElement[bool]:
-    return or_(wanted.is_(None), column == wanted)
+def _same(column: Any, wanted: Any) -> sa.ColumnElement[bool]:
+    return sa.or_(wanted.is_(None), column == wanted)
 
 
 def _named(builder: Any, sources: Iterator[str] | tuple[str, ...]) -> Mapping[str, Builder]:

@@ -5,22 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    FromClause,
-    Integer,
-    Select,
-    and_,
-    case,
-    except_,
-    func,
-    literal_column,
-    not_,
-    or_,
-    select,
-    true,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database.grammar import Grammar, Relations, Statement, Transition, sql_literal, text_literal
 from ...database.tables import task_batches, task_executions
@@ -30,13 +15,13 @@ from .check import EVENT, EXECUTION, OTHERS, UNFINISHED, Check, broken_ones, is_
 from .rows import GRACE, latest, seconds
 
 _batch = task_batches.c
-_zero = literal_column("0", Integer)
+_zero = sa.literal_column("0", sa.Integer)
 _GOES_ON = _batch.completed_at.is_(None)
 _COUNTS = (_GOES_ON, _batch.closed)
 _waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
 _UNENDED = (TaskStatus.READY, TaskStatus.RUNNING)
 _IN_A_BATCH = EXECUTION.pipeline_execution_id != EXECUTION.id
-_MEMBER = and_(EXECUTION.pipeline_execution_id == _batch.id, _IN_A_BATCH)
+_MEMBER = sa.and_(EXECUTION.pipeline_execution_id == _batch.id, _IN_A_BATCH)
 _RECORDED = ("kind", "on_failed", "name")
 
 
@@ -58,7 +43,9 @@ def batch_checks() -> Mapping[str, Check]:
                 {
                     "batch_counts_differ": _counts_differ,
                     "batch_stage_differs": _stage_differs,
-                    "batch_cancel_contradicts": lambda _: and_(~_batch.runs_then, _batch.cancel_requested_at.is_(None)),
+                    "batch_cancel_contradicts": lambda _: sa.and_(
+                        ~_batch.runs_then, _batch.cancel_requested_at.is_(None)
+                    ),
                     "batch_ahead_of_time": lambda _: _batch.updated_at > g.later(latest(g), seconds(GRACE)),
                 },
             ),
@@ -79,34 +66,34 @@ def batch_checks() -> Mapping[str, Check]:
         "batch_not_closed": Check(
             meaning="an error left the `with` block of a batch, and the transaction was still committed, so its `then` tasks are "
             "never enqueued; cancel the batch: outboxq batch cancel ID",
-            broken=lambda _: select(_batch.id).where(_batch.completed_at.is_(None), not_(_batch.closed)),
+            broken=lambda _: sa.select(_batch.id).where(_batch.completed_at.is_(None), sa.not_(_batch.closed)),
         ),
     }
 
 
-def _lost(g: Grammar) -> Select[Any]:
+def _lost(g: Grammar) -> sa.Select[Any]:
     """Select the batches that have tasks, but neither a row nor the event of their end."""
-    is_batch = and_(g.digit(EXECUTION.pipeline_execution_id, 13) == text_literal(8), _begins_with_one(g))
-    named = select(EXECUTION.pipeline_execution_id.label("id")).where(_IN_A_BATCH, is_batch)
-    ended = select(EVENT.pipeline_execution_id).where(
+    is_batch = sa.and_(g.digit(EXECUTION.pipeline_execution_id, 13) == text_literal(8), _begins_with_one(g))
+    named = sa.select(EXECUTION.pipeline_execution_id.label("id")).where(_IN_A_BATCH, is_batch)
+    ended = sa.select(EVENT.pipeline_execution_id).where(
         EVENT.task_execution_id.is_(None), OTHERS, is_a(EventType.BATCH_COMPLETED)
     )
     # Not joins, which a planner that expects one lost batch would run again for each task.
-    return select(except_(named, select(_batch.id), ended).subquery("lost"))
+    return sa.select(sa.except_(named, sa.select(_batch.id), ended).subquery("lost"))
 
 
-def _begins_with_one(g: Grammar) -> ColumnElement[bool]:
+def _begins_with_one(g: Grammar) -> sa.ColumnElement[bool]:
     return g.digit(EXECUTION.pipeline_execution_id, 1).in_([text_literal(digit) for digit in "89abcdef"])
 
 
-def _differs(g: Grammar) -> Select[Any]:
+def _differs(g: Grammar) -> sa.Select[Any]:
     made = _made(g)
-    return select(_batch.id).join_from(task_batches, made, _differs_from_event(made))
+    return sa.select(_batch.id).join_from(task_batches, made, _differs_from_event(made))
 
 
-def _differs_from_event(made: FromClause) -> ColumnElement[bool]:
+def _differs_from_event(made: sa.FromClause) -> sa.ColumnElement[bool]:
     recorded = (made.c[name].is_distinct_from(_batch[name]) for name in _RECORDED)
-    return and_(made.c.id == _batch.id, _GOES_ON, or_(*recorded))
+    return sa.and_(made.c.id == _batch.id, _GOES_ON, sa.or_(*recorded))
 
 
 def as_made(g: Grammar) -> Transition:
@@ -115,26 +102,26 @@ def as_made(g: Grammar) -> Transition:
     def moved(_: Relations) -> Statement:
         made = _made(g)
         values = {name: made.c[name] for name in _RECORDED}
-        return update(task_batches).where(_differs_from_event(made)).values(**values).returning(_batch.id)
+        return sa.update(task_batches).where(_differs_from_event(made)).values(**values).returning(_batch.id)
 
     return Transition(steps={"moved": moved}, returns="moved")
 
 
-def _made(g: Grammar) -> FromClause:
+def _made(g: Grammar) -> sa.FromClause:
     """Select the values with which batches were created, from their events."""
     recorded = {name: g.text_in(EVENT.event_data, name) for name in (*_RECORDED, "links")}
     return (
-        select(EVENT.pipeline_execution_id.label("id"), *(value.label(name) for name, value in recorded.items()))
+        sa.select(EVENT.pipeline_execution_id.label("id"), *(value.label(name) for name, value in recorded.items()))
         .where(EVENT.task_execution_id.is_(None), OTHERS, is_a(EventType.BATCH_CREATED))
         .distinct()
         .subquery("made")
     )
 
 
-def _links(g: Grammar) -> Select[Any]:
+def _links(g: Grammar) -> sa.Select[Any]:
     made = _made(g)
     rows = task_batches.outerjoin(made, made.c.id == _batch.id)
-    return select(_batch.id, _batch.then_tasks, made.c.links).select_from(rows).where(_GOES_ON)
+    return sa.select(_batch.id, _batch.then_tasks, made.c.links).select_from(rows).where(_GOES_ON)
 
 
 def _is_unreadable(row: Mapping[str, Any]) -> bool:
@@ -145,24 +132,24 @@ def _is_unreadable(row: Mapping[str, Any]) -> bool:
     return row["links"] is not None and int(row["links"]) != len(links)
 
 
-def _among_open(g: Grammar, broken: Mapping[str, Callable[[FromClause], ColumnElement[bool]]]) -> Select[Any]:
+def _among_open(g: Grammar, broken: Mapping[str, Callable[[sa.FromClause], sa.ColumnElement[bool]]]) -> sa.Select[Any]:
     """Check unfinished batches against the numbers of their tasks, which are counted in one pass."""
     counted = _counted(g)
-    rows = select(_batch.id).join_from(task_batches, counted, counted.c.id == _batch.id)
+    rows = sa.select(_batch.id).join_from(task_batches, counted, counted.c.id == _batch.id)
     return broken_ones(rows, {name: condition(counted) for name, condition in broken.items()})
 
 
-def _counted(g: Grammar) -> FromClause:
+def _counted(g: Grammar) -> sa.FromClause:
     """Count the tasks of each unfinished batch: in all, by status, and the enqueued `then` tasks."""
     of_status = {
         status.name.lower(): EXECUTION.status == sql_literal(status)
         for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
     }
     follows = g.digit(EXECUTION.id, 13) == text_literal(8)
-    kinds = {"present": true(), "unended": UNFINISHED, **of_status, "following": follows}
-    numbers = [func.count(case((condition, EXECUTION.id))).label(name) for name, condition in kinds.items()]
+    kinds = {"present": sa.true(), "unended": UNFINISHED, **of_status, "following": follows}
+    numbers = [sa.func.count(sa.case((condition, EXECUTION.id))).label(name) for name, condition in kinds.items()]
     return (
-        select(_batch.id, *numbers)
+        sa.select(_batch.id, *numbers)
         .select_from(task_batches.outerjoin(task_executions, _MEMBER))
         .where(_GOES_ON)
         .group_by(_batch.id)
@@ -170,35 +157,35 @@ def _counted(g: Grammar) -> FromClause:
     )
 
 
-def _counts_differ(counted: FromClause) -> ColumnElement[bool]:
-    pending = _batch.size - _batch.completed - _batch.cancelled - case((_waits, _zero), else_=_batch.failed)
-    left = counted.c.unended + case((_waits, counted.c.failed), else_=_zero)
+def _counts_differ(counted: sa.FromClause) -> sa.ColumnElement[bool]:
+    pending = _batch.size - _batch.completed - _batch.cancelled - sa.case((_waits, _zero), else_=_batch.failed)
+    left = counted.c.unended + sa.case((_waits, counted.c.failed), else_=_zero)
     fewer = (_batch[name] < counted.c[name] for name in ("completed", "failed", "cancelled"))
-    return and_(_batch.closed, or_(pending <= _zero, pending != left, *fewer))
+    return sa.and_(_batch.closed, sa.or_(pending <= _zero, pending != left, *fewer))
 
 
-def _stage_differs(counted: FromClause) -> ColumnElement[bool]:
+def _stage_differs(counted: sa.FromClause) -> sa.ColumnElement[bool]:
     """Return a condition: no task was pruned, but the stage of the batch differs from the number of its enqueued `then` tasks."""
-    return and_(_batch.size == counted.c.present, _batch.stage != counted.c.following)
+    return sa.and_(_batch.size == counted.c.present, _batch.stage != counted.c.following)
 
 
-def counts_wrong(g: Grammar) -> Select[Any]:
+def counts_wrong(g: Grammar) -> sa.Select[Any]:
     """Lock the batches with wrong counts. The repair is a separate statement, which sees all ends up to then."""
     return _locked(_batch.id.in_(_ids(g, _counts_differ)))
 
 
-def stage_wrong(g: Grammar) -> Select[Any]:
+def stage_wrong(g: Grammar) -> sa.Select[Any]:
     """Lock the batches with a wrong stage, for the repair after it."""
     return _locked(_batch.id.in_(_ids(g, _stage_differs)))
 
 
-def _locked(wrong: ColumnElement[bool]) -> Select[Any]:
-    return select(_batch.id).where(wrong).order_by(_batch.id).with_for_update()
+def _locked(wrong: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(_batch.id).where(wrong).order_by(_batch.id).with_for_update()
 
 
-def _ids(g: Grammar, wrong: Callable[[FromClause], ColumnElement[bool]]) -> Select[Any]:
+def _ids(g: Grammar, wrong: Callable[[sa.FromClause], sa.ColumnElement[bool]]) -> sa.Select[Any]:
     counted = _counted(g)
-    return select(counted.c.id).join_from(counted, task_batches, counted.c.id == _batch.id).where(wrong(counted))
+    return sa.select(counted.c.id).join_from(counted, task_batches, counted.c.id == _batch.id).where(wrong(counted))
 
 
 def recount(g: Grammar) -> Transition:
@@ -210,12 +197,12 @@ def recount(g: Grammar) -> Transition:
         _tasks(*statuses)
         for statuses in (TaskStatus, (TaskStatus.COMPLETED,), (TaskStatus.FAILED,), (*_UNENDED, TaskStatus.FAILED))
     )
-    size = case((_batch.size < present, present), else_=_batch.size)
+    size = sa.case((_batch.size < present, present), else_=_batch.size)
     counts = {"size": size, "completed": done, "failed": dead, "cancelled": size - left - done, "updated_at": g.now}
 
     def counted(_: Relations) -> Statement:
-        wrong = and_(*_COUNTS, _batch.id.in_(_ids(g, _counts_differ)))
-        return update(task_batches).where(wrong).values(**counts).returning(_batch.id)
+        wrong = sa.and_(*_COUNTS, _batch.id.in_(_ids(g, _counts_differ)))
+        return sa.update(task_batches).where(wrong).values(**counts).returning(_batch.id)
 
     return Transition(steps={"counted": counted}, returns="counted")
 
@@ -225,8 +212,8 @@ def set_stage(g: Grammar) -> Transition:
     following = _tasks(*TaskStatus, also=g.digit(EXECUTION.id, 13) == text_literal(8))
 
     def moved(_: Relations) -> Statement:
-        wrong = and_(_GOES_ON, _batch.id.in_(_ids(g, _stage_differs)))
-        return update(task_batches).where(wrong).values(stage=following, updated_at=g.now).returning(_batch.id)
+        wrong = sa.and_(_GOES_ON, _batch.id.in_(_ids(g, _stage_differs)))
+        return sa.update(task_batches).where(wrong).values(stage=following, updated_at=g.now).returning(_batch.id)
 
     return Transition(steps={"moved": moved}, returns="moved")
 
@@ -236,15 +223,15 @@ def set_back(g: Grammar) -> Transition:
 
     def moved(_: Relations) -> Statement:
         ahead = _batch.updated_at > g.later(latest(g), seconds(GRACE))
-        return update(task_batches).where(_GOES_ON, ahead).values(updated_at=g.now).returning(_batch.id)
+        return sa.update(task_batches).where(_GOES_ON, ahead).values(updated_at=g.now).returning(_batch.id)
 
     return Transition(steps={"moved": moved}, returns="moved")
 
 
-def _tasks(*statuses: TaskStatus, also: ColumnElement[bool] | None = None) -> Any:
+def _tasks(*statuses: TaskStatus, also: sa.ColumnElement[bool] | None = None) -> Any:
     """Return the number of the batch's tasks with one of these statuses."""
     return (
-        select(func.count())
+        sa.select(sa.func.count())
         .select_from(task_executions)
         .where(
             _MEMBER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, Table, and_, delete, exists, false, func, select, true, update
+import sqlalchemy as sa
 
 from ...database import tables
 from ...database.column_types import Instant
@@ -46,8 +46,8 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         "claimed_key_without_task": lambda _: _deleted(
             tables.partition_claims, ~keys.TASK_OF_CLAIM.exists(), tables.partition_claims.c.queue
         ),
-        "running_without_key": lambda g: _missing_claim(g, and_(keys.RUNNING_WITH_KEY, keys.IS_ORDERED), false()),
-        "failed_without_key": lambda g: _missing_claim(g, and_(keys.HOLDING, keys.IS_ORDERED), true()),
+        "running_without_key": lambda g: _missing_claim(g, sa.and_(keys.RUNNING_WITH_KEY, keys.IS_ORDERED), sa.false()),
+        "failed_without_key": lambda g: _missing_claim(g, sa.and_(keys.HOLDING, keys.IS_ORDERED), sa.true()),
         "tick_without_task": lambda _: _deleted(tables.schedule_ticks, ~rows.TASK_OF_TICK.exists()),
         "step_without_task": lambda _: _deleted(tables.task_steps, ~rows.TASK_OF_STEP.exists()),
         "batch_differs_from_events": batches.as_made,
@@ -62,7 +62,7 @@ def _position(g: Grammar) -> Transition:
     recorded = events.recorded_position(g)
 
     def moved(_: Relations) -> Statement:
-        moved = update(tables.task_executions).where(events.position_differs(recorded)).values(position=recorded)
+        moved = sa.update(tables.task_executions).where(events.position_differs(recorded)).values(position=recorded)
         return moved.returning(*(EXECUTION[name] for name in _ENTRY_COLUMNS))
 
     return Transition(
@@ -81,7 +81,7 @@ def _due(g: Grammar) -> Transition:
 
     def task(_: Relations) -> Statement:
         return (
-            select(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due.label("due"))
+            sa.select(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due.label("due"))
             .join_from(tables.task_executions, tables.task_outbox, _entry.task_execution_id == EXECUTION.id)
             .where(READY, events.LEADS_HERE, _entry.available_at != due)
             .with_for_update(of=tables.task_executions)
@@ -101,11 +101,11 @@ def _entry_again(g: Grammar) -> Transition:
     """Replace the entry by one with the task's values; its due time stays."""
 
     def gone(_: Relations) -> Statement:
-        gone = delete(tables.task_outbox).where(rows.ENTRY_DIFFERS)
+        gone = sa.delete(tables.task_outbox).where(rows.ENTRY_DIFFERS)
         return gone.returning(task_of(tables.task_outbox), _entry.available_at)
 
     def task(r: Relations) -> Statement:
-        return select(*(EXECUTION[name] for name in _ENTRY_COLUMNS)).where(g.among(EXECUTION.id, r["gone"].c.id))
+        return sa.select(*(EXECUTION[name] for name in _ENTRY_COLUMNS)).where(g.among(EXECUTION.id, r["gone"].c.id))
 
     return Transition(
         steps={
@@ -123,13 +123,13 @@ def _worker(_: Grammar) -> Transition:
 
     def moved(_: Relations) -> Statement:
         differs = (claimed_by.is_not(None), EXECUTION.worker_id.is_distinct_from(claimed_by))
-        moved = update(tables.task_executions).where(RUNNING, *differs).values(worker_id=claimed_by)
+        moved = sa.update(tables.task_executions).where(RUNNING, *differs).values(worker_id=claimed_by)
         return moved.returning(EXECUTION.id, EXECUTION.worker_id, EXECUTION.lease_token)
 
     def lease(r: Relations) -> Statement:
         moved = r["moved"].c
         mine = (_lease.task_execution_id == moved.id, _lease.lease_token == moved.lease_token)
-        return update(tables.task_leases).where(*mine).values(worker_id=moved.worker_id)
+        return sa.update(tables.task_leases).where(*mine).values(worker_id=moved.worker_id)
 
     return Transition(steps={"moved": moved, "lease": lease}, returns="moved")
 
@@ -147,7 +147,7 @@ def _lease_end(g: Grammar) -> Transition:
 
 
 def _lease_queue(_: Grammar) -> Transition:
-    queue = select(EXECUTION.queue).where(EXECUTION.id == _lease.task_execution_id).scalar_subquery()
+    queue = sa.select(EXECUTION.queue).where(EXECUTION.id == _lease.task_execution_id).scalar_subquery()
     return _updated(tables.task_leases, rows.LEASE_DIFFERS, {"queue": queue}, task_of(tables.task_leases), _lease.queue)
 
 
@@ -161,9 +161,9 @@ def _rate(g: Grammar) -> Transition:
 
 def _renewed_dead_letter(g: Grammar) -> Transition:
     """Give the dead letter the values of its task and of the last failure."""
-    differs = exists(select(EXECUTION.id).where(rows.dead_letter_differs(g)).correlate(tables.dead_letters))
+    differs = sa.exists(sa.select(EXECUTION.id).where(rows.dead_letter_differs(g)).correlate(tables.dead_letters))
     values = {
-        name: select(value)
+        name: sa.select(value)
         .where(EXECUTION.id == _dead_letter.task_execution_id)
         .correlate(tables.dead_letters)
         .scalar_subquery()
@@ -194,7 +194,7 @@ def _lost_key(g: Grammar) -> Transition:
 
 def _missing_entry(g: Grammar) -> Transition:
     """Insert the missing entry, due at the time of the last event."""
-    due = func.coalesce(events.last_due(g), g.now, type_=Instant)
+    due = sa.func.coalesce(events.last_due(g), g.now, type_=Instant)
     found = _locked(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due, g.now).where(
         READY, ~rows.ENTRY_OF_TASK.exists()
     )
@@ -220,7 +220,7 @@ def _missing_dead_letter(g: Grammar) -> Transition:
     return _inserted(g, "letter", tables.dead_letters, ["task_execution_id", *recorded], found)
 
 
-def _missing_claim(g: Grammar, owns: ColumnElement[bool], held: ColumnElement[bool]) -> Transition:
+def _missing_claim(g: Grammar, owns: sa.ColumnElement[bool], held: sa.ColumnElement[bool]) -> Transition:
     """Return the key to the task unless another task has it, because the rightful one is then unknown."""
     found = _locked(EXECUTION.queue, EXECUTION.partition_key, EXECUTION.id, held)
     columns = ["queue", "partition_key", "task_execution_id", "held"]
@@ -232,31 +232,31 @@ def _only(name: str, statement: Statement) -> Transition:
     return Transition(steps={name: lambda _: statement}, returns=name)
 
 
-def _deleted(table: Table, wrong: ColumnElement[bool], *columns: ColumnElement[Any]) -> Transition:
-    return _only("gone", delete(table).where(wrong).returning(task_of(table), *columns))
+def _deleted(table: sa.Table, wrong: sa.ColumnElement[bool], *columns: sa.ColumnElement[Any]) -> Transition:
+    return _only("gone", sa.delete(table).where(wrong).returning(task_of(table), *columns))
 
 
-def _updated(table: Table, wrong: ColumnElement[bool], values: Mapping[str, Any], *found: Any) -> Transition:
-    return _only("moved", update(table).where(wrong).values(**values).returning(*found))
+def _updated(table: sa.Table, wrong: sa.ColumnElement[bool], values: Mapping[str, Any], *found: Any) -> Transition:
+    return _only("moved", sa.update(table).where(wrong).values(**values).returning(*found))
 
 
-def _written(wrong: ColumnElement[bool], **values: Any) -> Transition:
+def _written(wrong: sa.ColumnElement[bool], **values: Any) -> Transition:
     """Write these columns of the executions for which `wrong` is true."""
     return _updated(tables.task_executions, wrong, values, EXECUTION.id)
 
 
-def _as_recorded(column: str, recorded: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Transition:
+def _as_recorded(column: str, recorded: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) -> Transition:
     """Set the column to the value in the events, in the executions for which all conditions hold."""
-    return _written(and_(*conditions, EXECUTION[column].is_distinct_from(recorded)), **{column: recorded})
+    return _written(sa.and_(*conditions, EXECUTION[column].is_distinct_from(recorded)), **{column: recorded})
 
 
-def _locked(*columns: Any) -> Select[Any]:
+def _locked(*columns: Any) -> sa.Select[Any]:
     """Select these columns of executions, which are locked."""
-    return select(*columns).with_for_update(of=tables.task_executions)
+    return sa.select(*columns).with_for_update(of=tables.task_executions)
 
 
 def _inserted(
-    g: Grammar, name: str, table: Table, columns: Sequence[str], found: Select[Any], *, key: Sequence[str] = ()
+    g: Grammar, name: str, table: sa.Table, columns: Sequence[str], found: sa.Select[Any], *, key: Sequence[str] = ()
 ) -> Transition:
     """Insert the rows found. A row that has come meanwhile stays; with `key`, one that has the same key is replaced."""
     new = g.insert(table).from_select(columns, found)
@@ -266,20 +266,20 @@ def _inserted(
     return _only(name, put.returning(task_of(table)))
 
 
-def _entries_gone(g: Grammar, tasks: FromClause, *columns: ColumnElement[Any]) -> Statement:
-    gone = delete(tables.task_outbox).where(g.among(_entry.task_execution_id, tasks.c.id))
+def _entries_gone(g: Grammar, tasks: sa.FromClause, *columns: sa.ColumnElement[Any]) -> Statement:
+    gone = sa.delete(tables.task_outbox).where(g.among(_entry.task_execution_id, tasks.c.id))
     return gone.returning(task_of(tables.task_outbox), *columns)
 
 
-def _entries_again(g: Grammar, tasks: FromClause, gone: FromClause, due: ColumnElement[Any]) -> Statement:
+def _entries_again(g: Grammar, tasks: sa.FromClause, gone: sa.FromClause, due: sa.ColumnElement[Any]) -> Statement:
     """Insert new entries of the tasks whose entries are gone, because entries are never updated."""
-    return task_rows.entry(g, tasks.c, tasks.join(gone, tasks.c.id == gone.c.id), ready=true(), due=due)
+    return task_rows.entry(g, tasks.c, tasks.join(gone, tasks.c.id == gone.c.id), ready=sa.true(), due=due)
 
 
 REPAIRS = _repairs()
 """The repairs by the names of their checks. Each returns the repaired ids, and the queue if work became claimable."""
 
-LOCKS: Mapping[str, Callable[[Grammar], Select[Any]]] = {
+LOCKS: Mapping[str, Callable[[Grammar], sa.Select[Any]]] = {
     "batch_counts_differ": batches.counts_wrong,
     "batch_stage_differs": batches.stage_wrong,
 }
