@@ -11,7 +11,8 @@ from typing import Any
 from outboxq import database, store
 from outboxq.database.dialects import time_partitions
 from outboxq.database.grammar import Builder
-from outboxq.store.numbers import metrics
+from outboxq.store.claims import due, sleeping_workers
+from outboxq.store.numbers import live, metrics
 from outboxq.store.tasks import task_pages
 from outboxq.store.verify import CHECKS
 from outboxq.store.verify.repairs import LOCKS, REPAIRS
@@ -32,7 +33,7 @@ def of_module(module: Any) -> Iterator[tuple[str, Builder]]:
     short = module.__name__.rpartition(".")[2].removesuffix("_sql")
     for name, function in inspect.getmembers(module, inspect.isfunction):
         given = function.__annotations__
-        builds = list(given.values())[:-1] == ["Grammar"] and given["return"] in _BUILT
+        builds = list(given.values())[:-1] == ["Grammar"] and given["return"].removeprefix("sa.") in _BUILT
         if builds and function.__module__ == module.__name__ and not name.startswith("_"):
             yield f"{short}.{name}", function
 
@@ -49,6 +50,24 @@ def all_builders() -> Mapping[str, Builder]:
         "repairs": REPAIRS,
         "locks": LOCKS,
     }
+    pairs = {
+        "due.any_due": due.ANY_DUE,
+        "due.next_available_at": due.NEXT_AVAILABLE_AT,
+        "sleeping_workers.look": sleeping_workers.LOOK,
+    }
+    singles = {
+        "due.any_recent": due.ANY_RECENT,
+        "sleeping_workers.announce": sleeping_workers.ANNOUNCE,
+        "live.waiting": live.WAITING[False],
+        "live.waiting_by_task": live.WAITING[True],
+    }
+    for given in (False, True):
+        asked = "_given" * given
+        found |= {f"{name}{asked}": several[given] for name, several in singles.items()}
+        for by_key in (False, True):
+            found |= {f"{name}{asked}{'_by_key' * by_key}": several[given][by_key] for name, several in pairs.items()}
+    rooms = [f"{module.__name__.rpartition('.')[2].removesuffix('_sql')}." for module in MODULES]
+    found = {name: found[name] for room in dict.fromkeys(rooms) for name in sorted(found) if name.startswith(room)}
     return found | {f"{group}.{name}": one for group, several in groups.items() for name, one in several.items()}
 
 

@@ -1,122 +1,104 @@
-"""The transactions: each public method is one, all of it or nothing of it."""
+"""The store: each public method is one transaction, which happens completely or not at all."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
+# `as` makes a name public to type checkers.
 from . import retention
 from . import verify as checks
-from .arguments import queue_names
+from .arguments import queue_names as queue_names
 from .claims import due, ends, recovery, units_of_work
 from .claims import workers as live_workers
-from .claims.claim import ClaimCursor, Claiming
-from .claims.due import Look
-from .claims.recovery import Lease, LeaseLook, OutlastingLook, Recovered
+from .claims.claim import ClaimCursor as ClaimCursor
+from .claims.claim import Claiming
+from .claims.due import Look as Look
+from .claims.recovery import Lease as Lease
+from .claims.recovery import LeaseLook as LeaseLook
+from .claims.recovery import OutlastingLook as OutlastingLook
+from .claims.recovery import Recovered as Recovered
 from .claims.sleeping_workers import SleepingWorkers
-from .claims.workers import LiveWorker, Presence, TakenBack, TakenTask, UnknownRun, Workers
+from .claims.workers import LiveWorker as LiveWorker
+from .claims.workers import Presence as Presence
+from .claims.workers import TakenBack as TakenBack
+from .claims.workers import TakenTask as TakenTask
+from .claims.workers import UnknownRun as UnknownRun
+from .claims.workers import Workers
 from .explain import explain as explaining
-from .explain.explain import Outlook, TaskDetail
-from .explain.reasons import Cure, Explanation, Reason
+from .explain.explain import Outlook as Outlook
+from .explain.explain import TaskDetail as TaskDetail
+from .explain.reasons import Cure as Cure
+from .explain.reasons import Explanation as Explanation
+from .explain.reasons import Reason as Reason
 from .numbers import overview as overviews
 from .numbers import statistics
 from .numbers import system as systems
-from .numbers.health import HealthLimits, Problem, Rule
-from .numbers.maintenance_jobs import MaintenanceJobs, Turn
-from .numbers.metrics import MetricPoint, Metrics, Percentiles, TaskMetric
-from .numbers.overview import Overview, Trends
-from .numbers.queues import HeldKey, Queues, QueueSettings
-from .numbers.samples import DepthPoint, QueueSample, Samples
-from .numbers.statistics import Statistics, UnknownName
-from .numbers.system import PartitionSize, System, TableSize
+from .numbers.health import HealthLimits as HealthLimits
+from .numbers.health import Problem as Problem
+from .numbers.health import Rule as Rule
+from .numbers.maintenance_jobs import MaintenanceJobs
+from .numbers.maintenance_jobs import Turn as Turn
+from .numbers.metrics import MetricPoint as MetricPoint
+from .numbers.metrics import Metrics as Metrics
+from .numbers.metrics import Percentiles as Percentiles
+from .numbers.metrics import TaskMetric as TaskMetric
+from .numbers.overview import Overview as Overview
+from .numbers.overview import Trends as Trends
+from .numbers.queues import HeldKey as HeldKey
+from .numbers.queues import Queues
+from .numbers.queues import QueueSettings as QueueSettings
+from .numbers.samples import DepthPoint as DepthPoint
+from .numbers.samples import QueueSample as QueueSample
+from .numbers.samples import Samples
+from .numbers.statistics import Statistics as Statistics
+from .numbers.statistics import UnknownName as UnknownName
+from .numbers.system import PartitionSize as PartitionSize
+from .numbers.system import System as System
+from .numbers.system import TableSize as TableSize
 from .producing import enqueue as enqueueing
 from .producing import fanout
-from .producing.batches import Batches, Member
-from .producing.enqueue import check
-from .producing.fanout import Subscriptions, check_subscription
-from .producing.schedules import Schedules, check_schedule
+from .producing.batches import Batches
+from .producing.batches import Member as Member
+from .producing.enqueue import check as check
+from .producing.fanout import Subscriptions
+from .producing.fanout import check_subscription as check_subscription
+from .producing.schedules import Schedules
+from .producing.schedules import check_schedule as check_schedule
 from .retention import TimePartitions
 from .tasks import cancelling, operations, results, task_pages
 from .tasks import tasks as reading
-from .tasks.dead_letters import DeadLetter, DeadLetterGroup, DeadLetterGroups, DeadLetters
-from .tasks.event_log import Count, EventLog, Snapshot, TailCursor
-from .tasks.results import BatchStanding, BatchTask, ResultReader, Standing
-from .tasks.steps import NewStep, Steps, Written
-from .tasks.task_pages import TaskPage
-from .tasks.tasks import Attempt
-from .verify import Violation
-
-__all__ = [
-    "Attempt",
-    "BatchStanding",
-    "BatchTask",
-    "ClaimCursor",
-    "Count",
-    "Cure",
-    "DeadLetter",
-    "DeadLetterGroup",
-    "DeadLetterGroups",
-    "DepthPoint",
-    "Explanation",
-    "HealthLimits",
-    "HeldKey",
-    "Lease",
-    "LeaseLook",
-    "LiveWorker",
-    "Look",
-    "Member",
-    "MetricPoint",
-    "Metrics",
-    "NewStep",
-    "OutlastingLook",
-    "Outlook",
-    "Overview",
-    "PartitionSize",
-    "Percentiles",
-    "Presence",
-    "Problem",
-    "QueueSample",
-    "QueueSettings",
-    "Reason",
-    "Recovered",
-    "ResultReader",
-    "Rule",
-    "Snapshot",
-    "Standing",
-    "Statistics",
-    "Store",
-    "System",
-    "TableSize",
-    "TailCursor",
-    "TakenBack",
-    "TakenTask",
-    "TaskDetail",
-    "TaskMetric",
-    "TaskPage",
-    "Trends",
-    "Turn",
-    "UnknownName",
-    "UnknownRun",
-    "Violation",
-    "Written",
-    "check",
-    "check_schedule",
-    "check_subscription",
-    "queue_names",
-]
+from .tasks.dead_letters import DeadLetter as DeadLetter
+from .tasks.dead_letters import DeadLetterGroup as DeadLetterGroup
+from .tasks.dead_letters import DeadLetterGroups as DeadLetterGroups
+from .tasks.dead_letters import DeadLetters
+from .tasks.event_log import Count as Count
+from .tasks.event_log import EventLog
+from .tasks.event_log import Snapshot as Snapshot
+from .tasks.event_log import TailCursor as TailCursor
+from .tasks.results import BatchStanding as BatchStanding
+from .tasks.results import BatchTask as BatchTask
+from .tasks.results import ResultReader as ResultReader
+from .tasks.results import Standing as Standing
+from .tasks.steps import NewStep as NewStep
+from .tasks.steps import Steps
+from .tasks.steps import Written as Written
+from .tasks.task_pages import TaskPage as TaskPage
+from .tasks.tasks import Attempt as Attempt
+from .verify import Violation as Violation
 
 
 class Store(Claiming):
-    """Everything outboxq does to its tables, usable on its own from any synchronous code.
+    """All operations on the tables of outboxq, for any synchronous code.
 
-    What is done to tasks, or asked about them, is a method, and so is upkeep. The rest stands by its noun, as in
-    ``queues.pause()`` and ``dead_letters.list()``.
+    Operations on tasks and maintenance are methods. The others are grouped by noun, as in ``queues.pause()`` and
+    ``dead_letters.list()``.
 
-    Each method runs in a transaction of its own (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite), which is run again
-    from its start when the database says that it may succeed then (deadlock, lost connection, busy). With ``using=`` a method
-    runs in that connection's transaction instead: nothing is committed and nothing run again.
+    Each method runs in its own transaction (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite). After an error that may
+    pass, such as a deadlock, a lost connection or a busy database, the transaction runs again from its start. With ``using=``,
+    a method runs in the transaction of that connection instead. It then neither commits nor tries again.
     """
 
-    # A right side names no other verb (`tests/unit/test_nouns.py`), so the order of these lines has no meaning.
+    # A right side names no other verb (`tests/unit/test_nouns.py`), so these lines may stand in any order.
 
     # Producers
     enqueue_many = enqueueing.enqueue_many
@@ -137,13 +119,13 @@ class Store(Claiming):
     unknown_runs = live_workers.unknown_runs
     make_known_due = live_workers.make_known_due
 
-    # Leases of workers that are gone
+    # Leases of dead workers
     recover = recovery.recover
     expired_leases = recovery.expired_leases
     outlasting_leases = recovery.outlasting_leases
     due_again = recovery.due_again
 
-    # What people do to a task
+    # Operations of people on a task
     schedule_retry = operations.schedule_retry
     reschedule = operations.reschedule
     cancel = operations.cancel
@@ -153,7 +135,7 @@ class Store(Claiming):
     run_now = operations.run_now
     set_priority = operations.set_priority
 
-    # Questions
+    # Queries
     now = reading.now
     get = reading.get
     history = reading.history
@@ -183,7 +165,7 @@ class Store(Claiming):
     tables_are_locked = systems.tables_are_locked
     system = systems.system
 
-    # Upkeep
+    # Maintenance
     verify = checks.verify
     prune = retention.prune
 

@@ -1,15 +1,27 @@
-"""Checks of arguments, made before a transaction begins: each returns what it was given, or raises InvalidArgument."""
+"""Arguments of the store: their checks before a transaction begins, and the parameters that take them in a statement.
+
+Each check returns the argument, or raises InvalidArgument.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import Any
 from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.types import TypeEngine
 
 from ..database.column_types import iso
 from ..errors import InvalidArgument
 from ..payload.parameters import sanitize
+
+
+def parameters(kind: type[TypeEngine[Any]] | TypeEngine[Any], *names: str) -> Iterator[sa.BindParameter[Any]]:
+    """Yield a required parameter of this type for each name."""
+    return (sa.bindparam(name, type_=kind, required=True) for name in names)
 
 
 def aware(moment: datetime, name: str) -> datetime:
@@ -45,12 +57,12 @@ def queue_names(queues: Iterable[str] | None, argument: str = "queues") -> list[
         return None
     names = [] if isinstance(queues, str) else list(dict.fromkeys(queues))
     if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidArgument(f"{argument} takes a list of at least one name; None stands for all")
+        raise InvalidArgument(f"{argument} takes a list of at least one name; None means all")
     return names
 
 
 def storable(text: object, name: str) -> str | None:
-    """Raise InvalidArgument for what neither is None nor text that every database stores."""
+    """Raise InvalidArgument unless the value is None or a text that every database stores."""
     if text is None or (isinstance(text, str) and sanitize(text, limit=sys.maxsize) == text):
         return text
     raise InvalidArgument(f"{name} takes text without NUL or lone surrogates, not {text!r}")

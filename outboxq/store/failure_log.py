@@ -1,4 +1,4 @@
-"""Log lines about a failure that is repeated: one at once, then one a minute, and one when it is over."""
+"""Log a repeated failure: at once, then once a minute, and when it is over."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DATABASE = {"sqlalchemy", "psycopg", "psycopg_pool", "sqlite3"}
 
 
 class FailureLog:
-    """Logs each kind of error at once and then once a minute, also where it comes and goes. May be used by any thread."""
+    """Logs each kind of error at once and then once a minute, even if it comes and goes. Any thread may use it."""
 
     def __init__(
         self, log: logging.Logger, *, level: int = logging.ERROR, clock: Callable[[], float] = time.monotonic
@@ -28,20 +28,20 @@ class FailureLog:
         self._log, self._level, self._clock = log, level, clock
         self._lock = threading.Lock()
         self._logged_at: dict[str, float] = {}
-        """The moment at which each kind of error was last logged."""
+        """Time at which each kind of error was last logged."""
         self._unsaid: Counter[str] = Counter()
-        """For each kind, the failures before the present one that no line has counted."""
+        """Failures of each kind before the present series that no line has counted."""
         self._unsaid_now: Counter[str] = Counter()
-        """The same, since it last worked."""
+        """Failures of each kind in the present series that no line has counted."""
         self._failures = 0
         self._since = math.nan
         self._is_known = False
-        """The present failure has been logged, so its end is logged too."""
+        """True if the present failure was logged, so that its end is logged too."""
 
     def failed(self, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None) -> None:
-        """Say that `what` ("claiming failed; no task was started") and why, unless that was logged within the last minute.
+        """Log `what` ("claiming failed; no task was started") and the error, unless this kind was logged within the last minute.
 
-        `fields` are those of the record, if a single task made it fail.
+        `fields` are the fields of the record if a single task caused the failure.
         """
         kind, now = _kind(error), self._clock()
         with self._lock:
@@ -55,11 +55,11 @@ class FailureLog:
             self._logged_at[kind] = now
             left_out = self._unsaid.pop(kind, 0) + self._unsaid_now.pop(kind, 0)
             self._is_known = True
-        text = f"{what} ({left_out} more since this was last said)" if left_out else what
+        text = f"{what} ({left_out} more since the last such line)" if left_out else what
         say(self._log, self._level, text, error, fields=fields)
 
     def worked(self, what: str) -> None:
-        """Say that `what` ("claiming works again"), if its failure was logged. Costs nothing where nothing failed."""
+        """Log `what` ("claiming works again") if the failure was logged. It costs nothing if there was no failure."""
         if not self._failures:
             return
         with self._lock:
@@ -76,10 +76,10 @@ class FailureLog:
 def say(
     log: logging.Logger, level: int, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None
 ) -> None:
-    """Log `what` and why, in one line. `fields` are those of a record about a task; they get the exception, too.
+    """Log `what` and the error in one line. `fields` are those of a record about a task, and get the exception too.
 
-    The traceback, with the whole SQL in it, is for the level DEBUG. An error that is neither the database's nor outboxq's keeps
-    it: then the mistake is in a program.
+    The traceback, with the whole SQL, is logged at DEBUG. An error that comes neither from the database nor from outboxq keeps
+    its traceback in the line, because it is a bug in a program.
     """
     extra = None if fields is None else {**fields, "exception": exception_field(error)}
     library = type(error).__module__.partition(".")[0]
@@ -90,7 +90,7 @@ def say(
 
 
 def sentence(error: BaseException) -> str:
-    """Return the error in one line: of the database's what the server or the driver said, without the statement."""
+    """Return the error in one line: for a database error, the text of the server or the driver without the statement."""
     cause, text = getattr(error, "orig", None) or error, _first_line(error)
     name, state = type(cause).__name__, getattr(cause, "sqlstate", None)
     return f"{name}{f' ({state})' if state else ''}{f': {text}' if text else ''}"
@@ -105,9 +105,9 @@ def exception_field(error: BaseException) -> dict[str, str]:
 def _first_line(error: BaseException) -> str:
     try:
         text = str(getattr(error, "orig", None) or error).strip().partition("\n")[0].strip()
-    except Exception:  # noqa: BLE001 - a broken __str__ must not end the loop that wants to tell of it
+    except Exception:  # noqa: BLE001 - a broken __str__ must not end the loop that logs it
         return ""
-    if len(text) > _LONGEST and not isinstance(error, OutboxqError):  # ours end with what to do
+    if len(text) > _LONGEST and not isinstance(error, OutboxqError):  # our errors end with advice
         return text[:_LONGEST] + " ..."
     return text
 

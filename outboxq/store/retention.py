@@ -1,4 +1,4 @@
-"""Delete what is old and finished: task by task, or whole partitions, which are made ahead of time."""
+"""Delete old finished tasks, one by one or in whole partitions, and create future partitions."""
 
 from __future__ import annotations
 
@@ -6,37 +6,33 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
+import sqlalchemy as sa
 import tenacity
-from sqlalchemy import ColumnElement, Select, Table, Uuid, and_, bindparam, delete, func, or_, select
 from sqlalchemy.exc import DBAPIError
 
+from ..database import tables
 from ..database.dialects import Begin, Row, milliseconds_of_a_statement, time_partitions
 from ..database.dialects.partitioning import Layout, Partition, Partitioning
 from ..database.grammar import Grammar, Relations, Statement, Transition, limit
 from ..database.history import before, done, kinds
-from ..database.tables import (
-    dead_letters,
-    execution_events,
-    idempotency_keys,
-    partition_claims,
-    schedule_ticks,
-    task_executions,
-    task_steps,
-)
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id, periods
-from .arguments import aware, positive
+from .arguments import aware, parameters, positive
 from .producing.batches import Batches
 from .tasks.tasks import now
 from .tasks.tasks import now as moment
 from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
+
+Stop: TypeAlias = Callable[[], bool]
+Progress: TypeAlias = Callable[[int], None]
 
 _NIL = UUID(int=0)
 _SHARE = 1.5
@@ -55,20 +51,21 @@ def prune(
     on_progress: Callable[[int], None] | None = None,
     using: object = None,
 ) -> int:
-    """Delete tasks that ended longer ago than this, or before this moment (aware), each with its events and idempotency keys;
-    returns how many.
+    """Delete tasks that ended longer ago than `older_than`, or before this time (aware), with their events and idempotency keys.
+    Returns the number of deleted tasks.
 
-    Ticks of schedules go with the tasks that they became, steps with their tasks, and batches once their tasks have gone. Each
-    batch of deletions is a transaction of its own; with `using`, all are the caller's. Tasks that are locked, or whose key is
-    locked, are passed over. An unfinished task keeps its row and its events whatever its age. A task of a batch or a chain is
-    kept until that, too, ended longer ago than this, and what follows it has completed or is cancelled; a Failed one is not, if
-    asked for. Events of no task (an emit without subscribers, skipped ticks) go when they are as old. `dry_run` only counts.
-    `stop` is asked before each batch, and `on_progress` is called after each, with the number of tasks deleted so far.
+    Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
+    transaction; with `using`, all belong to the caller's. Locked tasks, and tasks whose idempotency key is locked, are skipped.
+    Unfinished tasks keep their rows and events, whatever their age. A task of a batch or a chain is kept until the batch has
+    ended before that time and the tasks after it have completed or were cancelled; a Failed task is deleted earlier if
+    `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped ticks) are deleted at the same age.
+    `dry_run` only counts. `stop` is asked before each batch, and `on_progress` is called after each with the number of tasks
+    deleted so far.
 
-    Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped; what
-    must stay is carried over to the default partition before. No other session uses the two tables while one is dropped,
-    which takes about as long as reading its tasks once, so it is not done with `using`. Then the rows of the others are
-    deleted; `whole_partitions` leaves them to the drop that comes, so that tasks may stay one partition longer.
+    If the history is partitioned, future partitions are created, and partitions that ended before that time are dropped; rows
+    that must stay move to the default partition first. No other session can use the two tables during a drop, which takes about
+    as long as reading its tasks once, so `using` excludes it. Then the rows of the other partitions are deleted.
+    `whole_partitions` leaves them to later drops, so that tasks may stay for one more partition.
     """
     positive(batch, "batch")
     wanted = set(statuses)
@@ -81,14 +78,14 @@ def prune(
     else:
         now = moment(store, using=using)
         before = now - min(duration(older_than, "older_than"), now - _EPOCH)
-    values = {"before": before, "limit": batch}
+    values: dict[str, Any] = {"before": before, "limit": batch}
     values |= {f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL}
-    # A day more, since ids carry their makers' clocks.
+    # One more day, because ids contain the times of their producers' clocks.
     last = first_id(before + timedelta(days=1))
     ranges = _closed(store, before, last, using) if whole_partitions else [(_NIL, last)]
     batches = [{**values, "from_id": low, "to_id": high} for low, high in ranges]
     if dry_run:
-        return sum(int(store.read(prunable, using=using, **given)[0]["tasks"]) for given in batches)
+        return sum(int(store.run_one(prunable, using=using, **given)[0]["tasks"]) for given in batches)
     deleted = 0
     if using is None:
         partitions = TimePartitions(store)
@@ -98,24 +95,20 @@ def prune(
     if deleted:
         done(deleted)
     for given in batches:
-        deleted = _delete(store, given, using, stop, deleted, on_progress=done)
+        deleted = _delete(store, given, using, stop, deleted=deleted, on_progress=done)
     Batches(store).prune(before, stop, using=using)
     return deleted
 
 
 def _delete(
-    store: Transactions,
-    values: dict[str, Any],
-    using: object,
-    stop: Callable[[], bool],
-    deleted: int,
-    *,
-    on_progress: Callable[[int], None],
+    store: Transactions, values: dict[str, Any], using: object, stop: Stop, *, deleted: int, on_progress: Progress
 ) -> int:
-    """Delete the rows between two ids, batch by batch; returns how many tasks went, with those that were `deleted` before."""
+    """Delete the rows between two ids in batches; returns the number of deleted tasks, including the earlier ones (`deleted`)."""
 
     def work(target: Target) -> tuple[list[Row], int]:
-        """Delete a batch; returns the tasks that were looked at (without a status: passed over), and how many other events went."""
+        """Delete a batch. Returns the tasks that it read (without a status if skipped), and the number of deleted events without a
+        task.
+        """
         with target.atomic():
             seen = target.run(delete_old, values)
             unrouted = target.run(prune_unrouted, values)
@@ -133,7 +126,7 @@ def _delete(
         more = max(len(seen), unrouted) == values["limit"]
         values["from_id"] = max((row["id"] for row in seen), default=values["from_id"])
         if more and using is None:
-            # Longer than the batch took, for others: on SQLite whoever waits for the writer's lock looks only now and then.
+            # A pause longer than the batch, for other sessions: on SQLite, a waiting writer tries only now and then.
             store.gone.wait(_SHARE * (time.monotonic() - began))
     return deleted
 
@@ -153,22 +146,24 @@ T = TypeVar("T")
 
 AHEAD = 3
 MOVED_AT_MOST = 10_000
-"""Tasks that a drop carries to the default partition while everybody waits; where more are to be kept, rows are deleted."""
+"""Maximum number of tasks that a drop moves to the default partition while other sessions wait. Beyond that, rows are deleted
+instead.
+"""
 _PAUSE = tenacity.wait_random(0.5, 2)
 
 
 class TimePartitions:
-    """The partitions of a history that is divided by time."""
+    """The partitions of a history that is partitioned by time."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
 
     def make(self, ahead: int = AHEAD) -> int:
-        """Make the partition of now and `ahead` more, where they are missing; returns how many pairs were made.
+        """Create the missing partitions of the present period and the `ahead` next ones; returns the number of created pairs.
 
-        Does nothing on SQLite and while the tables are not partitioned; otherwise one look when all are there. Only the tables'
-        owner can make them: for any other role it logs a warning. A table that others use for long is asked for again and again,
-        briefly each time; then LockNotAvailable passes through.
+        It does nothing on SQLite and while the tables are not partitioned. If no partition is missing, it costs one query. Only
+        the owner of the tables can create partitions; for any other role it logs a warning. It tries briefly and repeatedly to
+        lock a busy table, and then raises LockNotAvailable.
         """
         if type(ahead) is not int or ahead < 0:
             raise InvalidArgument(f"ahead must be a whole number of at least 0, not {ahead!r}")
@@ -193,7 +188,7 @@ class TimePartitions:
         return self._briefly(work)
 
     def drop_before(self, before: datetime, values: Mapping[str, Any], stop: Callable[[], bool]) -> int:
-        """Drop the partitions that ended before this moment, oldest first; returns how many tasks went."""
+        """Drop the partitions that ended before this time, oldest first; returns the number of deleted tasks."""
         layout = self.layout()
         if layout is None or not layout.owned:
             return 0
@@ -208,23 +203,22 @@ class TimePartitions:
                     continue
                 self._free_keys(partitioning, one, values)
             except DBAPIError:
-                if self._is_there(one):
+                if self._store.run(partial(_has, one=one), begin=Begin.READ):
                     raise
-                continue  # another prune was here
+                continue  # another prune has dropped it
             dropped += self._drop(partitioning, one, values, found)
         return dropped
 
     def layout(self, using: object = None) -> Layout | None:
-        """Return the layout; None where the history is not partitioned, which costs nothing where it cannot be."""
+        """Return the layout; None if the history is not partitioned. A database without partitions is not asked."""
         if using is None and not self._store.dialect.has_partitions:
             return None
         return self._store.run(_layout, using=using, begin=Begin.READ)
 
-    def _is_there(self, one: Partition) -> bool:
-        return self._store.run(lambda target: _has(target, one), begin=Begin.READ)
-
     def _look(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> Row:
-        """Read the whole partition, before any session has to wait: what would go, and what a drop would have to carry over."""
+        """Read the whole partition before any session has to wait: the rows that a drop would delete, and those that it would have
+        to move.
+        """
 
         def work(target: Target) -> Row:
             target.run(time_partitions.scanning, {"statement_timeout": f"{milliseconds_of_a_statement()}ms"})
@@ -233,14 +227,14 @@ class TimePartitions:
         return self._store.run(work, begin=Begin.READ)
 
     def _free_keys(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> None:
-        """Free the keys in batches, before any session has to wait: there may be one for each task."""
+        """Free the keys in batches before any session has to wait, because there may be one for each task."""
         free = partitioning.keys_ahead(one)
         bounds = {**values, "lower": one.lower, "upper": one.upper}
         while len(self._store.run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
             pass
 
     def _drop(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any], found: Row) -> int:
-        """All of it in one transaction: what is to be kept is carried over, the rest goes with its tables."""
+        """Move the rows that must stay and drop the others with their tables, in one transaction."""
         went = 0
 
         def work(target: Target) -> int:
@@ -248,7 +242,7 @@ class TimePartitions:
             execute = target.execute
             partitioning.alone(execute, one.schema)
             if not _has(target, one):
-                return 0  # another prune was here
+                return 0  # another prune has dropped it
             bounds = {"lower": one.lower, "upper": one.upper}
             seen = {"failed": found["failed"] or [], "last_event": found["last_event"]}
             since = partitioning.kept_since(one).run(execute, {**values, **bounds, **seen})
@@ -266,8 +260,8 @@ class TimePartitions:
         return self._briefly(work, done=lambda target: None if _has(target, one) else went)
 
     def _briefly(self, work: Callable[[Target], T], done: Callable[[Target], T | None] = lambda _: None) -> T:
-        """Run work that locks whole tables. Every session queues behind such a lock: it is given up soon, and others
-        get on before the next.
+        """Run work that locks whole tables. Every session queues behind such a lock, so it is given up soon, and tried again after
+        a pause.
         """
         stop = tenacity.stop_after_attempt(15) | tenacity.stop_when_event_set(self._store.gone)
         attempts = self._store.tries().copy(wait=_PAUSE, stop=stop)
@@ -289,45 +283,44 @@ def _has(target: Target, one: Partition) -> bool:
     return layout is not None and one in layout.partitions
 
 
-_from_id = bindparam("from_id", type_=Uuid, required=True)
-_to_id = bindparam("to_id", type_=Uuid, required=True)
-_event, _execution = execution_events.c, task_executions.c
+_from_id, _to_id = parameters(sa.Uuid, "from_id", "to_id")
+_event, _execution = tables.execution_events.c, tables.task_executions.c
 
 
 def delete_old(g: Grammar) -> Transition:
     """Delete up to :limit finished tasks between two ids, with their events, idempotency keys, dead letters, ticks and steps.
 
-    A partition key that a dead letter held is freed. Returns every task that was looked at. A task whose idempotency key is
-    locked is skipped, and returned without a status: another transaction is taking the key over.
+    A partition key that a dead letter held is freed. Returns every task that was read. A task whose idempotency key is locked
+    is skipped and returned without a status, because another transaction is taking the key over.
 
-    Ids contain the time (uuid7), so old tasks are a range of the primary key, and no index over `completed_at` is needed. The
-    statement waits for no lock, so transactions that lock keys in their order never wait for one that waits for them.
+    Ids contain their time (uuid7), so old tasks are a range of the primary key, and no index over `completed_at` is needed. The
+    statement waits for no lock, so transactions that lock keys in their order never wait for a transaction that waits for them.
     """
-    key = idempotency_keys.c.task_execution_id
+    key = tables.idempotency_keys.c.task_execution_id
 
     def doomed(_: Relations) -> Statement:
         return (
-            select(_execution.id)
+            sa.select(_execution.id)
             .where(_prunable(g))
             .order_by(_execution.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
         )
 
-    def with_key(r: Relations) -> Select[Any]:
-        return select(key.label("id")).where(g.among(key, r["doomed"].c.id))
+    def with_key(r: Relations) -> sa.Select[Any]:
+        return sa.select(key.label("id")).where(g.among(key, r["doomed"].c.id))
 
     def free(r: Relations) -> Statement:
         doomed, keyed, locked = r["doomed"], r["keyed"], r["locked"]
         rows = doomed.outerjoin(keyed, keyed.c.id == doomed.c.id).outerjoin(locked, locked.c.id == doomed.c.id)
-        return select(doomed.c.id).select_from(rows).where(or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))
+        return sa.select(doomed.c.id).select_from(rows).where(sa.or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))
 
     def executions(r: Relations) -> Statement:
-        gone = delete(task_executions).where(g.among(_execution.id, r["free"].c.id))
+        gone = sa.delete(tables.task_executions).where(g.among(_execution.id, r["free"].c.id))
         return gone.returning(*(_execution[name] for name in ("id", "queue", "partition_key", "status")))
 
-    def of_pruned(table: Table, *also: ColumnElement[bool]) -> Callable[[Relations], Statement]:
-        return lambda r: delete(table).where(g.among(table.c.task_execution_id, r["executions"].c.id), *also)
+    def of_pruned(table: sa.Table, *also: sa.ColumnElement[bool]) -> Callable[[Relations], Statement]:
+        return lambda r: sa.delete(table).where(g.among(table.c.task_execution_id, r["executions"].c.id), *also)
 
     return Transition(
         steps={
@@ -336,36 +329,36 @@ def delete_old(g: Grammar) -> Transition:
             "locked": lambda r: with_key(r).with_for_update(skip_locked=True),
             "free": free,
             "executions": executions,
-            **{f"{name}_events": of_pruned(execution_events, kind) for name, kind in kinds(_event).items()},
-            "keys": of_pruned(idempotency_keys),
-            "letters": of_pruned(dead_letters),
-            "claims": of_pruned(partition_claims),
-            "ticks": of_pruned(schedule_ticks),
-            "steps": of_pruned(task_steps),
+            **{f"{name}_events": of_pruned(tables.execution_events, kind) for name, kind in kinds(_event).items()},
+            "keys": of_pruned(tables.idempotency_keys),
+            "letters": of_pruned(tables.dead_letters),
+            "claims": of_pruned(tables.partition_claims),
+            "ticks": of_pruned(tables.schedule_ticks),
+            "steps": of_pruned(tables.task_steps),
         },
         returns="doomed",
         joined_steps=("executions",),
     )
 
 
-def prunable(g: Grammar) -> Select[Any]:
-    """Count the tasks that `prune` would delete in all."""
-    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable(g))
+def prunable(g: Grammar) -> sa.Select[Any]:
+    """Count the tasks that `prune` would delete."""
+    return sa.select(sa.func.count().label("tasks")).select_from(tables.task_executions).where(_prunable(g))
 
 
 def prune_unrouted(g: Grammar) -> Transition:
-    """Delete up to :limit events that belong to no task (an emit without subscribers, skipped ticks) and are older than :before.
+    """Delete up to :limit events without a task (an emit without subscribers, skipped ticks) that are older than :before.
 
     They are not ordered: with an order, the planner would scan the whole log by number instead of the events without a task.
     """
     old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < before)
 
     def doomed(_: Relations) -> Statement:
-        return select(_event.sequence_num).where(*old).limit(limit)
+        return sa.select(_event.sequence_num).where(*old).limit(limit)
 
     def events(r: Relations) -> Statement:
         return (
-            delete(execution_events)
+            sa.delete(tables.execution_events)
             .where(_event.task_execution_id.is_(None), g.among(_event.sequence_num, r["doomed"].c.sequence_num))
             .returning(_event.sequence_num.label("id"))
         )
@@ -373,5 +366,5 @@ def prune_unrouted(g: Grammar) -> Transition:
     return Transition(steps={"doomed": doomed, "events": events}, returns="events")
 
 
-def _prunable(g: Grammar) -> ColumnElement[bool]:
-    return and_(_execution.id > _from_id, _execution.id < _to_id, done(g, _execution))
+def _prunable(g: Grammar) -> sa.ColumnElement[bool]:
+    return sa.and_(_execution.id > _from_id, _execution.id < _to_id, done(g, _execution))

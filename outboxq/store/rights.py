@@ -1,4 +1,4 @@
-"""The rights of database roles: granting them, and saying which one is lacking."""
+"""Grant the rights of database roles, and name missing rights."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..errors import ConfigurationError, InvalidArgument, NotPermitted, Unsuppor
 
 T = TypeVar("T")
 _MOST = 3
-"""The largest number of rights that a sentence names."""
+"""Maximum number of rights that a sentence names."""
 
 
 class RunsTransactions(Protocol):
-    """The part of a store in whose transactions its rights are read and granted."""
+    """The part of a store that reads and grants rights."""
 
     schema: str | None
 
@@ -32,29 +32,29 @@ class RunsTransactions(Protocol):
 
 
 class Rights:
-    """The rights of the store's database role, as far as they are known, and those that it grants to others."""
+    """The known rights of the store's database role, and the rights that it grants to other roles."""
 
     def __init__(self, store: RunsTransactions, *, works: bool) -> None:
         """`works`: the store is a worker's own."""
         self._store = store
         self._works = works
         self.known: set[frozenset[Feature] | None] = {None}
-        """Enqueues for which the rights are known to be there, of the role that enqueued so first. None: it is no enqueue."""
+        """Sets of features for which the role is known to have the rights. None: the transaction does not enqueue."""
 
     def check(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
-        """Raise NotPermitted where the role of the transaction may not enqueue so."""
+        """Raise NotPermitted if the role of the transaction may not enqueue with these features."""
         if enqueues is not None and (lacking := lacks(target, needed_to_join(enqueues))):
             raise complaint(lacking, Role.PRODUCER, enqueues)
 
     def ensure(self, role: Role) -> None:
-        """Raise NotPermitted unless the store's database role has the rights of such a role."""
+        """Raise NotPermitted unless the store's database role has all rights of this role."""
         with self.naming(), self._store.transaction(Begin.READ) as target:
             if lacking := lacks(target, rights(role)):
                 raise complaint(lacking, role)
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Run a transaction that reads, and `explain` its error."""
+        """Run a reading transaction, and `explain` its error."""
         try:
             yield
         except Exception as error:
@@ -62,9 +62,9 @@ class Rights:
             raise
 
     def explain(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> None:
-        """Raise NotPermitted where this error is of a right that the role lacks. It looks for it in another transaction.
+        """Raise NotPermitted if this error is due to a missing right, which is looked up in another transaction.
 
-        `begin`: how the transaction began that the error ended.
+        `begin` is the kind of the transaction that failed.
         """
         if not self._store.dialect.is_denied(error):
             return
@@ -75,23 +75,24 @@ class Rights:
             raise complaint(lacking, role, enqueues or ()) from error
 
     def grants(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
-        """Return the GRANTs that the database role `name` needs to be such a role, in the schema in which our tables lie.
+        """Return the GRANT statements that the database role `name` needs for this role, in the schema of the tables.
 
-        Runs in a transaction of its own that only reads. Raises InvalidArgument for features of what is no producer,
-        UnsupportedDatabase on SQLite.
+        It runs in its own transaction, which only reads. Raises InvalidArgument for features of another role than a producer,
+        and UnsupportedDatabase on SQLite.
         """
         return self._store.run(lambda target: self._grants(target, role, name, features)[0], begin=Begin.READ)
 
     def grant(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
-        """Run the `grants`, all of them or none, in one transaction; returns them.
+        """Run the `grants` in one transaction; returns them.
 
-        Raises NotPermitted where the role still lacks a right then: PostgreSQL only warns of a right that the role cannot grant.
+        Raises NotPermitted, and grants nothing, if the role still lacks a right: PostgreSQL only warns about a right that it
+        cannot grant.
         """
 
         def work(target: Target) -> list[str]:
             statements, wanted = self._grants(target, role, name, features)
             if not target.run(granting.role, {"grantee": name}):
-                raise ConfigurationError(f"there is no database role {name!r}; make it first: CREATE ROLE")
+                raise ConfigurationError(f"unknown database role {name!r}; make it first: CREATE ROLE")
             for statement in statements:
                 target.execute(_escaped(statement), {})
             if lacking := lacks(target, wanted, grantee=name):
@@ -105,9 +106,9 @@ class Rights:
         return self._store.run(work)
 
     def ensure_roles(self) -> None:
-        """Raise UnsupportedDatabase where the database has no roles. Nothing is asked of it."""
+        """Raise UnsupportedDatabase if the database has no roles. It sends no statement."""
         if not self._store.dialect.has_roles:
-            raise UnsupportedDatabase("SQLite has no roles: who may write the file may do everything")
+            raise UnsupportedDatabase("SQLite has no roles: whoever can write the file can do everything")
 
     def _role(self, begin: Begin) -> Role:
         if self._works:
@@ -136,7 +137,7 @@ class Rights:
 
 
 def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None) -> list[Row]:
-    """Return a row for each of the rights that the role of the transaction, or `grantee`, lacks. It raises nothing."""
+    """Return a row for each of these rights that the role of the transaction, or `grantee`, lacks. Raises nothing."""
     if not target.dialect.has_roles:
         return []
     values = {"grantee": grantee, **pack(tuple(wanted))}
@@ -144,9 +145,9 @@ def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None
 
 
 def needed_to_join(features: Collection[Feature]) -> list[Right]:
-    """Return what a producer needs in a caller's transaction.
+    """Return the rights that a producer needs in a caller's transaction.
 
-    A plain one reads the tasks only where its own transaction is run again, and in the SQL function.
+    A plain producer reads tasks only when its own transaction runs again, and in the SQL function.
     """
     return [
         right
@@ -156,11 +157,13 @@ def needed_to_join(features: Collection[Feature]) -> list[Right]:
 
 
 def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()) -> ConfigurationError:
-    """Return the error that says who lacks what, and which command grants it; or which table hides one of outboxq's."""
+    """Return the error that names the role, the missing rights and the command that grants them, or the table that hides one of
+    ours.
+    """
     if hidden := next((row for row in lacking if row["hidden_by"] is not None), None):
         return ConfigurationError(
             f"the search_path finds a table {hidden['name']} in the schema {hidden['hidden_by']!r} before that of outboxq in "
-            f"{hidden['schema']!r}; say where outboxq's tables lie: schema={hidden['schema']!r} (in commands: --schema)"
+            f"{hidden['schema']!r}; pass the schema of outboxq's tables: schema={hidden['schema']!r} (in commands: --schema)"
         )
     who, schema = lacking[0]["role"], lacking[0]["schema"]
     options = "".join(f" --with {feature}" for feature in sorted(features))
@@ -182,5 +185,5 @@ def _named(row: Row) -> str:
 
 
 def _escaped(statement: str) -> str:
-    """A name may hold what the driver would take for a placeholder."""
+    """Escape the percent signs of names, which the driver would take for placeholders."""
     return statement.replace("%", "%%")

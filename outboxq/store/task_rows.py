@@ -1,38 +1,20 @@
-"""Write the rows of a task: its execution, the outbox entry, events, the dead letter, the partition key.
+"""Write the rows of a task: its execution, outbox entry, events, dead letter and partition key.
 
-They follow from the task's new status. A task that is Ready again gets an outbox entry, and a Failed one a dead letter. A
-task that ended frees its key or holds it.
+They follow from the new status of the task. A Ready task gets an outbox entry, and a Failed task a dead letter. A task that has
+ended frees its key or holds it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from types import NoneType
 from typing import Any, get_type_hints
+from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Double,
-    FromClause,
-    Integer,
-    Text,
-    and_,
-    case,
-    cast,
-    delete,
-    func,
-    insert,
-    literal_column,
-    not_,
-    null,
-    select,
-    true,
-    update,
-)
+import sqlalchemy as sa
 
 from ..database.column_types import Instant, parameter_type
 from ..database.grammar import (
@@ -48,12 +30,13 @@ from ..database.grammar import (
     sql_literal,
 )
 from ..database.tables import dead_letters, execution_events, partition_claims, task_executions, task_outbox
+from ..database.target import Target
 from ..model import EventType, NewTask, OnDeadLetter
 from ..model.options import OPTION_COLUMNS
 from ..model.records import stored_key
 from ..payload.parameters import sanitize
 
-_ONLY_GIVEN: Columns = {"available_at": Instant, "delay_seconds": Double(), "expires_seconds": Double()}
+_ONLY_GIVEN: Columns = {"available_at": Instant, "delay_seconds": sa.Double(), "expires_seconds": sa.Double()}
 """Columns of the rows that an enqueue is given which no execution has: its entry has the moments that follow from them."""
 _GIVEN = """
     id pipeline_execution_id task_name queue priority args headers max_attempts lease_seconds timeout_seconds available_at delay_seconds
@@ -66,7 +49,12 @@ NEW_TASK: Columns = {
 """The columns of the rows that an enqueue is given, in their order; further options come last."""
 
 CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
-"""Columns in which most batches agree: tasks written together are mostly calls of one function with the same options."""
+"""Columns in which most batches agree, because tasks that are written together are mostly calls of one function with the same
+options.
+"""
+
+IDS: Columns = {"id": sa.Uuid()}
+"""The columns of a relation of ids."""
 
 KEPT = ("queue", "priority", "partition_key", "position", "topic", "expires_at")
 """The columns that an outbox entry has in common with its execution."""
@@ -74,7 +62,7 @@ CARRIED = tuple(
     task_executions.c[name] for name in ("id", "pipeline_execution_id", "task_name", *KEPT, "on_dead_letter", "status")
 )
 """Columns of a changed execution that the steps after it read."""
-_NOBODY = null()
+_NO_WORKER = sa.null()
 
 _FIELDS = ["expires_in" if name == "expires_seconds" else name.removesuffix("_seconds") for name in NEW_TASK]
 """The field of a NewTask for each column that an enqueue is given."""
@@ -82,6 +70,11 @@ _HINTS = get_type_hints(NewTask)
 _SPANS = [at for at, name in enumerate(_FIELDS) if "timedelta" in str(_HINTS[name])]
 _PIPELINE, _KEY = _FIELDS.index("pipeline_execution_id"), _FIELDS.index("partition_key")
 _cells = attrgetter(*(f"{name}._value_" if str(_HINTS[name]).startswith("<enum") else name for name in _FIELDS))
+
+
+def pack_ids(target: Target, name: str, several: Iterable[UUID]) -> dict[str, Any]:
+    """Return the parameters of the relation `name`, whose only column holds these ids."""
+    return target.dialect.pack(name, IDS, [(one,) for one in several])
 
 
 def row(task: NewTask) -> tuple[object, ...]:
@@ -97,7 +90,9 @@ def row(task: NewTask) -> tuple[object, ...]:
     return tuple(cells)
 
 
-def new_entry(g: Grammar, task: Any, batch: FromClause, rows: FromClause, *where: ColumnElement[bool]) -> Statement:
+def new_entry(
+    g: Grammar, task: Any, batch: sa.FromClause, rows: sa.FromClause, *where: sa.ColumnElement[bool]
+) -> Statement:
     """Insert the outbox entries of these rows of the batch. `task` has the columns of a new task."""
     values = {
         "task_execution_id": task.id,
@@ -112,28 +107,28 @@ def new_entry(g: Grammar, task: Any, batch: FromClause, rows: FromClause, *where
     }
     written = task_outbox.c
     # Not IS NOT NULL: in a RETURNING, SQLite 3.40 looks at the wrong column to decide if this one can be NULL.
-    place = case((written.partition_key >= literal_column("''", Text), written.position)).label("place")
-    new = insert_values(insert(task_outbox), values, rows, *where)
+    place = sa.case((written.partition_key >= sa.literal_column("''", sa.Text), written.position)).label("place")
+    new = insert_values(sa.insert(task_outbox), values, rows, *where)
     return new.returning(
         written.task_execution_id.label("id"), written.position, written.available_at, written.expires_at, place
     )
 
 
-def new_execution(g: Grammar, given: Mapping[str, ColumnElement[Any]], entry: Any, rows: FromClause) -> Statement:
+def new_execution(g: Grammar, given: Mapping[str, sa.ColumnElement[Any]], entry: Any, rows: sa.FromClause) -> Statement:
     """Insert an execution for each of `rows`: Ready, with the values of the columns that are `given`, and those of its entry."""
     values = {
         **given,
         "position": entry.position,
         "status": SqlStatus.READY,
-        "attempt": literal_column("1", Integer),
-        "recovery_attempts": literal_column("0", Integer),
-        "lease_token": literal_column("0", BigInteger),
+        "attempt": sa.literal_column("1", sa.Integer),
+        "recovery_attempts": sa.literal_column("0", sa.Integer),
+        "lease_token": sa.literal_column("0", sa.BigInteger),
         "expires_at": entry.expires_at,
         "created_at": g.now,
         "updated_at": g.now,
     }
     columns = [column.name for column in task_executions.c if column.name in values]
-    return insert_values(insert(task_executions), {name: values[name] for name in columns}, rows)
+    return insert_values(sa.insert(task_executions), {name: values[name] for name in columns}, rows)
 
 
 def given_execution(g: Grammar, r: Relations) -> Statement:
@@ -143,38 +138,38 @@ def given_execution(g: Grammar, r: Relations) -> Statement:
     return new_execution(g, copied, entry, joined(r["given"], r["entry"]))
 
 
-def new_event(g: Grammar, tasks: FromClause, entries: FromClause, **asked: ColumnElement[Any]) -> Statement:
+def new_event(g: Grammar, tasks: sa.FromClause, entries: sa.FromClause, **asked: sa.ColumnElement[Any]) -> Statement:
     """Insert the Created events of the tasks that have an entry: the due time, the position in the partition key, and `asked`.
 
     `asked` holds the members that name an idempotency key, NULL for a task without one. `verify` reads the position and the key
     to see that they are not lost. Most tasks have neither, and pay nothing for them.
     """
     entry = entries.c
-    plain = and_(entry.place.is_(None), *(value.is_(None) for value in asked.values()))
-    data = case(
+    plain = sa.and_(entry.place.is_(None), *(value.is_(None) for value in asked.values()))
+    data = sa.case(
         (plain, g.json_of_one("available_at", entry.available_at)),
         else_=g.json(available_at=entry.available_at, position=entry.place, **asked),
     )
     return event(g, tasks.c, joined(tasks, entries), event_type=sql_literal(EventType.CREATED), data=data)
 
 
-def due_time(g: Grammar, task: Any) -> ColumnElement[Any]:
-    return func.coalesce(task.available_at, g.later(g.now, task.delay_seconds))
+def due_time(g: Grammar, task: Any) -> sa.ColumnElement[Any]:
+    return sa.func.coalesce(task.available_at, g.later(g.now, task.delay_seconds))
 
 
-def expiry(g: Grammar, task: Any) -> ColumnElement[Any]:
-    return func.coalesce(task.expires_at, g.later(g.now, task.expires_seconds))
+def expiry(g: Grammar, task: Any) -> sa.ColumnElement[Any]:
+    return sa.func.coalesce(task.expires_at, g.later(g.now, task.expires_seconds))
 
 
 def event(
     g: Grammar,
     task: Any,
-    rows: FromClause,
+    rows: sa.FromClause,
     *,
-    event_type: ColumnElement[Any],
-    data: ColumnElement[Any],
-    worker_id: ColumnElement[Any] = _NOBODY,
-    lease_token: ColumnElement[Any] = _NOBODY,
+    event_type: sa.ColumnElement[Any],
+    data: sa.ColumnElement[Any],
+    worker_id: sa.ColumnElement[Any] = _NO_WORKER,
+    lease_token: sa.ColumnElement[Any] = _NO_WORKER,
 ) -> Statement:
     """Insert one event for each of `rows`. `task` has the columns that name the task; the last two name a claim."""
     values = {
@@ -186,27 +181,32 @@ def event(
         "lease_token": lease_token,
         "created_at": g.now,
     }
-    return insert_values(insert(execution_events), values, rows)
+    return insert_values(sa.insert(execution_events), values, rows)
 
 
 def entry(
-    g: Grammar, execution: Any, rows: FromClause, *, due: ColumnElement[Any], ready: ColumnElement[bool] | None = None
+    g: Grammar,
+    execution: Any,
+    rows: sa.FromClause,
+    *,
+    due: sa.ColumnElement[Any],
+    ready: sa.ColumnElement[bool] | None = None,
 ) -> Statement:
     """Insert an outbox entry for each of `rows` whose task is Ready again. `ready` replaces that condition. The position stays."""
     values = {
         "task_execution_id": execution.id,
         **{name: execution[name] for name in KEPT},
-        "available_at": cast(due, Instant),
+        "available_at": sa.cast(due, Instant),
         "created_at": g.now,
     }
     where = execution.status == SqlStatus.READY if ready is None else ready
     return insert_values(g.insert(task_outbox), values, rows, where)  # type: ignore[no-any-return]
 
 
-def letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnElement[Any]) -> Statement:
+def dead_letter(g: Grammar, execution: Any, rows: sa.FromClause, *, exception: sa.ColumnElement[Any]) -> Statement:
     """Insert a dead letter for each of `rows` that is Failed now.
 
-    A dead letter that was left behind by mistake does not raise an error: it must not keep a task from ending.
+    A dead letter that was left behind by mistake raises no error, because it must not keep a task from ending.
     """
     values = {
         "task_execution_id": execution.id,
@@ -218,29 +218,35 @@ def letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnEle
     return new.on_conflict_do_nothing()  # type: ignore[no-any-return]
 
 
-def letter_gone(g: Grammar, execution: Any) -> Statement:
+def dead_letter_gone(g: Grammar, execution: Any) -> Statement:
     """Delete the dead letter of the task."""
-    return delete(dead_letters).where(g.among(dead_letters.c.task_execution_id, execution.id))
+    return sa.delete(dead_letters).where(g.among(dead_letters.c.task_execution_id, execution.id))
 
 
 def key_held(g: Grammar, execution: Any) -> Statement:
     """Hold the partition key of each task that Failed with `on_dead_letter=hold`."""
-    ids = select(execution.id).where(execution.partition_key.is_not(None), _holds(execution)).subquery("holding").c.id
-    return update(partition_claims).where(g.among(partition_claims.c.task_execution_id, ids)).values(held=true())
+    ids = (
+        sa.select(execution.id).where(execution.partition_key.is_not(None), _holds(execution)).subquery("holding").c.id
+    )
+    return sa.update(partition_claims).where(g.among(partition_claims.c.task_execution_id, ids)).values(held=sa.true())
 
 
 def key_freed(g: Grammar, execution: Any) -> Statement:
     """Free the partition keys of the other tasks for the next task of the key."""
-    free = select(execution.id).where(execution.partition_key.is_not(None), not_(_holds(execution))).subquery("freeing")
-    return delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, free.c.id))
+    free = (
+        sa.select(execution.id)
+        .where(execution.partition_key.is_not(None), sa.not_(_holds(execution)))
+        .subquery("freeing")
+    )
+    return sa.delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, free.c.id))
 
 
-def _holds(execution: Any) -> ColumnElement[bool]:
-    return and_(execution.status == SqlStatus.FAILED, execution.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
+def _holds(execution: Any) -> sa.ColumnElement[bool]:
+    return sa.and_(execution.status == SqlStatus.FAILED, execution.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
 
 
 def rescheduled(
-    g: Grammar, found: Step, *, due: ColumnElement[Any], reason: str, given: Columns | None = None
+    g: Grammar, found: Step, *, due: sa.ColumnElement[Any], reason: str, given: Columns | None = None
 ) -> Transition:
     """Replace the entries that `found` selects and locks by entries that are `due` then, which may depend on the old ones.
 
@@ -249,23 +255,25 @@ def rescheduled(
     outbox, execution = task_outbox.c, task_executions.c
 
     def gone(r: Relations) -> Statement:
-        replaced = delete(task_outbox).where(g.among(outbox.id, r["found"].c.id))
+        replaced = sa.delete(task_outbox).where(g.among(outbox.id, r["found"].c.id))
         return replaced.returning(outbox.task_execution_id.label("id"), outbox.id.label("entry_id"), due.label("due"))
 
     def moved(r: Relations) -> Statement:
         gone = r["gone"].c
         return (
-            update(task_executions)
+            sa.update(task_executions)
             .where(execution.id == gone.id, execution.status == SqlStatus.READY)
             .values(
-                retry_at=case((and_(execution.retry_at.is_not(None), gone.due > g.now), gone.due), else_=null()),
+                retry_at=sa.case(
+                    (sa.and_(execution.retry_at.is_not(None), gone.due > g.now), gone.due), else_=sa.null()
+                ),
                 updated_at=g.now,
             )
             .returning(*CARRIED)
         )
 
-    def told(r: Relations) -> Statement:
-        data = g.json(available_at=r["gone"].c.due, reason=literal_column(f"'{reason}'"))
+    def rescheduled_event(r: Relations) -> Statement:
+        data = g.json(available_at=r["gone"].c.due, reason=sa.literal_column(f"'{reason}'"))
         rescheduled, rows = sql_literal(EventType.RESCHEDULED), joined(r["moved"], r["gone"])
         return event(g, r["moved"].c, rows, event_type=rescheduled, data=data)
 
@@ -276,14 +284,16 @@ def rescheduled(
             "gone": gone,
             "moved": moved,
             "entry": lambda r: entry(g, r["moved"].c, joined(r["moved"], r["gone"]), due=r["gone"].c.due),
-            "event": told,
+            "event": rescheduled_event,
         },
         returns="gone",
     )
 
 
 def event_data(data: Mapping[str, Any]) -> str | None:
-    """Return JSON for an event. What says why a task failed must itself always be storable, or the task could not end."""
+    """Return the data of an event as JSON. Text that no database stores is replaced, so that the reason of a failure can always be
+    written.
+    """
     return json.dumps(_storable(data)) if data else None
 
 

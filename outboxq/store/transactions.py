@@ -1,4 +1,4 @@
-"""Transactions of a store: their beginning, their end, and the next try."""
+"""Run the transactions of a store: begin them, end them, and try them again."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
+import sqlalchemy as sa
 import tenacity
-from sqlalchemy import Connection, Engine, Text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..context import current
@@ -35,21 +35,21 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
 
 _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRONOUS, Begin.INSERT: Begin.WRITE}
-"""The kind of transaction for the next try. It is a whole one, so that `done` and the work see the same."""
+"""Kinds of transactions for further tries, which are begun as whole ones so that `done` and the work see the same state."""
 
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
-"""Seconds between tries: a database that is back is used at once."""
+"""Wait between tries, short enough to use a database as soon as it is back."""
 _SOON = tenacity.wait_random(0, 0.01)
 _PATIENCE = 30.0
-"""Seconds after which no transaction is run again."""
+"""Seconds after which a transaction is not tried again."""
 _patience: ContextVar[float | None] = ContextVar("patience", default=None)
-"""The same in this thread for now; None: `_PATIENCE`."""
+"""The value for this thread; None means `_PATIENCE`."""
 _READS = {Begin.READ, Begin.SNAPSHOT}
 
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """Have this thread run no transaction again after so many seconds: a person waits for an answer, or a worker has to stop."""
+    """Limit the tries of this thread to this number of seconds, because a person waits for an answer or a worker has to stop."""
     before = _patience.set(seconds)
     try:
         yield
@@ -58,18 +58,18 @@ def patience(seconds: float) -> Iterator[None]:
 
 
 class Transactions:
-    """Runs transactions on one database: begins them, runs them again, and sees that the tables and the rights are there."""
+    """Runs transactions on one database: begins them, tries them again, and checks the tables and the rights."""
 
     runs_alone = False
-    """True if no worker runs the tasks but this thread, in a test: to wait for one would be in vain."""
+    """True in a test that runs the tasks in this thread, so that waiting for another worker would be futile."""
     declared: Callable[[], Iterable[str]] = staticmethod(tuple)
-    """Returns the queues of the tasks that the application declares; none where the store has no application."""
+    """Returns the queues of the tasks that the application declares; empty for a store without an application."""
     on_retry: Callable[[], object] | None = None
-    """Called when a transaction failed and is to be run again: the connection may have been lost."""
+    """Called before a failed transaction is tried again, because the connection may have been lost."""
 
     def __init__(
         self,
-        engine: Engine | None,
+        engine: sa.Engine | None,
         *,
         schema: str | None = None,
         clock: Callable[[], datetime] | None = None,
@@ -77,10 +77,10 @@ class Transactions:
         hurried: bool = False,
         works: bool = False,
     ) -> None:
-        """`engine` None: only methods with ``using=`` work. `clock` replaces the database's clock, in tests.
+        """With `engine` None, only methods with ``using=`` work. `clock` replaces the database's clock in tests.
 
-        Once `gone` is set, nothing is run again that failed: its owner has no time left. `hurried`: what waits for SQLite's
-        one lock is tried again much sooner than usual, and so comes before what waits besides.
+        Once `gone` is set, failed transactions are not tried again, because the owner of the store has no time left. `hurried`
+        transactions try much sooner to get SQLite's single lock, and so overtake others.
         """
         self.engine = engine
         self.schema = schema
@@ -92,8 +92,8 @@ class Transactions:
         self.rights = Rights(self, works=works)
 
     @property
-    def bound_engine(self) -> Engine:
-        """The engine. Raises ConfigurationError while the store has none."""
+    def bound_engine(self) -> sa.Engine:
+        """The engine. Raises ConfigurationError if the store has none."""
         if self.engine is None:
             raise ConfigurationError(
                 "this outbox is not bound to a database: give Outbox() a URL or an Engine, set OUTBOXQ_DATABASE_URL, or "
@@ -103,25 +103,35 @@ class Transactions:
 
     @cached_property
     def dialect(self) -> Dialect:
-        """The dialect of the engine. Raises ConfigurationError while the store has no engine."""
+        """The dialect of the engine. Raises ConfigurationError if the store has no engine."""
         return dialect_for(self.bound_engine.dialect.name, schema=self.schema)
 
-    def ensure_current(self) -> None:
-        """Raise SchemaOutOfDate unless the database has a schema that this code runs on and that admits it.
+    @cached_property
+    def _options(self) -> Mapping[str, Any]:
+        """Execution options for the connections of the store."""
+        return connection_options(self.bound_engine)
 
-        An SQLite file that is not there is not made.
+    @cached_property
+    def _own_database(self) -> str | None:
+        """Name or file of the database according to the URL; None if the URL has none."""
+        return self.dialect.database_name(self.bound_engine.url)
+
+    def ensure_current(self) -> None:
+        """Raise SchemaOutOfDate unless the database has a schema that this code supports and that admits this code.
+
+        It does not create a missing SQLite file.
         """
         self.ensure_file()
         with self.rights.naming(), self.transaction(Begin.READ) as target:
             self.check_schema(target)
 
     def ensure_file(self) -> None:
-        """Raise SchemaOutOfDate where the database is an SQLite file that is not there, which a connection would make."""
+        """Raise SchemaOutOfDate if the database is a missing SQLite file, which a connection would create."""
         if (path := self.dialect.missing_file(self.bound_engine.url)) is not None:
             raise no_file(path)
 
     def ensure_primary(self) -> None:
-        """Raise ConfigurationError where the server takes no writes because it follows another."""
+        """Raise ConfigurationError if the server is a standby, which refuses writes."""
         with self.transaction(Begin.READ) as target:
             if target.run(schema.is_standby):
                 raise ConfigurationError(
@@ -129,9 +139,9 @@ class Transactions:
                 )
 
     def check_file(self) -> None:
-        """Raise FileUnusable unless the SQLite file is the file that the first call found, and still in its place.
+        """Raise FileUnusable unless the SQLite file is still the file that the first call found.
 
-        It reads the directory, not the database; of a server it asks nothing.
+        It reads the directory, not the database. For a server, it does nothing.
         """
         if self._file is not None:
             self._file.check()
@@ -140,20 +150,20 @@ class Transactions:
                 self._file = self.dialect.open_file(connection.connection.driver_connection)
 
     def unusable(self, error: BaseException) -> FileUnusable | None:
-        """Return what to stop with where this error says that the SQLite file cannot be used any more; None: it does not."""
+        """Return the error to stop with if `error` says that the SQLite file is no longer usable; otherwise None."""
         if isinstance(error, FileUnusable):
             return error
         return FileUnusable(damaged(error)) if self.dialect.is_damaged(error) else None
 
     def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
-        """The same store on connections of its own; see `engine.reserve`, and `gone` and `hurried` above."""
+        """Return the same store on reserved connections (`engine.reserve`), with these options of `__init__`."""
         engine = self.reserve_engine()
-        hurried = hurried and self.dialect.one_writer  # a server that is away is not to be run over
+        hurried = hurried and self.dialect.one_writer  # a server that is down must not be flooded
         if hurried:
             self.dialect.hurry(engine)
         return type(self)(engine, schema=self.schema, clock=self.clock, gone=gone, hurried=hurried, works=True)
 
-    def reserve_engine(self) -> Engine:
+    def reserve_engine(self) -> sa.Engine:
         return reserve(self.bound_engine)
 
     def run(
@@ -166,12 +176,12 @@ class Transactions:
         gives_up: Callable[[BaseException], bool] | None = None,
         enqueues: frozenset[Feature] | None = None,
     ) -> T:
-        """Run `work` in the caller's transaction, or in one of our own. Run it again after errors that pass, unless `gives_up`
-        says no.
+        """Run `work` in the caller's transaction or in an own one. Try again after errors that pass, unless `gives_up` returns
+        True.
 
-        A connection that is lost during COMMIT leaves open whether it happened. So before `work` is run again, `done` says
-        from the tables what it returned, had it been committed; None: it was not. `enqueues`: it is a producer's, with these
-        features. Raises NotPermitted for a right that is lacking: before `work`, or from the end of a transaction of our own.
+        If a connection is lost during COMMIT, the outcome is unknown. So before another try, `done` reads from the tables what
+        `work` returned if it was committed; None if it was not. `enqueues` marks the transaction of a producer that uses these
+        features. Raises NotPermitted for a missing right: before `work`, or after an own transaction.
         """
         if using is not None:
             joined = self.join(using, enqueues)
@@ -186,12 +196,12 @@ class Transactions:
                 if enqueues not in self.rights.known:
                     self.rights.check(target, enqueues)
                 found = work(target)
-            self.rights.known.add(enqueues)  # only now: of tables that are not there, no right is lacking
+            self.rights.known.add(enqueues)  # only now, because missing tables hide missing rights
             return found
-        except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
+        except Exception as error:  # noqa: BLE001 - most transactions need no second try and no counter
             failed = error
         self.rights.explain(failed, begin, enqueues)
-        # SQLite itself has waited that long for its one lock. A statement that was cut off would take as long again.
+        # SQLite has waited this long for its single lock. A statement that was cut off would take as long again.
         is_in_vain = self.dialect.one_writer or self.dialect.is_cut_off(failed)
         attempts = self.tries(gives_up)
         if is_in_vain and time.monotonic() - began >= _PATIENCE:
@@ -213,15 +223,13 @@ class Transactions:
             raise
         raise AssertionError("tenacity reraises the last error")
 
-    def read(self, builder: Builder, *, using: object = None, **values: Any) -> list[Row]:
-        """Run one statement that only reads, with these values besides those of every statement."""
-        return self.run(
-            lambda target: target.run(builder, self.values(target, **values)), using=using, begin=Begin.READ
-        )
+    def run_one(self, builder: Builder, *, using: object = None, begin: Begin = Begin.READ, **values: Any) -> list[Row]:
+        """Run one statement with these values, beside those of every statement. `begin` is the kind of its own transaction."""
+        return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
-        """Return the caller's transaction. Raises first, where it could still be used, if it is in another database, lacks our
-        tables, or (`enqueues`) its role lacks a right.
+        """Return the caller's transaction. Raises an error, while the transaction is still usable, if it is in another database,
+        lacks our tables, or (with `enqueues`) if its role lacks a right.
         """
         target = target_of(using, schema=self.schema)
         if self.engine is not None:
@@ -231,13 +239,13 @@ class Transactions:
         return target
 
     def _check_tables(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
-        """Raise NotPermitted, ConfigurationError or SchemaOutOfDate, unless both are known to hold."""
+        """Raise NotPermitted, ConfigurationError or SchemaOutOfDate, unless the rights and the tables are known to be there."""
         if enqueues not in self.rights.known:
             self.rights.check(target, enqueues)
         if not self._current:
             with in_a_transaction_that_goes_on():
                 self.check_schema(target)
-        self.rights.known.add(enqueues)  # only now: of tables that are not there, no right is lacking
+        self.rights.known.add(enqueues)  # only now, because missing tables hide missing rights
 
     @contextmanager
     def transaction(self, begin: Begin) -> Iterator[Target]:
@@ -247,8 +255,8 @@ class Transactions:
         before = sys.exception()
         try:
             with engine.connect() as connection:
-                if options := connection_options(engine):
-                    connection.execution_options(**options)
+                if self._options:
+                    connection.execution_options(**self._options)
                 with connection.begin():
                     target = SqlalchemyTarget(connection, self.schema, self.dialect)
                     target.own = True
@@ -256,27 +264,29 @@ class Transactions:
                         target.ensure_readable()
                         self._is_readable = True
                     try:
-                        # A host's engine has its own idea of how a transaction begins.
+                        # The engine of an application may have begun a transaction by itself.
                         if getattr(connection.connection.dbapi_connection, "in_transaction", False):
                             target.execute("ROLLBACK", {})
                         target.begin(begin)
                         yield target
                     except BaseException as error:
                         self._roll_back(connection, error)
-                        if isinstance(error, Exception) and begin is not Begin.HANDLER:  # else it is the user's
+                        if (
+                            isinstance(error, Exception) and begin is not Begin.HANDLER
+                        ):  # otherwise the error is the user's
                             explain_undefined(target, error, self.check_schema)
                             target.explain(error)
                         raise
         except Exception as error:
             if begin is not Begin.HANDLER and (stop := signal_behind(error, before)) is not None:
-                raise stop from None  # an error of cleaning up, in SQLAlchemy or the driver, has replaced it
+                raise stop from None  # a clean-up error of SQLAlchemy or the driver has replaced it
             raise
 
-    def _roll_back(self, connection: Connection, error: BaseException) -> None:
-        """Roll back what `error` ended. SQLAlchemy does not where it believes that the connection is in autocommit.
+    def _roll_back(self, connection: sa.Connection, error: BaseException) -> None:
+        """Roll back the transaction that `error` ended. SQLAlchemy does not if it takes the connection for autocommit.
 
-        An exception of a signal, such as KeyboardInterrupt, may come in the midst of a statement. A rollback would then fail, and
-        its error, which looks like an outage, would replace the exception. So such a connection is closed.
+        An exception of a signal, such as KeyboardInterrupt, may come during a statement. A rollback would then fail, and its
+        error, which looks like an outage, would replace the exception. So such a connection is closed.
         """
         is_midway = self.dialect.stops_midway and not isinstance(error, Exception)
         try:
@@ -284,7 +294,7 @@ class Transactions:
             if not is_midway:
                 raw.rollback()
             if is_midway or self.dialect.is_of_standby(error, raw):
-                connection.invalidate(error)  # of a URL's hosts, another may be the primary by now
+                connection.invalidate(error)  # another host of the URL may be the primary now
         except Exception as failed:  # noqa: BLE001 - `error` is the one to raise
             log.debug("the rollback failed: %s", failed)
         except BaseException as interruption:
@@ -293,7 +303,7 @@ class Transactions:
             raise
 
     def _refuse_to_wait_for_itself(self) -> None:
-        """Raise InvalidTarget where the handler around this call is the one that keeps us from writing."""
+        """Raise InvalidTarget if the handler around this call holds the lock that the call would wait for."""
         running = current.get()
         unit = None if running is None else running.inside
         if running is None or unit is None or not self.dialect.one_writer:
@@ -306,11 +316,10 @@ class Transactions:
             )
 
     def _database(self) -> str | None:
-        """Return the name that a target in our database gives it."""
-        engine = self.bound_engine
-        if (named := self.dialect.database_name(engine.url)) is not None:
-            return named
-        with engine.connect() as connection:
+        """Return the name of our database, as a target returns it."""
+        if self._own_database is not None:
+            return self._own_database
+        with self.bound_engine.connect() as connection:
             return SqlalchemyTarget(connection, self.schema).database()
 
     def tries(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:
@@ -327,56 +336,57 @@ class Transactions:
         )
 
     def _note_retry(self, state: tenacity.RetryCallState) -> None:
+        """Log the first try at INFO and the later ones at DEBUG, because a server may be away for long."""
         if self.on_retry is not None:
             self.on_retry()
-        _log_retry(state)
+        error = state.outcome.exception() if state.outcome else None
+        level = logging.INFO if state.attempt_number == 1 else logging.DEBUG
+        why = sentence(error) if error else "no error"
+        log.log(level, "transaction failed (%s); running it again, attempt %d", why, state.attempt_number + 1)
 
     def may_pass(self, error: BaseException) -> bool:
-        """Return whether the same may well succeed a little later: the database is away, busy, or has no connection left."""
+        """Return whether another try may succeed later: the database is away, busy, or has no free connection."""
         return isinstance(error, PoolTimeout) or self.dialect.is_transient(error)
 
     def is_locked_out(self, error: BaseException) -> bool:
-        """Return whether another session kept a row locked for longer than we wait for one."""
+        """Return whether another session kept a row locked for longer than the lock timeout."""
         return self.dialect.is_locked_out(error)
 
     def cannot_write_now(self, error: BaseException) -> bool:
-        """Return whether the database has no room, no memory, or a disk that fails: what it takes no writes for until that is
-        mended.
-        """
+        """Return whether the database cannot write until an administrator helps: it has no room, no memory, or a failing disk."""
         return self.dialect.cannot_write_now(error)
 
     def values(self, target: Target, **values: Any) -> dict[str, Any]:
-        """The parameters every statement may take, and these."""
+        """Return the parameters of every statement, and these."""
         now = target.dialect.moment(self.clock() if self.clock else None)
         return {"now": now, **values}
 
     def scope(self, target: Target, queues: Iterable[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
-        """The parameters that say which tasks are asked for: of which queues, handling which emitted events."""
+        """Return the parameters that restrict a statement to these queues and topics."""
         names, patterns = queue_names(queues), queue_names(topics, "topics")
-        packed = target.dialect.pack("topics", {"topic": Text()}, [(one,) for one in patterns or ()])
+        packed = target.dialect.pack("topics", {"topic": sa.Text()}, [(one,) for one in patterns or ()])
         scope = {"any_topic": patterns is None, "one_queue": names is not None and len(names) == 1, **packed}
         return scope | (self.queue_values(target, names) if names is not None else {})
 
     def queue_values(self, target: Target, queues: Iterable[str]) -> dict[str, Any]:
-        return target.dialect.pack("queues", {"queue": Text()}, [(one,) for one in queues])
+        return target.dialect.pack("queues", {"queue": sa.Text()}, [(one,) for one in queues])
 
     def wake(self, target: Target, queues: Iterable[str]) -> None:
-        """Tell sleeping workers that something became claimable without an insert, once the transaction commits.
+        """Notify sleeping workers after the commit that tasks became claimable without an insert.
 
-        To be called after the change. A database that cannot notify is watched instead, so nothing is written there.
+        Call it after the change. For a database that cannot notify, it does nothing: workers watch the file.
         """
         names = sorted(set(queues))
         if names and target.dialect.notifies:
             target.run(channel.wake, self.values(target) | self.queue_values(target, names))
 
     def check_database(self, target: Target) -> None:
-        ours = self.bound_engine
         if type(target.dialect) is not type(self.dialect):
             raise InvalidTarget(
                 f"this connection is to {target.dialect.name}, but the outbox is bound to {self.dialect.name}; a task must be "
                 "written where its business rows are"
             )
-        here, there = target.database(), target.dialect.database_name(ours.url)
+        here, there = target.database(), self._own_database
         if here is not None and there is not None and here != there:
             raise InvalidTarget(
                 f"this connection is to the database {here!r}, but the outbox is bound to {there!r}; a task must be written "
@@ -384,7 +394,7 @@ class Transactions:
             )
 
     def ensure_schema(self, target: Target) -> None:
-        """Check the schema unless that was done before."""
+        """Check the schema unless it was checked before."""
         if not self._current:
             self.check_schema(target)
 
@@ -392,11 +402,3 @@ class Transactions:
         """Raise SchemaOutOfDate unless the tables are there and fit this code."""
         check_fit(target, None if self.engine is None else self.engine.url)
         self._current = True
-
-
-def _log_retry(state: tenacity.RetryCallState) -> None:
-    """Told once of each transaction, however often it is run again: a server may be away for long."""
-    error = state.outcome.exception() if state.outcome else None
-    level = logging.INFO if state.attempt_number == 1 else logging.DEBUG
-    why = sentence(error) if error else "no error"
-    log.log(level, "transaction failed (%s); running it again, attempt %d", why, state.attempt_number + 1)

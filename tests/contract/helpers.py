@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -19,7 +20,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
 from outboxq.database.revisions import REVISION
-from outboxq.model import Claim, EventType, Outcome
+from outboxq.model import Claim, EventType, NewTask, Outcome
+from outboxq.model.batches import BatchLink, NewBatch, new_batch_id
 from outboxq.store import Store
 from outboxq.task.waiting import ResultWaiter, Wait
 from tests.conftest import Database
@@ -53,6 +55,13 @@ def claimed(database: Database, **fields: object) -> Claim:
     (claim,) = database.claim(1)
     assert claim.id == handle.id
     return claim
+
+
+def batch_with(*then: NewTask, **fields: Any) -> NewBatch:
+    """A batch that these tasks follow, with the ids of their places."""
+    batch_id = new_batch_id()
+    follow = [replace(task, id=BatchLink(batch_id=batch_id, number=n).task_id) for n, task in enumerate(then, start=1)]
+    return NewBatch(id=batch_id, then=follow, **fields)
 
 
 def recovered(database: Database, claim: Claim) -> None:

@@ -35,7 +35,7 @@ def test_ends_at_the_same_moment_enqueue_what_follows_once(database: Database) -
         assert at_once(*(partial(end, which) for which in range(4))) == [frozenset()] * 4
         assert state(database, batch) == (4, 4, 0, 0, True)
         (claim,) = database.claim()
-        assert claim.id == then.id
+        assert (claim.id,) == batch.then_ids
         database.frozen.complete(claim)
 
 

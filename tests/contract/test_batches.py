@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -26,9 +27,10 @@ from outboxq.model.batches import (
     new_batch_id,
 )
 from outboxq.model.uuid7 import uuid7
+from outboxq.store.producing import batches
 from outboxq.store.producing.batches import Batches
 from tests.conftest import Database
-from tests.contract.helpers import recovered, transaction, types
+from tests.contract.helpers import batch_with, recovered, transaction, types
 
 
 def new_task(name: str = "tests.work", **fields: object) -> NewTask:
@@ -50,9 +52,8 @@ def made(
     **fields: object,
 ) -> Batch:
     """A batch of so many tasks, which is closed and followed by one task."""
-    batch_id = new_batch_id()
-    follow = (following(batch_id),) if then is None else then
-    batch = NewBatch(id=batch_id, on_failed=on_failed, then=follow, kind=kind)
+    follow = (new_task("tests.then"),) if then is None else then
+    batch = batch_with(*follow, on_failed=on_failed, kind=kind)
     database.frozen.batches.create(batch)
     for _ in range(members):
         database.add(pipeline_execution_id=batch.id, **fields)
@@ -101,10 +102,11 @@ def test_what_follows_has_its_options_and_its_event(database: Database) -> None:
     then = new_task("tests.then", queue="reports", priority=7, max_attempts=4, partition_key="k", args='{"n": "ä\\n"}')
     batch = made(database, then=(then,))
     complete(database)
-    task = database.store.get(then.id)
+    [then_id] = batch.then_ids
+    task = database.store.get(then_id)
     assert (task.queue, task.priority, task.max_attempts, task.partition_key) == ("reports", 7, 4, "k")
     assert (task.args, task.attempt, task.status) == ('{"n": "ä\\n"}', 1, TaskStatus.READY)
-    (created,) = database.store.history(then.id)
+    (created,) = database.store.history(then_id)
     assert created.event_type is EventType.CREATED
     assert created.event_data["position"] == task.position
     assert follows(database, batch)
@@ -112,9 +114,9 @@ def test_what_follows_has_its_options_and_its_event(database: Database) -> None:
 
 def test_what_follows_has_its_concurrency_key(database: Database) -> None:
     then = new_task("tests.then", concurrency_key="k")
-    made(database, then=(then,))
+    [then_id] = made(database, then=(then,)).then_ids
     complete(database)
-    assert database.store.get(then.id).concurrency_key == "k"
+    assert database.store.get(then_id).concurrency_key == "k"
 
 
 def test_an_empty_batch_is_followed_at_once(database: Database) -> None:
@@ -277,7 +279,7 @@ def test_a_dead_letter_whose_chain_lost_the_task_before_it_is_not_redriven(
     assert "it cannot be redriven: the task before it" in why.sentence
     assert [cure.command for cure in why.cures] == [("failed", "discard", str(last))]
     said = CliRunner().invoke(main, ["failed", "redrive", str(last), "--url", database.url])
-    assert (said.exit_code, "discard this one" in said.stderr) == (1, True)
+    assert (said.exit_code, "discard this task" in said.stderr) == (1, True)
     database.frozen.discard(last)
 
 
@@ -386,7 +388,7 @@ def test_a_batch_that_has_completed_takes_no_more(database: Database) -> None:
 
 def test_a_key_that_is_taken_adds_nothing(database: Database) -> None:
     database.add(idempotency_key="one")
-    batch = NewBatch(id=new_batch_id(), then=(new_task("tests.then"),))
+    batch = batch_with(new_task("tests.then"))
     store = database.frozen
     store.batches.create(batch)
     fields = {"pipeline_execution_id": batch.id}
@@ -398,8 +400,20 @@ def test_a_key_that_is_taken_adds_nothing(database: Database) -> None:
         store.enqueue(new_task(idempotency_key="one", on_conflict=OnConflict.REPLACE, **fields))
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_follows_a_batch_has_the_ids_of_its_places(database: Database, number: int) -> None:
+    """Retention finds a follower by this id, and keeps the results that it still has to read."""
+    batch = batch_with(new_task("tests.then"), new_task("tests.then"), kind=BatchKind.CHAIN)
+    follow = [*batch.then]
+    follow[number - 1] = new_task("tests.then")
+    with pytest.raises(InvalidArgument, match=str(batch.then[number - 1].id)):
+        database.store.batches.create(replace(batch, then=follow))
+    with pytest.raises(BatchNotFound):
+        database.store.batches.get(batch.id)
+
+
 def test_a_rollback_leaves_nothing_of_a_batch(database: Database) -> None:
-    batch = NewBatch(id=new_batch_id(), then=(new_task("tests.then"),))
+    batch = batch_with(new_task("tests.then"))
     with database.host.connect() as connection:
         connection.begin()
         database.store.batches.create(batch, using=connection)
@@ -427,8 +441,7 @@ def test_a_rolled_back_end_is_not_counted(database: Database) -> None:
 
 
 def test_a_chain_goes_from_task_to_task(database: Database) -> None:
-    links = (new_task("tests.b"), new_task("tests.c"))
-    batch = made(database, kind=BatchKind.CHAIN, on_failed=OnFailed.WAIT, then=links)
+    batch = chained(database, "tests.b", "tests.c", on_failed=OnFailed.WAIT)
     ran = []
     while claims := database.claim():
         ran.append(claims[0].task_name)
@@ -440,8 +453,7 @@ def test_a_chain_goes_from_task_to_task(database: Database) -> None:
 
 @pytest.mark.parametrize("on_failed", [OnFailed.WAIT, OnFailed.CANCEL])
 def test_a_failed_link_ends_the_chain_by_its_policy(database: Database, on_failed: OnFailed) -> None:
-    links = (new_task("tests.b"), new_task("tests.then"))
-    batch = made(database, kind=BatchKind.CHAIN, on_failed=on_failed, then=links)
+    batch = chained(database, "tests.b", "tests.then", on_failed=on_failed)
     complete(database)
     task_id = failing(database)
     assert not database.claim()
@@ -496,19 +508,19 @@ def test_a_batch_that_another_worker_is_cancelling_is_left_to_it(
     monkeypatch.setattr("outboxq.store.producing.batches._CANCELLED_AT_ONCE", 2)
     batch = made(database, 11, on_failed=OnFailed.CANCEL)
     failing(database)
-    ids, cancel, tried = Batches._ids, Batches._cancel, []
+    ids, cancel, tried = Batches._ids, batches.change_all, []
 
-    def read_before_the_other(batches: Batches, *args: Any, **options: Any) -> Any:
-        found = ids(batches, *args, **options)
+    def read_before_the_other(*args: Any, **options: Any) -> Any:
+        found = ids(*args, **options)
         monkeypatch.undo()
         assert database.own_store().batches.continue_cancelling() == 10
-        monkeypatch.setattr(Batches, "_cancel", note)
+        monkeypatch.setattr(batches, "change_all", note)
         monkeypatch.setattr("outboxq.store.producing.batches._CANCELLED_AT_ONCE", 2)
         return found
 
-    def note(batches: Batches, *args: Any, **options: Any) -> int:
+    def note(*args: Any, **options: Any) -> int:
         tried.append(args)
-        return cancel(batches, *args, **options)
+        return cancel(*args, **options)
 
     monkeypatch.setattr(Batches, "_ids", read_before_the_other)
     assert database.frozen.batches.continue_cancelling() == 0
@@ -572,7 +584,7 @@ def test_cancelling_in_a_transaction_of_the_caller_is_undone_with_it(database: D
 
 
 def test_a_batch_that_was_never_closed_can_be_cancelled(database: Database) -> None:
-    batch = NewBatch(id=new_batch_id(), then=(new_task("tests.then"),))
+    batch = batch_with(new_task("tests.then"))
     database.frozen.batches.create(batch)
     database.add(pipeline_execution_id=batch.id)
     assert database.frozen.batches.cancel(batch.id) == 1

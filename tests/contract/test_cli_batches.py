@@ -11,6 +11,7 @@ from outboxq.cli import main
 from outboxq.model import TaskStatus
 from outboxq.model.batches import BatchKind, BatchStatus, NewBatch, new_batch_id
 from tests.conftest import Database
+from tests.contract.helpers import batch_with
 from tests.contract.test_batches import new_task
 
 
@@ -20,7 +21,7 @@ def said(database: Database, *words: str) -> Result:
 
 @pytest.fixture
 def batch(database: Database) -> NewBatch:
-    batch = NewBatch(id=new_batch_id(), name="may", then=(new_task("tests.then"),))
+    batch = batch_with(new_task("tests.then"), name="may")
     store = database.store
     store.batches.create(batch)
     for _ in range(3):
@@ -99,7 +100,7 @@ def test_all_tasks_of_a_batch_are_listed_page_by_page(database: Database, batch:
 
 
 def test_a_chain_says_that_its_last_task_is_not_counted(database: Database) -> None:
-    chain = NewBatch(id=new_batch_id(), kind=BatchKind.CHAIN, then=(new_task("tests.then"),))
+    chain = batch_with(new_task("tests.then"), kind=BatchKind.CHAIN)
     database.store.batches.create(chain)
     assert "0 before the last, of which 0 have not ended" in said(database, "show", str(chain.id)).stdout
     database.store.batches.close(chain.id)

@@ -169,13 +169,17 @@ def without_its_entry(database: Database) -> UUID:
 
 
 CASES: dict[str, tuple[Callable[[Database], UUID], str, str]] = {
-    "paused": (paused, "its queue is paused since", "outboxq queue resume mail"),
+    "paused": (paused, "its queue has been paused since", "outboxq queue resume mail"),
     "delayed": (delayed, "it is due in ", "outboxq task run-now"),
     "retried later": (retried_later, "attempt 2 is due in ", "outboxq task run-now"),
     "failed": (failed, "it failed at", "outboxq failed redrive"),
     "key held": (behind_a_held_key, "is held by the dead letter", "outboxq failed redrive"),
-    "key waiting": (behind_a_delayed_task_of_its_key, "comes first; that is due at", "outboxq task explain"),
-    "limit": (at_the_limit, "may run 1 at a time, and runs 1", "outboxq queue limit mail --concurrency none"),
+    "key waiting": (behind_a_delayed_task_of_its_key, "comes first; it is due at", "outboxq task explain"),
+    "limit": (
+        at_the_limit,
+        "may run at most 1 at a time; running now: 1",
+        "outboxq queue limit mail --concurrency none",
+    ),
     "rate": (beyond_the_rate, "may start 1 in 1 h", "outboxq queue limit mail --rate none"),
     "inconsistent": (without_its_entry, "it is Ready, but not in the outbox", "outboxq verify --repair"),
 }
@@ -202,11 +206,11 @@ def test_a_task_behind_one_that_runs_is_led_to_that_one(database, outbox):
     database.store.workers.register(first.worker_id, label="host:9", concurrency=1, task_names=["tests.work"])
     (asks,) = [line for line in typed(f"outboxq task explain {second} -A {APP}").splitlines() if "task explain" in line]
     printed = typed(asks.partition(": ")[2])
-    assert "host:9 runs it since" in printed
+    assert "host:9 has run it since" in printed
     (stop,) = [line.partition(": ")[2] for line in printed.splitlines() if "to ask it to stop: " in line]
     assert typed(stop).endswith(" was asked to stop, and runs until the handler ends\n")
     forced = typed(asks.partition(": ")[2]).splitlines()[-1]
-    assert "to not wait for it: " in forced
+    assert "to cancel it at once: " in forced
     assert typed(forced.partition(": ")[2]).endswith(" was cancelled\n")
     outbox.worker(concurrency=1).run(burst=True)
     assert database.store.get(second).status is TaskStatus.COMPLETED

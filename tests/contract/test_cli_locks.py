@@ -56,7 +56,7 @@ def test_a_command_names_the_session_that_has_locked_a_table(postgresql, psql, w
         "LOCK TABLE task_outbox, task_executions, dead_letters, queue_settings IN ACCESS EXCLUSIVE MODE"
     )
     said = refused(postgresql, *words)
-    assert f"waited in vain for a lock in {called(postgresql.url)}: " in said
+    assert f"waited too long for a lock in {called(postgresql.url)}: " in said
     assert f"process {pid_of(psql)} (psql, its transaction is " in said
     assert "last statement: LOCK TABLE task_outbox, task_executions" in said
     assert said.count("\n") == 1

@@ -230,19 +230,16 @@ def test_what_fails_again_meanwhile_waits_for_the_next_time(database, monkeypatc
     monkeypatch.setattr(dead_letters, "_BATCH", 1)
     store = database.frozen
     ids = [died(database) for _ in range(3)]
-    real = dead_letters.DeadLetters._moving
+    real = dead_letters.change_all
 
-    def failing_at_once(given, rows, left_out):
-        def work(target):
-            moved = real(given, rows, left_out)(target)
-            database.clock.advance(1)
-            (claim,) = store.claim_ready_task(1, worker_id=database.worker, using=target.connection)
-            store.fail(claim, "again", using=target.connection)
-            return moved
+    def failing_at_once(*given, **options):
+        moved = real(*given, **options)
+        database.clock.advance(1)
+        (claim,) = store.claim_ready_task(1, worker_id=database.worker)
+        store.fail(claim, "again")
+        return moved
 
-        return work
-
-    monkeypatch.setattr(dead_letters.DeadLetters, "_moving", failing_at_once)
+    monkeypatch.setattr(dead_letters, "change_all", failing_at_once)
     assert store.dead_letters.redrive_all(limit=9) == 3
     assert {letter.id for letter in store.dead_letters.list()} == set(ids)
     assert all(helpers.types(database, task_id).count("task_requeued") == 1 for task_id in ids)

@@ -127,9 +127,9 @@ def test_what_expired_is_told_before_and_after_that_is_recorded(database):
     handle = database.add(expires_in=HOUR)
     explained(database, handle, Reason.DUE)
     database.clock.advance(HOUR)
-    explained(database, handle, Reason.EXPIRED, "as soon as a worker comes by it")
+    explained(database, handle, Reason.EXPIRED, "the next claim will record that")
     assert database.claim() == []
-    explained(database, handle, Reason.CANCELLED, "expired: it was not to be started after 2030-01-01 13:00:00 UTC")
+    explained(database, handle, Reason.CANCELLED, "expired: it had to start before 2030-01-01 13:00:00 UTC")
 
 
 # What runs.
@@ -161,11 +161,11 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
         claim,
         Reason.LEASE_ENDED,
         "ended 1.0 s ago",
-        "no other live worker is there",
+        "no other live worker can recover it",
         cured=[("worker", "-q")],
     )
     at_work(database)
-    explained(database, claim, Reason.LEASE_ENDED, "a live worker takes it back")
+    explained(database, claim, Reason.LEASE_ENDED, "a live worker will recover it")
 
 
 def test_a_killed_worker_is_told_while_its_task_has_the_default_lease(database):
@@ -239,7 +239,7 @@ def test_a_queue_that_runs_as_many_as_it_may(database):
     explained(database, waiting, Reason.DUE)
     assert len(database.claim()) == 1
     waiting = database.add()
-    explained(database, waiting, Reason.CONCURRENCY_LIMIT, "may run 2 at a time, and runs 2")
+    explained(database, waiting, Reason.CONCURRENCY_LIMIT, "may run at most 2 at a time; running now: 2")
     end(database, running, EventType.COMPLETED)
     explained(database, waiting, Reason.DUE)
 
@@ -250,7 +250,7 @@ def test_a_queue_that_has_started_as_many_as_it_may(database):
     for _ in range(5):
         last = database.add()
     assert len(database.claim(10)) == 3
-    words = ("may start 3 in 1 min", "the next may start in 20 s")
+    words = ("may start 3 in 1 min", "the next start is possible in 20 s")
     explained(database, last, Reason.RATE_LIMIT, *words)
     database.clock.advance(timedelta(seconds=20) - timedelta(milliseconds=1))
     explained(database, last, Reason.RATE_LIMIT)

@@ -262,7 +262,7 @@ def test_a_task_has_one_key(database):
     handle = work.using(outbox, concurrency_key="ada").enqueue()
     row = outbox.store.get(handle.id)
     assert (row.concurrency_key, row.partition_key, row.status) == ("ada", "concurrency:ada", TaskStatus.READY)
-    with pytest.raises(InvalidArgument, match="a task has one key"):
+    with pytest.raises(InvalidArgument, match="pass one of them"):
         work.using(outbox, concurrency_key="ada", partition_key="ada").enqueue()
     with pytest.raises(InvalidArgument, match="concurrency_key"):
         work.using(outbox, concurrency_key="").enqueue()
@@ -291,7 +291,7 @@ def test_explain_names_the_limit_of_the_key(database):
     why = explained(database, last)
     assert (why.reason, why.sentence) == (
         Reason.KEY_LIMIT,
-        "its concurrency key 'ada' may run 1 at a time, and runs 1",
+        "its concurrency key 'ada' may run at most 1 at a time; running now: 1",
     )
     assert why.cures[0].command == ("queue", "limit", "default", "--concurrency-per-key", "2")
     database.frozen.complete(claim)
@@ -300,7 +300,7 @@ def test_explain_names_the_limit_of_the_key(database):
     why = explained(database, last)
     assert (why.reason, why.sentence) == (
         Reason.KEY_RATE,
-        "its concurrency key 'ada' may start 2 in 1 min; the next may start in 30 s",
+        "its concurrency key 'ada' may start 2 in 1 min; the next start is possible in 30 s",
     )
     database.clock.advance(30)
     assert explained(database, last).reason is Reason.NO_WORKER
@@ -314,7 +314,7 @@ def test_explain_names_the_limit_of_a_queue_that_limits_its_keys(database):
     why = explained(database, other)
     assert (why.reason, why.sentence) == (
         Reason.CONCURRENCY_LIMIT,
-        "its queue may run 1 at a time, and runs 1",
+        "its queue may run at most 1 at a time; running now: 1",
     )
 
 

@@ -66,7 +66,7 @@ def test_an_older_retry_of_another_time_is_not_taken_for_this_one(database, monk
     at = database.clock.now + timedelta(hours=1)
     database.frozen.schedule_retry(handle.id, at, 2)
     store = helpers.lossy(database, monkeypatch)
-    written = store.dialect.compiled[operations.by_hand]
+    written = store.dialect.compiled[operations.manual_change]
     monkeypatch.setattr(written, "run", _failing_once(database, written))
     store.schedule_retry(handle.id, at + timedelta(hours=1), 2)
     assert database.frozen.get(handle.id).retry_at == at + timedelta(hours=1)

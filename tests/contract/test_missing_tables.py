@@ -286,7 +286,7 @@ def test_a_session_is_told_so_and_what_becomes_of_its_transaction(engine):
                 hello.using(session).enqueue(7)
             says_so(raised.value)
             assert raised.value.__notes__ == [
-                "outboxq wrote nothing, and your transaction goes on: commit it or roll it back as you like"
+                "outboxq wrote nothing, and your transaction is still open: commit it or roll it back"
             ]
         assert session.execute(text("SELECT id FROM orders")).scalars().all() == [1]
         session.rollback()

@@ -10,9 +10,9 @@ from sqlalchemy.exc import ProgrammingError
 
 from outboxq import migrations
 from outboxq.model import NewTask
-from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
+from tests.contract.helpers import batch_with
 from tests.contract.test_migrations import postgresql_empty
 
 __all__ = ["postgresql_empty"]
@@ -42,7 +42,7 @@ def test_a_renamed_schema_is_found_and_mended(postgresql_empty, old, new):
 
     migrations.upgrade(postgresql_empty.url, schema=old)
     store = Store(postgresql_empty.engine, schema=old)
-    batch = NewBatch(id=new_batch_id(), then=(new_task(),))
+    batch = batch_with(new_task())
     store.batches.create(batch)
     store.enqueue(new_task(pipeline_execution_id=batch.id))
     store.batches.close(batch.id)

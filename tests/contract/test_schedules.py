@@ -149,7 +149,7 @@ def test_a_change_cancels_what_is_planted_and_plants_it_anew(database):
     assert moments(database, TaskStatus.CANCELLED) == [40, 60]
     cancelled = next(one for _, one in tasks(database) if one.status is TaskStatus.CANCELLED)
     assert "'nightly'" in database.frozen.history(cancelled.id)[-1].event_data["reason"]
-    assert "planted anew" in database.frozen.explain(cancelled.id).sentence
+    assert "planted again" in database.frozen.explain(cancelled.id).sentence
 
 
 def test_what_was_missed_before_a_change_was_missed_under_the_old_rule(database):

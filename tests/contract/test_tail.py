@@ -239,7 +239,7 @@ def test_a_cursor_is_stored_as_text_and_read_back(database):
 
 @pytest.mark.parametrize("text", ["", "1", "1.2.3", "1.2.3.4.5", "1.2.3.-4", "1.2.3.x", "1.2.3.²", None])
 def test_what_is_no_cursor_is_refused(text):
-    with pytest.raises(InvalidArgument, match="is no position in the log"):
+    with pytest.raises(InvalidArgument, match="is not a position in the log"):
         TailCursor.parse(text)
 
 

@@ -24,10 +24,10 @@ from outboxq.database.engine import make_engine
 from outboxq.database.tables import metadata
 from outboxq.errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
 from outboxq.model import NewTask
-from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.conftest import Database
+from tests.contract.helpers import batch_with
 
 
 class Undo(Exception):
@@ -413,8 +413,7 @@ def test_the_task_may_come_first_and_be_one_of_many_with_keys(shop: Database, ma
 
 @each_target
 def test_a_batch_is_written_with_its_tasks_and_its_ends_are_counted(shop: Database, manner: Manner) -> None:
-    then = task(task_name="tests.then", args='{"share": "100 %s"}')
-    batch = NewBatch(id=new_batch_id(), then=(then,))
+    batch = batch_with(task(task_name="tests.then", args='{"share": "100 %s"}'))
     with manner(shop) as caller:
         shop.store.batches.create(batch, using=caller.using)
         members = [task(pipeline_execution_id=batch.id) for _ in range(2)]
@@ -432,6 +431,7 @@ def test_a_batch_is_written_with_its_tasks_and_its_ends_are_counted(shop: Databa
         shop.store.complete(claim, using=caller.using)
         caller.commit()
     (claim,) = shop.claim(10, shop.store)
+    [then] = batch.then
     assert (claim.id, claim.args) == (then.id, then.args)
 
 

@@ -81,15 +81,14 @@ def test_of_several_that_begin_so_five_are_named_and_none_is_taken(database):
     with pytest.raises(AmbiguousTask) as two:
         database.store.find("01a2f3b4")
     assert str(two.value) == (
-        f"2 tasks have an id that begins with 01a2f3b4; write more of it: {TASK} (tests.work, Ready), "
-        f"{ALIKE[0]} (tests.work, Ready)"
+        f"2 task ids begin with 01a2f3b4; write more digits: {TASK} (tests.work, Ready), {ALIKE[0]} (tests.work, Ready)"
     )
     assert two.value.task_ids == (TASK, ALIKE[0])
     again = pickle.loads(pickle.dumps(two.value))
     assert (str(again), again.task_ids) == (str(two.value), two.value.task_ids)
     for one in ALIKE[1:]:
         database.add(database.store, id=one)
-    with pytest.raises(AmbiguousTask, match="^more than 5 tasks") as many:
+    with pytest.raises(AmbiguousTask, match="^more than 5 task ids") as many:
         database.store.find("01a2f3b4")
     assert list(many.value.task_ids) == sorted([TASK, *ALIKE])[:5]
 
@@ -117,7 +116,7 @@ def test_each_command_takes_the_beginning_of_an_id(sqlite, words, said):
     assert said in outboxq(sqlite, group, name, "01a2f3", *rest).stdout
     assert "begins with 01a2f4" in outboxq(sqlite, group, name, "01a2f4", *rest, exit_code=3).stderr
     sqlite.add(sqlite.store, id=ALIKE[0])
-    assert "2 tasks have an id" in outboxq(sqlite, group, name, "01a2f3", *rest, exit_code=2).stderr
+    assert "2 task ids begin with" in outboxq(sqlite, group, name, "01a2f3", *rest, exit_code=2).stderr
     assert "first 6 hex digits" in outboxq(sqlite, group, name, "01a2f", *rest, exit_code=2).stderr
 
 

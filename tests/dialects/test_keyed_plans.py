@@ -178,7 +178,7 @@ def _waits(queue: str, *, can_claim: bool) -> Callable[..., object]:
     def call(store: Store, _: Big, using: Connection) -> None:
         target = target_of(using, schema=None)
         values = store.values(target) | store.scope(target, [queue], None)
-        assert bool(target.run(due.any_due_given, values)) is can_claim
+        assert bool(target.run(due.ANY_DUE[True][0], values)) is can_claim
         target.run(partition_keys.other_queues_given, values)
 
     return call
@@ -327,9 +327,9 @@ class Grown:
             partition_keys.release_unused,
             partition_keys.other_queues,
             partition_keys.other_queues_given,
-            due.any_due_given,
-            due.any_recent_given,
-            due.next_available_at_given,
+            due.ANY_DUE[True][0],
+            due.ANY_RECENT[True],
+            due.NEXT_AVAILABLE_AT[True][0],
             retention.delete_old,
             dead_letters.newest,
             task_pages.PAGE["letters_down"],

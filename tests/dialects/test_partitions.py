@@ -295,7 +295,7 @@ def test_the_ends_of_batches_are_counted_in_each_partition(partitioned):
     """The trigger is the parent's, so that each partition has it: those of the layout, and those that are made later."""
     migrations.partition(partitioned.url, ahead=8)
     later = layout(partitioned)[-1]
-    batch = NewBatch(id=new_batch_id(), then=(NewTask(id=uuid7(), task_name="tests.then", args="{}"),))
+    batch = helpers.batch_with(NewTask(id=uuid7(), task_name="tests.then", args="{}"))
     partitioned.frozen.batches.create(batch)
     for task_id in (uuid7(), made_in(later)):
         partitioned.add(id=task_id, pipeline_execution_id=batch.id)

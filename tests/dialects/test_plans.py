@@ -521,7 +521,7 @@ def test_sqlite_does_an_amount_of_work_that_does_not_grow_with_the_table(big_sql
 
 @pytest.mark.parametrize("queues", [None, ["mail", "sync"]])
 def test_an_idle_poll_of_sqlite_is_a_few_look_ups(big_sqlite, queues):
-    prepared = dialect_for("sqlite").compiled[due.any_due if queues is None else due.any_due_given]
+    prepared = dialect_for("sqlite").compiled[due.ANY_DUE[queues is not None][0]]
     with big_sqlite.begun(Begin.READ) as connection:
         scope = big_sqlite.database.store.scope(target_of(connection, schema=None), queues, None)
         found = scans(connection, prepared.sql, prepared.bind({"now": datetime.now(UTC), **scope}))

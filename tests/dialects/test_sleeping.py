@@ -356,7 +356,7 @@ class Protocol:
     def write(self):
         target = target_of(self._connection)
         values = self._store.values(target, worker_id=self.worker, longest_seconds=60.0)
-        target.run(sleeping_workers.announce, values | self._store.scope(target, None, None))
+        target.run(sleeping_workers.ANNOUNCE[False], values | self._store.scope(target, None, None))
 
     def commit(self):
         self._connection.commit()

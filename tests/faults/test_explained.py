@@ -79,7 +79,10 @@ def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp
     first = put("wait", "narrow", args=running)
     until(lambda: started_by(tmp_path))
     second = put("wait", "narrow", args=running)
-    assert told(second) == ("its queue may run 1 at a time, and runs 1", ["queue limit narrow --concurrency none"])
+    assert told(second) == (
+        "its queue may run at most 1 at a time; running now: 1",
+        ["queue limit narrow --concurrency none"],
+    )
     (tmp_path / "go").touch()
     until(lambda: store.get(second).completed_at and store.get(first).completed_at)
 
@@ -87,7 +90,7 @@ def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp
     until(lambda: store.get(used).completed_at)
     spare = put("nothing", "slow", args={"number": 2})
     sentence, cures = told(spare)
-    assert sentence.startswith("its queue may start 1 in 1 h; the next may start in ")
+    assert sentence.startswith("its queue may start 1 in 1 h; the next start is possible in ")
     assert cures == ["queue limit slow --rate none"]
 
     head = put("nothing", "keyed", args={"number": 1}, partition_key="k", delay=HOUR)
@@ -98,7 +101,7 @@ def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp
 
     still = put("nothing", "paused", args={"number": 1})
     sentence, cures = told(still)
-    assert sentence.startswith("its queue is paused since ")
+    assert sentence.startswith("its queue has been paused since ")
     assert cures == ["queue resume paused"]
     CliRunner().invoke(main, cures[0].split(), env={"OUTBOXQ_DATABASE_URL": database.url})
     until(lambda: store.get(still).completed_at)
@@ -111,7 +114,7 @@ def test_a_name_that_the_only_worker_does_not_know(database, put, told, fork):
     waits(database, stranger, Reason.TASK_UNKNOWN)
     sentence, cures = told(stranger)
     assert "no live worker that would take it knows the task 'faults.unheard'; import its module" in sentence
-    assert "given back as unknown" in sentence
+    assert "released as unknown" in sentence
     assert cures == ["worker APP -q faults"]
 
 
@@ -126,7 +129,7 @@ def test_a_task_that_waits_for_one_of_its_key_that_runs(database, put, told, for
     until(lambda: started_by(tmp_path))
     second = put("nothing", "faults", args={"number": 2}, partition_key="k")
     sentence, cures = told(second)
-    assert sentence == f"task {first} of its partition key 'k' is running, and one of a key runs at a time"
+    assert sentence == f"task {first} of its partition key 'k' is running, and only one task of a key runs at a time"
     assert cures == [f"task explain {first}"]
     (tmp_path / "go").touch()
     until(lambda: database.store.get(second).completed_at)
@@ -143,7 +146,7 @@ def test_a_worker_that_was_killed_while_its_lease_is_open_and_when_it_is_over(da
     assert "has not extended its lease for" in told(task_id)[0]
     waits(database, task_id, Reason.LEASE_ENDED)
     sentence, cures = told(task_id)
-    assert "no other live worker is there to take it back; start one" in sentence
+    assert "no other live worker can recover it; start one" in sentence
     assert cures == ["worker APP -q faults"]
     lives(fork())
     assert reason(database, task_id) in {Reason.LEASE_ENDED, Reason.RUNNING, Reason.DUE}

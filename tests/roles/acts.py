@@ -34,6 +34,7 @@ from outboxq.store.claims.sleeping_workers import forget_ended
 from outboxq.store.producing import batches_sql
 from outboxq.store.producing.fanout import _emitted
 from outboxq.store.tasks.idempotency import enqueued
+from tests.contract.helpers import batch_with
 from tests.reuse import EMPTY
 from tests.waiting import until
 
@@ -239,7 +240,7 @@ def replaces_though_an_answer_was_lost(stage: Stage) -> None:
 
 
 def makes_a_batch(stage: Stage) -> None:
-    batch = NewBatch(id=new_batch_id(), then=(new(),))
+    batch = batch_with(new())
     stage.store.batches.create(batch)
     stage.store.enqueue(new(pipeline_execution_id=batch.id))
     stage.store.batches.close(batch.id)
@@ -609,7 +610,7 @@ def repairs(stage: Stage) -> None:
 
 def ends_a_batch(stage: Stage) -> None:
     """The failure of one task has the other cancelled; what follows is enqueued."""
-    batch = NewBatch(id=new_batch_id(), then=(new(task_name="then"),), on_failed=OnFailed.CANCEL)
+    batch = batch_with(new(task_name="then"), on_failed=OnFailed.CANCEL)
     stage.owner.batches.create(batch)
     for _ in range(2):
         stage.owner.enqueue(new(pipeline_execution_id=batch.id))

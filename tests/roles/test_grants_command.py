@@ -149,7 +149,7 @@ def test_what_cannot_be_granted_is_an_error_and_grants_nothing(made):
 def test_a_role_that_is_not_there_is_told_in_a_sentence(made):
     done = outboxq("grants", "--role", "worker", "--apply", "nobody_here", "--url", made.url)
     assert done.exit_code == 1
-    assert "there is no database role 'nobody_here'" in done.stderr
+    assert "unknown database role 'nobody_here'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

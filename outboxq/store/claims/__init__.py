@@ -1,1 +1,1 @@
-"""Claims: what workers take, in which order and within which limits, and how their claims end."""
+"""The claims of workers: their order, their limits, and their ends."""

@@ -1,6 +1,6 @@
-"""Rows that cannot be claimed or used: each ends alone, and its neighbours run.
+"""Isolate rows that cannot be claimed or used: each such task fails alone, and its neighbours run.
 
-The tables refuse such rows; what is here is for those that got in all the same.
+The tables refuse such rows. This module handles rows that were written without the tables' constraints.
 """
 
 from __future__ import annotations
@@ -13,18 +13,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Select,
-    Text,
-    Uuid,
-    bindparam,
-    delete,
-    literal,
-    null,
-    select,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from ...database import grammar, queue_order, table_locks
@@ -37,6 +26,7 @@ from ...model import LONGEST, Claim, EventType, Outcome, TaskStatus
 from ...model.records import OUTCOMES, fields_of
 from ...payload.parameters import sanitize
 from .. import task_rows
+from ..arguments import parameters
 from ..failure_log import say
 from ..transactions import Transactions
 from . import claim_sql
@@ -47,11 +37,13 @@ log = logging.getLogger("outboxq.store")
 _AT_ONCE = 500
 _LONGEST = LONGEST.total_seconds()
 _PAUSE = 10
-"""A search in which all failed alike is followed by a pause that is so many times as long: it takes up to 1,000 transactions."""
+"""Factor between the duration of a search in which all claims failed alike and the pause after it: a search takes up to 1,000
+transactions.
+"""
 
 
 class Broken(NamedTuple):
-    """An outbox entry that cannot be claimed, and why."""
+    """An outbox entry that cannot be claimed, with the error of its claim."""
 
     entry: int
     error: Exception
@@ -83,23 +75,23 @@ def usable(store: Transactions, claims: list[Claim], using: object) -> list[Clai
     except Exception as error:
         if using is not None:
             raise
-        what = "tasks that no worker can use could not be failed; they come again when their leases have ended"
+        what = "tasks with unusable values could not be failed; they are recovered when their leases end"
         say(log, logging.ERROR, what, error)
     bad = {claim.id for claim, _ in broken}
     return [claim for claim in claims if claim.id not in bad]
 
 
 def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
-    """Fail the tasks of those due entries that no claim can take; returns how many.
+    """Fail the tasks of due entries that no claim can take; returns the number of these tasks.
 
-    Entries are tried in claims that are rolled back, half as many each time. An error that need not be the row's own (a
-    CHECK, a trigger or a listener of another owner) counts only where the claim of another entry succeeds: else every task
-    would be failed for what an administrator has to mend.
+    Entries are tried in claims that are rolled back, half as many each time. An error that may have another cause (a CHECK, a
+    trigger or a listener of another owner) counts only if the claim of another entry succeeds. Otherwise every task would fail
+    for a fault that an administrator has to repair.
     """
     if time.monotonic() < search.again_at:
         return 0
     after, began = 0, time.monotonic()
-    while entries := _due_entries(store, after):
+    while entries := [row["entry_id"] for row in store.run_one(due_entries, after=after, limit=_AT_ONCE)]:
         failed, claimable = _broken_among(store, entries, worker_id)
         broken = failed if claimable else [one for one in failed if store.dialect.is_bad_value(one.error)]
         for one in broken:
@@ -108,30 +100,30 @@ def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
             return len(broken)
         if len(failed) == len(entries) and len({type(one.error) for one in failed}) == 1:
             search.again_at = time.monotonic() + _PAUSE * (time.monotonic() - began)
-            return 0  # it is not the rows
+            return 0  # the rows are not the cause
         after = entries[-1]
     return 0
 
 
 def perhaps_the_row(store: Transactions, error: Exception) -> bool:
-    """Return whether a row may be at fault. Whether one is, only the claim of another can show, or `is_bad_value`."""
+    """Return whether a row may have caused the error. Only the claim of another row, or `is_bad_value`, proves that it has."""
     own = isinstance(error, IntegrityError | ValueError | TypeError | OverflowError | AttributeError)
     return own or store.dialect.is_bad_value(error)
 
 
 def cancel_expired(store: Transactions, worker_id: UUID) -> int:
-    """Cancel expired tasks of batches, each batch by itself. Where its row is locked, claims pass over them for half a minute.
+    """Cancel expired tasks of batches, one batch at a time. Postpone the tasks of a batch whose row is locked by half a minute.
 
-    Returns the number of tasks that no longer stand in the way of claims.
+    Returns the number of tasks that no longer block claims.
     """
     batches: dict[UUID, list[tuple[int]]] = {}
-    for row in store.read(expired_in_batches, limit=_AT_ONCE):
+    for row in store.run_one(expired_in_batches, limit=_AT_ONCE):
         batches.setdefault(row["batch_id"], []).append((row["entry_id"],))
     return sum(_cancel_or_put_off(store, entries, worker_id) for entries in batches.values())
 
 
 def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worker_id: UUID) -> int:
-    """Cancel the expired tasks of these entries of one batch, or put them off; returns how many it was."""
+    """Cancel or postpone the expired tasks of these entries of one batch; returns the number of these tasks."""
 
     def cancel(target: Target) -> int:
         target.run(table_locks.limits, A_MOMENT)
@@ -145,14 +137,10 @@ def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worke
     return len(store.run(lambda target: target.run(put_off, store.values(target), entries)))
 
 
-def _due_entries(store: Transactions, after: int) -> list[int]:
-    return [row["entry_id"] for row in store.read(due_entries, after=after, limit=_AT_ONCE)]
-
-
 def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
-    """Return those that cannot be claimed, and whether any other can: one that is passed over proves nothing.
+    """Return the entries that cannot be claimed, and whether any other entry can be. A skipped entry proves neither.
 
-    Raises what says nothing of the entries.
+    Raises an error that has nothing to do with the entries.
     """
     try:
         return [], _claims_any(store, entries, worker_id)
@@ -168,7 +156,7 @@ def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) 
 
 
 def _claims_any(store: Transactions, entries: Sequence[int], worker_id: UUID) -> bool:
-    """Claim the entries and take that back; returns whether there was one to be had."""
+    """Claim the entries and roll back; returns whether a task could be claimed."""
     taken: list[Row] = []
     with suppress(_Tried), store.transaction(Begin.WRITE) as target:
         values = store.values(target, worker_id=worker_id)
@@ -182,29 +170,25 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
     cause = str(getattr(error, "orig", None) or error).splitlines()
     complaint = sanitize(f"UnusableRow: it cannot be claimed: {cause[0] if cause else type(error).__name__}", limit=300)
 
-    def end(target: Target) -> list[object]:
-        values = store.values(target, entry_id=entry, error=complaint)
+    def end(target: Target) -> list[Row]:
         with target.atomic():
-            return [row["id"] for row in target.run(fail_entry, values)]
-
-    def forget(target: Target) -> list[object]:
-        values = {"entry_id": entry}
-        return [row["id"] for row in target.run(forget_entry, values)]
+            return target.run(fail_entry, store.values(target, entry_id=entry, error=complaint))
 
     try:
         ended = store.run(end)
     except Exception as refused:
         if not perhaps_the_row(store, refused):
-            raise  # the database takes no writes now: the entry stays
+            raise  # the database accepts no writes now, so the entry stays
         log.exception("outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry)
-        store.run(forget)
+        store.run(lambda target: target.run(forget_entry, {"entry_id": entry}))
     else:
-        fields = {"task_id": str(ended[0]), "outcome": OUTCOMES[EventType.FAILED]} if ended else {}
-        log.error("outbox entry %d of task %s is set aside: %s", entry, *(ended or ["?"]), complaint, extra=fields)
+        task_id = ended[0]["id"] if ended else "?"
+        fields = {"task_id": str(task_id), "outcome": OUTCOMES[EventType.FAILED]} if ended else {}
+        log.error("outbox entry %d of task %s is set aside: %s", entry, task_id, complaint, extra=fields)
 
 
 def started(taken: Sequence[Row]) -> list[Row]:
-    """Return the rows of tasks that run now; the others were stale, or expired."""
+    """Return the rows of the tasks that run now. The other rows were stale, or their tasks expired."""
     stale = [row for row in taken if row["lease_token"] is None and row["expires_at"] is None]
     if stale:
         log.warning("deleted %d outbox entries of tasks that were not Ready", len(stale))
@@ -212,8 +196,8 @@ def started(taken: Sequence[Row]) -> list[Row]:
 
 
 def _complaint(claim: Claim) -> str | None:
-    """Return which value no worker can use; None: all are fine."""
-    try:
+    """Return a description of the value that no worker can use; None if all values are usable."""
+    with suppress(TypeError):
         if (
             type(claim.id) is type(claim.pipeline_execution_id) is UUID
             and type(claim.attempt) is type(claim.recovery_attempts) is int
@@ -223,32 +207,26 @@ def _complaint(claim: Claim) -> str | None:
             and (claim.timeout_seconds is None or 0 < claim.timeout_seconds <= _LONGEST)
         ):
             return None
-    except TypeError:
-        pass
-    for name in ("id", "pipeline_execution_id"):
-        if type(getattr(claim, name)) is not UUID:
-            return f"{name} is {getattr(claim, name)!r}"
-    for name in ("attempt", "recovery_attempts"):
-        if type(getattr(claim, name)) is not int:
-            return f"{name} is {getattr(claim, name)!r}"
+    for name, kind in {"id": UUID, "pipeline_execution_id": UUID, "attempt": int, "recovery_attempts": int}.items():
+        if type(value := getattr(claim, name)) is not kind:
+            return f"{name} is {value!r}"
     for name in ("created_at", "first_started_at"):
-        if isinstance(getattr(claim, name), UnreadableInstant):
-            return f"{name} is {getattr(claim, name)}"
+        if isinstance(value := getattr(claim, name), UnreadableInstant):
+            return f"{name} is {value}"
     return f"lease or timeout is {claim.lease_seconds!r} or {claim.timeout_seconds!r} seconds"
 
 
-ENTRY: Columns = {"entry_id": BigInteger()}
-_FIRST_BATCH = literal(UUID(int=1 << 127), Uuid)
+ENTRY: Columns = {"entry_id": sa.BigInteger()}
+_FIRST_BATCH = sa.literal(UUID(int=1 << 127), sa.Uuid)
 """The ids of batches begin here. Those of tasks are lower."""
-_after = bindparam("after", type_=BigInteger, required=True)
-_entry_id = bindparam("entry_id", type_=BigInteger, required=True)
-_error = bindparam("error", type_=Text, required=True)
+_after, _entry_id = parameters(sa.BigInteger, "after", "entry_id")
+_error = sa.bindparam("error", type_=sa.Text, required=True)
 
 
-def due_entries(g: Grammar) -> Select[Any]:
+def due_entries(g: Grammar) -> sa.Select[Any]:
     """Select up to :limit due entries of all queues after :after; locks nothing."""
     entry = task_outbox.c
-    due = select(entry.id.label("entry_id")).where(entry.id > _after, entry.available_at <= g.now)
+    due = sa.select(entry.id.label("entry_id")).where(entry.id > _after, entry.available_at <= g.now)
     return due.order_by(entry.id).limit(grammar.limit)
 
 
@@ -260,49 +238,69 @@ def claim_entries(g: Grammar) -> Transition:
 
     def take(r: Relations) -> Statement:
         entry = task_outbox.alias("entry")
-        free = select(entry.c.id).where(g.among(entry.c.id, r["given"].c.entry_id)).with_for_update(skip_locked=True)
+        free = sa.select(entry.c.id).where(g.among(entry.c.id, r["given"].c.entry_id)).with_for_update(skip_locked=True)
         picked = free.subquery("picked")
         read = (
             task_outbox.c[name].label(f"entry_{name}") for name in ("queue", "partition_key")
         )  # reads the columns that a claim reads
-        return delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*queue_order.taken(g), *read)
+        return (
+            sa.delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*queue_order.taken(g), *read)
+        )
 
     return claim_sql.claim(g, take, given=ENTRY)
 
 
 def fail_entry(g: Grammar) -> Transition:
     """Delete the entry :entry_id, and fail its task, which no worker can claim, with :error. Returns the task's id."""
+    entry, execution = task_outbox.c, task_executions.c
+
+    def gone(_: Relations) -> Statement:
+        return sa.delete(task_outbox).where(entry.id == _entry_id).returning(entry.task_execution_id.label("id"))
+
+    def failed(r: Relations) -> Statement:
+        return (
+            sa.update(task_executions)
+            .where(g.among(execution.id, r["gone"].c.id), execution.status == sql_literal(TaskStatus.READY))
+            .values(status=sql_literal(TaskStatus.FAILED), completed_at=g.now, updated_at=g.now, last_error=_error)
+            .returning(*task_rows.CARRIED)
+        )
+
     return Transition(
         steps={
-            "gone": lambda _: _gone(),
-            "failed": lambda r: _failed(g, r),
-            "event": lambda r: _event(g, r),
-            "letter": lambda r: task_rows.letter(g, r["failed"].c, r["failed"], exception=null()),
+            "gone": gone,
+            "failed": failed,
+            "event": lambda r: task_rows.event(
+                g, r["failed"].c, r["failed"], event_type=sql_literal(EventType.FAILED), data=g.json(error=_error)
+            ),
+            "letter": lambda r: task_rows.dead_letter(g, r["failed"].c, r["failed"], exception=sa.null()),
         },
         returns="gone",
     )
 
 
-def expired_in_batches(g: Grammar) -> Select[Any]:
+def expired_in_batches(g: Grammar) -> sa.Select[Any]:
     """Select up to :limit due entries of expired tasks of batches, with their batches; locks nothing."""
     entry, execution = task_outbox.c, task_executions.c
     # A scalar subquery stays a look-up by key. A join could read all tasks.
-    pipeline = select(execution.pipeline_execution_id).where(execution.id == entry.task_execution_id)
+    pipeline = sa.select(execution.pipeline_execution_id).where(execution.id == entry.task_execution_id)
     batch = pipeline.correlate(task_outbox).scalar_subquery()
     late = (entry.available_at <= g.now, entry.expires_at <= g.now, batch >= _FIRST_BATCH)
     return (
-        select(entry.id.label("entry_id"), batch.label("batch_id")).where(*late).order_by(entry.id).limit(grammar.limit)
+        sa.select(entry.id.label("entry_id"), batch.label("batch_id"))
+        .where(*late)
+        .order_by(entry.id)
+        .limit(grammar.limit)
     )
 
 
 def put_off(g: Grammar) -> Transition:
-    """Have claims pass over these entries, of tasks that expired, for half a minute. Skips locked entries and tasks."""
+    """Postpone these entries of expired tasks by half a minute. Skips locked entries and tasks."""
 
     def found(r: Relations) -> Statement:
         entry, execution = task_outbox.alias("entry"), task_executions.alias("execution")
         both = entry.join(execution, execution.c.id == entry.c.task_execution_id)
         given = g.among(entry.c.id, r["given"].c.entry_id)
-        return select(entry.c.id).select_from(both).where(given).with_for_update(skip_locked=True)
+        return sa.select(entry.c.id).select_from(both).where(given).with_for_update(skip_locked=True)
 
     due = g.later(g.now, number(30.0))
     return task_rows.rescheduled(g, found, due=due, reason="the row of its batch is locked", given=ENTRY)
@@ -312,32 +310,5 @@ def forget_entry(_: Grammar) -> Statement:
     """Delete the entry :entry_id and nothing else, because its task cannot be failed either."""
     entry = task_outbox.c
     return (
-        delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)
+        sa.delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)
     )  # the task's id may be the unreadable value
-
-
-def _gone() -> Statement:
-    entry = task_outbox.c
-    return delete(task_outbox).where(entry.id == _entry_id).returning(entry.task_execution_id.label("id"))
-
-
-def _failed(g: Grammar, r: Relations) -> Statement:
-    execution = task_executions.c
-    return (
-        update(task_executions)
-        .where(g.among(execution.id, r["gone"].c.id), execution.status == sql_literal(TaskStatus.READY))
-        .values(status=sql_literal(TaskStatus.FAILED), completed_at=g.now, updated_at=g.now, last_error=_error)
-        .returning(*task_rows.CARRIED)
-    )
-
-
-def _event(g: Grammar, r: Relations) -> Statement:
-    return task_rows.event(
-        g,
-        r["failed"].c,
-        r["failed"],
-        event_type=sql_literal(EventType.FAILED),
-        data=g.json(error=_error),
-        worker_id=null(),
-        lease_token=null(),
-    )

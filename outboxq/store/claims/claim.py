@@ -1,4 +1,4 @@
-"""Claiming: tasks without a key first, or those with one and those of limited queues, by turns."""
+"""Claim tasks: first tasks without a key; then, in turns, tasks with a key and tasks of limited queues."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ from ..transactions import Transactions
 from . import claim_sql, due, limits_sql, partition_keys
 from .broken_entries import Search, cancel_expired, perhaps_the_row, set_aside, started, usable
 from .ends import A_MOMENT
-from .limits import KeyLimitClaims, limits_from
+from .limits import Bucket, KeyLimitClaims, limits_from
 from .partition_keys import KeyTurns
 
 log = logging.getLogger("outboxq.store")
 
 Part = Callable[[Target, int], tuple[list[Row], bool]]
-"""Claims up to so many tasks of one kind; returns them, and whether there may be others that it does not claim."""
+"""A function that claims up to this number of tasks of one kind. Returns them, and whether there may be tasks of another kind."""
 _BRIEF = 60.0
-"""Seconds. Expired tasks of a locked batch are in the way again sooner, and then cost the same claimer no full wait."""
+"""Seconds for which a claim waits only briefly for a lock. Expired tasks of a locked batch soon block the same claimer again."""
 
 
 class ClaimStarts:
-    """The due time up to which a queue was claimed, where so many dead rows lie before it that a claim of one takes ten times as long.
+    """Due times up to which queues were claimed, for queues in which so many dead rows come first that a claim takes ten times as
+    long.
 
-    That happens while a long transaction elsewhere keeps them from being cleaned up. A claim that begins behind them passes over a
-    task that was enqueued early and committed late; so every claim that found too little, and one in every second, begins at
-    the front.
+    Dead rows accumulate while a long transaction elsewhere keeps them from being vacuumed. A claim that begins behind them
+    skips a task that was enqueued early and committed late. So a claim begins at the front if the last one found too little,
+    and at least once a second.
     """
 
     _PATIENCE = 1.0
@@ -48,10 +49,10 @@ class ClaimStarts:
     def __init__(self) -> None:
         self._found: dict[str, tuple[int, datetime]] = {}
         self._looked_at: dict[str, float] = {}
-        """When a claim of each queue last began at the front; one queue's look is not another's."""
+        """Time at which a claim of each queue last began at the front."""
 
     def start(self, queue: str | None) -> dict[str, Any]:
-        """Return the parameters with which a claim of this queue begins behind the dead rows; none: it begins at the front."""
+        """Return the parameters that make a claim of this queue begin behind the dead rows; empty if it begins at the front."""
         if queue is None:
             return {}
         now = time.monotonic()
@@ -76,21 +77,23 @@ def _place(row: Row) -> tuple[int, datetime]:
 
 
 class ClaimCursor:
-    """Hints for the next claim of one claimer: what it begins with, and what it need not look at.
+    """Hints for the next claim of one claimer: where it begins, and what it can skip.
 
-    A claim without them finds the same tasks, only later or in another order. A worker's claim loop makes a cursor of its
-    own; a store has one for claims that bring none.
+    A claim without hints finds the same tasks, but later or in another order. The claim loop of a worker has its own cursor.
+    Other claims use the store's.
     """
 
     def __init__(self) -> None:
         self.others_first = False
-        """Tasks without a key took all of the last claim, and there may be others."""
+        """True if tasks without a key filled the last claim, and other tasks may be due."""
         self.may_be_more = False
-        """The last claim took all that it asked for: where a claim looks before it writes, this look is spared."""
+        """True if the last claim was full. Then the next claim writes without looking first."""
         self.turn = 0
-        """Counts the claims of others, so that each kind is the first by turns."""
+        """Number of claims of other kinds so far, by which each kind comes first in turn."""
         self.brief_until = -math.inf
-        """The time (`time.monotonic()`) until which a claim waits only briefly for a lock: expired tasks of a batch were in its way."""
+        """The time (`time.monotonic()`) until which a claim waits only briefly for a lock, because expired tasks of a batch
+        blocked it.
+        """
         self.search = Search()
         self.starts = ClaimStarts()
         self.keys = KeyTurns()
@@ -98,7 +101,7 @@ class ClaimCursor:
 
 
 class Claiming(Transactions):
-    """A store's transactions, and its cursor for claims that bring none."""
+    """Transactions of a store, and its cursor for claims without one."""
 
     @cached_property
     def _cursor(self) -> ClaimCursor:
@@ -116,24 +119,25 @@ class Claiming(Transactions):
         cursor: ClaimCursor | None = None,
         using: object = None,
     ) -> list[Claim]:
-        """Claim up to `limit` due tasks: by priority, then oldest due time, then age of the entry; in that order.
+        """Claim up to `limit` due tasks, in the order of their priority, then of their due time, then of their entries.
 
-        Of each partition key at most one, and none while one of its tasks runs; keys take turns, and so do tasks with a key
-        and tasks without. Nothing of a paused queue, and of a limited one no more than its limits allow. What has expired is
-        Cancelled instead. What was enqueued early and committed late may be passed over for a second, where a long transaction
-        keeps many dead rows before a single queue. Never waits for another worker's claim. Raises InvalidArgument.
+        At most one task of each partition key runs at a time. Keys take turns, and tasks with a key take turns with tasks
+        without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task is Cancelled
+        instead. A task that was enqueued early and committed late may be skipped for a second if a long transaction keeps many
+        dead rows before it. The call never waits for the claim of another worker. Raises InvalidArgument.
 
-        `queues` None: all. `topics`: only tasks of these topics, exact or as patterns (``order.*``); None: all tasks. `lease`
-        replaces the tasks' own. `cursor` has the hints of the claimer's last claims; None: the store's own.
+        `queues` None means all queues. `topics` restricts the claim to tasks of these topics, exact or as patterns
+        (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's
+        last claims; None means the store's own.
 
-        `says_begin`: the claimer calls `begin` before the handler of a suspect, a task that was recovered twice in a row. A
-        suspect that had not begun when its worker died is not counted as recovered.
+        With `says_begin`, the claimer calls `begin` before the handler of a suspect, which is a task that was recovered twice
+        in a row. If the worker of a suspect dies before that, the recovery is not counted.
         """
         positive(limit)
         identifier(worker_id)
         seconds = None if lease is None else duration(lease, "lease").total_seconds()
         if seconds is not None and seconds <= 0:
-            raise InvalidArgument("the lease must be longer than nothing")
+            raise InvalidArgument("the lease must be positive")
         cursor = self._cursor if cursor is None else cursor
         options = {"worker_id": worker_id, "lease_seconds": seconds, "says_begin": says_begin}
         names = queue_names(queues) or []
@@ -144,12 +148,12 @@ class Claiming(Transactions):
                 rows = call.claim(using)
                 break
             except Exception as error:
-                # One row may be what fails all; without it there are the others to be had.
+                # A single row may fail the whole claim. Without it, the other tasks can be claimed.
                 may_help = using is None and perhaps_the_row(self, error)
                 if not may_help or not set_aside(self, cursor.search, worker_id):
                     raise
-        cursor.may_be_more = 1 < len(rows) == limit  # of one, it says little
-        # A priority that is no number cannot be compared. The claim has been committed, so its tasks are run all the same.
+        cursor.may_be_more = 1 < len(rows) == limit  # a full claim of one task says little
+        # A priority that is not a number cannot be compared. The claim is committed, so its tasks run anyway.
         with suppress(TypeError):
             rows.sort(key=_order)
         return usable(self, [_claim_of(row, worker_id) for row in rows], using)
@@ -157,7 +161,9 @@ class Claiming(Transactions):
 
 @dataclass(eq=False, repr=False)
 class _Call:
-    """One call of `claim_ready_task`: tasks without a key are one part of it, those with one or of limited queues the other."""
+    """One call of `claim_ready_task`. Its first part claims tasks without a key, and its second part tasks with a key and tasks of
+    limited queues.
+    """
 
     store: Transactions
     cursor: ClaimCursor
@@ -166,15 +172,18 @@ class _Call:
     topics: Sequence[str] | None
     options: dict[str, Any]
     queue: str | None
-    """The one of `queues`, if it is one."""
+    """The queue if `queues` has exactly one."""
     start: dict[str, Any]
+    scope: dict[str, Any] | None = None
+    """The parameters that name the queues and the topics, packed at first use."""
 
     def claim(self, using: object) -> list[Row]:
-        """Claim in the caller's transaction; else in one of our own, or on PostgreSQL in one for each part.
+        """Claim in the caller's transaction, in an own one, or on PostgreSQL in an own one for each part.
 
-        Most claims are one statement then. (One by a hint may need a second.) Not flushed, for a task must not wait for that: a
-        server that crashes may take the claim back, which fences its worker (the next holder of the same token is another
-        one), and the task is claimed again. What is flushed later, such as its completion, is never kept without it.
+        So most claims are one statement. (A claim by a hint may need a second.) The commit is not flushed, because a task must
+        not wait for that. A crash of the server may undo the claim; the task is then claimed again, and the next holder of the
+        same token has another worker id, which fences this worker. A later flushed commit, such as the task's completion, is
+        never kept without the claim.
         """
         if using is None:
             dialect = self.store.dialect
@@ -185,7 +194,7 @@ class _Call:
         return self.store.run(self._parts, using=using, begin=Begin.ASYNCHRONOUS)
 
     def _parts(self, target: Target | None) -> list[Row]:
-        """Run the parts in this transaction; None: each in one of its own. The part that had to stand back last time goes first."""
+        """Run the parts in this transaction (None: each in its own). The part that had to wait last time goes first."""
         cursor = self.cursor
         found: list[Row] = []
         others_first, cursor.others_first = cursor.others_first, False
@@ -203,7 +212,7 @@ class _Call:
         return found
 
     def _part(self, part: Part, target: Target | None, found: list[Row], begin: Begin) -> bool:
-        """Add to `found` what this part claims; returns whether there may be others."""
+        """Add the tasks that this part claims to `found`; returns whether tasks of another kind may be due."""
         free = self.limit - len(found)
         if target is not None:
             rows, others = part(target, free)
@@ -213,17 +222,17 @@ class _Call:
             except Exception as error:
                 if not found:
                     raise
-                what = "the second part of a claim failed; what the first part claimed is run"
+                what = "the second part of a claim failed; the tasks of the first part run"
                 say(log, logging.WARNING, what, error)
                 return False
         found += rows
         return others
 
     def _run(self, part: Part, free: int, begin: Begin) -> tuple[list[Row], bool]:
-        """Run a part in a transaction of our own.
+        """Run a part in its own transaction.
 
-        A claim cancels tasks that have expired, and its COMMIT then waits for the rows of their batches. Where another session
-        keeps such a row locked, these tasks are moved out of the way, and the part runs again.
+        A claim cancels expired tasks, and its COMMIT then waits for the rows of their batches. If another session keeps such a
+        row locked, these tasks are postponed, and the part runs again.
         """
         store, cursor = self.store, self.cursor
 
@@ -245,7 +254,7 @@ class _Call:
                     raise
 
     def _plain(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Tasks without a key, of queues without limits; and whether there may be others."""
+        """Claim tasks without a key from queues without limits; returns whether tasks of another kind may be due."""
         values, start, take = self._values(target), self.start, claim_sql.from_all
         found: list[Row] = []
         if self.queues is not None:
@@ -256,12 +265,12 @@ class _Call:
             found += started(taken)
             self.cursor.starts.note(self.queue, taken, enough=len(found) == limit)
             if start and len(found) < limit:
-                start = {}  # there may be some before it
+                start = {}  # tasks may be due before it
             elif found or not taken:
                 return found, not taken or bool(taken[0]["besides"])
 
     def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Tasks with a key, and those of limited queues: kind by kind, each beginning when it was last the other's turn."""
+        """Claim tasks with a key and tasks of limited queues. Each kind comes first in turn."""
         values, keys, cursor = self._values(target), self.cursor.keys, self.cursor
         other_queues = partition_keys.other_queues if self.queues is None else partition_keys.other_queues_given
         rows = target.run(other_queues, values)
@@ -279,7 +288,7 @@ class _Call:
         return found, False
 
     def _limited(self, target: Target, values: dict[str, Any], queue: str, limit: int, *, fair: bool) -> list[Row]:
-        """Claim from one queue what its limits allow, counted under the lock of its settings."""
+        """Claim tasks of one queue within its limits, which are counted under the lock of its settings."""
         with_keys = partial(self.cursor.keys.claim, target, values, [queue], fair=fair)
         locked = target.run(limits_sql.lock, values | {"queue": queue})
         if not locked or locked[0]["paused_at"] is not None:
@@ -290,38 +299,28 @@ class _Call:
             with_keys = partial(self.cursor.limited_keys.claim, target, values, key_limits, now, fair=fair)
         if most is not None:
             free = min(free, most - target.run(limits_sql.running, {"queue": queue})[0]["tasks"])
-        is_rated = (
-            settings["rate_limit"] is not None and settings["rate_seconds"] is not None
-        )  # else foreign SQL wrote it
-        if is_rated:
-            # A bucket of `rate_limit` starts, filled again in `rate_seconds`. A float, for it may be below a microsecond.
-            interval = settings["rate_seconds"] / settings["rate_limit"]
-            full_at = max(settings["rate_full_at"] or now, now)
-            left = timedelta(seconds=settings["rate_seconds"]) - (full_at - now)
-            free = min(free, int(left.total_seconds() / interval + 1e-6))
+        rate, full_at = Bucket.of(settings["rate_limit"], settings["rate_seconds"]), settings["rate_full_at"]
+        if rate is not None:
+            free = min(free, rate.free(full_at, now))
         if free < 1:
             return []
-        # Half of them with a key, if there are so many, and whatever that leaves.
+        # Half of the tasks have a key, if there are enough; tasks without a key fill the rest.
         found = with_keys((free + self.cursor.turn % 2) // 2)
         if len(found) < free:
             with target.atomic():
                 given = values | {"limit": free - len(found)} | self.store.queue_values(target, [queue])
                 found += started(target.run(claim_sql.from_limited, given))
         found += with_keys(free - len(found))
-        if is_rated and found:
-            full_at += timedelta(seconds=len(found) * interval)
-            target.run(limits_sql.spend, {"queue": queue, "full_at": full_at})
+        if rate is not None and found:
+            target.run(limits_sql.spend, {"queue": queue, "full_at": rate.spent(full_at, now, len(found))})
         for row in found:
             row["limited"] = True
         return found
 
     def _any_due(self) -> bool:
-        any_due, by_key = (
-            (due.any_due, due.any_due_by_key) if self.queues is None else (due.any_due_given, due.any_due_given_by_key)
-        )
-
         def work(target: Target) -> bool:
-            found = target.run(any_due, self._values(target))[0]
+            first, by_key = due.ANY_DUE[self.queues is not None]
+            found = target.run(first, self._values(target))[0]
             if not found["due"] and found["by_key"]:
                 found = target.run(by_key, self._values(target))[0]
             return bool(found["due"])
@@ -329,9 +328,10 @@ class _Call:
         return self.store.run(work, begin=Begin.READ)
 
     def _values(self, target: Target) -> dict[str, Any]:
-        """The parameters of every statement of this call, by the clock of now."""
-        scope = self.store.scope(target, self.queues, self.topics)
-        return self.store.values(target, **self.options) | scope
+        """Return the parameters of every statement of this call, with the present time."""
+        if self.scope is None:
+            self.scope = self.store.scope(target, self.queues, self.topics)
+        return self.store.values(target, **self.options) | self.scope
 
 
 def _order(row: Row) -> tuple[int, datetime, int]:
@@ -339,7 +339,9 @@ def _order(row: Row) -> tuple[int, datetime, int]:
 
 
 def _claim_of(row: Row, worker_id: UUID) -> Claim:
-    """`Claim(worker_id=worker_id, **row)`; that sets a frozen field at a time, which takes as long as reading them did."""
+    """Return `Claim(worker_id=worker_id, **row)`. The constructor would set each frozen field separately, which takes as long as
+    reading the row.
+    """
     del row["entry_id"], row["expires_at"], row["besides"], row["crowded"]
     row["worker_id"] = worker_id
     claim = Claim.__new__(Claim)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from sqlalchemy import Boolean, Double, Integer, and_, bindparam, case, cast, false, func, literal_column, null, update
+import sqlalchemy as sa
 
 from ...database import queue_order
 from ...database.grammar import (
@@ -28,23 +28,23 @@ from ...database.tables import task_executions, task_leases
 from ...model import SUSPECT, Claim, EventType
 from .. import task_rows
 
-lease_seconds = bindparam("lease_seconds", None, type_=Double)
+lease_seconds = sa.bindparam("lease_seconds", None, type_=sa.Double)
 """The worker's own lease; None for the task's lease."""
-says_begin = bindparam("says_begin", False, type_=Boolean)
+says_begin = sa.bindparam("says_begin", False, type_=sa.Boolean)
 """True if the worker records with `begin` that a suspect task's handler begins."""
 
 _OF_THE_LEASE = {"lease_token", "lease_seconds", "worker_id"}
 _CLAIM_COLUMNS = [one.name for one in fields(Claim) if one.name in task_executions.c and one.name not in _OF_THE_LEASE]
-"""The columns of an execution that a Claim has as they are."""
+"""The columns of an execution that a Claim takes over unchanged."""
 
 
 def from_one(g: Grammar) -> Transition:
-    """Claim from the queue given, which has no limits."""
+    """Claim from the given queue, which has no limits."""
     return claim(g, lambda _: g.take_from_one(pairs(given_queues(g), queue_order.paused_or_limited)))
 
 
 def from_given(g: Grammar) -> Transition:
-    """Claim from those of the queues given that have no limits."""
+    """Claim from the given queues that have no limits."""
     return claim(g, lambda _: g.take_from(pairs(given_queues(g), queue_order.paused_or_limited)))
 
 
@@ -54,15 +54,15 @@ def from_all(g: Grammar) -> Transition:
 
 
 def from_limited(g: Grammar) -> Transition:
-    """Claim from the queue given, whatever its limits say."""
+    """Claim from the given queue, whatever its limits are."""
     return claim(g, lambda _: g.take_from_one(pairs(given_queues(g))))
 
 
 def claim(g: Grammar, take: Step, *, given: Columns | None = None) -> Transition:
-    """Claim the entries that `take` deletes, returning `taken()`. Each execution that is Ready starts, or expires if it is late.
+    """Claim the entries that `take` deletes and returns (`taken()`). Each Ready execution starts, or expires if it is late.
 
-    An expired task is Cancelled, and returned without a lease token. A stale entry, whose execution is finished, running or
-    pruned, is returned without a lease token too: `take` has deleted it, and nothing else changes.
+    An expired task is Cancelled and returned without a lease token. A stale entry, whose execution has ended, runs or was
+    pruned, is also returned without a lease token: `take` has deleted the entry, and nothing else changes.
     """
     return Transition(
         given=given or {},
@@ -78,30 +78,32 @@ def claim(g: Grammar, take: Step, *, given: Columns | None = None) -> Transition
 
 
 def _claimed(g: Grammar, r: Relations) -> Statement:
-    """Start the tasks, or cancel those that have expired.
+    """Start the tasks; cancel the expired ones.
 
-    One statement does both: few tasks expire, and a second statement would cost every claim.
+    One statement does both, because few tasks expire and a second statement would slow down every claim.
     """
     execution = task_executions.c
-    lease = func.coalesce(lease_seconds, execution.lease_seconds)
+    lease = sa.func.coalesce(lease_seconds, execution.lease_seconds)
     late = execution.expires_at <= g.now
-    started_first = func.coalesce(execution.first_started_at, g.now)
+    started_first = sa.func.coalesce(execution.first_started_at, g.now)
     return (
-        update(task_executions)
+        sa.update(task_executions)
         .where(g.among(execution.id, r["taken"].c.id), execution.status == SqlStatus.READY)
         .values(
-            status=case((late, SqlStatus.CANCELLED), else_=SqlStatus.RUNNING),
-            worker_id=case((late, null()), else_=worker_id),
-            lease_token=execution.lease_token + case((late, literal_column("0")), else_=literal_column("1")),
-            retry_at=null(),
-            first_started_at=case((late, execution.first_started_at), else_=started_first),
-            started_at=case((late, execution.started_at), else_=g.now),
-            completed_at=case((late, g.now), else_=null()),
+            status=sa.case((late, SqlStatus.CANCELLED), else_=SqlStatus.RUNNING),
+            worker_id=sa.case((late, sa.null()), else_=worker_id),
+            lease_token=execution.lease_token + sa.case((late, sa.literal_column("0")), else_=sa.literal_column("1")),
+            retry_at=sa.null(),
+            first_started_at=sa.case((late, execution.first_started_at), else_=started_first),
+            started_at=sa.case((late, execution.started_at), else_=g.now),
+            completed_at=sa.case((late, g.now), else_=sa.null()),
             updated_at=g.now,
         )
         .returning(
             *(execution[name] for name in _CLAIM_COLUMNS),
-            case((execution.status == SqlStatus.RUNNING, execution.lease_token), else_=null()).label("lease_token"),
+            sa.case((execution.status == SqlStatus.RUNNING, execution.lease_token), else_=sa.null()).label(
+                "lease_token"
+            ),
             lease.label("lease_seconds"),
             g.later(g.now, lease).label("lease_expires_at"),
             execution.expires_at,
@@ -111,17 +113,17 @@ def _claimed(g: Grammar, r: Relations) -> Statement:
 
 def _lease(g: Grammar, r: Relations) -> Statement:
     claimed = r["claimed"].c
-    suspect = claimed.recovery_attempts >= literal_column(str(SUSPECT), Integer)
+    suspect = claimed.recovery_attempts >= sa.literal_column(str(SUSPECT), sa.Integer)
     values = {
         "task_execution_id": claimed.id,
         "queue": claimed.queue,
         "lease_token": claimed.lease_token,
         "worker_id": worker_id,
         "lease_expires_at": claimed.lease_expires_at,
-        "begun": case((and_(says_begin, suspect), false()), else_=null()),
+        "begun": sa.case((sa.and_(says_begin, suspect), sa.false()), else_=sa.null()),
     }
     new = insert_values(g.insert(task_leases), values, r["claimed"], claimed.lease_token.is_not(None))
-    # A Ready task has no lease. One that was left behind by mistake must not make its task unclaimable.
+    # A Ready task has no lease. A lease that was left behind by mistake must not make its task unclaimable.
     key, *others = values
     return new.on_conflict_do_update(index_elements=[key], set_={name: new.excluded[name] for name in others})  # type: ignore[no-any-return]
 
@@ -133,10 +135,13 @@ def _event(g: Grammar, r: Relations) -> Statement:
         g,
         claimed,
         r["claimed"],
-        event_type=case((late, sql_literal(EventType.EXPIRED)), else_=sql_literal(EventType.CLAIMED)),
-        data=case(
+        event_type=sa.case((late, sql_literal(EventType.EXPIRED)), else_=sql_literal(EventType.CLAIMED)),
+        data=sa.case(
             (late, g.json(expires_at=claimed.expires_at)),
-            (lease_seconds.is_not(None), g.json(attempt=claimed.attempt, lease_seconds=cast(lease_seconds, Double))),
+            (
+                lease_seconds.is_not(None),
+                g.json(attempt=claimed.attempt, lease_seconds=sa.cast(lease_seconds, sa.Double)),
+            ),
             else_=g.json(attempt=claimed.attempt),
         ),
         worker_id=worker_id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,27 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Double,
-    Select,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    literal_column,
-    null,
-    or_,
-    select,
-    true,
-    tuple_,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database import queue_order, table_locks
 from ...database.column_types import Instant
@@ -57,6 +36,7 @@ from ...payload.parameters import sanitize
 from .. import task_rows
 from ..task_rows import due_time, event_data
 from ..tasks import tasks
+from ..tasks.tasks import data_of
 from ..transactions import Transactions
 
 _BEGIN = {
@@ -65,39 +45,39 @@ _BEGIN = {
     (False, True): Begin.SINGLE_ASYNCHRONOUS,
     (False, False): Begin.ASYNCHRONOUS,
 }
-"""The kind of transaction: the first value says if it is durable, the second if it is one statement."""
+"""The kind of transaction, by whether it is durable and whether it is one statement."""
 A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
-"""It is long enough to stand in line for the row of a batch whose ends other workers commit one after the other."""
+"""Lock timeout that is long enough to queue for the row of a batch whose ends other workers commit one after the other."""
 NO_PROGRESS: Final[Mapping[UUID, Progress]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One lease that is still the worker's when a heartbeat comes by."""
+    """A lease that the worker still held at a heartbeat."""
 
     lease_expires_at: datetime | None
-    """The moment at which it ends now. None: another transaction has it locked, so it was neither extended nor lost."""
+    """New end of the lease; None if another transaction has locked it, so that it was neither extended nor lost."""
     cancel_requested: bool
 
 
 class Finishes(Protocol):
-    """A store whose `finish` these verbs call: a subclass that overrides it sees the ends that they write."""
+    """A store whose `finish` these functions call. A subclass that overrides `finish` sees every end."""
 
     def finish(self, outcomes: Sequence[Outcome], *, using: object = None) -> frozenset[UUID]: ...
 
 
 def compile_ends(store: Transactions) -> None:
-    """Compile what a worker with its first claims in hand will run, while nothing waits for it."""
+    """Compile the statements that a worker needs after its first claims, before anything waits for them."""
     store.dialect.warm(extend_leases, end)
 
 
 def complete(store: Finishes, claim: Claim, result: str | None = None, *, using: object = None) -> None:
-    """End the claim: Completed, with the encoded result. Raises LeaseLost if it is not the worker's any more."""
+    """End the claim as Completed, with the encoded result. Raises LeaseLost if the worker no longer holds the claim."""
     _finish_one(store, Outcome(claim=claim, event_type=EventType.COMPLETED, result=result), using)
 
 
 def fail(store: Finishes, claim: Claim, error: str, *, using: object = None) -> None:
-    """End the claim: Failed, a dead letter; `error` is one line. Raises LeaseLost."""
+    """End the claim as Failed, which makes the task a dead letter. `error` is one line. Raises LeaseLost."""
     data = {"error": error}
     _finish_one(store, Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=data), using)
 
@@ -105,7 +85,7 @@ def fail(store: Finishes, claim: Claim, error: str, *, using: object = None) -> 
 def release(
     store: Finishes, claim: Claim, *, delay: timedelta | float = 0, reason: str = "", using: object = None
 ) -> None:
-    """Give the task back unfinished, due after `delay`; no attempt is used. Raises LeaseLost."""
+    """Release the unfinished task, due again after `delay`. No attempt is used. Raises LeaseLost."""
     data = {"reason": reason} if reason else {}
     outcome = Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data)
     _finish_one(store, outcome, using)
@@ -114,13 +94,13 @@ def release(
 def finish(
     store: Transactions, outcomes: Sequence[Outcome], *, durable: bool = True, waits: bool = True, using: object = None
 ) -> frozenset[UUID]:
-    """End many claims of one worker, each in its own way, as one statement.
+    """End many claims of one worker in one statement, each with its own outcome.
 
-    Returns the ids of those that were lost: for them nothing was changed and no event written. Unless `durable`,
-    PostgreSQL answers before the commit is on disk: a crash of the server, not of this process, may take the ends of its
-    last moments back, and those tasks run again when their leases have run out. SQLite does so on a worker's own connections.
-    `waits` False: a row that another session keeps locked for longer than two seconds ends the call with an error that
-    `is_locked_out` knows. It is not waited for again.
+    Returns the ids of the lost claims, for which nothing was written. Unless `durable`, PostgreSQL answers before the commit is
+    on disk: a crash of the server, but not of this process, may undo the ends of the last moments, and those tasks run again
+    when their leases end. SQLite behaves in the same way on a worker's own connections. If `waits` is False and another session
+    keeps a row locked for more than two seconds, the call ends with an error that `is_locked_out` recognizes, and is not tried
+    again.
     """
     if not outcomes:
         return frozenset()
@@ -130,7 +110,7 @@ def finish(
         lost = frozenset(outcome.claim.id for outcome in outcomes if not _has_ended(target, outcome))
         return lost if len(lost) < len(outcomes) else None
 
-    # The end of a task that makes way for another is told in the same transaction.
+    # If the end lets another task start, workers are notified in the same transaction.
     alone = not any(outcome.claim.makes_way for outcome in outcomes)
     return store.run(
         lambda target: _end(store, target, end, outcomes),
@@ -146,8 +126,8 @@ def finish_unlocked(
 ) -> tuple[frozenset[UUID], frozenset[UUID]]:
     """End the claims whose lease and task no other session has locked, as `finish` does.
 
-    Returns the ids of those that were lost, and of those that are locked: they have not ended yet. Any other row, such as that
-    of a batch, is waited for a moment: an error that `is_locked_out` knows ends the call, and nothing has ended.
+    Returns the ids of the lost claims and of the locked ones, which have not ended. For any other locked row, such as that of a
+    batch, the call waits a moment. Then it ends with an error that `is_locked_out` recognizes, and no claim has ended.
     """
     if not outcomes:
         return frozenset(), frozenset()
@@ -171,12 +151,11 @@ def finish_unlocked(
 
 
 def begin(store: Transactions, claim: Claim) -> bool:
-    """Write down that the claim's handler begins now; returns whether the claim still holds.
+    """Record that the handler of the claim begins; returns whether the worker still holds the claim.
 
-    For claims made with `says_begin`. A crash of the server may take that back.
+    It is for claims that were made with `says_begin`. A crash of the server may undo it.
     """
-    values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
-    return bool(store.run(lambda target: target.run(mark_begun, values), begin=Begin.SINGLE_ASYNCHRONOUS))
+    return bool(store.run_one(mark_begun, begin=Begin.SINGLE_ASYNCHRONOUS, **_fence_of(claim)))
 
 
 def heartbeat(
@@ -186,10 +165,10 @@ def heartbeat(
     progress: Mapping[UUID, Progress] = NO_PROGRESS,
     using: object = None,
 ) -> dict[UUID, Beat]:
-    """Extend the leases of these claims of one worker by their own length from now; a missing id was lost.
+    """Extend the leases of these claims of one worker by their full length from now. Claims that were lost are not in the answer.
 
-    Never waits for a row that another session has locked: see `Beat.lease_expires_at`. `progress` has that of their tasks, which
-    the same statement writes. A task that is missing there keeps the progress that it has.
+    The call never waits for a row that another session has locked: see `Beat.lease_expires_at`. It also writes `progress`, by
+    task id. A task without a new progress keeps its last one.
     """
     if not claims:
         return {}
@@ -203,7 +182,7 @@ def heartbeat(
             beaten = target.run(extend_leases, values, rows)
         return {row["id"]: Beat(row["lease_expires_at"], row["cancel_requested_at"] is not None) for row in beaten}
 
-    # At worst the lease ends as if it had not been extended.
+    # If the server loses this commit, the lease ends as if it had not been extended.
     return store.run(work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS)
 
 
@@ -220,7 +199,7 @@ def _finish_one(store: Finishes, outcome: Outcome, using: object) -> None:
 
 
 def _end(store: Transactions, target: Target, end: Builder, outcomes: Sequence[Outcome]) -> frozenset[UUID]:
-    """End the claims by this statement; returns the ids of those that it did not end."""
+    """End the claims with this statement; returns the ids of the claims that it did not end."""
     values = store.values(target, worker_id=outcomes[0].claim.worker_id)
     rows = [_row(outcome) for outcome in outcomes]
     with target.atomic():
@@ -232,9 +211,12 @@ def _end(store: Transactions, target: Target, end: Builder, outcomes: Sequence[O
 
 
 def _has_ended(target: Target, outcome: Outcome) -> bool:
-    claim = outcome.claim
-    values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
-    return [row["event_type"] for row in target.run(tasks.ended_by, values)] == [outcome.event_type]
+    rows = target.run(tasks.ended_by, _fence_of(outcome.claim))
+    return [row["event_type"] for row in rows] == [outcome.event_type]
+
+
+def _fence_of(claim: Claim) -> dict[str, Any]:
+    return {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
 
 
 def _check(outcomes: Sequence[Outcome]) -> None:
@@ -242,15 +224,15 @@ def _check(outcomes: Sequence[Outcome]) -> None:
     if len(workers) > 1 or len({outcome.claim.id for outcome in outcomes}) < len(outcomes):
         raise InvalidArgument("finish() takes the outcomes of one worker, one for each task")
     if wrong := {outcome.event_type for outcome in outcomes} - ENDS_CLAIM:
-        raise InvalidArgument(f"{', '.join(sorted(wrong))} ends no claim; a worker's outcome must")
+        raise InvalidArgument(f"{', '.join(sorted(wrong))} does not end a claim, so it cannot be the outcome of one")
 
 
 def _row(outcome: Outcome) -> tuple[object, ...]:
     data = outcome.data
     if outcome.claim.recovery_attempts and outcome.event_type is not EventType.RELEASED:
-        data = {**data, "recovery_attempts": 0}  # forgiven, and said where it changes something
+        data = {**data, "recovery_attempts": 0}
     if outcome.error is not None and "error" not in data:
-        data = {**data, "error": outcome.error}  # what the row says, its event says too
+        data = {**data, "error": outcome.error}  # the event has the same error as the row
     return (
         outcome.claim.id,
         outcome.claim.lease_token,
@@ -259,65 +241,57 @@ def _row(outcome: Outcome) -> tuple[object, ...]:
         outcome.delay.total_seconds(),
         None if outcome.error is None else sanitize(outcome.error),
         outcome.result,
-        event_data(data),
+        event_data(data) if data else None,
         outcome.claim.partition_key,
     )
 
 
 _WRITTEN = {kind: (kind.value, STATUS_AFTER[kind].value) for kind in ENDS_CLAIM}
-"""The event type and the status of each end, as they are stored."""
+"""The event type and the status of each end, as stored."""
 
 
 def interruptions(store: Transactions, claim: Claim, *, using: object = None) -> int:
-    """Return how often in a row, before this claim, the task was given back because its transaction was interrupted.
+    """Return how often in a row the task was released before this claim because its transaction was interrupted.
 
-    An end by its handler restarts the count, and so does an operator who runs the task again. A release that cannot be read counts
-    as none.
+    An end by the handler resets the count, and so does a person who runs the task again. An unreadable release counts as 0.
     """
     if claim.lease_token <= 1:  # the first claim
         return 0
-    values = {"task_id": claim.id}
-    ends = store.run(lambda target: target.run(last_end, values), using=using, begin=Begin.READ)
+    ends = store.run_one(last_end, task_id=claim.id, using=using)
     if not ends or ends[0]["event_type"] != EventType.RELEASED:
         return 0
-    return _times(ends[0]["event_data"])
+    times = data_of(ends[0]["event_data"]).get("times", 1)
+    return times if isinstance(times, int) else 0
 
 
-def _times(event_data: str) -> int:
-    try:
-        return int(json.loads(event_data).get("times", 1))
-    except (TypeError, ValueError):
-        return 0
-
-
-_task_id = bindparam("task_id", type_=Uuid, required=True)
-_lease_token = bindparam("lease_token", type_=BigInteger, required=True)
-HELD: Columns = {"id": Uuid(), "lease_token": BigInteger()}
-PROGRESS: Columns = {"progress": Double(), "progress_note": Text()}
-"""The columns of the batch of `heartbeat` that hold what handlers have reported; NULL: nothing new."""
+_task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
+_lease_token = sa.bindparam("lease_token", type_=sa.BigInteger, required=True)
+HELD: Columns = {"id": sa.Uuid(), "lease_token": sa.BigInteger()}
+PROGRESS: Columns = {"progress": sa.Double(), "progress_note": sa.Text()}
+"""The columns of the heartbeat's batch that hold what handlers have reported; NULL if they reported nothing new."""
 END: Columns = {
     **HELD,
-    "event_type": Text(),
-    "status": Text(),
+    "event_type": sa.Text(),
+    "status": sa.Text(),
     "available_at": Instant,
-    "delay_seconds": Double(),
-    "error": Text(),
-    "result": Text(),
-    "data": Text(),
-    "partition_key": Text(),
+    "delay_seconds": sa.Double(),
+    "error": sa.Text(),
+    "result": sa.Text(),
+    "data": sa.Text(),
+    "partition_key": sa.Text(),
 }
 CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_key"}
-"""Columns in which most ends of a batch agree: most tasks complete, and differ in their result only."""
+"""Columns in which most ends of a batch agree, because most tasks complete and differ only in their results."""
 _BY_HANDLER = ENDS_CLAIM - {EventType.RESET, EventType.RELEASED}
-"""The ends of claims that tell something about the handler."""
-_BY_HAND = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
-"""The events that start a task again without a claim."""
+"""Ends of claims that depend on the handler."""
+_MANUAL = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
+"""Events that start a task again without a claim."""
 
 
 def end(g: Grammar) -> Transition:
     """End claims of one worker, each with its own outcome. Returns the ids of the claims that the worker still held.
 
-    Waits for a transaction that has locked a lease or a task.
+    The statement waits for a transaction that has locked a lease or a task.
     """
     return _changed(g, {"freed": lambda r: _freed(g, r, r["given"].c.id)})
 
@@ -347,9 +321,11 @@ def _changed(g: Grammar, freed: Mapping[str, Callable[[Relations], Statement]]) 
         steps={
             **freed,
             "ended": lambda r: _ended(g, r),
-            "entry": lambda r: _entry(g, r),
+            "entry": lambda r: task_rows.entry(
+                g, r["ended"].c, joined(r["ended"], r["given"]), due=due_time(g, r["given"].c)
+            ),
             "event": lambda r: _event(g, r),
-            "letter": lambda r: _letter(g, r),
+            "letter": lambda r: _dead_letter(g, r),
             "key_held": lambda r: task_rows.key_held(g, r["ended"].c),
             "key_freed": lambda r: task_rows.key_freed(g, r["ended"].c),
         },
@@ -368,22 +344,22 @@ def mark_begun(_: Grammar) -> Statement:
     """Record that the handler of a claim begins. Returns the task's id if the worker still holds the claim."""
     lease = task_leases.c
     held = (lease.task_execution_id == _task_id, lease.lease_token == _lease_token, lease.worker_id == worker_id)
-    return update(task_leases).where(*held).values(begun=true()).returning(lease.task_execution_id.label("id"))
+    return sa.update(task_leases).where(*held).values(begun=sa.true()).returning(lease.task_execution_id.label("id"))
 
 
 def extend_leases(g: Grammar) -> Transition:
-    """Extend the leases of a worker, and write the progress of their tasks; NULL keeps what was reported before. Returns the
-    claims that it still holds, with their cancel requests.
+    """Extend the leases of a worker, and write the progress of their tasks (NULL keeps the last one). Returns the claims that the
+    worker still holds, with their cancel requests.
 
-    A lease that another transaction has locked is not extended, and returned without `lease_expires_at`.
+    A lease that another transaction has locked is not extended, and is returned without `lease_expires_at`.
     """
     lease = task_leases.c
 
     def beaten(r: Relations) -> Statement:
         held, given = r["held"].c, r["given"].c
-        written = {name: func.coalesce(given[name], lease[name]) for name in PROGRESS}
+        written = {name: sa.func.coalesce(given[name], lease[name]) for name in PROGRESS}
         return (
-            update(task_leases)
+            sa.update(task_leases)
             .where(g.among(lease.task_execution_id, held.id), lease.task_execution_id == given.id)
             .values(lease_expires_at=g.later(g.now, given.lease_seconds), **written)
             .returning(lease.task_execution_id.label("id"), lease.lease_expires_at)
@@ -391,10 +367,10 @@ def extend_leases(g: Grammar) -> Transition:
 
     def request(r: Relations) -> Statement:
         execution = task_executions.c
-        return select(execution.id, execution.cancel_requested_at).where(g.among(execution.id, r["there"].c.id))
+        return sa.select(execution.id, execution.cancel_requested_at).where(g.among(execution.id, r["there"].c.id))
 
     return Transition(
-        given={**HELD, "lease_seconds": Double(), **PROGRESS},
+        given={**HELD, "lease_seconds": sa.Double(), **PROGRESS},
         steps={
             "there": lambda r: _there(g, r, r["given"].c.id),
             "held": lambda r: _held(g, r, r["there"].c.id),
@@ -406,42 +382,46 @@ def extend_leases(g: Grammar) -> Transition:
     )
 
 
-def last_end(g: Grammar) -> Select[Any]:
-    """Select the newest event of a task that is an interruption, or that ended a row of them: an end by its handler, an operation.
+def last_end(g: Grammar) -> sa.Select[Any]:
+    """Select the newest event of a task that is an interruption or ends a series of them: an end by the handler or an operation.
 
-    An interruption is the release of a transactional task whose transaction an error from outside has ended. Recoveries and
-    releases of claims that never began are ignored, and so is a release whose data is no JSON. There is one part for each index.
+    An interruption is the release of a transactional task whose transaction was ended by an error from outside. The query
+    ignores recoveries, releases of claims that never began, and releases whose data is invalid JSON. It has one part for each
+    index.
     """
     event = execution_events.c
-    mine = select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)
+    mine = sa.select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)
     says = event.event_type.in_([sql_literal(kind) for kind in sorted(_BY_HANDLER)])
-    # In this order, so that only what is JSON is parsed.
+    # In this order, so that only valid JSON is parsed.
     interrupted = (
-        case((g.is_json(event.event_data, an_object=True), g.text_in(event.event_data, "reason"))) == INTERRUPTED
+        sa.case((g.is_json(event.event_data, an_object=True), g.text_in(event.event_data, "reason"))) == INTERRUPTED
     )
-    ends = union_all(
+    ends = sa.union_all(
         mine.where(
             event.event_type != sql_literal(EventType.CLAIMED),
             event.lease_token.is_not(None),
-            or_(says, (event.event_type == sql_literal(EventType.RELEASED)) & interrupted),
+            sa.or_(says, (event.event_type == sql_literal(EventType.RELEASED)) & interrupted),
         ),
-        mine.where(event.lease_token.is_(None), event.event_type.in_([sql_literal(kind) for kind in _BY_HAND])),
+        mine.where(event.lease_token.is_(None), event.event_type.in_([sql_literal(kind) for kind in _MANUAL])),
     ).subquery("ends")
-    return select(ends.c.event_type, ends.c.event_data).order_by(ends.c.sequence_num.desc()).limit(1)
+    return sa.select(ends.c.event_type, ends.c.event_data).order_by(ends.c.sequence_num.desc()).limit(1)
 
 
-def unlocked(g: Grammar, ids: ColumnElement[Any]) -> Select[Any]:
+def unlocked(g: Grammar, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Lock the tasks of these ids in the order of the ids. Skips tasks that another transaction has locked."""
     execution = task_executions.c
     return (
-        select(execution.id).where(g.among(execution.id, ids)).order_by(execution.id).with_for_update(skip_locked=True)
+        sa.select(execution.id)
+        .where(g.among(execution.id, ids))
+        .order_by(execution.id)
+        .with_for_update(skip_locked=True)
     )
 
 
-def fence(g: Grammar, ids: ColumnElement[Any], claim: Any, worker: ColumnElement[Any]) -> ColumnElement[bool]:
+def fence(g: Grammar, ids: sa.ColumnElement[Any], claim: Any, worker: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return a condition: the task, one of `ids`, is Running under this claim of this worker."""
     execution = task_executions.c
-    return and_(
+    return sa.and_(
         g.among(execution.id, ids),
         execution.id == claim.id,
         execution.lease_token == claim.lease_token,
@@ -450,11 +430,11 @@ def fence(g: Grammar, ids: ColumnElement[Any], claim: Any, worker: ColumnElement
     )
 
 
-def _there(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
+def _there(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Select the leases of these ids that the worker still holds."""
     lease, given = task_leases.c, r["given"].c
     return (
-        select(lease.task_execution_id.label("id"))
+        sa.select(lease.task_execution_id.label("id"))
         .join_from(task_leases, r["given"], lease.task_execution_id == given.id)
         .where(
             g.among(lease.task_execution_id, ids), lease.lease_token == given.lease_token, lease.worker_id == worker_id
@@ -462,23 +442,23 @@ def _there(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
     )
 
 
-def _held(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
+def _held(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Lock the leases of these ids that the worker still holds, in the order of the ids. Skips locked ones."""
     there = _there(g, r, ids).order_by(task_leases.c.task_execution_id)
     return there.with_for_update(of=task_leases, skip_locked=True)
 
 
-def _freed(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Statement:
+def _freed(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> Statement:
     """Delete the leases of these ids that the worker still holds, through the index, so in the order of the ids.
 
     They are not locked first: a lock and a deletion are two records in the database's log.
     """
     lease, given = task_leases.c, r["given"].c
     # IS TRUE keeps this a test of each lease found. A join could be planned in another order than that of the ids.
-    held = tuple_(lease.task_execution_id, lease.lease_token).in_(select(given.id, given.lease_token))
+    held = sa.tuple_(lease.task_execution_id, lease.lease_token).in_(sa.select(given.id, given.lease_token))
     return (
-        delete(task_leases)
-        .where(g.among(lease.task_execution_id, ids), lease.worker_id == worker_id, held.is_(true()))
+        sa.delete(task_leases)
+        .where(g.among(lease.task_execution_id, ids), lease.worker_id == worker_id, held.is_(sa.true()))
         .returning(lease.task_execution_id.label("id"))
     )
 
@@ -491,60 +471,56 @@ def _ended(g: Grammar, r: Relations) -> Statement:
     """
     execution, given = task_executions.c, r["given"].c
     goes_on = execution.cancel_requested_at.is_(None)
-    ready, retry = and_(given.status == SqlStatus.READY, goes_on), and_(_is_retry(given), goes_on)
+    ready, retry = sa.and_(given.status == SqlStatus.READY, goes_on), sa.and_(_is_retry(given), goes_on)
     return (
-        update(task_executions)
+        sa.update(task_executions)
         .where(fence(g, r["freed"].c.id, given, worker_id))
         .values(
-            status=case(
+            status=sa.case(
                 (ready, given.status), (given.status == SqlStatus.READY, SqlStatus.CANCELLED), else_=given.status
             ),
-            worker_id=null(),
-            attempt=execution.attempt + case((retry, 1), else_=0),
-            recovery_attempts=case(
+            worker_id=sa.null(),
+            attempt=execution.attempt + sa.case((retry, 1), else_=0),
+            recovery_attempts=sa.case(
                 (given.event_type == sql_literal(EventType.RELEASED), execution.recovery_attempts),
-                else_=literal_column("0"),
+                else_=sa.literal_column("0"),
             ),
-            retry_at=case((retry, due_time(g, given)), else_=null()),
-            started_at=case((ready, null()), else_=execution.started_at),
-            completed_at=case((ready, null()), else_=g.now),
+            retry_at=sa.case((retry, due_time(g, given)), else_=sa.null()),
+            started_at=sa.case((ready, sa.null()), else_=execution.started_at),
+            completed_at=sa.case((ready, sa.null()), else_=g.now),
             updated_at=g.now,
-            last_error=func.coalesce(given.error, execution.last_error),
+            last_error=sa.func.coalesce(given.error, execution.last_error),
             result=given.result,
         )
         .returning(*task_rows.CARRIED, execution.attempt, queue_order.any_limited().label("limits"))
     )
 
 
-def _entry(g: Grammar, r: Relations) -> Statement:
-    return task_rows.entry(g, r["ended"].c, joined(r["ended"], r["given"]), due=due_time(g, r["given"].c))
-
-
 def _event(g: Grammar, r: Relations) -> Statement:
     ended, given = r["ended"].c, r["given"].c
     ready, due_at = ended.status == SqlStatus.READY, due_time(g, given)
-    said = g.json(
+    recorded = g.json(
         given.data,
         attempt=ended.attempt,
-        available_at=case((ready, due_at)),
-        retry_at=case((and_(ready, _is_retry(given)), due_at)),
+        available_at=sa.case((ready, due_at)),
+        retry_at=sa.case((sa.and_(ready, _is_retry(given)), due_at)),
     )
     return task_rows.event(
         g,
         ended,
         joined(r["ended"], r["given"]),
-        event_type=case((ended.status != given.status, sql_literal(EventType.CANCELLED)), else_=given.event_type),
+        event_type=sa.case((ended.status != given.status, sql_literal(EventType.CANCELLED)), else_=given.event_type),
         # Completed is the most frequent end, and its event needs no data.
-        data=case((given.status == SqlStatus.COMPLETED, given.data), else_=said),
+        data=sa.case((given.status == SqlStatus.COMPLETED, given.data), else_=recorded),
         worker_id=worker_id,
         lease_token=given.lease_token,
     )
 
 
-def _letter(g: Grammar, r: Relations) -> Statement:
+def _dead_letter(g: Grammar, r: Relations) -> Statement:
     exception = g.text_in(r["given"].c.data, "exception")
-    return task_rows.letter(g, r["ended"].c, joined(r["ended"], r["given"]), exception=exception)
+    return task_rows.dead_letter(g, r["ended"].c, joined(r["ended"], r["given"]), exception=exception)
 
 
-def _is_retry(given: Any) -> ColumnElement[bool]:
+def _is_retry(given: Any) -> sa.ColumnElement[bool]:
     return given.event_type == sql_literal(EventType.RETRY_SCHEDULED)  # type: ignore[no-any-return]

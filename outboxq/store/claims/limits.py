@@ -1,11 +1,11 @@
-"""The claim of a queue that limits its keys, under the lock of its settings (`limits_sql.py` has the reasons)."""
+"""Claim from a queue that limits its keys, under the lock of its settings (`limits_sql.py` has the reasons)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from ...database import queue_order
 from ...database.dialects import Row
@@ -17,31 +17,40 @@ from .broken_entries import started
 from .partition_keys import take_heads
 
 _LEAST, _MOST = 64, limits_sql.HORIZON
-"""Entries or keys looked at in one statement, however few or many are to be claimed."""
+"""Minimum and maximum number of entries or keys that one statement reads."""
 _SLACK = 1e-6
-"""Share of a start by which rounding may be wrong."""
+"""Tolerance for rounding, as a fraction of a start."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """A rate limit: it holds `starts`, and is filled again in `seconds`."""
+    """A rate limit as a token bucket: it holds `starts`, and refills in `seconds`."""
 
     starts: int
     seconds: float
 
+    @classmethod
+    def of(cls, starts: int | None, seconds: float | None) -> Self | None:
+        """Return the bucket of a rate limit; None without a limit, or if foreign SQL has written only one of the two values."""
+        return None if starts is None or seconds is None else cls(starts=starts, seconds=seconds)
+
     @property
     def interval(self) -> float:
-        """The seconds between two starts once the bucket is empty; a float, for it may be below a microsecond."""
+        """Seconds between two starts once the bucket is empty. A float, because it may be less than a microsecond."""
         return self.seconds / self.starts
 
     def free(self, full_at: datetime | None, now: datetime) -> int:
-        """Return how many may start now, if the bucket is full again at `full_at`."""
+        """Return the number of starts that are free now, if the bucket is full again at `full_at`."""
         left = self.seconds - (self._from(full_at, now) - now).total_seconds()
         return int(left / self.interval + _SLACK)
 
     def spent(self, full_at: datetime | None, now: datetime, starts: int) -> datetime:
-        """Return when the bucket is full again after so many starts at this time."""
+        """Return the time at which the bucket is full again after this number of starts."""
         return self._from(full_at, now) + timedelta(seconds=starts * self.interval)
+
+    def next_start(self, full_at: datetime) -> datetime:
+        """Return the time at which the bucket holds a start again, if it is full again at `full_at`."""
+        return full_at - timedelta(seconds=self.seconds - self.interval)
 
     @staticmethod
     def _from(full_at: datetime | None, now: datetime) -> datetime:
@@ -65,12 +74,12 @@ class KeyState:
     running: int
     """Number of tasks of the concurrency key that run."""
     full_at: datetime | None
-    """Time at which all of its starts are there again; None: they are there."""
+    """Time at which the bucket is full again; None if it is full."""
 
 
 @dataclass(kw_only=True, slots=True)
 class _Place:
-    """A key that may start tasks."""
+    """A key that may start tasks now."""
 
     key: str
     is_concurrency: bool
@@ -78,22 +87,23 @@ class _Place:
     """Number of tasks that it may start."""
     full_at: datetime | None
     entries: list[tuple[int, datetime]] = field(default_factory=list)
-    """The ids and due times of the entries that may start, the first ones first. Of a partition key the head is taken."""
+    """The ids and due times of the entries that may start, in their order. Of a partition key, only the head is claimed."""
 
 
 class KeyLimitClaims:
-    """Claims tasks with a key from queues that limit their keys, and remembers whose turn is next. It belongs to one claimer."""
+    """Claims tasks with a key from queues that limit their keys, and remembers which key is next. It belongs to one claimer."""
 
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """The key that was served last, by queue. The next look begins behind it."""
+        """The key that was served last, by queue. The next claim begins behind it."""
 
     def claim(
         self, target: Target, values: dict[str, Any], key_limits: KeyLimits, now: datetime, limit: int, *, fair: bool
     ) -> list[Row]:
-        """Claim up to `limit` tasks with a key, of each key no more than its limits allow.
+        """Claim up to `limit` tasks with a key, within the limits of each key.
 
-        `fair`: the keys take turns. Otherwise what has been due the longest comes first. `now` is that of the locked settings.
+        With `fair`, the keys take turns. Otherwise the task that has been due the longest comes first. `now` is the time at
+        which the settings were locked.
         """
         found: list[Row] = []
         with target.atomic():
@@ -116,7 +126,7 @@ class KeyLimitClaims:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Claim:
-    """One look at the keys of a queue, and the claim of what it finds."""
+    """One search through the keys of a queue, and the claim of the tasks that it finds."""
 
     cursors: dict[str, str]
     target: Target
@@ -127,7 +137,7 @@ class _Claim:
     fair: bool
     found: list[Row] = field(default_factory=list)
     expired: bool = False
-    """Something was due that had expired, so another look may find more."""
+    """True if a due task had expired, so another search may find more."""
 
     def __post_init__(self) -> None:
         rate = self.key_limits.key_rate
@@ -144,7 +154,7 @@ class _Claim:
             self._take(places)
         if is_all or not self._wanted:
             return
-        # The longest due entries may all be of keys that may start nothing. Behind them, it goes from key to key.
+        # The longest due entries may all belong to keys that may not start a task. Behind them, the search goes from key to key.
         for budget in (min(max(2 * self.limit, _LEAST), _MOST), _MOST):
             if self._rotate(budget) or self.found:
                 break
@@ -164,7 +174,7 @@ class _Claim:
         self.cursors[self.key_limits.queue] = key
 
     def _oldest(self) -> tuple[list[_Place], bool]:
-        """Return the keys of the longest due entries that may start some, and whether those are all due entries."""
+        """Return the keys of the longest due entries that may start a task, and whether these entries are all that are due."""
         budget = min(max(4 * self.limit, _LEAST), _MOST)
         rows = self.target.run(limits_sql.oldest, self.values | {"budget": budget, "after": self._cursor})
         places: dict[str, _Place] = {}
@@ -175,9 +185,9 @@ class _Claim:
         return list(places.values()), rows[0]["looked_at"] < budget
 
     def _rotate(self, budget: int) -> bool:
-        """Take from the keys behind the cursor; where the keys end, from the first key up to where it began.
+        """Claim from the keys behind the cursor, then from the first key up to the cursor.
 
-        Returns whether all keys were looked at.
+        Returns True if it has read all keys.
         """
         began = self._cursor
         for after, upto in ((began, None), ("", began)):
@@ -193,7 +203,7 @@ class _Claim:
         return True
 
     def _hop(self, after: str, upto: str | None, budget: int) -> tuple[list[_Place], str | None]:
-        """Return the keys of a range that may start some, and the last one looked at; None: the range was looked at to its end."""
+        """Return the keys of a range that may start a task, and the last key that was read; None if the range was read to its end."""
         rows = self.target.run(limits_sql.hop, self.values | {"budget": budget, "after": after, "upto": upto})
         free = [row for row in rows if row["free"]]
         last = rows[-1]["partition_key"] if rows and rows[-1]["n"] >= budget else None
@@ -213,12 +223,12 @@ class _Claim:
         free = self.key_limits.key_concurrency - row["running"] if row["is_concurrency"] else 1
         if rate is not None:
             if full_at is not None and full_at > self.values["blocked_until"]:
-                full_at = None  # the clock was set back since
+                full_at = None  # the clock was set back since then
             free = min(free, rate.free(full_at, self.now))
         return _Place(key=row["partition_key"], is_concurrency=row["is_concurrency"], free=free, full_at=full_at)
 
     def _take(self, places: Sequence[_Place]) -> None:
-        """Claim from these keys as much as is wanted: one of each, then a second of each, or what is due the longest."""
+        """Claim the wanted number of tasks of these keys: one of each key, then a second of each, or the longest due tasks first."""
         picks = list(_in_turns(places)) if self.fair else _by_age(places)
         picks = picks[: self._wanted]
         if not picks:
@@ -243,7 +253,7 @@ class _Claim:
     def _spend(self, places: Iterable[_Place], found: Iterable[Row]) -> None:
         if (rate := self.key_limits.key_rate) is None:
             return
-        # Counted from the recorded start, which is a little later than the look: so the recorded starts keep the rate.
+        # Counted from the recorded start, which is a little later than the search, so that the recorded starts keep the rate.
         starts: dict[str, list[datetime]] = {}
         for row in found:
             starts.setdefault(row["partition_key"], []).append(row["started_at"])
@@ -258,7 +268,7 @@ class _Claim:
 
 
 def _in_turns(places: Iterable[_Place]) -> Iterator[tuple[_Place, int | None]]:
-    """Yield what is to start: one of each key, in the order of the keys, then a second of each, and so on."""
+    """Yield the entries to start: one of each key, in the order of the keys, then a second of each, and so on."""
     left = [(place, _startable(place)) for place in places]
     turn = 0
     while left := [(place, entries) for place, entries in left if turn < len(entries)]:
@@ -268,7 +278,7 @@ def _in_turns(places: Iterable[_Place]) -> Iterator[tuple[_Place, int | None]]:
 
 
 def _by_age(places: Iterable[_Place]) -> list[tuple[_Place, int | None]]:
-    """Return what is to start, what has been due the longest first."""
+    """Return the entries to start, the longest due first."""
     found = [(due, place, entry) for place in places for entry, due in _startable(place)]
     return [(place, entry) for _, place, entry in sorted(found, key=lambda one: one[0])]
 
@@ -286,21 +296,20 @@ def limits_keys(settings: Mapping[str, Any]) -> bool:
 
 
 def limits_from(row: Row) -> KeyLimits | None:
-    """Return what a queue with this row of settings allows each of its keys; None: it does not limit them."""
-    rate, seconds = row["key_rate_limit"], row["key_rate_seconds"]
+    """Return the limits per key that this row of settings contains; None if the queue does not limit its keys."""
     if not limits_keys(row):
         return None
     return KeyLimits(
         queue=row["queue"],
         key_concurrency=row["key_concurrency"] or 1,
-        key_rate=None if rate is None or seconds is None else Bucket(starts=rate, seconds=seconds),
+        key_rate=Bucket.of(row["key_rate_limit"], row["key_rate_seconds"]),
     )
 
 
 def states_of(
     store: Transactions, target: Target, keys: Iterable[tuple[str, str | None]]
 ) -> dict[tuple[str, str | None], KeyState]:
-    """Return the states of these keys, each given by its queue and its name. Those of queues without limits per key are left out."""
+    """Return the states of these keys, each named by its queue and its key. Keys of queues without limits per key are left out."""
     names = sorted({(queue, key or "") for queue, key in keys})
     rows = target.run(limits_sql.of_keys, store.values(target), names) if names else []
     return {

@@ -1,17 +1,18 @@
-"""Claim from a queue that has limits on running tasks or on starts, for the whole queue or for each of its keys.
+"""Claim from a queue that limits its running tasks or its starts, in all or per key.
 
-A queue without settings costs one look-up in a small table. A claim of a limited queue locks the row of its settings. So nothing
-else starts a task there, and its counts are exact until it commits. A claim that finds the row locked skips the queue.
+A queue without settings costs one look-up in a small table. A claim from a limited queue locks the row of its settings. So no
+other claim starts a task of the queue, and the counts are exact until the commit. A claim that finds the row locked skips the
+queue.
 
-A running task takes a place of its key as long as it has a lease. So an end, a crash and a recovery free the place, whatever
-release writes them. What a key has used of its rate is a row of `key_rates`, a bucket like that of the queue.
+A running task occupies its key as long as it has a lease. So an end, a crash and a recovery free the key. The used part of a
+key's rate is a row of `key_rates`, a token bucket like that of the queue.
 
-Two statements look for tasks whose keys have limits, and both pass over keys that may start nothing:
+Two statements search for tasks whose keys have limits. Both skip keys that may not start a task:
 
-* `oldest` reads the longest due entries. It is the whole answer where they are fewer than its budget.
-* `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due ones of some keys.
+* `oldest` reads the longest due entries. If these are fewer than its budget, it has found everything.
+* `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due entries of some keys.
 
-A partition key runs one task at a time and in order here too. Its head is claimed by `partition_keys.acquire_given`.
+A partition key still runs one task at a time and in order. `partition_keys.acquire_given` acquires it.
 """
 
 from __future__ import annotations
@@ -19,113 +20,86 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import (
-    CTE,
-    BigInteger,
-    ColumnElement,
-    Delete,
-    FromClause,
-    Integer,
-    Select,
-    Text,
-    Update,
-    and_,
-    bindparam,
-    case,
-    cast,
-    delete,
-    false,
-    func,
-    literal_column,
-    not_,
-    or_,
-    select,
-    true,
-    tuple_,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database import queue_order
 from ...database.column_types import Instant
 from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, insert_values, limit
 from ...database.queue_order import taken, wanted
 from ...database.tables import key_rates, partition_claims, queue_settings, task_executions, task_leases, task_outbox
+from ..arguments import parameters
 from . import partition_keys
 from .claim_sql import claim
 
 HORIZON = 1000
-"""The largest number of entries, or of keys, that one look reads."""
-_NEAR = literal_column("1000", Integer)
-"""Number of entries of one key that are read to find due ones. Those behind are found by `oldest`."""
-_HORIZON = literal_column(str(HORIZON), Integer)
-_one: Any = literal_column("1", Integer)
-_queue = bindparam("queue", type_=Text, required=True)
-_budget = bindparam("budget", type_=Integer, required=True)
-_after = bindparam("after", type_=Text, required=True)
-_upto = bindparam("upto", type_=Text, required=True)
-_key_concurrency = bindparam("key_concurrency", type_=Integer, required=True)
-_blocked_after = bindparam("blocked_after", type_=Instant, required=True)
-_blocked_until = bindparam("blocked_until", type_=Instant, required=True)
+"""Maximum number of entries or keys that one search reads."""
+_NEAR = sa.literal_column("1000", sa.Integer)
+"""Number of entries of one key that are searched for due ones. `oldest` finds the entries behind them."""
+_HORIZON = sa.literal_column(str(HORIZON), sa.Integer)
+_one: Any = sa.literal_column("1", sa.Integer)
+_queue, _after, _upto = parameters(sa.Text, "queue", "after", "upto")
+_budget, _key_concurrency = parameters(sa.Integer, "budget", "key_concurrency")
+_blocked_after, _blocked_until, _full_at = parameters(Instant, "blocked_after", "blocked_until", "full_at")
 _mine, _rate = queue_settings.c, key_rates.c
 
 
 def of_keys(g: Grammar) -> Transition:
-    """Select for each of these keys the limits of its queue, the tasks of it that run, and what is used of its rate.
+    """Select for each of these keys the limits of its queue, the number of its running tasks, and the used part of its rate.
 
-    A key of a queue without limits per key has no row. A key may be empty, to ask for the limits alone.
+    A key of a queue without limits per key has no row. An empty key asks for the limits alone.
     """
 
     def found(r: Relations) -> Statement:
         given = r["given"]
         running = _running(g, given)
-        same = and_(running.c.queue == given.c.queue, running.c.partition_key == given.c.partition_key)
-        full_at = select(_rate.full_at).where(
+        same = sa.and_(running.c.queue == given.c.queue, running.c.partition_key == given.c.partition_key)
+        full_at = sa.select(_rate.full_at).where(
             _rate.queue == given.c.queue, _rate.partition_key == given.c.partition_key
         )
-        return select(
+        return sa.select(
             given.c.partition_key,
             *(_mine[name] for name in ("queue", "key_concurrency", "key_rate_limit", "key_rate_seconds")),
-            func.coalesce(running.c.tasks, literal_column("0")).label("running"),
+            sa.func.coalesce(running.c.tasks, sa.literal_column("0")).label("running"),
             full_at.correlate(given).scalar_subquery().label("full_at"),
         ).select_from(
             given.join(
-                queue_settings, and_(_mine.queue == given.c.queue, queue_order.limits_keys(queue_settings))
+                queue_settings, sa.and_(_mine.queue == given.c.queue, queue_order.limits_keys(queue_settings))
             ).outerjoin(running, same)
         )
 
     return Transition(given=partition_keys.KEYS, steps={"found": found}, returns="found")
 
 
-def oldest(g: Grammar) -> Select[Any]:
-    """Select the longest due entries of :queue whose keys may start a task: of :budget due entries, those of free keys.
+def oldest(g: Grammar) -> sa.Select[Any]:
+    """Select the longest due entries of :queue whose keys may start a task, among :budget due entries.
 
     The keys come in their order, beginning behind :after. Each row has `looked_at`, the number of entries that were read. There
-    is one row at least.
+    is at least one row.
     """
     queues = _one_queue(g)
     due = _due_entries(g, queues, _budget)
-    keys = select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")
+    keys = sa.select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")
     state = _states(g, queues, keys).subquery("state")
-    counted = select(func.count().label("looked_at")).select_from(due).subquery("counted")
-    same = and_(state.c.queue == due.c.queue, state.c.partition_key == due.c.partition_key)
+    counted = sa.select(sa.func.count().label("looked_at")).select_from(due).subquery("counted")
+    same = sa.and_(state.c.queue == due.c.queue, state.c.partition_key == due.c.partition_key)
     # The topic once more: a key may have entries of several.
     open_ones = (
-        select(due.c.id, due.c.priority, due.c.available_at, *state.c)
+        sa.select(due.c.id, due.c.priority, due.c.available_at, *state.c)
         .join_from(due, state, same)
         .where(state.c.free, wanted(g, due.c.topic))
         .subquery("open_ones")
     )
     key = open_ones.c.partition_key
     return (
-        select(
+        sa.select(
             counted.c.looked_at,
             open_ones.c.id.label("entry_id"),
             open_ones.c.available_at,
             *(open_ones.c[name] for name in _STATE),
         )
-        .outerjoin_from(counted, open_ones, true())
+        .outerjoin_from(counted, open_ones, sa.true())
         .order_by(
-            case((key > cast(_after, Text), literal_column("0")), else_=_one),
+            sa.case((key > sa.cast(_after, sa.Text), sa.literal_column("0")), else_=_one),
             key,
             open_ones.c.priority.desc(),
             open_ones.c.available_at,
@@ -134,79 +108,81 @@ def oldest(g: Grammar) -> Select[Any]:
     )
 
 
-def hop(g: Grammar) -> Select[Any]:
-    """Select of :budget keys of :queue, from behind :after up to :upto, those that may start a task, and the last one.
+def hop(g: Grammar) -> sa.Select[Any]:
+    """Select, among :budget keys of :queue from behind :after up to :upto, the keys that may start a task, and the last key.
 
-    `free` does not say yet that a concurrency key has a due entry.
+    `free` does not yet say that a concurrency key has a due entry.
     """
     queues = _one_queue(g)
-    ranges = select(
+    ranges = sa.select(
         queues.c.queue,
-        cast(_after, Text).label("after"),
-        cast(_upto, Text).label("upto"),
-        literal_column("0", Integer).label("ordinal"),
+        sa.cast(_after, sa.Text).label("after"),
+        sa.cast(_upto, sa.Text).label("upto"),
+        sa.literal_column("0", sa.Integer).label("ordinal"),
     ).subquery("range")
     keys = partition_keys.keys(g, ranges, _budget, name="hopped")
     state = _states(g, queues, keys, keys.c.n, head=keys).subquery("state")
-    last = select(func.max(keys.c.n)).scalar_subquery()
-    return select(*state.c).where(or_(state.c.free, state.c.n == last)).order_by(state.c.n)
+    last = sa.select(sa.func.max(keys.c.n)).scalar_subquery()
+    return sa.select(*state.c).where(sa.or_(state.c.free, state.c.n == last)).order_by(state.c.n)
 
 
 def entries(g: Grammar) -> Transition:
-    """Select up to :limit due entries of each of these keys, the first ones by priority and age."""
+    """Select up to :limit due entries of each of these keys, in the order of their priority and position."""
 
     def found(r: Relations) -> Statement:
         rows, entry = g.each(r["given"], "candidate", _near(g, r["given"]), limit)
         columns = (entry.id.label("entry_id"), entry.partition_key, entry.available_at)
-        return select(*columns).select_from(rows).order_by(entry.priority.desc(), entry.position)
+        return sa.select(*columns).select_from(rows).order_by(entry.priority.desc(), entry.position)
 
     return Transition(given=partition_keys.KEYS, steps={"found": found}, returns="found")
 
 
 def take(g: Grammar) -> Transition:
     """Claim these entries of concurrency keys."""
-    return claim(g, lambda r: _take(g, r["given"]), given={"entry_id": BigInteger()})
+    return claim(g, lambda r: _take(g, r["given"]), given={"entry_id": sa.BigInteger()})
 
 
-def open_queues(g: Grammar, asked: FromClause | None) -> CTE:
-    """Return the queues that limit their keys and may start a task as far as their other limits say.
+def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
+    """Return the queues that limit their keys and whose other limits allow a start.
 
-    `asked` are the queues in question; None: all.
+    `asked` are the queues in question; None means all.
     """
-    room = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
+    headroom = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
     lease = task_leases.alias("lease")
-    running = select(func.count()).select_from(lease).where(lease.c.queue == _mine.queue).correlate(queue_settings)
+    running = (
+        sa.select(sa.func.count()).select_from(lease).where(lease.c.queue == _mine.queue).correlate(queue_settings)
+    )
     start = queue_order.next_start(g, queue_settings)
-    found = select(
+    found = sa.select(
         _mine.queue,
-        func.coalesce(_mine.key_concurrency, _one).label("key_concurrency"),
-        g.later(g.now, room).label("blocked_after"),
-        g.later(g.now, _mine.key_rate_seconds * literal_column("2")).label("blocked_until"),
-        room.label("room"),
+        sa.func.coalesce(_mine.key_concurrency, _one).label("key_concurrency"),
+        g.later(g.now, headroom).label("blocked_after"),
+        g.later(g.now, _mine.key_rate_seconds * sa.literal_column("2")).label("blocked_until"),
+        headroom.label("room"),
     ).where(
         queue_order.limits_keys(queue_settings),
         _mine.paused_at.is_(None),
-        or_(_mine.concurrency_limit.is_(None), _mine.concurrency_limit > running.scalar_subquery()),
-        or_(start.is_(None), start <= g.now),
+        sa.or_(_mine.concurrency_limit.is_(None), _mine.concurrency_limit > running.scalar_subquery()),
+        sa.or_(start.is_(None), start <= g.now),
     )
     if asked is not None:
-        found = found.where(select(asked.c.queue).where(asked.c.queue == _mine.queue).exists())
+        found = found.where(sa.select(asked.c.queue).where(asked.c.queue == _mine.queue).exists())
     return found.cte("limited").prefix_with("MATERIALIZED")
 
 
-def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
-    """Return a condition: one of these `open_queues` may start a task, or might behind `HORIZON` keys that may not."""
+def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
+    """Return a condition: one of these `open_queues` may start a task, or might do so behind `HORIZON` keys that may not."""
     due = _due_entries(g, queues, _HORIZON)
-    of_due = select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")
+    of_due = sa.select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")
     running = _running(g, queues)
     near = _states(g, queues, of_due, running=running).subquery("near")
-    deep = select(due.c.queue).group_by(due.c.queue).having(func.count() >= _HORIZON).subquery("deep")
+    deep = sa.select(due.c.queue).group_by(due.c.queue).having(sa.func.count() >= _HORIZON).subquery("deep")
     ranges = (
-        select(
+        sa.select(
             deep.c.queue,
-            literal_column("''", Text).label("after"),
-            literal_column("NULL", Text).label("upto"),
-            literal_column("0", Integer).label("ordinal"),
+            sa.literal_column("''", sa.Text).label("after"),
+            sa.literal_column("NULL", sa.Text).label("upto"),
+            sa.literal_column("0", sa.Integer).label("ordinal"),
         )
         .select_from(deep)
         .subquery("range")
@@ -215,8 +191,8 @@ def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
     far = _states(g, queues, keys, keys.c.n, running=running, head=keys).subquery("far")
     rows, candidate = g.each(far, "candidate", _near(g, far), 1)
     plain = task_outbox.alias("plain_due")
-    without = select(queues.c.queue).where(
-        select(plain.c.id)
+    without = sa.select(queues.c.queue).where(
+        sa.select(plain.c.id)
         .where(
             plain.c.queue == queues.c.queue,
             plain.c.partition_key.is_(None),
@@ -226,83 +202,88 @@ def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
         .correlate(queues)
         .exists()
     )
-    free_head = and_(far.c.free, not_(far.c.is_concurrency))
-    return or_(
+    free_head = sa.and_(far.c.free, sa.not_(far.c.is_concurrency))
+    return sa.or_(
         without.exists(),
-        select(near.c.queue).where(near.c.free).exists(),
-        select(far.c.queue).where(or_(free_head, far.c.n == _HORIZON)).exists(),
-        select(candidate.id).select_from(rows).where(far.c.free, far.c.is_concurrency).exists(),
+        sa.select(near.c.queue).where(near.c.free).exists(),
+        sa.select(far.c.queue).where(sa.or_(free_head, far.c.n == _HORIZON)).exists(),
+        sa.select(candidate.id).select_from(rows).where(far.c.free, far.c.is_concurrency).exists(),
     )
 
 
-def next_start(g: Grammar, queues: FromClause) -> Select[Any]:
-    """Select for each of these `open_queues` the next time at which a waiting key has a start of its rate again.
+def next_start(g: Grammar, queues: sa.FromClause) -> sa.Select[Any]:
+    """Select for each of these `open_queues` the next time at which a waiting key may start a task again.
 
-    It reads the `HORIZON` keys that have one first. If none of them waits, it is the time of the last one: to look again then.
+    The query reads the `HORIZON` keys that come first. If none of them waits, it selects the time of the last one as the time
+    of the next search.
     """
     entry = task_outbox.alias("entry_of_key")
     spent = (
-        select(_rate.queue, _rate.partition_key, _rate.full_at)
+        sa.select(_rate.queue, _rate.partition_key, _rate.full_at)
         .where(_rate.queue == queues.c.queue, _blocked(_rate.full_at, queues))
         .order_by(_rate.full_at)
         .correlate(queues)
     )
     near = spent.limit(_HORIZON).subquery("spent")
     waits = (
-        select(entry.c.id)
+        sa.select(entry.c.id)
         .where(entry.c.queue == near.c.queue, entry.c.partition_key == near.c.partition_key)
         .limit(_one)
         .correlate(near)
         .scalar_subquery()
     )
     first = (
-        select(near.c.full_at)
+        sa.select(near.c.full_at)
         .where(waits.is_not(None))
         .order_by(near.c.full_at)
         .limit(_one)
         .correlate(queues)
         .scalar_subquery()
     )
-    last = spent.with_only_columns(_rate.full_at).limit(_one).offset(literal_column(str(HORIZON - 1))).scalar_subquery()
-    return select(g.later(func.coalesce(first, last), -queues.c.room).label("available_at")).select_from(queues)
+    last = (
+        spent.with_only_columns(_rate.full_at).limit(_one).offset(sa.literal_column(str(HORIZON - 1))).scalar_subquery()
+    )
+    return sa.select(g.later(sa.func.coalesce(first, last), -queues.c.room).label("available_at")).select_from(queues)
 
 
 _STATE = ("partition_key", "is_concurrency", "running", "full_at")
 """The columns of a key's state that a claim counts by."""
 
 
-def _one_queue(g: Grammar) -> CTE:  # noqa: ARG001 - as `open_queues`
+def _one_queue(g: Grammar) -> sa.CTE:  # noqa: ARG001 - as `open_queues`
     """Return :queue as a relation, with the limits that the caller has read under its lock."""
     columns: dict[str, tuple[Any, Any]] = {
-        "queue": (_queue, Text),
-        "key_concurrency": (_key_concurrency, Integer),
+        "queue": (_queue, sa.Text),
+        "key_concurrency": (_key_concurrency, sa.Integer),
         "blocked_after": (_blocked_after, Instant),
         "blocked_until": (_blocked_until, Instant),
     }
-    return select(*(cast(value, kind).label(name) for name, (value, kind) in columns.items())).cte("limited")
+    return sa.select(*(sa.cast(value, kind).label(name) for name, (value, kind) in columns.items())).cte("limited")
 
 
-def _due_entries(g: Grammar, queues: FromClause, budget: Any) -> CTE:
+def _due_entries(g: Grammar, queues: sa.FromClause, budget: Any) -> sa.CTE:
     """Return the longest due entries with a key, up to `budget` of each queue."""
 
-    def choose(entry: FromClause) -> Select[Any]:
+    def choose(entry: sa.FromClause) -> sa.Select[Any]:
         return partition_keys.due_of(g, entry, queues).order_by(entry.c.available_at, entry.c.id)
 
     rows, entry = g.each(queues, "due", choose, budget)
     columns = ("queue", "partition_key", "id", "priority", "available_at", "topic")
-    return select(*(entry[name] for name in columns)).select_from(rows).cte("due_entries").prefix_with("MATERIALIZED")
+    return (
+        sa.select(*(entry[name] for name in columns)).select_from(rows).cte("due_entries").prefix_with("MATERIALIZED")
+    )
 
 
-def _running(g: Grammar, queues: FromClause) -> CTE:
-    """Return how many tasks of each concurrency key run. A key without any is not in it."""
+def _running(g: Grammar, queues: sa.FromClause) -> sa.CTE:
+    """Return the number of running tasks of each concurrency key. A key without running tasks has no row."""
     leased = (
-        select(task_leases.c.task_execution_id)
+        sa.select(task_leases.c.task_execution_id)
         .join_from(task_leases, queues, queues.c.queue == task_leases.c.queue)
         .subquery("leased")
     )
     task = task_executions.alias("at_work").c
     return (
-        select(task.queue, task.partition_key, func.count().label("tasks"))
+        sa.select(task.queue, task.partition_key, sa.func.count().label("tasks"))
         .where(g.among(task.id, leased.c.task_execution_id), queue_order.is_concurrency_key(task.partition_key))
         .group_by(task.queue, task.partition_key)
         .cte("running")
@@ -312,61 +293,62 @@ def _running(g: Grammar, queues: FromClause) -> CTE:
 
 def _states(
     g: Grammar,
-    queues: FromClause,
-    keys: FromClause,
+    queues: sa.FromClause,
+    keys: sa.FromClause,
     *more: Any,
-    running: CTE | None = None,
-    head: FromClause | None = None,
-) -> Select[Any]:
-    """Return the state of each of these keys: the tasks that run, what is used of its rate, and if it may start a task.
+    running: sa.CTE | None = None,
+    head: sa.FromClause | None = None,
+) -> sa.Select[Any]:
+    """Return the state of each of these keys: the number of its running tasks, the used part of its rate, and whether it may start
+    a task.
 
-    `head`: the keys have the columns of their heads, and a partition key is free only if its head is due.
+    With `head`, the keys have the columns of their heads, and a partition key is free only if its head is due.
     """
     running = _running(g, queues) if running is None else running
     claims = partition_claims.alias("claims")
-    holder = (
-        select(claims.c.queue)
+    owner = (
+        sa.select(claims.c.queue)
         .where(claims.c.queue == keys.c.queue, claims.c.partition_key == keys.c.partition_key)
         .correlate(keys)
         .scalar_subquery()
     )
     full_at = (
-        select(_rate.full_at)
+        sa.select(_rate.full_at)
         .where(_rate.queue == keys.c.queue, _rate.partition_key == keys.c.partition_key)
         .correlate(keys)
         .scalar_subquery()
     )
-    unheld = holder.is_(None) if head is None else partition_keys.is_free(g, head)
-    tasks = func.coalesce(running.c.tasks, literal_column("0"))
+    unheld = owner.is_(None) if head is None else partition_keys.is_free(g, head)
+    tasks = sa.func.coalesce(running.c.tasks, sa.literal_column("0"))
     kind = queue_order.is_concurrency_key(keys.c.partition_key)
-    open_place = case((kind, tasks < queues.c.key_concurrency), else_=unheld)
-    same = and_(running.c.queue == keys.c.queue, running.c.partition_key == keys.c.partition_key)
+    open_place = sa.case((kind, tasks < queues.c.key_concurrency), else_=unheld)
+    same = sa.and_(running.c.queue == keys.c.queue, running.c.partition_key == keys.c.partition_key)
     sources = keys.join(queues, queues.c.queue == keys.c.queue).outerjoin(running, same)
-    return select(
+    return sa.select(
         keys.c.queue,
         keys.c.partition_key,
         kind.label("is_concurrency"),
         tasks.label("running"),
         full_at.label("full_at"),
-        and_(open_place, not_(func.coalesce(_blocked(full_at, queues), false()))).label("free"),
+        sa.and_(open_place, sa.not_(sa.func.coalesce(_blocked(full_at, queues), sa.false()))).label("free"),
         *more,
     ).select_from(sources)
 
 
-def _blocked(full_at: Any, queues: FromClause) -> ColumnElement[bool]:
-    """Return a condition: a key whose bucket is full again at `full_at` may start nothing now. NULL without a rate.
+def _blocked(full_at: Any, queues: sa.FromClause) -> sa.ColumnElement[bool]:
+    """Return a condition: a key whose bucket is full again at `full_at` may not start a task now. NULL without a rate.
 
-    A bucket that would be full only after twice its time is not believed: the clock was set back since.
+    A bucket that would be full only after twice its time is ignored, because the clock was set back since then.
     """
-    return and_(full_at > queues.c.blocked_after, full_at <= queues.c.blocked_until)
+    return sa.and_(full_at > queues.c.blocked_after, full_at <= queues.c.blocked_until)
 
 
-def _near(g: Grammar, keys: FromClause) -> Callable[[FromClause], Select[Any]]:
-    """Return what chooses the due entries of each key among its first ones."""
+def _near(g: Grammar, keys: sa.FromClause) -> Callable[[sa.FromClause], sa.Select[Any]]:
+    """Return a function that selects the due entries among the first entries of each key."""
 
-    def choose(entry: FromClause) -> Select[Any]:
+    def choose(entry: sa.FromClause) -> sa.Select[Any]:
         first = (
-            select(*entry.c)
+            sa.select(*entry.c)
             .where(entry.c.queue == keys.c.queue, entry.c.partition_key == keys.c.partition_key)
             .order_by(entry.c.priority.desc(), entry.c.position)
             .limit(_NEAR)
@@ -375,7 +357,7 @@ def _near(g: Grammar, keys: FromClause) -> Callable[[FromClause], Select[Any]]:
         )
         # The order once more, for the limit: the rows come in it already.
         return (
-            select(*first.c)
+            sa.select(*first.c)
             .where(first.c.available_at <= g.now, wanted(g, first.c.topic))
             .order_by(first.c.priority.desc(), first.c.position)
         )
@@ -383,24 +365,23 @@ def _near(g: Grammar, keys: FromClause) -> Callable[[FromClause], Select[Any]]:
     return choose
 
 
-def _take(g: Grammar, given: FromClause) -> Statement:
+def _take(g: Grammar, given: sa.FromClause) -> Statement:
     entry = task_outbox.alias("entry")
     due = (g.among(entry.c.id, given.c.entry_id), entry.c.available_at <= g.now)
-    free = select(entry.c.id).where(*due).with_for_update(skip_locked=True, of=entry)
+    free = sa.select(entry.c.id).where(*due).with_for_update(skip_locked=True, of=entry)
     locked = free.cte("locked").prefix_with("MATERIALIZED")
-    return delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))
+    return sa.delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))
 
 
-_full_at = bindparam("full_at", type_=Instant, required=True)
 _key: Any = key_rates.c
-SPENT_OF_KEYS: Columns = {"partition_key": Text(), "full_at": Instant}
+SPENT_OF_KEYS: Columns = {"partition_key": sa.Text(), "full_at": Instant}
 """The columns of the batch of `spend_of_keys`."""
-_FULL_AGAIN = literal_column("100", Integer)
-"""Number of full buckets that one claim deletes."""
+_FULL_AGAIN = sa.literal_column("100", sa.Integer)
+"""Maximum number of full buckets that one claim deletes."""
 
 
-def lock(g: Grammar) -> Select[Any]:
-    """Lock and select the settings of one queue; no row if another claim has locked them, or if there are none."""
+def lock(g: Grammar) -> sa.Select[Any]:
+    """Lock and select the settings of one queue; no row if another claim has locked them, or if the queue has none."""
     mine = queue_settings.c
     settings = (
         mine.queue,
@@ -411,23 +392,25 @@ def lock(g: Grammar) -> Select[Any]:
         mine.rate_full_at,
     )
     of_keys = (mine.key_concurrency, mine.key_rate_limit, mine.key_rate_seconds)
-    return select(*settings, *of_keys, g.now.label("now")).where(mine.queue == _queue).with_for_update(skip_locked=True)
+    return (
+        sa.select(*settings, *of_keys, g.now.label("now")).where(mine.queue == _queue).with_for_update(skip_locked=True)
+    )
 
 
-def running(_: Grammar) -> Select[Any]:
+def running(_: Grammar) -> sa.Select[Any]:
     """Count the claimed tasks of the queue. The count is exact in a snapshot that is taken under the lock."""
-    return select(func.count().label("tasks")).select_from(task_leases).where(task_leases.c.queue == _queue)
+    return sa.select(sa.func.count().label("tasks")).select_from(task_leases).where(task_leases.c.queue == _queue)
 
 
-def spend(_: Grammar) -> Update:
+def spend(_: Grammar) -> sa.Update:
     """Record used starts: the bucket is full again at :full_at."""
-    return update(queue_settings).where(queue_settings.c.queue == _queue).values(rate_full_at=_full_at)
+    return sa.update(queue_settings).where(queue_settings.c.queue == _queue).values(rate_full_at=_full_at)
 
 
-def forget_full(g: Grammar) -> Delete:
-    """Delete some of the rows of :queue whose keys have all their starts again."""
-    full = select(_key.queue, _key.partition_key).where(_key.queue == _queue, _key.full_at <= g.now)
-    return delete(key_rates).where(tuple_(_key.queue, _key.partition_key).in_(full.limit(_FULL_AGAIN)))
+def forget_full(g: Grammar) -> sa.Delete:
+    """Delete some rows of :queue whose buckets are full again."""
+    full = sa.select(_key.queue, _key.partition_key).where(_key.queue == _queue, _key.full_at <= g.now)
+    return sa.delete(key_rates).where(sa.tuple_(_key.queue, _key.partition_key).in_(full.limit(_FULL_AGAIN)))
 
 
 def spend_of_keys(g: Grammar) -> Transition:
@@ -435,9 +418,9 @@ def spend_of_keys(g: Grammar) -> Transition:
 
     def spent(r: Relations) -> Statement:
         given = r["given"].c
-        values = {"queue": cast(_queue, Text), "partition_key": given.partition_key, "full_at": given.full_at}
+        values = {"queue": sa.cast(_queue, sa.Text), "partition_key": given.partition_key, "full_at": given.full_at}
         # Without a WHERE, SQLite takes the ON of ON CONFLICT for that of a join.
-        new = insert_values(g.insert(key_rates), values, r["given"], true())
+        new = insert_values(g.insert(key_rates), values, r["given"], sa.true())
         changed = {"full_at": new.excluded.full_at}
         return new.on_conflict_do_update(index_elements=[_key.queue, _key.partition_key], set_=changed)  # type: ignore[no-any-return]
 

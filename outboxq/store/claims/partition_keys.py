@@ -24,25 +24,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    CTE,
-    ColumnElement,
-    FromClause,
-    Integer,
-    Select,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    delete,
-    false,
-    func,
-    literal_column,
-    or_,
-    select,
-    union,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database import queue_order
 from ...database.dialects import Row
@@ -54,43 +36,44 @@ from .broken_entries import started
 from .claim_sql import claim
 
 Segment = tuple[str, str, str | None]
-"""A queue, and two of its keys: the segment begins behind the first, and ends with the second."""
+"""A queue and two of its keys: the segment begins behind the first key and ends with the second."""
 Won = tuple[list[Row], bool]
-"""The keys won, and whether they are all that there are."""
+"""The acquired keys, and whether no other key of these queues can be acquired."""
 Way = Callable[[Target, int, dict[str, Any], Sequence[str]], Won]
-"""Wins keys of queues, up to a number."""
+"""A function that acquires up to this number of keys of these queues."""
 _LEAST, _MOST = 32, 1000
-"""Keys looked at in one statement, however few or many are to be won."""
+"""Minimum and maximum number of keys that one statement reads."""
 
 
 class KeyTurns:
-    """Claims tasks with a partition key, and remembers whose turn is next. It belongs to one claimer."""
+    """Claims tasks with a partition key, and remembers which key is next. It belongs to one claimer."""
 
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """The key with which the last claim of each queue ended. Two threads that share it lose no task, only the order of turns."""
+        """The key at which the last claim of each queue ended. If two threads share it, only the order of turns suffers."""
         self._served: dict[str, int] = {}
-        """When each queue last had a key won, by `_wins`."""
+        """Rank of each queue in the order in which keys were last acquired, from `_wins`."""
         self._wins = itertools.count(1)
         self._walled: set[str] = set()
-        """The queues in which the last claim looked at many keys and could win none."""
+        """Queues in which the last claim read many keys and could acquire none."""
 
     def claim(
         self, target: Target, values: dict[str, Any], queues: Sequence[str], limit: int, *, fair: bool
     ) -> list[Row]:
         """Claim the heads of up to `limit` keys.
 
-        `fair`: the queues take turns, and so do the keys of each. Otherwise the keys whose task has been due the longest come
-        first. Behind many keys that cannot be claimed, it tries both orders, and also the keys in which something happened last.
+        With `fair`, the queues take turns, and so do the keys of each. Otherwise the keys whose task has been due the longest
+        come first. Behind many keys that cannot be acquired, the claim tries both orders, and the keys in which something
+        happened last.
         """
         if limit < 1:
             return []
-        # An idle worker behind many blocked keys was woken by what happened last. To find that takes 3 ms; to look at those
-        # keys once more takes 60 ms, and would keep it waiting.
+        # An idle worker behind many blocked keys was woken by the last event. Finding its key takes 3 ms, and reading the blocked
+        # keys again takes 60 ms.
         woken, all_seen, found = self._walled.issuperset(queues), False, list[Row]()
         ways: list[Way] = [self._rotate, self._oldest] if fair else [self._oldest, self._rotate]
         order = [self._recent, *ways] if woken else [*ways, self._recent]
-        # The last resort looks at as many keys as a waiting worker's look does; else that look could find work that no claim finds.
+        # The last resort reads as many keys as a waiting worker does. Otherwise the worker could see work that no claim finds.
         far: Way = partial(self._rotate, budget=_MOST)
         with target.atomic():
             for way in (*order, far):
@@ -110,33 +93,33 @@ class KeyTurns:
     def _rotate(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str], budget: int | None = None
     ) -> Won:
-        """Win keys behind the cursors; where the keys end, from the first key up to where it began.
+        """Acquire keys behind the cursors, then from the first key up to the cursors.
 
-        The queue that was served last comes last, so that each has its turn in claims of one, too.
+        The queue that was served last comes last, so that queues take turns even in claims of one task.
         """
         queues = sorted(queues, key=lambda queue: self._served.get(queue, 0))
         began = {queue: self._cursors.get(queue, "") for queue in queues}
         budget = budget or min(max(2 * limit, _LEAST), _MOST)
         segments: list[Segment] = [(queue, after, None) for queue, after in began.items()]
         won, ended = self._win(target, limit, values, segments, budget)
-        self._cursors.update(dict.fromkeys(ended, ""))  # else the queue's next turn would find nothing
+        self._cursors.update(dict.fromkeys(ended, ""))  # otherwise the next turn of the queue would find no key
         again: list[Segment] = [(queue, "", began[queue]) for queue in queues if queue in ended and began[queue]]
         if again and len(won) < limit:
             more, wrapped = self._win(target, limit - len(won), values, again, budget)
             won += more
             ended -= {queue for queue, _, _ in again} - wrapped
         all_seen = len(won) < limit and ended == set(queues)
-        if all_seen:  # whatever could be had, was: the next round needs no second part
+        if all_seen:  # every free key was acquired, so the next round needs no second part
             self._cursors.update(dict.fromkeys(queues, ""))
         return won, all_seen
 
     def _win(
         self, target: Target, limit: int, values: dict[str, Any], segments: Sequence[Segment], budget: int
     ) -> tuple[list[Row], set[str]]:
-        """The keys won, and the queues whose segment was looked at to its end. Moves the cursors.
+        """Return the acquired keys, and the queues whose segments were read to their ends. Moves the cursors.
 
-        A queue's cursor never passes a key that could have been won and was not asked for. What was asked for is found by
-        the numbers that the statement goes by, never by names, which the database may order otherwise than Python does.
+        The cursor of a queue never passes a free key that was not acquired for lack of room. Keys are compared by the numbers
+        that the statement returns, because the database may order names otherwise than Python does.
         """
         seen = target.run(acquire, values | {"limit": limit, "budget": budget}, segments)
         seen.sort(key=lambda row: (row["place"], row["n"]))
@@ -159,7 +142,7 @@ class KeyTurns:
         return won, {queue for queue, n in passed.items() if n < budget and queue not in unasked}
 
     def _oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> Won:
-        """Win the keys with what is due the longest. A key that can be won has something due, so few entries may be all."""
+        """Acquire the keys with the longest due entries. A free key has a due entry, so few due entries may be all."""
         budget = min(max(2 * limit, _LEAST), _MOST)
         seen = target.run(acquire_due, values | {"limit": limit, "budget": budget}, _whole(queues))
         entries = Counter[str]()
@@ -168,13 +151,15 @@ class KeyTurns:
         return [row for row in seen if row["won"] is not None], all(entries[queue] < budget for queue in queues)
 
     def _recent(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> Won:
-        """Win keys in which something happened last: a worker that was woken finds what woke it, however many others are blocked."""
+        """Acquire keys in which something happened last, so that a worker finds the task that woke it behind any number of blocked
+        keys.
+        """
         seen = target.run(acquire_recent, values | {"limit": limit, "budget": _MOST}, _whole(queues))
         return [row for row in seen if row["won"] is not None], False
 
 
 def take_heads(target: Target, won: Sequence[Row], values: dict[str, Any]) -> tuple[list[Row], bool]:
-    """The heads of the keys won; and whether another look is worth it, since some had expired."""
+    """Claim the heads of the acquired keys; returns True beside them if some had expired, so that another search may find more."""
     if not won:
         return [], False
     keys = [(row["queue"], row["partition_key"]) for row in won]
@@ -191,48 +176,48 @@ def _whole(queues: Sequence[str]) -> list[Segment]:
     return [(queue, "", None) for queue in queues]
 
 
-RANGE: Columns = {"queue": Text(), "after": Text(), "upto": Text()}
-"""A range of a queue's keys: greater than `after`, and at most `upto` unless that is NULL."""
-KEYS: Columns = {"queue": Text(), "partition_key": Text()}
-_budget = bindparam("budget", type_=Integer, required=True)
-_HORIZON = literal_column("1000", Integer)
-"""Number of unclaimable keys after which a waiting worker assumes that a later key might be claimable."""
+RANGE: Columns = {"queue": sa.Text(), "after": sa.Text(), "upto": sa.Text()}
+"""A range of the keys of a queue: greater than `after`, and at most `upto` unless that is NULL."""
+KEYS: Columns = {"queue": sa.Text(), "partition_key": sa.Text()}
+_budget = sa.bindparam("budget", type_=sa.Integer, required=True)
+_HORIZON = sa.literal_column("1000", sa.Integer)
+"""Number of keys that cannot be acquired after which a waiting worker assumes that a later key might be free."""
 _FEW = 32
 """Number of due entries of a queue that are read before its keys are scanned."""
-_RECENT = literal_column("64", Integer)
+_RECENT = sa.literal_column("64", sa.Integer)
 """Number of the latest due entries of a queue, and of the latest events, whose keys `acquire_recent` looks at."""
 
 
-def other_queues(g: Grammar) -> Select[Any]:
-    """Select of all queues those that a plain claim does not serve in full."""
-    keyed = select(every_queue(with_key=True).c.queue)
-    limited = select(queue_settings.c.queue).where(queue_order.has_limit(queue_settings))
+def other_queues(g: Grammar) -> sa.Select[Any]:
+    """Select the queues that a plain claim does not serve in full."""
+    keyed = sa.select(every_queue(with_key=True).c.queue)
+    limited = sa.select(queue_settings.c.queue).where(queue_order.has_limit(queue_settings))
     return _other_queues(g, keyed.union(limited).subquery("others"))
 
 
-def other_queues_given(g: Grammar) -> Select[Any]:
-    """Select of the queues given those that a plain claim does not serve in full."""
+def other_queues_given(g: Grammar) -> sa.Select[Any]:
+    """Select the given queues that a plain claim does not serve in full."""
     return _other_queues(g, given_queues(g))
 
 
-def _other_queues(g: Grammar, queues: FromClause) -> Select[Any]:
+def _other_queues(g: Grammar, queues: sa.FromClause) -> sa.Select[Any]:
     """Select the queues that a plain claim does not serve in full: queues with limits, or with due entries that have a key."""
     settings = queue_settings.alias("settings")
-    mine = select(settings.c.fair).where(settings.c.queue == queues.c.queue).correlate(queues).scalar_subquery()
+    mine = sa.select(settings.c.fair).where(settings.c.queue == queues.c.queue).correlate(queues).scalar_subquery()
     limited = queue_order.limited(queues.c.queue)
     keyed = _due_entry(g, queues, 1).is_not(None)
-    return select(
+    return sa.select(
         queues.c.queue,
         keyed.label("keyed"),
         limited.label("limited"),
-        func.coalesce(mine, literal_column("true")).label("fair"),
-    ).where(queues.c.queue.is_not(None), ~queue_order.paused(queues.c.queue), or_(keyed, limited))
+        sa.func.coalesce(mine, sa.literal_column("true")).label("fair"),
+    ).where(queues.c.queue.is_not(None), ~queue_order.paused(queues.c.queue), sa.or_(keyed, limited))
 
 
 def acquire(g: Grammar) -> Transition:
-    """Acquire up to :limit keys of these ranges in rotation. Returns each key that was scanned; `won` is set if it was acquired.
+    """Acquire up to :limit keys of these ranges in rotation. Returns each key that was scanned; `won` is set for an acquired key.
 
-    The ranges take turns: the first claimable key of each, then the second of each, in the order of the batch.
+    The ranges take turns: the first free key of each, then the second of each, in the order of the batch.
     """
     return _acquire(g, lambda ranges: keys(g, ranges, _budget))
 
@@ -263,89 +248,89 @@ def release_unused(g: Grammar) -> Transition:
 
     def moved(r: Relations) -> Statement:
         given = r["given"].c
-        ids = select(given.id).where(given.holder.is_not(None)).subquery("changed").c.id
-        holder = select(given.holder).where(given.id == claims.task_execution_id).scalar_subquery()
-        return update(partition_claims).where(g.among(claims.task_execution_id, ids)).values(task_execution_id=holder)
+        ids = sa.select(given.id).where(given.holder.is_not(None)).subquery("changed").c.id
+        owner = sa.select(given.holder).where(given.id == claims.task_execution_id).scalar_subquery()
+        return sa.update(partition_claims).where(g.among(claims.task_execution_id, ids)).values(task_execution_id=owner)
 
     def gone(r: Relations) -> Statement:
         given = r["given"].c
-        ids = select(given.id).where(given.holder.is_(None)).subquery("unused").c.id
-        return delete(partition_claims).where(g.among(claims.task_execution_id, ids))
+        ids = sa.select(given.id).where(given.holder.is_(None)).subquery("unused").c.id
+        return sa.delete(partition_claims).where(g.among(claims.task_execution_id, ids))
 
-    return Transition(given={"id": Uuid(), "holder": Uuid()}, steps={"moved": moved, "gone": gone})
+    return Transition(given={"id": sa.Uuid(), "holder": sa.Uuid()}, steps={"moved": moved, "gone": gone})
 
 
-def keys(g: Grammar, ranges: FromClause, budget: Any, *, name: str = "keys") -> CTE:
+def keys(g: Grammar, ranges: sa.FromClause, budget: Any, *, name: str = "keys") -> sa.CTE:
     """Return the keys of each range in order with their heads, up to `budget` of each range.
 
     `n` is the key's rank in its range, and `place` is the range's ordinal in the batch.
     """
     rows, head = _next_head(g, ranges, "head", ranges.c.after)
     place = ranges.c.ordinal.label("place")
-    columns = [place, ranges.c.queue, ranges.c.upto, *_of_head(head), literal_column("1", Integer).label("n")]
-    first = select(*columns).select_from(rows).where(_within(head, ranges))
+    columns = [place, ranges.c.queue, ranges.c.upto, *_of_head(head), sa.literal_column("1", sa.Integer).label("n")]
+    first = sa.select(*columns).select_from(rows).where(_within(head, ranges))
     found = first.cte(name, recursive=True)
     rows, head = _next_head(g, found, "following", found.c.partition_key)
-    following = found.c.n + literal_column("1", Integer)
-    rest = select(found.c.place, found.c.queue, found.c.upto, *_of_head(head), following)
+    following = found.c.n + sa.literal_column("1", sa.Integer)
+    rest = sa.select(found.c.place, found.c.queue, found.c.upto, *_of_head(head), following)
     return found.union_all(rest.select_from(rows).where(found.c.n < budget, _within(head, found)))
 
 
-def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
+def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
     """Return a condition: some key of these queues can be acquired, or might be behind `_HORIZON` keys that cannot.
 
-    A key that can be acquired has a due entry. So a queue with few due entries needs no scan of its keys.
+    A free key has a due entry. So a queue with few due entries needs no scan of its keys.
     """
     found = keys(g, _open(g, queues, "crowded_queues", least=_FEW), _HORIZON)
-    return or_(_any_oldest(g, queues), _any_free(g, found, found.c.n == _HORIZON))
+    return sa.or_(_any_oldest(g, queues), _any_free(g, found, found.c.n == _HORIZON))
 
 
-def any_recent(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
+def any_recent(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
     """Return a condition, as `any_due` does, for the keys of `acquire_due` and `acquire_recent` alone. It reads few rows."""
-    return or_(_any_oldest(g, queues), _any_free(g, _recent_keys(g, _open(g, queues, "recent_queues"))))
+    return sa.or_(_any_oldest(g, queues), _any_free(g, _recent_keys(g, _open(g, queues, "recent_queues"))))
 
 
-def next_available_at(g: Grammar, queues: FromClause) -> Select[Any]:
+def next_available_at(g: Grammar, queues: sa.FromClause) -> sa.Select[Any]:
     """Select the time at which each queue's next entry with a key becomes due."""
     entry = task_outbox.alias("keyed_later")
     first = (
-        select(entry.c.available_at)
+        sa.select(entry.c.available_at)
         .where(entry.c.queue == queues.c.queue, entry.c.partition_key.is_not(None), entry.c.available_at > g.now)
         .order_by(entry.c.available_at, entry.c.id)
         .limit(1)
         .correlate(queues)
         .scalar_subquery()
     )
-    return select(first.label("available_at")).select_from(queues).where(~queue_order.paused(queues.c.queue))
+    return sa.select(first.label("available_at")).select_from(queues).where(~queue_order.paused(queues.c.queue))
 
 
-def _acquire(g: Grammar, found: Any, *told: str, given: Columns = RANGE) -> Transition:
-    """Acquire up to :limit of the keys that `found` returns for the batch. `told` names more of its columns to return."""
+def _acquire(g: Grammar, found: Any, *more: str, given: Columns = RANGE) -> Transition:
+    """Acquire up to :limit of the keys that `found` returns for the batch. `more` names further columns to return."""
 
     def hop(r: Relations) -> Statement:
         key = found(r["given"])
-        return select(
+        return sa.select(
             key.c.task_execution_id.label("id"),
-            *(key.c[column] for column in ("queue", "partition_key", "place", "n", *told)),
+            *(key.c[column] for column in ("queue", "partition_key", "place", "n", *more)),
             is_free(g, key).label("free"),
         )
 
     def won(r: Relations) -> Statement:
         hop = r["hop"].c
         # Only claimable keys take a turn. Otherwise a range that begins with other keys would wait for the other ranges.
-        turn = func.row_number().over(partition_by=hop.place, order_by=hop.n).label("turn")
-        turns = select(hop.queue, hop.partition_key, hop.id, hop.place, turn).where(hop.free).subquery("turns")
+        turn = sa.func.row_number().over(partition_by=hop.place, order_by=hop.n).label("turn")
+        turns = sa.select(hop.queue, hop.partition_key, hop.id, hop.place, turn).where(hop.free).subquery("turns")
         # The inner limit keeps the lock behind the sort, so that no more keys are locked than are acquired.
         free = (
-            select(turns.c.queue, turns.c.partition_key, turns.c.id)
+            sa.select(turns.c.queue, turns.c.partition_key, turns.c.id)
             .order_by(turns.c.turn, turns.c.place)
             .limit(_budget)
             .subquery("unclaimed")
         )
         # Without the lock, ON CONFLICT would wait for another claim that is about to acquire the same key, and two claims
         # that acquire keys in several statements could wait for each other.
-        locked = select(free).where(g.try_lock(free.c.queue, free.c.partition_key)).limit(limit).subquery("locked")
-        rows = select(*locked.c, false()).order_by(locked.c.queue, locked.c.partition_key)
+        locked = sa.select(free).where(g.try_lock(free.c.queue, free.c.partition_key)).limit(limit).subquery("locked")
+        rows = sa.select(*locked.c, sa.false()).order_by(locked.c.queue, locked.c.partition_key)
         new = g.insert(partition_claims).from_select(["queue", "partition_key", "task_execution_id", "held"], rows)
         claims = partition_claims.c
         return (  # type: ignore[no-any-return]
@@ -355,70 +340,70 @@ def _acquire(g: Grammar, found: Any, *told: str, given: Columns = RANGE) -> Tran
     return Transition(given=given, steps={"hop": hop, "won": won}, returns="hop", joined_steps=("won",))
 
 
-def _oldest_keys(g: Grammar, ranges: FromClause, budget: Any) -> FromClause:
+def _oldest_keys(g: Grammar, ranges: sa.FromClause, budget: Any) -> sa.FromClause:
     """Return the keys of the longest due entries, up to `budget` entries of each queue. All keys share one rotation."""
     rows, entry = g.each(
         ranges, "due", lambda entry: due_of(g, entry, ranges).order_by(entry.c.available_at, entry.c.id), budget
     )
-    first, entries = func.min(entry.available_at).label("first"), func.count().label("entries")
+    first, entries = sa.func.min(entry.available_at).label("first"), sa.func.count().label("entries")
     oldest = (
-        select(ranges.c.queue, entry.partition_key, first, entries)
+        sa.select(ranges.c.queue, entry.partition_key, first, entries)
         .select_from(rows)
         .group_by(ranges.c.queue, entry.partition_key)
         .cte("oldest")
     )
-    n = func.row_number().over(order_by=(oldest.c.first, oldest.c.partition_key))
+    n = sa.func.row_number().over(order_by=(oldest.c.first, oldest.c.partition_key))
     return heads_of(g, oldest, n, oldest.c.entries)
 
 
-def _recent_keys(g: Grammar, ranges: FromClause) -> FromClause:
+def _recent_keys(g: Grammar, ranges: sa.FromClause) -> sa.FromClause:
     """Return the keys of the entries that became due last, and of the tasks with the latest events.
 
     A key becomes claimable in one of two ways: its head becomes due, or one of its tasks has an event, such as the end of the
     task that held the key.
     """
 
-    def due(entry: FromClause) -> Select[Any]:
+    def due(entry: sa.FromClause) -> sa.Select[Any]:
         return due_of(g, entry, ranges).order_by(entry.c.available_at.desc(), entry.c.id.desc())
 
     rows, entry = g.each(ranges, "due", due, _RECENT)
     event, execution = execution_events.c, task_executions.c
-    latest = select(event.task_execution_id).order_by(event.sequence_num.desc()).limit(_RECENT).cte("latest")
-    recent = union(
-        select(ranges.c.queue, entry.partition_key).select_from(rows),
-        select(execution.queue, execution.partition_key)
+    latest = sa.select(event.task_execution_id).order_by(event.sequence_num.desc()).limit(_RECENT).cte("latest")
+    recent = sa.union(
+        sa.select(ranges.c.queue, entry.partition_key).select_from(rows),
+        sa.select(execution.queue, execution.partition_key)
         .select_from(ranges)
         .join(task_executions, ranges.c.queue == execution.queue)
         .where(g.among(execution.id, latest.c.task_execution_id), execution.partition_key.is_not(None)),
     ).cte("recent")
-    n = func.row_number().over(order_by=(recent.c.partition_key, recent.c.queue))
+    n = sa.func.row_number().over(order_by=(recent.c.partition_key, recent.c.queue))
     return heads_of(g, recent, n)
 
 
-def heads_of(g: Grammar, key: FromClause, n: Any, *more: Any) -> FromClause:
+def heads_of(g: Grammar, key: sa.FromClause, n: Any, *more: Any) -> sa.FromClause:
     """Return the heads of these keys in the columns of `keys`, all with the same `place`."""
     rows, head = _heads(g, key)
-    columns = [literal_column("0", Integer).label("place"), key.c.queue, *_of_head(head), n.label("n"), *more]
-    return select(*columns).select_from(rows).subquery("due_keys")
+    columns = [sa.literal_column("0", sa.Integer).label("place"), key.c.queue, *_of_head(head), n.label("n"), *more]
+    return sa.select(*columns).select_from(rows).subquery("due_keys")
 
 
-def _any_oldest(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
-    return _any_free(g, _oldest_keys(g, _open(g, queues, "open_queues"), literal_column(str(_FEW), Integer)))
+def _any_oldest(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
+    return _any_free(g, _oldest_keys(g, _open(g, queues, "open_queues"), sa.literal_column(str(_FEW), sa.Integer)))
 
 
-def _any_free(g: Grammar, keys: FromClause, *others: ColumnElement[bool]) -> ColumnElement[bool]:
+def _any_free(g: Grammar, keys: sa.FromClause, *others: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     """Return a condition: one of these keys can be acquired, or one of `others` is true of it."""
-    return select(keys.c.n).where(or_(is_free(g, keys), *others)).limit(1).exists()
+    return sa.select(keys.c.n).where(sa.or_(is_free(g, keys), *others)).limit(1).exists()
 
 
-def _open(g: Grammar, queues: FromClause, name: str, *, least: int = 1) -> FromClause:
+def _open(g: Grammar, queues: sa.FromClause, name: str, *, least: int = 1) -> sa.FromClause:
     """Return whole queues as ranges: the open queues that have at least `least` due entries with a key."""
     return (
-        select(
+        sa.select(
             queues.c.queue,
-            literal_column("''", Text).label("after"),
-            literal_column("NULL", Text).label("upto"),
-            literal_column("0", Integer).label("ordinal"),
+            sa.literal_column("''", sa.Text).label("after"),
+            sa.literal_column("NULL", sa.Text).label("upto"),
+            sa.literal_column("0", sa.Integer).label("ordinal"),
         )
         .where(
             queues.c.queue.is_not(None),
@@ -429,37 +414,37 @@ def _open(g: Grammar, queues: FromClause, name: str, *, least: int = 1) -> FromC
     )
 
 
-def due_of(g: Grammar, entry: FromClause, queues: FromClause) -> Select[Any]:
+def due_of(g: Grammar, entry: sa.FromClause, queues: sa.FromClause) -> sa.Select[Any]:
     mine = (entry.c.queue == queues.c.queue, entry.c.partition_key.is_not(None), entry.c.available_at <= g.now)
-    return select(*entry.c).where(*mine)
+    return sa.select(*entry.c).where(*mine)
 
 
-def _claim_heads(g: Grammar, given: FromClause) -> Statement:
+def _claim_heads(g: Grammar, given: sa.FromClause) -> Statement:
     rows, head = _heads(g, given)
     due = (head.available_at <= g.now, wanted(g, head.topic))
-    heads = select(head.id).select_from(rows).where(*due).cte("heads").prefix_with("MATERIALIZED")
+    heads = sa.select(head.id).select_from(rows).where(*due).cte("heads").prefix_with("MATERIALIZED")
     entry = task_outbox.alias("entry")
     # Choose the head before locking it: a locked head must not be skipped in favour of the entry behind it.
-    free = select(entry.c.id).where(g.among(entry.c.id, heads.c.id)).with_for_update(skip_locked=True, of=entry)
+    free = sa.select(entry.c.id).where(g.among(entry.c.id, heads.c.id)).with_for_update(skip_locked=True, of=entry)
     locked = free.cte("locked").prefix_with("MATERIALIZED")
-    return delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))
+    return sa.delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))
 
 
-def _heads(g: Grammar, keys: FromClause) -> tuple[FromClause, Any]:
+def _heads(g: Grammar, keys: sa.FromClause) -> tuple[sa.FromClause, Any]:
     """Join each of these keys with its head."""
 
-    def choose(entry: FromClause) -> Select[Any]:
+    def choose(entry: sa.FromClause) -> sa.Select[Any]:
         of_key = (entry.c.queue == keys.c.queue, entry.c.partition_key == keys.c.partition_key)
-        return select(*entry.c).where(*of_key).order_by(entry.c.priority.desc(), entry.c.position)
+        return sa.select(*entry.c).where(*of_key).order_by(entry.c.priority.desc(), entry.c.position)
 
     return g.each(keys, "head", choose)
 
 
-def _next_head(g: Grammar, source: FromClause, name: str, after: ColumnElement[str]) -> tuple[FromClause, Any]:
+def _next_head(g: Grammar, source: sa.FromClause, name: str, after: sa.ColumnElement[str]) -> tuple[sa.FromClause, Any]:
     """Join each of `source` with the head of the first key after `after` in its queue."""
 
-    def choose(entry: FromClause) -> Select[Any]:
-        others = select(*entry.c).where(entry.c.queue == source.c.queue, entry.c.partition_key > after)
+    def choose(entry: sa.FromClause) -> sa.Select[Any]:
+        others = sa.select(*entry.c).where(entry.c.queue == source.c.queue, entry.c.partition_key > after)
         return others.order_by(entry.c.partition_key, entry.c.priority.desc(), entry.c.position)
 
     return g.each(source, name, choose)
@@ -469,27 +454,27 @@ def _of_head(head: Any) -> list[Any]:
     return [head.task_execution_id, head.partition_key, head.available_at, head.topic]
 
 
-def _within(head: Any, key_range: FromClause) -> ColumnElement[bool]:
-    return or_(key_range.c.upto.is_(None), head.partition_key <= key_range.c.upto)
+def _within(head: Any, key_range: sa.FromClause) -> sa.ColumnElement[bool]:
+    return sa.or_(key_range.c.upto.is_(None), head.partition_key <= key_range.c.upto)
 
 
-def is_free(g: Grammar, key: Any) -> ColumnElement[bool]:
+def is_free(g: Grammar, key: Any) -> sa.ColumnElement[bool]:
     """Return a condition: the key's head is due, this worker runs its topic, and no task holds the key."""
     claims = partition_claims.alias("claims")
     # A scalar subquery stays a look-up by key. NOT EXISTS could be planned as a join with every held key.
-    holder = (
-        select(claims.c.queue)
+    owner = (
+        sa.select(claims.c.queue)
         .where(claims.c.queue == key.c.queue, claims.c.partition_key == key.c.partition_key)
         .correlate(key)
         .scalar_subquery()
     )
-    return and_(key.c.available_at <= g.now, wanted(g, key.c.topic), holder.is_(None))
+    return sa.and_(key.c.available_at <= g.now, wanted(g, key.c.topic), owner.is_(None))
 
 
-def _due_entry(g: Grammar, queues: FromClause, number: int) -> Any:
+def _due_entry(g: Grammar, queues: sa.FromClause, number: int) -> Any:
     """Return the due entry of this number among a queue's entries with a key; NULL if there are fewer."""
     entry = task_outbox.alias("keyed_due")
     found = due_of(g, entry, queues).with_only_columns(entry.c.id).order_by(entry.c.available_at).limit(1)
     if number > 1:
-        found = found.offset(literal_column(str(number - 1)))
+        found = found.offset(sa.literal_column(str(number - 1)))
     return found.correlate(queues).scalar_subquery()

@@ -1,35 +1,15 @@
-"""Taking back the leases of workers that are gone, and mending what a clock that was set back leaves behind."""
+"""Recover the tasks of dead workers, and repair the effects of a clock that was set back."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Double,
-    Integer,
-    Select,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    case,
-    cast,
-    delete,
-    false,
-    func,
-    literal_column,
-    null,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database import table_locks
 from ...database.column_types import Instant
@@ -65,7 +45,7 @@ _Given: TypeAlias = tuple[object, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovered:
-    """One task taken back from a dead worker: Ready again, or ended."""
+    """A task that was recovered from a dead worker. It is Ready again, or has ended."""
 
     id: UUID
     pipeline_execution_id: UUID
@@ -78,10 +58,10 @@ class Recovered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """A lease as it was seen; two looks that find it equal prove that it was not extended in between."""
+    """A lease as it was read. If it is equal when it is read again, it was not extended in between."""
 
     id: UUID
-    """The task execution's."""
+    """Id of the task execution."""
     lease_token: int
     worker_id: UUID
     lease_expires_at: datetime
@@ -89,7 +69,7 @@ class Lease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseLook:
-    """Leases, and the database's clock when they were read."""
+    """Leases, and the time of the database when they were read."""
 
     now: datetime
     leases: Sequence[Lease]
@@ -97,15 +77,15 @@ class LeaseLook:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutlastingLook:
-    """Leases that a clock that was ahead has written, and the database's clock when they were read."""
+    """Leases that were written by a clock that was ahead, and the time of the database when they were read."""
 
     now: datetime
     leases: Mapping[Lease, timedelta]
-    """The time for which each lease lasts from its newest heartbeat on."""
+    """Length of each lease from its newest heartbeat on."""
 
 
 def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = None) -> LeaseLook:
-    """Return up to `limit` leases that ran out, oldest first; locks nothing."""
+    """Return up to `limit` expired leases, oldest first. Locks nothing."""
     positive(limit)
 
     def work(target: Target) -> LeaseLook:
@@ -117,7 +97,7 @@ def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = 
 
 
 def outlasting_leases(store: Transactions, *, using: object = None) -> OutlastingLook:
-    """Return the leases that end later than any heartbeat can make them now: the database's clock was set back."""
+    """Return the leases that end later than any heartbeat can extend them now, because the database's clock was set back."""
 
     def work(target: Target) -> OutlastingLook:
         values = store.values(target)
@@ -137,12 +117,12 @@ def recover(
     patience: timedelta | None = None,
     using: object = None,
 ) -> list[Recovered]:
-    """Take back up to `limit` expired leases: `task_reset`, or `task_abandoned` after `max_recoveries` of a task in a row.
+    """Recover up to `limit` tasks whose leases have expired: `task_reset`, or `task_abandoned` after `max_recoveries` in a row.
 
-    Every worker calls it. Rows that another session has locked are passed over, and so are tasks that would end while the row of
-    their batch is locked. It looks at the lease only, never at the registry of workers. `leases`: take back just these, if they
-    are still as they were seen. `patience`: take back nothing if the transaction could not begin within this time, since others
-    waited as well then, and their heartbeats come first.
+    Every worker calls it. It skips rows that another session has locked, and tasks that would end while the row of their batch
+    is locked. It looks only at leases, never at the registry of workers. `leases` restricts it to these leases, if they are
+    unchanged. If the transaction could not begin within `patience`, it recovers nothing: other sessions had to wait as well,
+    and their heartbeats come first.
     """
     positive(limit)
     if max_recoveries < 0:
@@ -159,10 +139,8 @@ def recover(
 
     if given == []:
         return []
-    if given is None and using is None and store.dialect.reads_before_writing:
-        expired = store.run(lambda target: target.run(any_expired, store.values(target)), begin=Begin.READ)
-        if not expired:
-            return []
+    if given is None and using is None and store.dialect.reads_before_writing and not store.run_one(any_expired):
+        return []
     try:
         recovered = store.run(work, using=using, gives_up=store.is_locked_out)
     except Exception as error:
@@ -171,12 +149,12 @@ def recover(
         given = given or [astuple(lease) for lease in expired_leases(store, limit).leases]
         recovered = _take_back_by_halves(store, options, given)
     if recovered and using is None:
-        SleepingWorkers(store).forget_ended()  # who died at work seldom died alone
+        SleepingWorkers(store).forget_ended()  # other workers may have died with this one
     return recovered
 
 
 def _take_back_by_halves(store: Transactions, options: dict[str, Any], given: Sequence[_Given]) -> list[Recovered]:
-    """Take back those of these leases whose tasks no locked row keeps from ending."""
+    """Recover the tasks of these leases that no locked row keeps from ending."""
 
     def work(target: Target) -> list[Recovered]:
         target.run(table_locks.limits, A_MOMENT)
@@ -195,36 +173,24 @@ def _take_back_by_halves(store: Transactions, options: dict[str, Any], given: Se
 def _take_back(
     store: Transactions, target: Target, options: dict[str, Any], given: Sequence[_Given] | None
 ) -> list[Recovered]:
-    """Take back these leases if they are unchanged; None: the oldest that have expired."""
+    """Recover the tasks of these leases if they are unchanged; None means the oldest expired leases."""
     values = store.values(target, **options)
     with target.atomic():
         rows = target.run(take_back if given is None else recover_seen, values, given)
-    # A key or a place became free there; what is in the outbox again tells by itself.
+    # In these queues, a key or a place became free. The insert of an entry notifies by itself.
     freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
     store.wake(target, {row["queue"] for row in freed})
-    return [
-        Recovered(
-            id=row["id"],
-            pipeline_execution_id=row["pipeline_execution_id"],
-            task_name=row["task_name"],
-            queue=row["queue"],
-            status=TaskStatus(row["status"]),
-            attempt=row["attempt"],
-            recovery_attempts=row["recovery_attempts"],
-        )
-        for row in rows
-    ]
+    names = [one.name for one in fields(Recovered)]
+    return [Recovered(**{name: row[name] for name in names} | {"status": TaskStatus(row["status"])}) for row in rows]
 
 
 def due_again(store: Transactions, until: datetime | None = None) -> int:
-    """Make due what waits for a clock that was ahead; returns the number of entries that it changed.
+    """Make entries due that wait for a clock that was ahead; returns the number of changed entries.
 
-    That is what such a clock has written, and what was due by `until`, the time before the database's clock was set back. Each batch
-    of 500 is a transaction of its own.
+    These are the entries that such a clock has written, and those that were due by `until`, the time before the database's
+    clock was set back. Each batch of 500 is a separate transaction.
     """
-    if until is None and not store.run(
-        lambda target: target.run(any_written_ahead, store.values(target)), begin=Begin.READ
-    ):
+    if until is None and not store.run_one(any_written_ahead):
         return 0
     total = after = 0
 
@@ -242,55 +208,59 @@ def due_again(store: Transactions, until: datetime | None = None) -> int:
         after = max(row["entry_id"] for row in found)
 
 
-SEEN: Columns = {**HELD, "worker_id": Uuid(), "lease_expires_at": Instant}
-"""A lease as an earlier statement read it."""
+SEEN: Columns = {**HELD, "worker_id": sa.Uuid(), "lease_expires_at": Instant}
+"""A lease as an earlier statement has read it."""
 _SEEN = (
     task_leases.c.task_execution_id.label("id"),
     task_leases.c.lease_token,
     task_leases.c.worker_id,
     task_leases.c.lease_expires_at,
 )
-_max_recoveries = bindparam("max_recoveries", type_=Integer, required=True)
-_abandonment = bindparam("abandonment", type_=Text, required=True)
-_until = bindparam("until", type_=Instant, required=True)
-_after = bindparam("after", type_=BigInteger, required=True)
-_lately = bindparam("lately", -30.0, type_=Double)
-"""The longest time in seconds, negative, until a worker notices the step. An entry made meanwhile is due at its own time."""
+_max_recoveries = sa.bindparam("max_recoveries", type_=sa.Integer, required=True)
+_abandonment = sa.bindparam("abandonment", type_=sa.Text, required=True)
+_until = sa.bindparam("until", type_=Instant, required=True)
+_after = sa.bindparam("after", type_=sa.BigInteger, required=True)
+_lately = sa.bindparam("lately", -30.0, type_=sa.Double)
+"""Longest time, as negative seconds, until a worker notices that the clock was set back. Entries that were made since keep their
+due times.
+"""
 
 
 def take_back(g: Grammar) -> Transition:
-    """Take back up to :limit expired leases, oldest first. Skips leases that another transaction has locked."""
+    """Recover up to :limit expired leases, oldest first. Skips leases that another transaction has locked."""
     oldest = _expired(g).order_by(task_leases.c.lease_expires_at).limit(limit)
     return _recovery(g, lambda _: oldest.with_for_update(skip_locked=True))
 
 
 def recover_seen(g: Grammar) -> Transition:
-    """Take back exactly these leases if they are unchanged. Skips locked ones.
+    """Recover exactly these leases if they are unchanged. Skips locked ones.
 
-    The expiry is not tested again: the caller has watched these leases, and may know better than a clock that was set back.
+    The expiry is not checked again: the caller has watched these leases, and may know better than a clock that was set back.
     """
     return _recovery(g, lambda r: _seen(g, r), given=SEEN)
 
 
-def any_expired(g: Grammar) -> Select[Any]:
+def any_expired(g: Grammar) -> sa.Select[Any]:
     """Return one row if some lease has expired. Reads only."""
     return _expired(g).limit(1)
 
 
-def expired(g: Grammar) -> Select[Any]:
+def expired(g: Grammar) -> sa.Select[Any]:
     """Return up to :limit expired leases, oldest first."""
     return _expired(g).with_only_columns(*_SEEN).order_by(task_leases.c.lease_expires_at).limit(limit)
 
 
-def outlasting(g: Grammar) -> Select[Any]:
-    """Select the leases that end later than any heartbeat can make them now, and their lease times: the clock was ahead."""
+def outlasting(g: Grammar) -> sa.Select[Any]:
+    """Select the leases that end later than any heartbeat can extend them now, with their lengths. A clock that was ahead has
+    written them.
+    """
     lease, event = task_leases.c, execution_events.c
     most = number(LONGEST.total_seconds())
     asked = task_executions.c.lease_seconds
-    # A lease time that the CHECK constraints should have refused cannot be added to a time by any database.
-    of_task = case((asked.between(literal_column("0.0", Double), most), asked), else_=most)
+    # A database cannot add a lease length to a time if the CHECK constraints should have refused the length.
+    of_task = sa.case((asked.between(sa.literal_column("0.0", sa.Double), most), asked), else_=most)
     of_claim = (
-        select(cast(g.text_in(event.event_data, "lease_seconds"), Double))
+        sa.select(sa.cast(g.text_in(event.event_data, "lease_seconds"), sa.Double))
         .where(
             event.task_execution_id == lease.task_execution_id,
             event.lease_token == lease.lease_token,
@@ -299,75 +269,76 @@ def outlasting(g: Grammar) -> Select[Any]:
         .correlate(task_leases)
         .scalar_subquery()
     )
-    lasts = func.coalesce(of_claim, of_task)
+    lasts = sa.func.coalesce(of_claim, of_task)
     margin = number(1.0)
     late = (
-        select(*_SEEN, lasts.label("seconds"))
+        sa.select(*_SEEN, lasts.label("seconds"))
         .join_from(task_leases, task_executions, task_executions.c.id == lease.task_execution_id)
         .where(lease.lease_expires_at > g.later(g.now, of_task + margin))
         .cte("late")
         .prefix_with("MATERIALIZED")
     )
-    return select(late).where(late.c.lease_expires_at > g.later(g.now, late.c.seconds + margin))
+    return sa.select(late).where(late.c.lease_expires_at > g.later(g.now, late.c.seconds + margin))
 
 
-def any_written_ahead(g: Grammar) -> Select[Any]:
+def any_written_ahead(g: Grammar) -> sa.Select[Any]:
     """Select one of the entries that a clock that was ahead has written. Reads only."""
-    return select(task_outbox.c.id).where(_written_ahead(g)).limit(1)
+    return sa.select(task_outbox.c.id).where(_written_ahead(g)).limit(1)
 
 
 def select_due_again(g: Grammar) -> Transition:
-    """Replace up to :limit entries after :after that wait for a clock that was ahead, or for one that was set back, by due ones.
+    """Replace up to :limit entries after :after that wait for a clock that was ahead, or that was set back, by due ones.
 
-    Those are the entries that were due by :until, the time before the clock was set back, and those that a clock that was ahead
-    has written. The delay of a retry, a snooze or a release begins again. Returns the entries that were replaced. Each task keeps
-    its position in its key. An entry made since the step is not changed.
+    These are the entries that were due by :until, the time before the clock was set back, and the entries that a clock that was
+    ahead has written. The delay of a retry, a snooze or a release begins again. Returns the replaced entries. Each task keeps
+    its position in its key. Entries that were made since the step stay as they are.
     """
     entry = task_outbox.c
 
     def behind(_: Relations) -> Statement:
-        was_due = and_(
+        was_due = sa.and_(
             entry.available_at > g.now,
             entry.available_at <= _until,
-            or_(entry.created_at > g.now, entry.created_at < g.later(g.now, _lately)),
+            sa.or_(entry.created_at > g.now, entry.created_at < g.later(g.now, _lately)),
         )
         return (
-            select(entry.id)
-            .where(entry.id > _after, or_(was_due, _written_ahead(g)))
+            sa.select(entry.id)
+            .where(entry.id > _after, sa.or_(was_due, _written_ahead(g)))
             .order_by(entry.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
         )
 
-    delay = g.between(entry.created_at, entry.available_at) / literal_column("1000000.0", Double)
-    due = case((and_(entry.available_at > _until, delay > 0), g.later(g.now, delay)), else_=g.now)
+    delay = g.between(entry.created_at, entry.available_at) / sa.literal_column("1000000.0", sa.Double)
+    due = sa.case((sa.and_(entry.available_at > _until, delay > 0), g.later(g.now, delay)), else_=g.now)
     return task_rows.rescheduled(g, behind, due=due, reason="the clock was set back")
 
 
-def _written_ahead(g: Grammar) -> ColumnElement[bool]:
-    """Return the condition that a clock that was ahead has written an entry whose due time follows from that clock.
+def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
+    """Return the condition that a clock that was ahead has written an entry, and that the due time follows from that clock.
 
-    It follows where the entry was due at once, or where an attempt wrote it. The due time of a task that was enqueued for later may
-    be a date that a user gave, and stays.
+    It does if the entry was due at once, or if an attempt wrote it. The due time of a task that was enqueued for later may be a
+    date from a user, and stays.
     """
     entry, execution = task_outbox.c, task_executions.c
-    has_begun = select(execution.id).where(
+    has_begun = sa.select(execution.id).where(
         execution.id == entry.task_execution_id, execution.first_started_at.is_not(None)
     )
-    return and_(
+    return sa.and_(
         entry.created_at > g.later(g.now, number(1.0)),
         entry.available_at > g.now,
-        or_(entry.available_at <= entry.created_at, has_begun.correlate(task_outbox).exists()),
+        sa.or_(entry.available_at <= entry.created_at, has_begun.correlate(task_outbox).exists()),
     )
 
 
 def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Transition:
     """Recover the tasks of the leases that `expired` selects and locks.
 
-    The task returns to the outbox, or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries. A claim
-    whose handler had not begun does not count: a suspect task that waited for its turn must not reach the limit through the
-    faults of another. A lease whose task is not Running under it was left behind by mistake: it is deleted, and the task is
-    not changed. A locked task keeps its lease for the next recovery, so that one stuck transaction does not delay the others.
+    The task returns to the outbox or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries. A claim
+    whose handler had not begun does not count, because a suspect task that waited for its turn must not reach the limit through
+    the faults of another task. A lease whose task is not Running under it was left behind by mistake: the lease is deleted, and
+    the task stays as it is. A locked task keeps its lease for the next recovery, so that one stuck transaction does not delay
+    other tasks.
     """
     return Transition(
         given=given or {},
@@ -378,7 +349,7 @@ def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Tra
             "recovered": lambda r: _recovered(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
-            "letter": lambda r: task_rows.letter(g, r["recovered"].c, r["recovered"], exception=null()),
+            "letter": lambda r: task_rows.dead_letter(g, r["recovered"].c, r["recovered"], exception=sa.null()),
             "key_held": lambda r: task_rows.key_held(g, r["recovered"].c),
             "key_freed": lambda r: task_rows.key_freed(g, r["recovered"].c),
         },
@@ -386,15 +357,15 @@ def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Tra
     )
 
 
-def _expired(g: Grammar) -> Select[Any]:
-    return select(task_leases.c.task_execution_id.label("id")).where(task_leases.c.lease_expires_at < g.now)
+def _expired(g: Grammar) -> sa.Select[Any]:
+    return sa.select(task_leases.c.task_execution_id.label("id")).where(task_leases.c.lease_expires_at < g.now)
 
 
-def _seen(g: Grammar, r: Relations) -> Select[Any]:
+def _seen(g: Grammar, r: Relations) -> sa.Select[Any]:
     """Select the leases that were not extended, ended or claimed again since they were read, in the order of their ids."""
     lease, given = task_leases.c, r["given"].c
     return (
-        select(lease.task_execution_id.label("id"))
+        sa.select(lease.task_execution_id.label("id"))
         .join_from(task_leases, r["given"], lease.task_execution_id == given.id)
         .where(
             g.among(lease.task_execution_id, given.id),
@@ -407,12 +378,12 @@ def _seen(g: Grammar, r: Relations) -> Select[Any]:
 
 def _freed(g: Grammar, r: Relations) -> Statement:
     lease, execution = task_leases.c, task_executions.alias("execution")
-    task = select(execution.c.id).where(execution.c.id == lease.task_execution_id).correlate(task_leases)
+    task = sa.select(execution.c.id).where(execution.c.id == lease.task_execution_id).correlate(task_leases)
     return (
-        delete(task_leases)
+        sa.delete(task_leases)
         .where(
             g.among(lease.task_execution_id, r["expired"].c.id),
-            or_(g.among(lease.task_execution_id, r["unlocked"].c.id), ~task.exists()),
+            sa.or_(g.among(lease.task_execution_id, r["unlocked"].c.id), ~task.exists()),
         )
         .returning(*_SEEN, task_leases.c.begun)
     )
@@ -421,27 +392,31 @@ def _freed(g: Grammar, r: Relations) -> Statement:
 def _recovered(g: Grammar, r: Relations) -> Statement:
     execution, freed = task_executions.c, r["freed"].c
     cancelled = execution.cancel_requested_at.is_not(None)
-    counts = freed.begun.is_not(false())
-    abandoned = and_(counts, execution.recovery_attempts >= _max_recoveries)
-    ends = or_(cancelled, abandoned)
+    counts = freed.begun.is_not(sa.false())
+    abandoned = sa.and_(counts, execution.recovery_attempts >= _max_recoveries)
+    ends = sa.or_(cancelled, abandoned)
     return (
-        update(task_executions)
+        sa.update(task_executions)
         .where(fence(g, freed.id, freed, freed.worker_id))
         .values(
-            status=case((cancelled, SqlStatus.CANCELLED), (abandoned, SqlStatus.FAILED), else_=SqlStatus.READY),
-            recovery_attempts=execution.recovery_attempts + case((and_(counts, ~ends), 1), else_=0),
-            worker_id=null(),
-            started_at=case((ends, execution.started_at), else_=null()),
-            completed_at=case((ends, g.now), else_=null()),
+            status=sa.case((cancelled, SqlStatus.CANCELLED), (abandoned, SqlStatus.FAILED), else_=SqlStatus.READY),
+            recovery_attempts=execution.recovery_attempts + sa.case((sa.and_(counts, ~ends), 1), else_=0),
+            worker_id=sa.null(),
+            started_at=sa.case((ends, execution.started_at), else_=sa.null()),
+            completed_at=sa.case((ends, g.now), else_=sa.null()),
             updated_at=g.now,
-            last_error=case((cancelled, execution.last_error), (abandoned, _abandonment), else_=execution.last_error),
+            last_error=sa.case(
+                (cancelled, execution.last_error), (abandoned, _abandonment), else_=execution.last_error
+            ),
         )
         .returning(*task_rows.CARRIED, execution.attempt, execution.recovery_attempts, execution.last_error)
     )
 
 
 def _entry(g: Grammar, r: Relations) -> Statement:
-    """Return the task to the outbox. An entry left behind by mistake stays: an error would stop the recovery of other tasks."""
+    """Return the task to the outbox. An entry that was left behind by mistake stays, because an error would stop the recovery of
+    other tasks.
+    """
     new: Any = task_rows.entry(g, r["recovered"].c, r["recovered"], due=g.now)
     return new.on_conflict_do_nothing()  # type: ignore[no-any-return]
 
@@ -453,7 +428,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
         g,
         recovered,
         joined(r["recovered"], r["freed"]),
-        event_type=case(
+        event_type=sa.case(
             (ready, sql_literal(EventType.RESET)),
             (failed, sql_literal(EventType.ABANDONED)),
             else_=sql_literal(EventType.CANCELLED),
@@ -461,9 +436,9 @@ def _event(g: Grammar, r: Relations) -> Statement:
         data=g.json(
             recovery_attempts=recovered.recovery_attempts,
             # Never later than now: after a clock was set back, an expired lease can seem to end in the future.
-            lease_expires_at=case((freed.lease_expires_at < g.now, freed.lease_expires_at), else_=g.now),
-            available_at=case((ready, g.now)),
-            error=case((failed, recovered.last_error)),
+            lease_expires_at=sa.case((freed.lease_expires_at < g.now, freed.lease_expires_at), else_=g.now),
+            available_at=sa.case((ready, g.now)),
+            error=sa.case((failed, recovered.last_error)),
         ),
         worker_id=freed.worker_id,
         lease_token=freed.lease_token,

@@ -1,4 +1,4 @@
-"""The transaction of a transactional task: the handler's writes, what it enqueued, and its completion."""
+"""Run the transaction of a transactional task: the writes of the handler, its enqueues, and its completion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class Unit:
     """One open transaction, for a handler to write in."""
 
     def __init__(self, target: SqlalchemyTarget, *, begun: bool) -> None:
-        """`begun`: the transaction was begun for this unit, which may mark it; else it is a part of another."""
+        """`begun`: the transaction was begun for this unit, which may mark it. Otherwise the unit is a part of another
+        transaction.
+        """
         self.target = self.connection = target.connection
         self.database = target.database()
         self._target = target
@@ -35,13 +37,13 @@ class Unit:
         self._ends = False
         self._abandonment = Abandonment(target.dialect, self._raw)
         self._failures: list[BaseException] = []
-        """Errors after which a savepoint of an aborted transaction was rolled back: they are this connection's."""
+        """Errors after which a savepoint of the aborted transaction was rolled back. They belong to this connection."""
         listen(target.connection, "commit", self._refuse)
         listen(target.connection, "rollback_savepoint", self._remember)
 
     @cached_property
     def session(self) -> Session:
-        """A session for the ORM, in a savepoint of its own at a time."""
+        """The ORM session of the unit. It uses savepoints of its own."""
         from sqlalchemy.orm import Session
 
         session = Session(self.connection, join_transaction_mode="create_savepoint")
@@ -49,10 +51,10 @@ class Unit:
         return session
 
     def flush(self) -> None:
-        """Write what the session still holds back.
+        """Write the pending changes of the session.
 
-        Raises InvalidTarget where the transaction is not the one that the handler began in: what it wrote before was committed,
-        or lost, by itself.
+        Raises InvalidTarget if the handler has ended the transaction in which it began. Its earlier writes were then committed
+        or lost.
         """
         with self.releasing():
             for session in self._sessions:
@@ -61,7 +63,7 @@ class Unit:
 
     @contextmanager
     def releasing(self) -> Iterator[None]:
-        """Around the end of a session's savepoint. Raises InvalidTarget where that is gone, with the whole transaction."""
+        """Run while the session releases its savepoint. Raises InvalidTarget if the whole transaction has already ended."""
         if not self._target.dialect.is_open(self._raw):
             self._give_up()
         try:
@@ -80,15 +82,15 @@ class Unit:
         raise ended()
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether an error from outside, of which `error` tells, ended this transaction, so that the task did not fail."""
+        """Return whether an error from outside ended this transaction, as `error` shows, so that the task did not fail."""
         return self._target.dialect.was_interrupted(self._raw, error, self._failures)
 
     def abandon(self) -> None:
-        """Roll back in another thread, where the claim could not be ended otherwise: SQLite has one writer, which is this."""
+        """Roll back from another thread if the claim cannot be ended otherwise: on SQLite, this transaction is the only writer."""
         self._abandonment.abandon()
 
     def end(self) -> None:
-        """From now on it may be committed."""
+        """Allow the commit from now on."""
         self._ends = True
 
     def close(self) -> None:
@@ -98,7 +100,7 @@ class Unit:
             session.close()
 
     def _remember(self, _connection: Any, _name: str, _context: None) -> None:
-        """Called before the savepoint is rolled back, while the transaction still shows what happened to it."""
+        """Note the error before the savepoint is rolled back, while the transaction still shows its state."""
         if (error := sys.exception()) is not None and self._target.dialect.is_spoilt(self._raw):
             self._failures.append(error)
 
@@ -111,18 +113,18 @@ class Unit:
 
 def ended() -> InvalidTarget:
     return InvalidTarget(
-        "the transaction of this task ended before its handler returned, by a COMMIT or ROLLBACK (on SQLite also by an OR "
-        "ROLLBACK) that the handler said itself, so not all that it wrote is committed together with its completion; leave the "
-        "end of the transaction to the worker, and take a part back with ctx.connection.begin_nested()"
+        "the handler of this task ended the transaction with a COMMIT or ROLLBACK (on SQLite also with an OR ROLLBACK), so its "
+        "writes are not committed together with its completion; leave the end of the transaction to the worker, and undo parts "
+        "of it with ctx.connection.begin_nested()"
     )
 
 
 @contextmanager
 def unit(store: Transactions, *, using: object = None) -> Iterator[Unit]:
-    """READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite; committed after the block, rolled back with any error.
+    """Open the transaction of a handler: READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite.
 
-    Beginning is tried again where that may help; the block runs once. `using` a transaction through SQLAlchemy, it is a
-    savepoint of that.
+    It is committed after the block, and rolled back after an error. The begin is tried again after errors that pass; the block
+    runs once. With `using`, the unit is a savepoint of this transaction, which must use SQLAlchemy.
     """
     with ExitStack() as stack:
         target: Any = None

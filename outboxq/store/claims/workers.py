@@ -1,6 +1,6 @@
-"""Live workers, as each describes itself for people to read, and the tasks that workers gave back because they did not know them.
+"""Keep the registry of live workers for people, and the tasks that workers released because they did not know them.
 
-Recovery does not rely on these descriptions.
+Recovery does not use this registry.
 """
 
 from __future__ import annotations
@@ -13,25 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Delete,
-    Double,
-    Insert,
-    Integer,
-    Select,
-    Text,
-    Update,
-    Uuid,
-    and_,
-    bindparam,
-    delete,
-    exists,
-    literal_column,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import BigId, Instant
 from ...database.dialects import Begin, Row
@@ -49,42 +31,42 @@ from ..transactions import Transactions
 from .sleeping_workers import SleepingWorkers
 
 LOOKED_AT = 100_000
-"""Number of events after a worker's last sign that are looked at for the ends of its claims."""
+"""Maximum number of events after a worker's last sign that are searched for the ends of its claims."""
 LIVE_WITHIN = timedelta(seconds=90)
-"""A worker that was not seen for so long counts as gone: workers report every 30 seconds."""
+"""Time after which a silent worker counts as dead. Workers report every 30 seconds."""
 KEPT = timedelta(days=1)
-"""The time for which a worker that was killed stays registered."""
+"""Time for which a killed worker stays registered."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveWorker:
-    """A live worker, as it registered itself."""
+    """A live worker, as registered by itself."""
 
     id: UUID
     label: str
     """Host and process, for people."""
     queues: frozenset[str] | None
-    """Queues that it works on; None: all."""
+    """Queues that the worker serves; None means all."""
     topics: tuple[str, ...] | None
-    """Topics whose tasks it takes, exact or with a trailing `*`; None: all tasks, also those that handle no event."""
+    """Topics whose tasks the worker takes, exact or with a trailing `*`; None means all tasks, including those without a topic."""
     concurrency: int
     task_names: frozenset[str]
     unknown_tasks: frozenset[tuple[str, str]] = frozenset()
-    """Queue and name of tasks that it met lately and does not know."""
+    """Queue and name of each task that the worker met lately and does not know."""
     started_at: datetime
     last_seen_at: datetime
     host: str | None = None
-    """Name of the machine; None, as in the other fields of `describe`: the worker has not described itself."""
+    """Name of the machine. Like the other fields of `describe`, it is None if the worker has not described itself."""
     pid: int | None = None
     """Id of the process on that machine."""
     version: str | None = None
-    """Version of the application's code, from `Outbox(version=…)`; None also if it names none."""
+    """Version of the application's code, from `Outbox(version=…)`; None if it has none."""
     release: str | None = None
     """Version of outboxq."""
     busy: int | None = None
-    """Number of its threads that ran a handler when it was last seen."""
+    """Number of threads that ran a handler at the last report."""
     isolation: str | None = None
-    """Isolation of its handlers: ``thread``, or ``process``, in as many child processes as it has threads."""
+    """Isolation of the handlers: ``thread`` or ``process``."""
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -95,7 +77,7 @@ class LiveWorker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Presence:
-    """The workers that were seen lately, and the moment at which that was asked."""
+    """The workers that were seen lately, and the time of the query."""
 
     at: datetime
     workers: builtins.list[LiveWorker]
@@ -103,29 +85,29 @@ class Presence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakenTask:
-    """A task that another worker took back, since the lease of the one that ran it had ended."""
+    """A task that another worker recovered after the lease of the first worker had ended."""
 
     task_id: UUID
     task_name: str | None
-    """Name of the task; None, as the next: it was pruned."""
+    """Name of the task; None if the task was pruned, as in the next field."""
     status: TaskStatus | None
-    """Status that it has now."""
+    """Present status."""
     event_type: EventType
-    """Event that took it back: RESET, to run again, or ABANDONED, a dead letter after too many such ends."""
+    """Event of the recovery: RESET (the task runs again), or ABANDONED (a dead letter after too many recoveries)."""
     at: datetime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakenBack:
-    """The tasks that others took back from a worker, in the order in which they did."""
+    """The tasks that others recovered from a worker, in the order of the recoveries."""
 
     tasks: builtins.list[TakenTask]
     is_complete: bool
-    """False: there may be more, where the look was ended."""
+    """False if there may be more tasks, because the search was cut off."""
 
 
 class Workers:
-    """Live workers, as they describe themselves."""
+    """The registry of live workers."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -142,10 +124,10 @@ class Workers:
         unknown_tasks: Iterable[tuple[str, str]] = (),
         using: object = None,
     ) -> None:
-        """Write down a worker that begins, or one that `seen` did not find. `queues`, `topics` None: all.
+        """Register a worker that begins, or that `seen` did not find. `queues` and `topics` None mean all.
 
-        `unknown_tasks`: queue and name of each task that it met lately and does not know.
-        Without `using`, the notifications that killed workers had asked for are deleted too.
+        `unknown_tasks` has the queue and the name of each task that the worker met lately and does not know. Without `using`,
+        the notification requests of killed workers are deleted too.
         """
         values = {
             "worker_id": identifier(worker_id),
@@ -161,9 +143,9 @@ class Workers:
             SleepingWorkers(self._store).forget_ended()
 
     def seen(self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None) -> bool:
-        """The worker is alive, and lately met `unknown_tasks`, as in `register`.
+        """Record that the worker is alive, and the unknown tasks that it met lately.
 
-        False: it is not registered, or not any more, and should register again.
+        Returns False if the worker is not registered, so that it registers again.
         """
         values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
         return bool(self._tell(seen, values, using))
@@ -180,9 +162,9 @@ class Workers:
         isolation: str | None = None,
         using: object = None,
     ) -> bool:
-        """Write down the process of a registered worker; the fields are those of LiveWorker.
+        """Record the process of a registered worker. The arguments are fields of LiveWorker.
 
-        False: the worker is not registered; nothing is written.
+        Returns False, and writes nothing, if the worker is not registered.
         """
         values = {
             "worker_id": identifier(worker_id),
@@ -196,20 +178,20 @@ class Workers:
         return bool(self._tell(describe, values, using))
 
     def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
-        """The worker ends. Those that have not been seen for a day are forgotten with it.
+        """Remove the worker from the registry, and all workers that were not seen for a day.
 
-        With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it. All the same
-        it has ended, and is no longer listed.
+        With `met_unknown`, the unknown tasks that it met are kept for a day, so that a worker that knows them finds them. The
+        worker itself is no longer listed.
         """
         leave = mark_leaving if met_unknown else unregister
         self._tell(leave, {"worker_id": identifier(worker_id)}, using)
 
     def list(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> builtins.list[LiveWorker]:
-        """The workers that were seen within this time, the oldest first."""
+        """Return the workers that were seen within this time, oldest first."""
         return self.presence(live_within, using=using).workers
 
     def presence(self, within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> Presence:
-        """Return the workers that were seen within this time, the oldest first, and the database's time."""
+        """Return the workers that were seen within this time, oldest first, and the time of the database."""
         span = duration(within, "live_within")
 
         def work(target: Target) -> Presence:
@@ -219,10 +201,10 @@ class Workers:
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def taken_back(self, worker_id: UUID, *, limit: int = 100, using: object = None) -> TakenBack:
-        """Return up to `limit` tasks that other workers took back from this one, told by the events of its claims.
+        """Return up to `limit` tasks that other workers recovered from this one, according to the events of its claims.
 
-        Of the events since it was seen last, 100 000 are looked at, which takes some 20 ms. Returns none for a worker without a row,
-        which is deleted when the worker ends, or a day after its last sign.
+        The search reads 100 000 events from the worker's last sign on, which takes about 20 ms. It returns no task for a worker
+        without a row. The row is deleted when the worker ends, or a day after its last sign.
         """
         asked = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
 
@@ -233,26 +215,16 @@ class Workers:
                 return TakenBack(tasks=[], is_complete=True)
             values = {**asked, "first": start[0]["first"]}
             found = target.run(taken_back, values)
-            tasks = [
-                TakenTask(
-                    **{
-                        **row,
-                        "status": None if row["status"] is None else TaskStatus(row["status"]),
-                        "event_type": EventType(row["event_type"]),
-                    }
-                )
-                for row in found
-            ]
+            for row in found:
+                row["status"] = None if row["status"] is None else TaskStatus(row["status"])
+                row["event_type"] = EventType(row["event_type"])
+            tasks = [TakenTask(**row) for row in found]
             return TakenBack(tasks=tasks, is_complete=len(found) < limit and not target.run(beyond, values))
 
         return self._store.run(work, using=using, begin=Begin.SNAPSHOT)
 
     def _tell(self, builder: Builder, values: dict[str, Any], using: object) -> Sequence[Row]:
-        return self._store.run(
-            lambda target: target.run(builder, self._store.values(target, **values)),
-            using=using,
-            begin=Begin.ASYNCHRONOUS,
-        )
+        return self._store.run_one(builder, using=using, begin=Begin.ASYNCHRONOUS, **values)
 
 
 def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN) -> list[LiveWorker]:
@@ -260,13 +232,13 @@ def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN)
     try:
         since = now - within
     except OverflowError:
-        raise InvalidArgument(f"live_within={within!r} reaches back to before the first year") from None
+        raise InvalidArgument(f"live_within={within!r} reaches back beyond the first year") from None
     rows = target.run(live, {"live_since": since})
     return [_worker(row) for row in rows]
 
 
 def worker(target: Target, worker_id: UUID) -> LiveWorker | None:
-    """Return the worker as it described itself, however long ago it was seen; None: it is not registered."""
+    """Return the worker, however long ago it was seen; None if it is not registered."""
     rows = target.run(one, {"worker_id": worker_id})
     return _worker(rows[0]) if rows else None
 
@@ -283,7 +255,9 @@ def _worker(row: Row) -> LiveWorker:
 
 
 def takes(topics: Iterable[str] | None, topic: str | None) -> bool:
-    """Return whether a worker of these topics, exact or patterns, takes a task of this one. None: it takes all."""
+    """Return whether a worker of these topics, exact or patterns, takes a task of this topic. A worker without topics (None) takes
+    all.
+    """
     if topics is None:
         return True
     return topic is not None and any(
@@ -297,13 +271,13 @@ def read_names(text: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _written(unknown_tasks: Iterable[tuple[str, str]]) -> str | None:
-    """JSON; None for none, so that workers without any are passed over by the database."""
+    """Return the unknown tasks as JSON; None for an empty list, so that the database can skip such workers."""
     listed = sorted(unknown_tasks)
     return json.dumps(listed) if listed else None
 
 
 def _names(names: Iterable[str] | None, what: str) -> str | None:
-    """JSON. Raises InvalidArgument for a string, which would be a list of characters."""
+    """Return the names as JSON. Raises InvalidArgument for a string, which would be a list of characters."""
     if names is None:
         return None
     listed = [names] if isinstance(names, str) else sorted(names, key=str)
@@ -312,77 +286,76 @@ def _names(names: Iterable[str] | None, what: str) -> str | None:
     return json.dumps(listed)
 
 
-_said = {
-    "label": bindparam("label", type_=Text, required=True),
-    "queues": bindparam("queues_json", type_=Text, required=True),
-    "topics": bindparam("topics_json", type_=Text, required=True),
-    "concurrency": bindparam("concurrency", type_=Integer, required=True),
-    "task_names": bindparam("task_names_json", type_=Text, required=True),
-    "unknown_tasks": bindparam("unknown_tasks_json", type_=Text, required=True),
+_JSON = ("queues", "topics", "task_names", "unknown_tasks")
+_REGISTERED = ("label", "queues", "topics", "concurrency", "task_names", "unknown_tasks")
+_DESCRIBED = ("host", "pid", "version", "release", "busy", "isolation")
+_given = {
+    name: sa.bindparam(f"{name}_json" if name in _JSON else name, type_=workers.c[name].type, required=True)
+    for name in (*_REGISTERED, *_DESCRIBED)
 }
-_described = {
-    "host": bindparam("host", type_=Text, required=True),
-    "pid": bindparam("pid", type_=Integer, required=True),
-    "version": bindparam("version", type_=Text, required=True),
-    "release": bindparam("release", type_=Text, required=True),
-    "busy": bindparam("busy", type_=Integer, required=True),
-    "isolation": bindparam("isolation", type_=Text, required=True),
-}
-_a_day_ago = bindparam("a_day_ago", -86400.0, type_=Double)
+"""The parameters of the columns that a worker writes about itself."""
+_a_day_ago = sa.bindparam("a_day_ago", -86400.0, type_=sa.Double)
 _event = execution_events.c
-_first, _most = (bindparam(name, type_=BigInteger, required=True) for name in ("first", "most"))
-_live_since = bindparam("live_since", type_=Instant, required=True)
+_first, _most = (sa.bindparam(name, type_=sa.BigInteger, required=True) for name in ("first", "most"))
+_live_since = sa.bindparam("live_since", type_=Instant, required=True)
 
 
-def register(g: Grammar) -> Insert:
+def register(g: Grammar) -> sa.Insert:
     """Register a worker, or replace its registration."""
-    values: dict[str, Any] = {"id": worker_id, **_said, "started_at": g.now, "last_seen_at": g.now}
-    new = g.insert(workers).from_select(list(values), select(*values.values()))
-    renewed = {name: new.excluded[name] for name in (*_said, "last_seen_at")}
+    written = {name: _given[name] for name in _REGISTERED}
+    values: dict[str, Any] = {"id": worker_id, **written, "started_at": g.now, "last_seen_at": g.now}
+    new = g.insert(workers).from_select(list(values), sa.select(*values.values()))
+    renewed = {name: new.excluded[name] for name in (*_REGISTERED, "last_seen_at")}
     return new.on_conflict_do_update(index_elements=[workers.c.id], set_=renewed)  # type: ignore[no-any-return]
 
 
-def seen(g: Grammar) -> Update:
+def seen(g: Grammar) -> sa.Update:
     """Record that the worker is alive and which unknown task names it has met; no row if it is not registered."""
-    said = {"last_seen_at": g.now, "unknown_tasks": _said["unknown_tasks"]}
-    touched = update(workers).where(workers.c.id == worker_id).values(said)
+    report = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
+    touched = sa.update(workers).where(workers.c.id == worker_id).values(report)
     return touched.returning(workers.c.id)
 
 
-def unregister(g: Grammar) -> Delete:
+def unregister(g: Grammar) -> sa.Delete:
     """Delete the worker, and all workers that have not been seen for a day."""
     gone = workers.c.last_seen_at < g.later(g.now, _a_day_ago)
-    return delete(workers).where((workers.c.id == worker_id) | gone)
+    return sa.delete(workers).where((workers.c.id == worker_id) | gone)
 
 
-def mark_leaving(g: Grammar) -> Update:
-    """Record that the worker has ended, but keep the unknown names that it met: it runs 0 tasks at once from now on."""
-    return update(workers).where(workers.c.id == worker_id).values(last_seen_at=g.now, concurrency=literal_column("0"))
+def mark_leaving(g: Grammar) -> sa.Update:
+    """Record that the worker has ended, but keep the unknown tasks that it met. Its concurrency becomes 0."""
+    return (
+        sa.update(workers)
+        .where(workers.c.id == worker_id)
+        .values(last_seen_at=g.now, concurrency=sa.literal_column("0"))
+    )
 
 
-def is_registered() -> ColumnElement[bool]:
-    """Return whether the row is of a worker that has not ended. `leave` writes a concurrency of 0, which no worker has."""
-    return workers.c.concurrency > literal_column("0")
+def is_registered() -> sa.ColumnElement[bool]:
+    """Return the condition that a row is of a worker that has not ended. `mark_leaving` writes a concurrency of 0, which no worker
+    has.
+    """
+    return workers.c.concurrency > sa.literal_column("0")
 
 
-def taken_back(_: Grammar) -> Select[Any]:
-    """Select up to :limit ends of this worker's claims that others wrote, in the order in which they took the tasks back.
+def taken_back(_: Grammar) -> sa.Select[Any]:
+    """Select up to :limit ends of this worker's claims that other workers wrote, in the order of the recoveries.
 
-    Of the events from the number :first on, :most are looked at, by the primary key: no index names the worker, and one would cost
-    every event. Others take a dead worker's tasks back once its leases have ended, soon after it was seen last.
+    The query reads :most events from the number :first on by the primary key. No index contains the worker, because it would
+    slow down every event. Others recover the tasks of a dead worker soon after its last sign, when its leases have ended.
     """
     columns = (_event[name] for name in ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at"))
-    window = select(*columns).where(_event.sequence_num >= _first).order_by(_event.sequence_num).limit(_most)
+    window = sa.select(*columns).where(_event.sequence_num >= _first).order_by(_event.sequence_num).limit(_most)
     looked = window.subquery("looked")
     kinds = [sql_literal(kind) for kind in (EventType.RESET, EventType.ABANDONED)]
-    found = select(looked).where(looked.c.worker_id == worker_id, looked.c.event_type.in_(kinds))
+    found = sa.select(looked).where(looked.c.worker_id == worker_id, looked.c.event_type.in_(kinds))
     mine = found.order_by(looked.c.sequence_num).limit(limit).subquery("mine")
     # Not a join, which might read all tasks.
     task_name, status = (
-        select(column).where(task_executions.c.id == mine.c.task_execution_id).scalar_subquery()
+        sa.select(column).where(task_executions.c.id == mine.c.task_execution_id).scalar_subquery()
         for column in (task_executions.c.task_name, task_executions.c.status)
     )
-    return select(
+    return sa.select(
         mine.c.task_execution_id.label("task_id"),
         task_name.label("task_name"),
         status.label("status"),
@@ -391,55 +364,60 @@ def taken_back(_: Grammar) -> Select[Any]:
     ).order_by(mine.c.sequence_num)
 
 
-def beyond(_: Grammar) -> Select[Any]:
+def beyond(_: Grammar) -> sa.Select[Any]:
     """Select one row if more than :most events have a number of at least :first."""
-    after = select(_event.sequence_num).where(_event.sequence_num >= _first).order_by(_event.sequence_num)
-    return after.offset(_most).limit(literal_column("1"))
+    after = sa.select(_event.sequence_num).where(_event.sequence_num >= _first).order_by(_event.sequence_num)
+    return after.offset(_most).limit(sa.literal_column("1"))
 
 
-def describe(_: Grammar) -> Update:
+def describe(_: Grammar) -> sa.Update:
     """Record the worker's process, its versions, how many of its threads run a handler, and where it runs them."""
-    return update(workers).where(workers.c.id == worker_id).values(_described).returning(workers.c.id)
+    return (
+        sa.update(workers)
+        .where(workers.c.id == worker_id)
+        .values({name: _given[name] for name in _DESCRIBED})
+        .returning(workers.c.id)
+    )
 
 
-def live(_: Grammar) -> Select[Any]:
+def live(_: Grammar) -> sa.Select[Any]:
     """Select the workers seen since :live_since, oldest first."""
     return (
-        select(workers)
+        sa.select(workers)
         .where(workers.c.last_seen_at >= _live_since, is_registered())
         .order_by(workers.c.started_at, workers.c.id)
     )
 
 
-def with_unknown_tasks(_: Grammar) -> Select[Any]:
-    """Select the workers that met unknown names, also those that have ended."""
-    return select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None))
+def with_unknown_tasks(_: Grammar) -> sa.Select[Any]:
+    """Select the unknown tasks of all workers, including workers that have ended."""
+    return sa.select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None))
 
 
-def one(_: Grammar) -> Select[Any]:
-    """Select one worker, whenever it was last seen."""
-    return select(workers).where(workers.c.id == worker_id)
+def one(_: Grammar) -> sa.Select[Any]:
+    """Select one worker, however long ago it was seen."""
+    return sa.select(workers).where(workers.c.id == worker_id)
 
 
 _PAGE = 500
-"""Outbox entries that one transaction looks at, so that no other session waits long for it."""
+"""Number of outbox entries that one transaction reads, so that no other session waits long for it."""
 _KNOWN = "a worker that knows the task has started"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnknownRun:
-    """An unbroken run of releases of one task by workers that do not know it."""
+    """An unbroken series of releases of one task by workers that do not know it."""
 
     times: int = 0
     since: datetime
     known_elsewhere: bool = False
-    """A live worker knows the task and would take it."""
+    """True if a live worker knows the task and would take it."""
 
 
 def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
-    """The run of releases as unknown that each claim's task is in, by the task's id.
+    """Return the series of releases as unknown that ends with each claim, by task id.
 
-    Whichever workers released it; anything but a claim in between ends the run.
+    Any worker may have made the releases. Every event other than a claim ends the series.
     """
 
     def work(target: Target) -> Mapping[UUID, UnknownRun]:
@@ -468,10 +446,10 @@ def make_known_due(
     after: int = 0,
     using: object = None,
 ) -> int | None:
-    """Have tasks that wait because a worker did not know their names due now, for a worker that knows and takes them.
+    """Make tasks due that wait because a worker did not know their names, for a worker that knows and takes them.
 
-    One page of the outbox, behind the entry `after`. Returns where the next page begins; None: that was the last one.
-    Where no worker has met a name that this one knows, the outbox is not read at all.
+    The call handles one page of the outbox, behind the entry `after`. Returns the entry at which the next page begins; None
+    after the last page. If no worker has met a name that this worker knows, the outbox is not read.
     """
     names = frozenset(task_names)
 
@@ -503,9 +481,9 @@ def _make_due(store: Transactions, target: Target, entries: Sequence[int]) -> No
 
 
 def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:
-    """Return how often in a row, and since when, each task was released as unknown, up to its claim of this token.
+    """Return how often in a row, and since when, each task was released as unknown, up to its claim under this token.
 
-    A task whose claim of this token did not end so is left out.
+    A task whose claim under this token ended otherwise is left out.
     """
     packed = target.dialect.pack("holding", HOLDING, holding)
     found = {}
@@ -516,31 +494,31 @@ def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> 
     return found
 
 
-HOLDING: Columns = {"id": Uuid(), "lease_token": BigInteger()}
-_after = bindparam("after", type_=BigId, required=True)
+HOLDING: Columns = {"id": sa.Uuid(), "lease_token": sa.BigInteger()}
+_after = sa.bindparam("after", type_=BigId, required=True)
 
 
-def releases(g: Grammar) -> Select[Any]:
+def releases(g: Grammar) -> sa.Select[Any]:
     """Select the events that ended the claims of :holding as releases of unknown tasks, if only claims have happened to them
     since.
     """
     given, event = g.rows("holding", HOLDING), execution_events.c
     return (
-        select(event.task_execution_id.label("id"), event.event_data, event.created_at)
+        sa.select(event.task_execution_id.label("id"), event.event_data, event.created_at)
         .join_from(
             given,
             execution_events,
-            and_(event.task_execution_id == given.c.id, event.lease_token == given.c.lease_token),
+            sa.and_(event.task_execution_id == given.c.id, event.lease_token == given.c.lease_token),
         )
         .where(*_released_last(g, given.c.id))
     )
 
 
-def delayed(g: Grammar) -> Select[Any]:
-    """Select a page of the outbox entries that are due later, by id after :after, with those that wait since such a release."""
+def delayed(g: Grammar) -> sa.Select[Any]:
+    """Select a page of the delayed outbox entries after the id :after, and whether each waits since such a release."""
     entry = task_outbox.c
     page = (
-        select(entry.id, entry.task_execution_id, entry.queue, entry.topic)
+        sa.select(entry.id, entry.task_execution_id, entry.queue, entry.topic)
         .where(entry.id > _after, entry.available_at > g.now)
         .order_by(entry.id)
         .limit(limit)
@@ -548,25 +526,25 @@ def delayed(g: Grammar) -> Select[Any]:
         .prefix_with("MATERIALIZED")
     )
     execution, event = task_executions.c, execution_events.c
-    released = exists().where(
+    released = sa.exists().where(
         event.task_execution_id == execution.id,
         event.lease_token == execution.lease_token,
         *_released_last(g, page.c.task_execution_id),
     )
     return (
-        select(page.c.id, page.c.queue, page.c.topic, execution.task_name, released.label("released"))
+        sa.select(page.c.id, page.c.queue, page.c.topic, execution.task_name, released.label("released"))
         .join_from(page, task_executions, execution.id == page.c.task_execution_id)
         .where(g.among(execution.id, page.c.task_execution_id))
         .order_by(page.c.id)
     )
 
 
-def _released_last(g: Grammar, ids: ColumnElement[Any]) -> tuple[ColumnElement[bool], ...]:
+def _released_last(g: Grammar, ids: sa.ColumnElement[Any]) -> tuple[sa.ColumnElement[bool], ...]:
     """Return a condition: the event released a claim of one of these tasks as unknown, and no event without a lease token
     followed.
     """
     event, other = execution_events.c, execution_events.alias("other").c
-    later = exists().where(
+    later = sa.exists().where(
         g.among(other.task_execution_id, ids),
         other.task_execution_id == event.task_execution_id,
         other.lease_token.is_(None),

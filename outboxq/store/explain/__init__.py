@@ -1,1 +1,3 @@
-"""Why a task does not run: `rules` decides, `explain` reads what they need, and `reasons` has the words and the commands that help."""
+"""Explain why a task does not run: `rules` decides, `explain` reads the facts, and `reasons` has the words and the commands that
+help.
+"""

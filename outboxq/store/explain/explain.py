@@ -1,4 +1,4 @@
-"""Explain tasks: one, a page of them, or one with everything that its page shows. What the rules need is read here."""
+"""Explain one task, a page of tasks, or one task with all data of its page. This module reads the facts for the rules."""
 
 from __future__ import annotations
 
@@ -9,26 +9,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    CTE,
-    ColumnElement,
-    Select,
-    SmallInteger,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    case,
-    func,
-    literal_column,
-    or_,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import BigId, Instant
 from ...database.dialects import Begin, Row
-from ...database.grammar import Columns, Grammar
+from ...database.grammar import Grammar
 from ...database.queue_order import LIMITS_OF_KEYS
 from ...database.tables import (
     dead_letters,
@@ -51,6 +36,7 @@ from ..claims.limits import limits_keys, states_of
 from ..claims.workers import LiveWorker, live_workers, releases_as_unknown
 from ..producing import batches_sql
 from ..producing.batches import batch_of
+from ..task_rows import IDS, pack_ids
 from ..tasks import tasks as statements
 from ..tasks.operations import futile_redrives
 from ..tasks.results import BatchTask, first_task
@@ -70,7 +56,7 @@ from .reasons import (
 from .rules import Facts, why
 
 MOST = 1000
-"""Maximum number of tasks ahead that are counted."""
+"""Maximum number of earlier tasks that are counted."""
 _EVENTS = 100
 _UNFINISHED = frozenset({TaskStatus.READY, TaskStatus.RUNNING})
 _COLUMNS = tuple(one.name for one in fields(TaskExecution))
@@ -81,7 +67,7 @@ class TaskDetail:
     """A task, the reason why it does not run, and its newest events."""
 
     at: datetime
-    """The moment that all of it is of, by the database's clock."""
+    """Time of all data, by the database's clock."""
     task: TaskExecution
     explanation: Explanation
     events: list[ExecutionEvent]
@@ -91,19 +77,19 @@ class TaskDetail:
     due_at: datetime | None
     """Due time of a Ready task; None in any other status."""
     holds_key: bool
-    """True if it is a dead letter whose partition key waits for it."""
+    """True for a dead letter that holds its partition key."""
     exception: str | None
     """Class of the exception of a dead letter."""
     idempotency_key: str | None
     lost_key: str | None
-    """Idempotency key of a dead letter that another task has taken over."""
+    """Idempotency key of a dead letter that now belongs to another task."""
     workers: Mapping[UUID, str]
-    """Labels of the workers that the events name, as far as they are registered."""
+    """Labels of the registered workers that the events name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outlook:
-    """The reason why a task that has not ended is where it is, and its due time."""
+    """The reason for the state of an unfinished task, and its due time."""
 
     reason: Reason
     """The reason that `explain` gives."""
@@ -112,10 +98,10 @@ class Outlook:
 
 
 def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
-    """Return why the task does not run, or what it does; of several reasons, the one to be dealt with first.
+    """Return why the task does not run, or what it does. Of several reasons, the one to deal with first is returned.
 
-    A task that follows a batch or another task of a chain, and is not enqueued yet, is explained too.
-    All is as of one moment, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
+    A task that follows a batch or another task of a chain and is not enqueued yet is explained too. The answer is as of one
+    moment, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
     """
     identifier(task_id)
 
@@ -132,10 +118,7 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
 
 
 def task_detail(store: Transactions, task_id: UUID, *, events: int = _EVENTS, using: object = None) -> TaskDetail:
-    """Return a task with the reason why it does not run, and its newest `events` events. Raises TaskNotFound.
-
-    It takes at most five statements.
-    """
+    """Return a task with its explanation and its newest `events` events, in at most five statements. Raises TaskNotFound."""
     identifier(task_id)
     positive(events, "events")
 
@@ -163,15 +146,15 @@ def task_detail(store: Transactions, task_id: UUID, *, events: int = _EVENTS, us
 
 
 def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: object = None) -> Mapping[UUID, Outlook]:
-    """Return the outlook of each of these tasks that is Ready or Running, by its id.
+    """Return the outlook of each of these tasks that is Ready or Running, by id.
 
-    It takes a few statements, however many tasks there are. A task that has moved on since it was read is left out.
+    It takes a few statements, however many tasks there are. A task that has changed since it was read is left out.
     """
     asked = [task for task in tasks if task.status in _UNFINISHED]
     ready = [task.id for task in asked if task.status is TaskStatus.READY]
 
     def work(target: Target) -> dict[UUID, Outlook]:
-        packed = target.dialect.pack("tasks", WAITING, [(task_id,) for task_id in ready])
+        packed = pack_ids(target, "tasks", ready)
         rows = {row["id"]: row for row in (target.run(waiting, store.values(target, **packed)) if ready else ())}
         now = (
             next((row["now"] for row in rows.values()), None)
@@ -186,21 +169,21 @@ def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: obje
 
 
 def progress(store: Transactions, task_ids: Iterable[UUID], *, using: object = None) -> Mapping[UUID, Progress]:
-    """Return the progress of those of these tasks that run and have reported one, as their last heartbeat wrote it."""
+    """Return the progress of the running tasks among these that have reported one, as of their last heartbeats."""
     wanted = {identifier(one) for one in task_ids}
     if not wanted:
         return {}
 
     def work(target: Target) -> dict[UUID, Progress]:
-        rows = target.run(progress_of, target.dialect.pack("asked", ASKED, [(one,) for one in sorted(wanted)]))
+        rows = target.run(progress_of, pack_ids(target, "asked", sorted(wanted)))
         return {row["id"]: Progress(fraction=row["progress"], note=row["progress_note"] or "") for row in rows}
 
     return store.run(work, using=using, begin=Begin.READ)
 
 
 def _one(store: Transactions, target: Target, task_id: UUID) -> Row | None:
-    packed = target.dialect.pack("tasks", WAITING, [(task_id,)])
-    return next(iter(target.run(one, store.values(target, task_id=task_id, **packed))), None)
+    values = store.values(target, task_id=task_id, **pack_ids(target, "tasks", [task_id]))
+    return next(iter(target.run(one, values)), None)
 
 
 def _task_of(row: Row) -> TaskExecution:
@@ -215,7 +198,7 @@ def _newest(target: Target, task_id: UUID, limit: int) -> list[ExecutionEvent]:
 def _facts_of_one(
     store: Transactions, target: Target, task: TaskExecution, row: Row, named: Iterable[UUID | None] = ()
 ) -> Facts:
-    """Read what the rules need for one task, with the labels of the workers `named`."""
+    """Read the facts for one task, with the labels of the workers `named`."""
     if task.status not in _UNFINISHED:
         return Facts(now=row["now"], labels=_labels(target, named, ()))
     entry = {name: row[f"entry_{name}"] for name in _FACTS}
@@ -232,7 +215,7 @@ def _facts(
     *,
     named: Iterable[UUID | None] = (),
 ) -> Facts:
-    """Read what the rules need, once for all of these tasks; `rows` are those of `waiting`."""
+    """Read the facts for all of these tasks at once. `rows` are the rows of `waiting`."""
     live = live_workers(target, now)
     later = [(task.id, task.lease_token) for task in tasks if task.id in rows and rows[task.id]["available_at"] > now]
     by_key = [(task.queue, task.partition_key) for task in tasks if task.id in rows and limits_keys(rows[task.id])]
@@ -248,18 +231,17 @@ def _facts(
 
 
 def _labels(target: Target, wanted: Iterable[UUID | None], live: Iterable[LiveWorker]) -> dict[UUID, str]:
-    """Return the labels of these workers, as far as they are registered. Those of `live` are known already."""
+    """Return the labels of the registered workers among these. The labels of `live` are known already."""
     found = {one.id: one.label for one in live}
     if missing := {one for one in wanted if one is not None} - found.keys():
-        packed = target.dialect.pack("named", NAMED, [(one,) for one in sorted(missing)])
-        found |= {row["id"]: row["label"] for row in target.run(labels, packed)}
+        found |= {row["id"]: row["label"] for row in target.run(labels, pack_ids(target, "named", sorted(missing)))}
     return found
 
 
 def _explained(
     target: Target, task: TaskExecution, row: Row, facts: Facts, events: Sequence[ExecutionEvent]
 ) -> Explanation:
-    """Return why the task does not run. `events` are its newest ones, newest first."""
+    """Return the explanation of the task. `events` are its newest events, newest first."""
     done = None
     if row["progress"] is not None:
         done = Progress(fraction=row["progress"], note=row["progress_note"] or "")
@@ -286,7 +268,7 @@ def _failed(target: Target, task: TaskExecution) -> Explanation:
     if refused := futile_redrives(target, {task.id}):
         do, cures = str(refused[task.id]).replace(f"task {task.id}", "it", 1), cures[1:]
     else:
-        do = "redrive or discard it" if waits is None else _advice(waits, "it")
+        do = "redrive or discard it" if waits is None else _advice(waits)
     sentence = f"it failed at {written(task.completed_at)} in attempt {task.attempt}{error}; {waiting_for_it}{do}"
     return Explanation(Reason.FAILED, sentence, cures)
 
@@ -297,14 +279,14 @@ def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
         return Explanation(Reason.COMPLETED, f"it completed at {at}")
     kind, data = (last.event_type, last.event_data) if last else (None, {})
     if kind is EventType.EXPIRED:
-        return Explanation(Reason.CANCELLED, f"it expired: it was not to be started after {written(task.expires_at)}")
+        return Explanation(Reason.CANCELLED, f"it expired: it had to start before {written(task.expires_at)}")
     verb = "discarded as a dead letter" if kind is EventType.DISCARDED else "cancelled"
     reason = f": {data['reason']}" if data.get("reason") else ""
     return Explanation(Reason.CANCELLED, f"it was {verb} at {at}{reason}")
 
 
 def _origin_of(headers: str | None) -> str | None:
-    """Return a clause that names the schedule and the tick of a task; None for one that no schedule made."""
+    """Return a clause that names the schedule and the tick of a task; None for a task of no schedule."""
     if headers is None or SCHEDULE_HEADER not in headers:
         return None
     try:
@@ -318,14 +300,14 @@ def _origin_of(headers: str | None) -> str | None:
 
 
 def _batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:
-    """Return the batch that goes on only once this dead letter has been redriven or discarded; None if none does."""
+    """Return the batch that waits for this dead letter to be redriven or discarded; None if there is no such batch."""
     batch_id = task.pipeline_execution_id
     found = _batch(target, batch_id) if is_batch(batch_id) else None
     return found if found is not None and found.awaited else None
 
 
 def _explanation_of_link(target: Target, task_id: UUID) -> Explanation | None:
-    """Return why this task of which there is no row is not enqueued; None if it is to follow no batch."""
+    """Return why this task, which has no row, is not enqueued; None if it follows no batch."""
     link = link_of(task_id)
     found = None if link is None else _batch(target, link.batch_id)
     return None if found is None or task_id not in found.then_ids[found.stage :] else _of_link(target, found, task_id)
@@ -340,87 +322,78 @@ def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
     name = f"the {batch.kind} {batch.id}"
     shown = cure_of(f"see the {batch.kind}", "batch", "show", batch.id)
     if batch.completed_at is not None:
-        sentence = (
-            f"it is never enqueued: {name}, which it was to follow, ended as Cancelled at {written(batch.completed_at)}"
-        )
+        sentence = f"it is never enqueued: {name} before it ended as Cancelled at {written(batch.completed_at)}"
         return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
     if not batch.runs_then:
-        sentence = f"it is never enqueued: {name}, which it was to follow, is being cancelled"
+        sentence = f"it is never enqueued: {name} before it is being cancelled"
         return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
     if not batch.closed:
         sentence = (
-            f"it is never enqueued: {name}, which it was to follow, is not closed, since an error has left its `with` block; cancel "
-            "the batch, and make it anew"
+            f"it is never enqueued: {name} before it is not closed, since an error has left its `with` block; cancel "
+            "the batch, and create it again"
         )
         return Explanation(Reason.NOT_ENQUEUED, sentence, (*cancel_of_batch(batch.id), *shown))
     left, between = batch.pending, batch.then_ids.index(task_id) - batch.stage
     counted = f"{left} {plural(left, 'task has', 'tasks have')} not ended"
-    sentence = f"it is not enqueued yet: it follows {name}, of which {counted}"
+    sentence = f"it is not enqueued yet: it follows {name}, in which {counted}"
     if between:
         sentence += f" and {between} more {plural(between, 'comes', 'come')} before it"
-    if (first := _first(target, batch)) is not None:
+    # A dead letter that the batch waits for comes before other tasks.
+    first = first_task(target, batch.id, TaskStatus.FAILED) if batch.on_failed is OnFailed.WAIT else None
+    if (first := first or first_task(target, batch.id, TaskStatus.READY, TaskStatus.RUNNING)) is not None:
         why, cures = _why_open(batch, first)
         return Explanation(Reason.NOT_ENQUEUED, f"{sentence}; {why}", (*cures, *shown), first.id)
-    return inconsistent(f"{sentence}, though none is found that has not")
-
-
-def _first(target: Target, batch: Batch) -> BatchTask | None:
-    """Return the first task that has not ended; of a batch that waits for dead letters, the first of these before others."""
-    dead = first_task(target, batch.id, TaskStatus.FAILED) if batch.on_failed is OnFailed.WAIT else None
-    return dead or first_task(target, batch.id, TaskStatus.READY, TaskStatus.RUNNING)
+    return inconsistent(f"{sentence}, but no such task was found")
 
 
 def _why_open(batch: Batch, first: BatchTask) -> tuple[str, tuple[Cure, ...]]:
     name = f"{first.id} ({first.task_name})"
     if first.status is TaskStatus.FAILED:
-        return f"it waits for the dead letter {name}; {_advice(batch, 'that')}", of_dead_letter(
-            first.id, "the dead letter"
-        )
+        return f"it waits for the dead letter {name}; {_advice(batch)}", of_dead_letter(first.id, "the dead letter")
     return f"the first of them is {name}, which is {first.status}", of_other(first.id)
 
 
-def _advice(batch: Batch, which: str) -> str:
-    """Return what to do with the dead letter that a batch waits for, and what follows."""
+def _advice(batch: Batch) -> str:
+    """Return the advice for the dead letter that a batch waits for."""
     end = "ends the chain" if batch.kind is BatchKind.CHAIN else "lets the batch go on without it"
-    return f"redrive or discard {which}; a discard {end}"
+    return f"redrive or discard it; a discard {end}"
 
 
 SETTINGS = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at", *LIMITS_OF_KEYS)
-"""The columns of a queue's settings that keep tasks from being claimed."""
-WAITING: Columns = {"id": Uuid()}
-"""The columns of the batch :tasks."""
-NAMED: Columns = {"id": Uuid()}
-"""The columns of the batch :named."""
-ASKED: Columns = {"id": Uuid()}
-"""The columns of the batch :asked."""
+"""Columns of a queue's settings that can keep tasks from being claimed."""
 _FACTS = ("id", "entry_id", "available_at", "priority", "head", "head_due", "owner", "held", *SETTINGS, "running")
-"""The columns of `waiting` that the rules are asked of."""
+"""Columns of `waiting` that the rules read."""
 _entry: Any = task_outbox.c
-_task_id = bindparam("task_id", type_=Uuid, required=True)
-_queue = bindparam("queue", type_=Text, required=True)
-_entry_id = bindparam("entry_id", type_=BigId, required=True)
-_priority = bindparam("priority", type_=SmallInteger, required=True)
-_available_at = bindparam("available_at", type_=Instant, required=True)
+_task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
+_queue = sa.bindparam("queue", type_=sa.Text, required=True)
+_entry_id = sa.bindparam("entry_id", type_=BigId, required=True)
+_priority = sa.bindparam("priority", type_=sa.SmallInteger, required=True)
+_available_at = sa.bindparam("available_at", type_=Instant, required=True)
 
 
-def waiting(g: Grammar) -> Select[Any]:
-    """Select, for each waiting task of :tasks, its outbox entry, the first task of its key, the task that owns the key, the settings
-    of its queue, and the number of tasks that run there if they are limited.
+def waiting(g: Grammar) -> sa.Select[Any]:
+    """Select for each waiting task of :tasks its outbox entry, the head and the owner of its key, the settings of its queue, and
+    the number of running tasks if the queue limits it.
 
-    They are subqueries, so each task costs a few look-ups, however many tasks wait. The settings are read once for each queue.
+    The columns are subqueries, so each task costs a few look-ups, however many tasks wait. The settings of each queue are read
+    once.
     """
-    among = g.among(_entry.task_execution_id, g.rows("tasks", WAITING).c.id)
+    among = g.among(_entry.task_execution_id, g.rows("tasks", IDS).c.id)
     columns = (_entry.queue, _entry.partition_key, _entry.available_at, _entry.priority)
-    ids = (_entry.task_execution_id.label("id"), _entry.id.label("entry_id"))
-    page = select(*ids, *columns).where(among).cte("page").prefix_with("MATERIALIZED")
+    page = (
+        sa.select(_entry.task_execution_id.label("id"), _entry.id.label("entry_id"), *columns)
+        .where(among)
+        .cte("page")
+        .prefix_with("MATERIALIZED")
+    )
     set_up, claim, first = _of_queues(g, page.c.queue), partition_claims.alias("claim").c, task_outbox.alias("first").c
-    head = select(first.task_execution_id).where(
+    head = sa.select(first.task_execution_id).where(
         first.queue == page.c.queue, first.partition_key == page.c.partition_key
     )
     head = head.order_by(first.priority.desc(), first.position).limit(1).correlate(page)
-    taken = select(claim.held).where(claim.queue == page.c.queue, claim.partition_key == page.c.partition_key)
+    taken = sa.select(claim.held).where(claim.queue == page.c.queue, claim.partition_key == page.c.partition_key)
     taken = taken.correlate(page)
-    return select(
+    return sa.select(
         page.c.id,
         page.c.entry_id,
         page.c.available_at,
@@ -434,68 +407,72 @@ def waiting(g: Grammar) -> Select[Any]:
     ).outerjoin_from(page, set_up, set_up.c.queue == page.c.queue)
 
 
-def _of_queues(g: Grammar, queues: ColumnElement[str]) -> CTE:
-    """Select the settings of queues, and the number of tasks that run where that is limited."""
+def _of_queues(g: Grammar, queues: sa.ColumnElement[str]) -> sa.CTE:
+    """Select the settings of queues, and the number of running tasks of each queue that limits it."""
     mine, lease = queue_settings.c, task_leases.c
-    running = select(func.count()).select_from(task_leases).where(lease.queue == mine.queue).correlate(queue_settings)
-    count = case((mine.concurrency_limit.is_not(None), running.scalar_subquery())).label("running")
-    found = select(mine.queue, *(mine[name] for name in SETTINGS), count).where(g.among(mine.queue, queues))
+    running = (
+        sa.select(sa.func.count()).select_from(task_leases).where(lease.queue == mine.queue).correlate(queue_settings)
+    )
+    count = sa.case((mine.concurrency_limit.is_not(None), running.scalar_subquery())).label("running")
+    found = sa.select(mine.queue, *(mine[name] for name in SETTINGS), count).where(g.among(mine.queue, queues))
     return found.cte("set_up").prefix_with("MATERIALIZED")
 
 
-def one(g: Grammar) -> Select[Any]:
+def one(g: Grammar) -> sa.Select[Any]:
     """Select the task :task_id with its lease, its dead letter, its idempotency key, and the columns of `waiting`; :tasks is that one."""
-    execution, claim, key, letter = task_executions.c, partition_claims.c, idempotency_keys.c, dead_letters.c
+    execution, claim, key, dead_letter = task_executions.c, partition_claims.c, idempotency_keys.c, dead_letters.c
     entry = waiting(g).subquery("entry")
     # As subqueries: a join of the claims reads all of them, since the planner cannot tell that one key has one row.
-    holds = select(claim.task_execution_id).where(
+    holds = sa.select(claim.task_execution_id).where(
         claim.queue == execution.queue,
         claim.partition_key == execution.partition_key,
         claim.task_execution_id == execution.id,
         claim.held,
     )
-    idempotency = select(key.key).where(key.task_execution_id == execution.id).order_by(key.key).limit(1)
+    idempotency = sa.select(key.key).where(key.task_execution_id == execution.id).order_by(key.key).limit(1)
     return (
         statements.with_lease()
         .outerjoin(entry, entry.c.id == execution.id)
-        .outerjoin(dead_letters, letter.task_execution_id == execution.id)
+        .outerjoin(dead_letters, dead_letter.task_execution_id == execution.id)
         .add_columns(
             g.now.label("now"),
             task_leases.c.progress,
             task_leases.c.progress_note,
             *(entry.c[name].label(f"entry_{name}") for name in _FACTS),
             holds.correlate(task_executions).scalar_subquery().label("holds_key"),
-            letter.exception.label("dead_letter_exception"),
-            letter.lost_key.label("lost_key"),
+            dead_letter.exception.label("dead_letter_exception"),
+            dead_letter.lost_key.label("lost_key"),
             idempotency.correlate(task_executions).scalar_subquery().label("idempotency_key"),
         )
         .where(execution.id == _task_id)
     )
 
 
-def labels(g: Grammar) -> Select[Any]:
+def labels(g: Grammar) -> sa.Select[Any]:
     """Select the labels of the workers of :named that are registered."""
-    return select(workers.c.id, workers.c.label).where(g.among(workers.c.id, g.rows("named", NAMED).c.id))
+    return sa.select(workers.c.id, workers.c.label).where(g.among(workers.c.id, g.rows("named", IDS).c.id))
 
 
-def ahead(g: Grammar) -> Select[Any]:
-    """Count the due tasks of the queue that a claim takes before this one, up to one more than MOST."""
-    older = or_(_entry.available_at < _available_at, and_(_entry.available_at == _available_at, _entry.id < _entry_id))
-    before = select(_entry.id).where(
+def ahead(g: Grammar) -> sa.Select[Any]:
+    """Count the due tasks of the queue that a claim takes before this task, up to MOST + 1."""
+    older = sa.or_(
+        _entry.available_at < _available_at, sa.and_(_entry.available_at == _available_at, _entry.id < _entry_id)
+    )
+    before = sa.select(_entry.id).where(
         _entry.queue == _queue,
         _entry.available_at <= g.now,
         _entry.priority >= _priority,
-        or_(_entry.priority > _priority, older),
+        sa.or_(_entry.priority > _priority, older),
     )
     # Two parts, each with an index of its own.
-    parts = union_all(before.where(_entry.partition_key.is_(None)), before.where(_entry.partition_key.is_not(None)))
-    counted = select(parts.subquery("parts")).limit(literal_column(str(MOST + 1))).subquery("counted")
-    return select(func.count().label("tasks")).select_from(counted)
+    parts = sa.union_all(before.where(_entry.partition_key.is_(None)), before.where(_entry.partition_key.is_not(None)))
+    counted = sa.select(parts.subquery("parts")).limit(sa.literal_column(str(MOST + 1))).subquery("counted")
+    return sa.select(sa.func.count().label("tasks")).select_from(counted)
 
 
-def progress_of(g: Grammar) -> Select[Any]:
-    """Select the progress of those tasks of :asked that run and have reported one. Heartbeats write it."""
+def progress_of(g: Grammar) -> sa.Select[Any]:
+    """Select the progress of the running tasks of :asked that have reported one. Heartbeats write it."""
     lease = task_leases.c
-    return select(lease.task_execution_id.label("id"), lease.progress, lease.progress_note).where(
-        g.among(lease.task_execution_id, g.rows("asked", ASKED).c.id), lease.progress.is_not(None)
+    return sa.select(lease.task_execution_id.label("id"), lease.progress, lease.progress_note).where(
+        g.among(lease.task_execution_id, g.rows("asked", IDS).c.id), lease.progress.is_not(None)
     )

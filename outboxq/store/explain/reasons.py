@@ -1,80 +1,61 @@
-"""The reasons why tasks do not run, in a word and in a sentence, with the commands that help."""
+"""Reasons why tasks do not run, with their words and the commands that help."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Self
 from uuid import UUID
 
 from ...model.running import Progress
 
 
 class Reason(StrEnum):
-    """The reason why a task is where it is."""
+    """The reason for the state of a task."""
+
+    words: str
+    """The reason in a few words, for a list of tasks. `Store.explain` returns the whole sentence."""
+
+    def __new__(cls, value: str, words: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.words = value, words or value
+        return member
 
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    CANCEL_REQUESTED = "cancel_requested"
-    """The task runs, and was asked to stop."""
-    LEASE_ENDED = "lease_ended"
-    """The lease has ended; the task is about to be taken back."""
-    WORKER_SILENT = "worker_silent"
-    """The worker may be dead; the lease is not over yet."""
+    CANCEL_REQUESTED = "cancel_requested", "asked to stop"
+    """The task runs and was asked to stop."""
+    LEASE_ENDED = "lease_ended", "its lease ended"
+    """The lease has ended, and the task is about to be recovered."""
+    WORKER_SILENT = "worker_silent", "its worker is silent"
+    """The worker may be dead, but the lease has not ended."""
     RUNNING = "running"
-    NOT_ENQUEUED = "not_enqueued"
-    """There is no task yet, or never: it follows a batch or another task of a chain."""
+    NOT_ENQUEUED = "not_enqueued", "not enqueued"
+    """The task follows a batch or another task of a chain, and is not enqueued yet, or never will be."""
     EXPIRED = "expired"
-    RETRY_LATER = "retry_later"
+    RETRY_LATER = "retry_later", "waits for its retry"
     DELAYED = "delayed"
-    QUEUE_PAUSED = "queue_paused"
-    KEY_HELD = "key_held"
+    QUEUE_PAUSED = "queue_paused", "queue paused"
+    KEY_HELD = "key_held", "a dead letter holds its key"
     """A dead letter holds the task's partition key."""
-    KEY_RUNNING = "key_running"
-    KEY_WAITING = "key_waiting"
+    KEY_RUNNING = "key_running", "another of its key runs"
+    KEY_WAITING = "key_waiting", "behind another of its key"
     """An earlier task of the same partition key comes first."""
-    KEY_LIMIT = "key_limit"
-    """The concurrency key runs as many tasks as it may."""
-    KEY_RATE = "key_rate"
+    KEY_LIMIT = "key_limit", "limit of its key"
+    """The concurrency key runs as many tasks as its limit allows."""
+    KEY_RATE = "key_rate", "rate of its key"
     """The key has used up its starts."""
-    CONCURRENCY_LIMIT = "concurrency_limit"
-    RATE_LIMIT = "rate_limit"
-    NO_WORKER = "no_worker"
-    TOPIC_UNWANTED = "topic_unwanted"
-    TASK_UNKNOWN = "task_unknown"
+    CONCURRENCY_LIMIT = "concurrency_limit", "concurrency limit"
+    RATE_LIMIT = "rate_limit", "rate limit"
+    NO_WORKER = "no_worker", "no worker on its queue"
+    TOPIC_UNWANTED = "topic_unwanted", "no worker takes its topic"
+    TASK_UNKNOWN = "task_unknown", "no worker knows it"
     DUE = "due"
     """Nothing prevents the task from starting."""
-    INCONSISTENT = "inconsistent"
+    INCONSISTENT = "inconsistent", "see outboxq verify"
     """The tables disagree about the task; see `verify`."""
-
-    @property
-    def words(self) -> str:
-        """The reason in a few words, for a list of tasks. `Store.explain` has the whole sentence."""
-        return _REASON_WORDS.get(self, str(self))
-
-
-_REASON_WORDS: Final[Mapping[Reason, str]] = {
-    Reason.CANCEL_REQUESTED: "asked to stop",
-    Reason.LEASE_ENDED: "its lease ended",
-    Reason.WORKER_SILENT: "its worker is silent",
-    Reason.NOT_ENQUEUED: "not enqueued",
-    Reason.RETRY_LATER: "waits for its retry",
-    Reason.QUEUE_PAUSED: "queue paused",
-    Reason.KEY_HELD: "a dead letter holds its key",
-    Reason.KEY_RUNNING: "another of its key runs",
-    Reason.KEY_WAITING: "behind another of its key",
-    Reason.KEY_LIMIT: "limit of its key",
-    Reason.KEY_RATE: "rate of its key",
-    Reason.CONCURRENCY_LIMIT: "concurrency limit",
-    Reason.RATE_LIMIT: "rate limit",
-    Reason.NO_WORKER: "no worker on its queue",
-    Reason.TOPIC_UNWANTED: "no worker takes its topic",
-    Reason.TASK_UNKNOWN: "no worker knows it",
-    Reason.INCONSISTENT: "see outboxq verify",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +77,7 @@ class Explanation:
     cures: tuple[Cure, ...] = ()
     """Commands that help; empty if none does."""
     waits_for: UUID | None = None
-    """Id of the task that comes first."""
+    """Id of the task that must end first."""
     due_at: datetime | None = None
     """Due time of a Ready task; None in any other status."""
     progress: Progress | None = None
@@ -117,32 +98,32 @@ def span_of(span: timedelta) -> str:
 
 
 def inconsistent(what: str) -> Explanation:
-    """Return the explanation where the tables contradict each other; `what` says how."""
+    """Return the explanation for tables that contradict each other; `what` describes the contradiction."""
     sentence = f"{what}; verify and repair the tables"
-    return Explanation(Reason.INCONSISTENT, sentence, cure_of("put it right", "verify", "--repair"))
+    return Explanation(Reason.INCONSISTENT, sentence, cure_of("repair it", "verify", "--repair"))
 
 
 def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
-    """Return the two commands that end a dead letter, which the first calls `which`."""
+    """Return the two commands that end a dead letter, which their purposes call `which`."""
     redrive = cure_of(f"redrive {which}", "failed", "redrive", task_id)
     return redrive + cure_of(f"discard {which}", "failed", "discard", task_id)
 
 
 def of_other(task_id: UUID) -> tuple[Cure, ...]:
     """Return the command that explains the task that comes first."""
-    return cure_of("see why that does not end", "task", "explain", task_id)
+    return cure_of("see why it does not end", "task", "explain", task_id)
 
 
 def cure_of(purpose: str, *words: object) -> tuple[Cure, ...]:
-    """Return one command that helps, alone."""
+    """Return a single command."""
     return (Cure(purpose, tuple(str(word) for word in words)),)
 
 
 def cancel_of_batch(batch_id: UUID) -> tuple[Cure, ...]:
-    """Return the command that ends a batch."""
+    """Return the command that cancels a batch."""
     return cure_of("cancel it", "batch", "cancel", batch_id)
 
 
 def written(moment: datetime | None) -> str:
-    """Return a moment as sentences have it, to the second."""
+    """Return a time as the sentences show it, to the second."""
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

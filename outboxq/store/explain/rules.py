@@ -1,4 +1,4 @@
-"""Rules that say why a task that has not ended is where it is. One task and a page of tasks are asked of the same ones."""
+"""Rules that explain the state of an unfinished task. One task and a page of tasks use the same rules."""
 
 from __future__ import annotations
 
@@ -12,41 +12,43 @@ from ...database.column_types import UnreadableInstant
 from ...database.dialects import Row
 from ...model import LONGEST, TaskExecution, TaskStatus
 from ...model.running import Progress
-from ..claims.limits import KeyState
+from ..claims.limits import Bucket, KeyState
 from ..claims.workers import LiveWorker
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
 
 _OVERDUE = 0.6
-"""The share of a lease after which a living worker has extended it: it does so at a third, and at half of it at the latest."""
+"""Fraction of a lease after which a living worker has extended it. A worker does so at a third of the lease, at the latest at half
+of it.
+"""
 _PRESENCE_DUE = timedelta(seconds=45)
-"""The time within which a living worker reports its presence again: it does so every 30 seconds, and a report may be slow."""
+"""Time within which a living worker reports again. It does so every 30 seconds, and a report may be slow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """The facts that the rules are asked of, for one task or for many."""
+    """Facts for the rules, about one task or many."""
 
     now: datetime
     rows: Mapping[UUID, Row] = field(default_factory=dict)
-    """For each Ready task, its outbox entry, the owner and the first task of its key, and what the settings of its queue say."""
+    """For each Ready task: its outbox entry, the owner and the head of its key, and the settings of its queue."""
     workers: Sequence[LiveWorker] = ()
     """The live workers."""
     labels: Mapping[UUID, str] = field(default_factory=dict)
-    """Labels of the workers that run the tasks, as far as they are registered."""
+    """Labels of the registered workers that run the tasks."""
     keys: Mapping[tuple[str, str | None], KeyState] = field(default_factory=dict)
-    """States of the keys that their queues limit."""
+    """States of the keys with limits."""
     given_back: Mapping[UUID, tuple[int, datetime]] = field(default_factory=dict)
-    """The number of workers in a row that did not know the task and released it, and the time of the first release."""
+    """Number of workers in a row that released the task as unknown, and the time of the first release."""
 
     def key_of(self, task: TaskExecution) -> KeyState | None:
-        """Return the state of the task's key; None: it has none, or its queue does not limit its keys."""
+        """Return the state of the task's key; None if the task has no key, or its queue does not limit keys."""
         return self.keys.get((task.queue, task.partition_key))
 
 
 def why(task: TaskExecution, facts: Facts, progress: Progress | None = None) -> Explanation:
-    """Return why a Ready or Running task is where it is: the rules are tried in their order, and the first one that applies is the reason.
+    """Return the explanation of a Ready or Running task: that of the first rule that applies.
 
-    `progress`: what its handler has reported, for the sentence.
+    `progress` is the last report of the handler, for the sentence.
     """
     if task.status is TaskStatus.RUNNING:
         return _running(task, facts, progress)
@@ -67,31 +69,31 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
     if ends < now:
         ended = f"its lease ended {span_of(now - ends)} ago, and {name} has not extended it"
         if any(one.id != worker_id for one in facts.workers):
-            return Explanation(Reason.LEASE_ENDED, f"{ended}; a live worker takes it back")
-        sentence = f"{ended}; no other live worker is there to take it back; start one"
+            return Explanation(Reason.LEASE_ENDED, f"{ended}; a live worker will recover it")
+        sentence = f"{ended}; no other live worker can recover it; start one"
         return Explanation(Reason.LEASE_ENDED, sentence, _another_worker(task.queue))
     left = f"its lease ends in {span_of(ends - now)}"
     if task.cancel_requested_at is not None:
         asked = f"it was asked to stop at {written(task.cancel_requested_at)}"
-        cures = cure_of("not wait for it", "task", "cancel", task.id, "--force")
+        cures = cure_of("cancel it at once", "task", "cancel", task.id, "--force")
         return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not answered yet; {left}", cures)
     if label is None:
-        return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {left} and it is then taken back")
+        return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {left}; then it is recovered")
     if silent := _silence(task, ends, now):
         overdue = f"its {name} has not extended its lease for {span_of(silent)}, as it should have"
-        return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back")
+        return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left}; then it is recovered")
     done = "" if progress is None else f"; its handler reported {progress}"
-    sentence = f"{name} runs it since {written(task.started_at)}{done}; {left} unless that extends it"
+    sentence = f"{name} has run it since {written(task.started_at)}{done}; {left} unless the worker extends it"
     return Explanation(Reason.RUNNING, sentence, cure_of("ask it to stop", "task", "cancel", task.id))
 
 
 def _is_impossible_lease(task: TaskExecution) -> bool:
-    """Return whether no claim can have written the task's lease: its end is no time, or its length is not possible."""
+    """Return whether no claim can have written the lease: its end is not a time, or its length is impossible."""
     return isinstance(task.lease_expires_at, UnreadableInstant) or not 0 < task.lease_seconds <= LONGEST.total_seconds()
 
 
 def _silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | None:
-    """Return the time since the lease was extended; None where a living worker need not have extended it since."""
+    """Return the time since the lease was extended; None if a living worker need not have extended it."""
     silent = now - (ends - timedelta(seconds=task.lease_seconds))
     return silent if silent.total_seconds() > task.lease_seconds * _OVERDUE else None
 
@@ -99,12 +101,12 @@ def _silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | 
 def _expired(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
     if task.expires_at is None or task.expires_at > facts.now:
         return None
-    sentence = f"it expired at {written(task.expires_at)}; that is recorded as soon as a worker comes by it"
+    sentence = f"it expired at {written(task.expires_at)}; the next claim will record that"
     return Explanation(Reason.EXPIRED, sentence)
 
 
 def _given_back(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if a worker that did not know the task gave it back, and no live worker would run it."""
+    """Return the reason if a worker released the task as unknown and no live worker would run it."""
     due = row["available_at"]
     if task.id not in facts.given_back or due <= facts.now or (missing := _unmanned(task, row, facts)) is None:
         return None
@@ -112,7 +114,7 @@ def _given_back(task: TaskExecution, row: Row, facts: Facts) -> Explanation | No
         facts.given_back[task.id],
         f"it is tried again in {span_of(due - facts.now)}, at {written(due)}",
     )
-    known = f"given back as unknown since {written(since)}, {times} times" if times > 1 else "given back as unknown"
+    known = f"released as unknown {times} times since {written(since)}" if times > 1 else "released as unknown"
     return replace(missing, sentence=f"{missing.sentence}; {known}; {when}")
 
 
@@ -129,23 +131,25 @@ def _not_yet(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
 def _paused(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
     if (since := row["paused_at"]) is None:
         return None
-    sentence = f"its queue is paused since {written(since)}, for {span_of(facts.now - since)}; resume it"
+    sentence = f"its queue has been paused since {written(since)}, for {span_of(facts.now - since)}; resume it"
     return Explanation(Reason.QUEUE_PAUSED, sentence, cure_of("resume it", "queue", "resume", task.queue))
 
 
 def _behind(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if another task has its key, or comes first in it. In a queue that limits its keys, a concurrency key has no order."""
+    """Return the reason if another task owns the key or comes first in it. In a queue that limits its keys, a concurrency key has
+    no order.
+    """
     if task.partition_key is None or (task.concurrency_key is not None and facts.key_of(task) is not None):
         return None
     key = _name_of_key(task)
     if (other := row["owner"]) is not None:
         if row["held"]:
-            sentence = f"{key} is held by the dead letter {other}; redrive or discard that"
+            sentence = f"{key} is held by the dead letter {other}; redrive or discard the dead letter"
             return Explanation(Reason.KEY_HELD, sentence, of_dead_letter(other, "the dead letter"), other)
-        sentence = f"task {other} of {key} is running, and one of a key runs at a time"
+        sentence = f"task {other} of {key} is running, and only one task of a key runs at a time"
         return Explanation(Reason.KEY_RUNNING, sentence, of_other(other), other)
     if (first := row["head"]) not in {None, task.id}:
-        sentence = f"task {first} of {key} comes first; that is due at {written(row['head_due'])}"
+        sentence = f"task {first} of {key} comes first; it is due at {written(row['head_due'])}"
         return Explanation(Reason.KEY_WAITING, sentence, of_other(first), first)
     return None
 
@@ -157,41 +161,41 @@ def _name_of_key(task: TaskExecution) -> str:
 
 
 def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if its key may start nothing now."""
+    """Return the reason if its key may not start a task now."""
     state, now = facts.key_of(task), facts.now
     if state is None or task.partition_key is None:
         return None
     lift = partial(cure_of, "raise the limit", "queue", "limit", task.queue)
     most, rate = state.limits.key_concurrency, state.limits.key_rate
     if task.concurrency_key is not None and state.running >= most:
-        sentence = f"{_name_of_key(task)} may run {most} at a time, and runs {state.running}"
+        sentence = f"{_name_of_key(task)} may run at most {most} at a time; running now: {state.running}"
         return Explanation(Reason.KEY_LIMIT, sentence, lift("--concurrency-per-key", most + 1))
     if rate is not None and rate.free(state.full_at, now) < 1 and state.full_at is not None:
-        following = state.full_at - timedelta(seconds=rate.seconds - rate.interval)
-        each = f"{rate.starts} in {span_of(timedelta(seconds=rate.seconds))}"
-        sentence = f"{_name_of_key(task)} may start {each}; the next may start in {span_of(following - now)}"
+        following = span_of(rate.next_start(state.full_at) - now)
+        sentence = f"{_name_of_key(task)} may start {_times(rate)}; the next start is possible in {following}"
         return Explanation(Reason.KEY_RATE, sentence, lift("--per-key", "none"))
     return None
 
 
 def _limited(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if its queue starts no task now."""
+    """Return the reason if its queue may not start a task now."""
     lift = partial(cure_of, "lift the limit", "queue", "limit", task.queue)
     if (most := row["concurrency_limit"]) is not None and (number := row["running"]) >= most:
-        sentence = f"its queue may run {most} at a time, and runs {number}"
+        sentence = f"its queue may run at most {most} at a time; running now: {number}"
         return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
-    starts, seconds, full_at = (row[name] for name in ("rate_limit", "rate_seconds", "rate_full_at"))
-    if starts is not None and seconds is not None and full_at is not None:
-        following = full_at - timedelta(seconds=seconds - seconds / starts)
-        if following > facts.now:
-            each = f"{starts} in {span_of(timedelta(seconds=seconds))}"
-            sentence = f"its queue may start {each}; the next may start in {span_of(following - facts.now)}"
-            return Explanation(Reason.RATE_LIMIT, sentence, lift("--rate", "none"))
+    rate, full_at = Bucket.of(row["rate_limit"], row["rate_seconds"]), row["rate_full_at"]
+    if rate is not None and full_at is not None and (following := rate.next_start(full_at)) > facts.now:
+        sentence = f"its queue may start {_times(rate)}; the next start is possible in {span_of(following - facts.now)}"
+        return Explanation(Reason.RATE_LIMIT, sentence, lift("--rate", "none"))
     return None
 
 
+def _times(rate: Bucket) -> str:
+    return f"{rate.starts} in {span_of(timedelta(seconds=rate.seconds))}"
+
+
 def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if no live worker takes the task, or none that takes it knows it."""
+    """Return the reason if no live worker takes the task, or knows it."""
     here = [one for one in facts.workers if one.works_on(task.queue)]
     if not here:
         sentence = f"no live worker works on its queue {task.queue!r}"
@@ -209,7 +213,7 @@ def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | Non
 
 
 def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
-    """Return that nothing prevents it from starting, or that the workers may be dead."""
+    """Return that nothing prevents the start, or that the workers may be dead."""
     seen_at = max(one.last_seen_at for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic))
     if (silent := facts.now - seen_at) > _PRESENCE_DUE:
         sentence = f"it is due and free, but no worker on its queue has been seen for {span_of(silent)}"

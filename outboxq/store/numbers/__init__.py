@@ -1,7 +1,7 @@
-"""Numbers for people and programs that watch: one set of live counts, one set of roll-ups, and what is read from both.
+"""Numbers for people and monitoring: one set of live counts, one set of roll-ups, and the views of both.
 
-* `live` counts what waits, runs and has failed now; `samples` keeps such counts.
-* `metrics` keeps what workers have counted.
-* `statistics` and `overview` read both, and `health` says what of it needs attention. The command line, the dashboard and Prometheus
-  render these.
+* `live` counts the waiting, running and failed tasks of the present; `samples` stores such counts.
+* `metrics` stores the counts of workers.
+* `statistics` and `overview` read both, and `health` finds the problems in them. The command line, the dashboard and Prometheus
+  render the results.
 """

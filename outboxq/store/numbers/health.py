@@ -1,4 +1,4 @@
-"""Rules that say what needs attention: old tasks, failures, queues without workers, overdue schedules, pauses, held keys, unknown tasks."""
+"""Find what needs attention: old tasks, failures, queues without workers, overdue schedules, pauses, held keys, unknown tasks."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from .statistics import Present, Statistics
 
 
 class Rule(StrEnum):
-    """A rule that a queue or a schedule can break."""
+    """A rule that a queue or a schedule can break, the most urgent rule first."""
 
-    OLDEST = "oldest"
-    """A task has been due for too long."""
-    FAILED = "failed"
-    """Tasks have failed for good lately."""
     NO_WORKER = "no_worker"
     """Tasks are due, and no live worker works on their queue."""
+    UNKNOWN_TASK = "unknown_task"
+    """Workers met tasks that none of them knows."""
     SCHEDULE_OVERDUE = "schedule_overdue"
     """No worker turns the ticks of a schedule into tasks."""
     SCHEDULE_AHEAD = "schedule_ahead"
     """A schedule is planted further ahead than the present clock can have planted it."""
-    QUEUE_PAUSED = "queue_paused"
     KEY_HELD = "key_held"
     """Tasks wait for a dead letter that holds their partition key."""
-    UNKNOWN_TASK = "unknown_task"
-    """Workers met tasks that none of them knows."""
     BATCH_UNCLOSED = "batch_unclosed"
-    """An error has left the `with` block of a batch, and its transaction was committed: nothing follows it."""
+    """An error left the `with` block of a batch, and its transaction was committed: nothing follows the batch."""
+    FAILED = "failed"
+    """Tasks have become dead letters lately."""
+    OLDEST = "oldest"
+    """A task has been due for too long."""
+    QUEUE_PAUSED = "queue_paused"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HealthLimits:
-    """Limits of the rules. None or False: the rule is not asked."""
+    """Limits of the rules. None or False switches a rule off."""
 
     oldest: timedelta | None = timedelta(minutes=5)
-    """The longest time that a task may be due."""
+    """Longest time for which a task may be due."""
     failed: int | None = 0
     """Maximum number of dead letters that failed within `failed_within`, in all queues together."""
     failed_within: timedelta = timedelta(hours=1)
     no_worker: bool = True
     schedule_overdue: timedelta | None = timedelta(minutes=1)
-    """The longest time after which the ticks of a schedule must be tasks. Workers are a minute ahead."""
+    """Longest delay after which the ticks of a schedule must be tasks. Workers plant a minute ahead."""
     schedule_ahead: bool = True
     queue_paused: bool = False
     key_held: bool = True
@@ -77,29 +77,17 @@ class Problem:
 
 
 def problems(queues: Iterable[Statistics], seen: Present, limits: HealthLimits) -> list[Problem]:
-    """Return the rules that are broken, in the order of the rules, then by subject.
+    """Return the broken rules, the most urgent rule first, then by subject.
 
-    `seen` has the signs that `overview.signals` selects.
+    `seen` has the rows that `overview.signals` selects.
     """
     found = [*_of_queues(queues, seen, limits), *_of_schedules(seen, limits), *_of_batches(seen, limits)]
-    place = {rule: number for number, rule in enumerate(_URGENT)}
-    return sorted(found, key=lambda one: (place[one.rule], one.subject))
+    rank = {rule: number for number, rule in enumerate(Rule)}
+    return sorted(found, key=lambda one: (rank[one.rule], one.subject))
 
 
-_URGENT = (
-    Rule.NO_WORKER,
-    Rule.UNKNOWN_TASK,
-    Rule.SCHEDULE_OVERDUE,
-    Rule.SCHEDULE_AHEAD,
-    Rule.KEY_HELD,
-    Rule.BATCH_UNCLOSED,
-    Rule.FAILED,
-    Rule.OLDEST,
-    Rule.QUEUE_PAUSED,
-)
-"""The order of problems: what stops tasks altogether comes first."""
 OF_SCHEDULES = frozenset({Rule.SCHEDULE_OVERDUE, Rule.SCHEDULE_AHEAD})
-"""The rules whose subject is a schedule, not a queue."""
+"""Rules whose subject is a schedule instead of a queue."""
 
 
 def _of_queues(queues: Iterable[Statistics], seen: Present, limits: HealthLimits) -> Iterator[Problem]:
@@ -178,19 +166,19 @@ def _of_schedules(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _of_batches(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield one problem for all of them: the first one is named."""
+    """Yield one problem for all unclosed batches, which names the first one."""
     unclosed = sorted(seen.live.signs.get("unclosed", ()), key=lambda row: row["task_id"])
     if not unclosed or not limits.batch_unclosed:
         return
     batch_id, name = unclosed[0]["task_id"], unclosed[0]["name"]
     which = f"the batch {batch_id}" if name is None else f"the batch {name!r} ({batch_id})"
     more = len(unclosed) - 1
-    others = f", nor are {more} more" if more > 1 else ", nor is another" if more else ""
+    others = f" (and {more} more)" if more else ""
     yield Problem(
         rule=Rule.BATCH_UNCLOSED,
         subject=str(batch_id),
-        sentence=f"{which} is not closed{others}: an error has left its `with` block, and its transaction was committed all the "
-        "same, so nothing follows it",
+        sentence=f"{which} is not closed{others}: an error left its `with` block, and the transaction was still committed, so nothing "
+        "follows it",
         cures=cancel_of_batch(batch_id),
     )
 

@@ -1,7 +1,7 @@
-"""Count what waits, runs and has failed now, up to a bound: the counts cost the same whatever waits.
+"""Count the tasks that wait, run and have failed now, up to a bound, so that the cost does not grow with the backlog.
 
 Each count reads a bounded number of index entries of a queue and priority. Above the bound, the numbers are lower bounds.
-`samples` has the full counts, which are taken now and then.
+`samples` has the full counts, which are taken at intervals.
 """
 
 from __future__ import annotations
@@ -10,60 +10,46 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    FromClause,
-    Select,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    case,
-    cast,
-    func,
-    literal_column,
-    null,
-    select,
-    type_coerce,
-    union_all,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Row
 from ...database.grammar import Builder, Grammar
-from ...database.queue_order import every_queue, given_queues, pairs
+from ...database.queue_order import pairs
 from ...database.tables import dead_letters, task_executions, task_leases, task_outbox
 from ...database.target import Target
+from ..arguments import parameters
+from ..claims.due import asked_queues
 from ..transactions import Transactions
 
 BOUND = 10_000
-"""Number of entries of each queue and priority that are counted, and of dead letters. Where there are more, samples have the counts."""
+"""Maximum number of counted entries of each queue and priority, and of dead letters. Beyond it, samples have the counts."""
 BOUND_BY_TASK = 1_000
-"""Number of entries of each queue and priority whose task names are looked up: each is a look-up in a big table."""
+"""Maximum number of entries of each queue and priority whose task names are looked up, each in a large table."""
 LOOKED_UP = 1_000
-"""Number of delayed tasks that are looked up to tell which wait for a retry."""
+"""Maximum number of delayed tasks that are looked up to find those that wait for a retry."""
 STATES = ("ready", "delayed", "running", "failed")
 MARKS = ("ready_at_least", "delayed_at_least", "retrying_at_least", "failed_at_least")
-"""The names that say that a number is a lower bound."""
+"""Names of the flags that mark a number as a lower bound."""
 
 Found = dict[tuple[str, str | None], Row]
-"""Numbers by queue, and by the name of the task where they are about one."""
+"""Numbers by queue, or by queue and task name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Live:
-    """The numbers of one moment."""
+    """The numbers at one time."""
 
     now: datetime
     found: Found
-    """For each queue, or each task of a queue, those of `STATES` and `MARKS` that are not 0, `retrying` and `oldest_ready_at`."""
+    """For each queue, or each task name in it: the nonzero values of `STATES` and `MARKS`, `retrying` and `oldest_ready_at`."""
     signs: Mapping[str, list[Row]]
-    """The other rows of the statement by their kind."""
+    """Other rows of the statement, by kind."""
     failed_at_least: bool
-    """True: more than the bound have failed, of all queues together. So those that were not counted may be of any queue."""
+    """True if more dead letters exist than the bound, in all queues together. The uncounted ones may belong to any queue."""
 
 
 def count(
@@ -77,19 +63,19 @@ def count(
     retries: bool = True,
     **values: Any,
 ) -> Live:
-    """Count the tasks of these queues (None: of all), up to `most` (None: the default bound) in each state. Two statements.
+    """Count the tasks of these queues (None: of all), up to `most` (None: the default bound) in each state, in two statements.
 
-    `retries`: look up which delayed tasks wait for a retry; otherwise they are among the delayed ones. `builder`: a statement
-    that selects rows of further kinds, and takes `values`.
+    `retries` looks up which delayed tasks wait for a retry; otherwise they count as delayed. `builder` is a statement that
+    selects rows of further kinds, and takes `values`.
     """
-    letters = most or BOUND
-    waiting_most, looked_up = BOUND_BY_TASK if by_task else letters, LOOKED_UP if retries else 0
-    given = store.values(target, **values, most=letters + 1)
+    bound = most or BOUND
+    waiting_most, looked_up = BOUND_BY_TASK if by_task else bound, LOOKED_UP if retries else 0
+    given = store.values(target, **values, most=bound + 1)
     signs: dict[str, list[Row]] = {}
     for row in target.run(builder or (present_by_task if by_task else present), given):
         signs.setdefault(row["kind"], []).append(row)
     given |= {"most": waiting_most + 1, "most_looked_up": looked_up, **store.queue_values(target, names or ())}
-    rows = target.run(_WAITING[by_task, names is not None], given)
+    rows = target.run(WAITING[by_task][names is not None], given)
     found = _waiting_of(rows, waiting_most, looked_up, by_task=by_task)
     if names is not None and not by_task:
         found = {(queue, None): {} for queue in names} | found
@@ -97,14 +83,14 @@ def count(
         for row in signs.get(kind, ()):
             if names is None or row["name"] in names:
                 found.setdefault((row["name"], row["detail"]), {})[kind] = row["number"]
-    beyond = sum(row["number"] for row in signs.get("failed", ())) > letters
+    beyond = sum(row["number"] for row in signs.get("failed", ())) > bound
     for mine in found.values() if beyond else ():
         mine["failed_at_least"] = True
     return Live(now=signs["now"][0]["at"], found=found, signs=signs, failed_at_least=beyond)
 
 
 def _waiting_of(rows: Collection[Row], most: int, looked_up: int, *, by_task: bool) -> Found:
-    """Add up the rows, of which there may be several for a queue, and mark the lower bounds."""
+    """Add up the rows of each queue, and mark the lower bounds."""
     found: Found = {}
     totals: Counter[tuple[str, str]] = Counter()
     for row in rows:
@@ -124,124 +110,96 @@ def _waiting_of(rows: Collection[Row], most: int, looked_up: int, *, by_task: bo
     return found
 
 
-_most = bindparam("most", type_=BigInteger, required=True)
-_most_looked_up = bindparam("most_looked_up", type_=BigInteger, required=True)
+_most, _most_looked_up = parameters(sa.BigInteger, "most", "most_looked_up")
 _COLUMNS: Mapping[str, Any] = {
-    "name": Text(),
-    "detail": Text(),
-    "task_id": Uuid(),
-    "number": BigInteger(),
+    "name": sa.Text(),
+    "detail": sa.Text(),
+    "task_id": sa.Uuid(),
+    "number": sa.BigInteger(),
     "at": Instant,
 }
 
 
-def present(g: Grammar) -> Select[Any]:
-    """Select rows of several kinds, each of which uses some of the columns: the time, and the running and the failed tasks of each
-    queue. :most of the dead letters are counted.
+def present(g: Grammar) -> sa.Select[Any]:
+    """Select rows of several kinds, each with some of the columns: the time, and the running and failed tasks of each queue. At
+    most :most dead letters are counted.
     """
     return signals(*counts(g))
 
 
-def present_by_task(g: Grammar) -> Select[Any]:
-    """Select the rows of `present`, one for each task name of a queue."""
+def present_by_task(g: Grammar) -> sa.Select[Any]:
+    """Select the rows of `present` by queue and task name."""
     return signals(*counts(g, by_task=True))
 
 
-def counts(g: Grammar, *, by_task: bool = False) -> list[Select[Any]]:
+def counts(g: Grammar, *, by_task: bool = False) -> list[sa.Select[Any]]:
     """Return the parts of `present`."""
-    letter, lease, execution = dead_letters.c, task_leases.c, task_executions.c
-    names = (letter.queue, letter.task_name) if by_task else (letter.queue,)  # a worker's role may read the queue alone
-    listed = select(*names).limit(_most).subquery("listed")
-    running = signal("running", name=lease.queue, number=func.count()).group_by(lease.queue)
+    dead_letter, lease, execution = dead_letters.c, task_leases.c, task_executions.c
+    names = (
+        (dead_letter.queue, dead_letter.task_name) if by_task else (dead_letter.queue,)
+    )  # a worker's role may read the queue alone
+    listed = sa.select(*names).limit(_most).subquery("listed")
+    running = signal("running", name=lease.queue, number=sa.func.count()).group_by(lease.queue)
     if by_task:
-        running = signal("running", name=lease.queue, detail=execution.task_name, number=func.count())
+        running = signal("running", name=lease.queue, detail=execution.task_name, number=sa.func.count())
         running = running.join_from(task_leases, task_executions, execution.id == lease.task_execution_id)
         running = running.group_by(lease.queue, execution.task_name)
-    failed = signal("failed", name=listed.c.queue, detail=listed.c.get("task_name"), number=func.count())
+    failed = signal("failed", name=listed.c.queue, detail=listed.c.get("task_name"), number=sa.func.count())
     failed = failed.group_by(*listed.c)
     return [signal("now", at=g.now), running, failed]
 
 
-def signals(*parts: Select[Any]) -> Select[Any]:
+def signals(*parts: sa.Select[Any]) -> sa.Select[Any]:
     """Select the rows of all parts."""
-    return select(union_all(*parts).subquery("found"))
+    return sa.select(sa.union_all(*parts).subquery("found"))
 
 
-def signal(kind: str, **values: Any) -> Select[Any]:
+def signal(kind: str, **values: Any) -> sa.Select[Any]:
     """Select the kind and these values, and NULL for all other columns."""
     cells: list[Any] = []
     for name, type_of in _COLUMNS.items():
         value = values.get(name)
-        if value is None or isinstance(type_of, BigInteger):
-            cells.append(cast(null() if value is None else value, type_of).label(name))
+        if value is None or isinstance(type_of, sa.BigInteger):
+            cells.append(sa.cast(sa.null() if value is None else value, type_of).label(name))
         else:
-            cells.append(type_coerce(value, type_of).label(name))
-    return select(literal_column(f"'{kind}'", Text).label("kind"), *cells)
+            cells.append(sa.type_coerce(value, type_of).label(name))
+    return sa.select(sa.literal_column(f"'{kind}'", sa.Text).label("kind"), *cells)
 
 
-def waiting(g: Grammar) -> Select[Any]:
+def _by_queue(g: Grammar, *, given: bool) -> sa.Select[Any]:
     """Count the entries of each queue that are due now and those that are due later, in several rows for a queue.
 
-    `retrying` is the number of retries among the first :most_looked_up entries that are due later. Each is a look-up in a big table.
+    Entries without a key are counted by priority. `retrying` is the number of retries among the first :most_looked_up entries that
+    are due later: each is a look-up in a large table.
     """
-    return _both(g, every_queue(), every_queue(with_key=True))
-
-
-def waiting_given(g: Grammar) -> Select[Any]:
-    """Count as `waiting` does, of the given queues."""
-    queues = given_queues(g)
-    return _both(g, queues, queues)
-
-
-def waiting_by_task(g: Grammar) -> Select[Any]:
-    """Count the first :most entries that are due now, and of those that are due later, by queue and task name."""
-    return _by_task(g, every_queue(), every_queue(with_key=True))
-
-
-def waiting_by_task_given(g: Grammar) -> Select[Any]:
-    """Count as `waiting_by_task` does, of the given queues."""
-    queues = given_queues(g)
-    return _by_task(g, queues, queues)
-
-
-_WAITING: Mapping[tuple[bool, bool], Builder] = {
-    (False, False): waiting,
-    (False, True): waiting_given,
-    (True, False): waiting_by_task,
-    (True, True): waiting_by_task_given,
-}
-"""The statements by whether they count by task, and only the given queues."""
-
-
-def _both(g: Grammar, plain: FromClause, keyed: FromClause) -> Select[Any]:
-    """Select the counts of entries without a key, by queue and priority, and of those with one, by queue."""
+    plain, keyed = asked_queues(g, given=given)
     without_key = pairs(plain)
     parts = [
         _counts(g, without_key, without_key.c.priority.is_not(None), with_key=False),
         _counts(g, keyed, keyed.c.queue.is_not(None), with_key=True),
     ]
-    found = union_all(*parts).subquery("found")
-    return select(found)
+    found = sa.union_all(*parts).subquery("found")
+    return sa.select(found)
 
 
-def _counts(g: Grammar, queues: FromClause, is_one: ColumnElement[bool], *, with_key: bool) -> Select[Any]:
+def _counts(g: Grammar, queues: sa.FromClause, is_one: sa.ColumnElement[bool], *, with_key: bool) -> sa.Select[Any]:
     entry = task_outbox.alias("entry")
     due, later = entry.c.available_at <= g.now, entry.c.available_at > g.now
     of_queue = _of(entry, queues, with_key=with_key)
 
-    def number(*where: ColumnElement[bool]) -> ColumnElement[int]:
-        some: Select[Any] = (
-            select(literal_column("1").label("one")).where(of_queue, *where).limit(_most).correlate(queues)
+    def number(*where: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+        some: sa.Select[Any] = (
+            sa.select(sa.literal_column("1").label("one")).where(of_queue, *where).limit(_most).correlate(queues)
         )
-        return select(func.count()).select_from(some.subquery("some")).scalar_subquery()
+        return sa.select(sa.func.count()).select_from(some.subquery("some")).scalar_subquery()
 
-    first = select(entry.c.available_at).where(of_queue, due).order_by(entry.c.available_at, entry.c.id).limit(1)
-    nearest = select(entry.c.task_execution_id.label("id")).where(of_queue, later)
+    first = sa.select(entry.c.available_at).where(of_queue, due).order_by(entry.c.available_at, entry.c.id).limit(1)
+    nearest = sa.select(entry.c.task_execution_id.label("id")).where(of_queue, later)
     nearest = nearest.order_by(entry.c.available_at, entry.c.id).limit(_most_looked_up).correlate(queues)
     looked_up = nearest.subquery("nearest")
     again = _retry_at(looked_up.c.id).correlate(looked_up).scalar_subquery()
-    retrying = select(func.count()).select_from(looked_up).where(again.is_not(None)).scalar_subquery()
-    return select(
+    retrying = sa.select(sa.func.count()).select_from(looked_up).where(again.is_not(None)).scalar_subquery()
+    return sa.select(
         queues.c.queue,
         number(due).label("ready"),
         number(later).label("later"),
@@ -250,60 +208,69 @@ def _counts(g: Grammar, queues: FromClause, is_one: ColumnElement[bool], *, with
     ).where(is_one)
 
 
-def _by_task(g: Grammar, plain: FromClause, keyed: FromClause) -> Select[Any]:
+def _by_task(g: Grammar, *, given: bool) -> sa.Select[Any]:
+    """Count the first :most entries that are due now, and the first :most that are due later, by queue and task name."""
+    plain, keyed = asked_queues(g, given=given)
     without_key = pairs(plain)
     parts = [
         _entries(g, source, with_key=with_key, due=due)
         for source, with_key in ((without_key, False), (keyed, True))
         for due in (True, False)
     ]
-    found = union_all(*parts).subquery("found")
+    found = sa.union_all(*parts).subquery("found")
     execution = task_executions.alias("execution")
-    name = select(execution.c.task_name).where(execution.c.id == found.c.id).correlate(found).scalar_subquery()
+    name = sa.select(execution.c.task_name).where(execution.c.id == found.c.id).correlate(found).scalar_subquery()
     again = _retry_at(found.c.id).correlate(found).scalar_subquery()
-    named = select(
+    named = sa.select(
         found.c.queue,
         name.label("task_name"),
         found.c.available_at,
-        case((found.c.available_at > g.now, again), else_=null()).label("retry_at"),
+        sa.case((found.c.available_at > g.now, again), else_=sa.null()).label("retry_at"),
     ).subquery("named")
-    due_now: ColumnElement[bool] = named.c.available_at <= g.now
+    due_now: sa.ColumnElement[bool] = named.c.available_at <= g.now
     return (
-        select(
+        sa.select(
             named.c.queue,
             named.c.task_name,
-            func.count().filter(due_now).label("ready"),
-            func.count().filter(named.c.available_at > g.now).label("later"),
-            func.count().filter(named.c.retry_at.is_not(None)).label("retrying"),
-            func.min(named.c.available_at, type_=Instant).filter(due_now).label("oldest_ready_at"),
+            sa.func.count().filter(due_now).label("ready"),
+            sa.func.count().filter(named.c.available_at > g.now).label("later"),
+            sa.func.count().filter(named.c.retry_at.is_not(None)).label("retrying"),
+            sa.func.min(named.c.available_at, type_=Instant).filter(due_now).label("oldest_ready_at"),
         )
         .where(named.c.task_name.is_not(None))
         .group_by(named.c.queue, named.c.task_name)
     )
 
 
-def _entries(g: Grammar, queues: FromClause, *, with_key: bool, due: bool) -> Select[Any]:
+def _entries(g: Grammar, queues: sa.FromClause, *, with_key: bool, due: bool) -> sa.Select[Any]:
     """Select up to :most entries of each of these queues that are due now, or of those that are due later."""
 
-    def choose(entry: FromClause) -> Select[Any]:
+    def choose(entry: sa.FromClause) -> sa.Select[Any]:
         when = entry.c.available_at <= g.now if due else entry.c.available_at > g.now
         columns = (entry.c.queue, entry.c.available_at, entry.c.task_execution_id)
-        chosen = select(*columns).where(_of(entry, queues, with_key=with_key), when)
+        chosen = sa.select(*columns).where(_of(entry, queues, with_key=with_key), when)
         return chosen.order_by(entry.c.available_at, entry.c.id)
 
     name = f"{'keyed' if with_key else 'plain'}_{'due' if due else 'later'}"
     rows, entry = g.each(queues, name, choose, _most)
-    return select(entry.queue, entry.available_at, entry.task_execution_id.label("id")).select_from(rows)
+    return sa.select(entry.queue, entry.available_at, entry.task_execution_id.label("id")).select_from(rows)
 
 
-def _of(entry: FromClause, queues: FromClause, *, with_key: bool) -> ColumnElement[bool]:
+def _of(entry: sa.FromClause, queues: sa.FromClause, *, with_key: bool) -> sa.ColumnElement[bool]:
     """Return a condition: the entry is of this queue, and of its priority if it has no key."""
     if with_key:
-        return and_(entry.c.queue == queues.c.queue, entry.c.partition_key.is_not(None))
+        return sa.and_(entry.c.queue == queues.c.queue, entry.c.partition_key.is_not(None))
     same = entry.c.priority == queues.c.priority
-    return and_(entry.c.queue == queues.c.queue, entry.c.partition_key.is_(None), same)
+    return sa.and_(entry.c.queue == queues.c.queue, entry.c.partition_key.is_(None), same)
 
 
-def _retry_at(task_id: ColumnElement[Any]) -> Select[Any]:
+WAITING: Mapping[bool, Mapping[bool, Builder]] = {
+    by_task: {given: partial(_by_task if by_task else _by_queue, given=given) for given in (False, True)}
+    for by_task in (False, True)
+}
+"""The statements by whether they count by task, and whether they count the given queues only."""
+
+
+def _retry_at(task_id: sa.ColumnElement[Any]) -> sa.Select[Any]:
     execution = task_executions.alias("execution")
-    return select(execution.c.retry_at).where(execution.c.id == task_id)
+    return sa.select(execution.c.retry_at).where(execution.c.id == task_id)

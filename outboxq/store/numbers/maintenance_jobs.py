@@ -1,6 +1,6 @@
-"""Jobs that one worker at a time does for all, such as samples and the summing up of statistics.
+"""Let one worker at a time do a job for all, such as taking samples or rolling up metrics.
 
-A row of `maintenance_jobs` says from when on a job is due.
+A row of `maintenance_jobs` holds the time from which on a job is due.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Double, Insert, Select, Text, Update, bindparam, case, literal_column, or_, select, update
+import sqlalchemy as sa
 
 from ...database.dialects import Begin
 from ...database.grammar import Grammar
@@ -24,24 +24,23 @@ class Turn:
 
     is_mine: bool
     due_in: timedelta
-    """The time until the job is due; 0 if this worker has it."""
+    """Time until the job is due; 0 if this worker has it."""
 
 
 class MaintenanceJobs:
-    """The jobs, each with the moment at which it is due."""
+    """The maintenance jobs, each with its due time."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
 
     def take(self, name: str, *, for_at_most: timedelta) -> Turn:
         """Take the job if it is due. Another worker may take it if it is not `done` within `for_at_most`."""
-        given = {"name": name}
-        found = self._store.read(due, **given)
+        found = self._store.run_one(due, name=name)
         if found and found[0]["seconds"] > 0:
             return Turn(is_mine=False, due_in=timedelta(seconds=found[0]["seconds"]))
 
         def work(target: Target) -> bool:
-            values = self._store.values(target, **given, pause_seconds=for_at_most.total_seconds())
+            values = self._store.values(target, name=name, pause_seconds=for_at_most.total_seconds())
             if not found:
                 target.run(make, values)
             return bool(target.run(take, values))
@@ -50,18 +49,12 @@ class MaintenanceJobs:
         return Turn(is_mine=mine, due_in=timedelta(0) if mine else for_at_most)
 
     def make(self, name: str) -> None:
-        """Make the job, due now, unless it is there."""
-        self._store.run(
-            lambda target: target.run(make, self._store.values(target, name=name)), begin=Begin.ASYNCHRONOUS
-        )
+        """Create the job, due now, if it does not exist."""
+        self._store.run_one(make, begin=Begin.ASYNCHRONOUS, name=name)
 
     def done(self, name: str, *, again_in: timedelta) -> None:
         """Record that the job is done, and due again after this time."""
-
-        def work(target: Target) -> None:
-            target.run(done, self._store.values(target, name=name, pause_seconds=again_in.total_seconds()))
-
-        self._store.run(work, begin=Begin.ASYNCHRONOUS)
+        self._store.run_one(done, begin=Begin.ASYNCHRONOUS, name=name, pause_seconds=again_in.total_seconds())
 
 
 def locked(store: Transactions, target: Target, name: str) -> bool:
@@ -70,40 +63,40 @@ def locked(store: Transactions, target: Target, name: str) -> bool:
 
 
 _job = maintenance_jobs.c
-_name = bindparam("name", type_=Text, required=True)
-_pause = bindparam("pause_seconds", type_=Double, required=True)
+_name = sa.bindparam("name", type_=sa.Text, required=True)
+_pause = sa.bindparam("pause_seconds", type_=sa.Double, required=True)
 
 
-def due(g: Grammar) -> Select[Any]:
-    """Select the seconds until the job is due, at most 0 if it is; no row if there is no such job yet."""
-    seconds = g.between(g.now, _job.due_at) / literal_column("1000000.0", Double)
-    left = case((_job.done_at > g.now, literal_column("0.0", Double)), else_=seconds)
-    return select(left.label("seconds")).where(_job.name == _name)
+def due(g: Grammar) -> sa.Select[Any]:
+    """Select the seconds until the job is due (at most 0 if it is); no row if the job does not exist."""
+    seconds = g.between(g.now, _job.due_at) / sa.literal_column("1000000.0", sa.Double)
+    left = sa.case((_job.done_at > g.now, sa.literal_column("0.0", sa.Double)), else_=seconds)
+    return sa.select(left.label("seconds")).where(_job.name == _name)
 
 
-def make(g: Grammar) -> Insert:
-    """Write the row of a job that is due now, unless it is there."""
+def make(g: Grammar) -> sa.Insert:
+    """Create a job that is due now, if it does not exist."""
     values: dict[str, Any] = {"name": _name, "due_at": g.now}
     # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
-    rows = select(*values.values()).where(_name.is_not(None))
+    rows = sa.select(*values.values()).where(_name.is_not(None))
     return g.insert(maintenance_jobs).from_select(list(values), rows).on_conflict_do_nothing()  # type: ignore[no-any-return]
 
 
-def take(g: Grammar) -> Update:
-    """Take the job if it is due: no other worker has it for :pause_seconds. Returns no row if it is not due.
+def take(g: Grammar) -> sa.Update:
+    """Take the job if it is due, so that no other worker takes it for :pause_seconds. Returns no row if it is not due.
 
-    A job that was done in the future is due: the clock was set back.
+    A job that was done in the future is due, because the clock was set back.
     """
-    is_due = or_(_job.due_at <= g.now, _job.done_at > g.now)
-    taken = update(maintenance_jobs).where(_job.name == _name, is_due)
+    is_due = sa.or_(_job.due_at <= g.now, _job.done_at > g.now)
+    taken = sa.update(maintenance_jobs).where(_job.name == _name, is_due)
     return taken.values(due_at=g.later(g.now, _pause)).returning(_job.name)
 
 
-def lock(_: Grammar) -> Select[Any]:
+def lock(_: Grammar) -> sa.Select[Any]:
     """Lock the row of the job; no row if another session has locked it."""
-    return select(_job.name).where(_job.name == _name).with_for_update(skip_locked=True)
+    return sa.select(_job.name).where(_job.name == _name).with_for_update(skip_locked=True)
 
 
-def done(g: Grammar) -> Update:
+def done(g: Grammar) -> sa.Update:
     """Record that the job is done, and due again after :pause_seconds."""
-    return update(maintenance_jobs).where(_job.name == _name).values(due_at=g.later(g.now, _pause), done_at=g.now)
+    return sa.update(maintenance_jobs).where(_job.name == _name).values(due_at=g.later(g.now, _pause), done_at=g.now)

@@ -1,7 +1,7 @@
-"""The counts of workers: written every ten seconds, summed up to longer spans as they grow old, deleted after 90 days.
+"""Store the counts of workers: written every ten seconds, rolled up to longer spans as they age, deleted after 90 days.
 
-A row of `task_metrics` is about a queue, a task and a span of time. Old spans are summed up to longer ones: a transition deletes the
-rows of a span and inserts their sums, so a row is summed up once, even where two workers try.
+A row of `task_metrics` covers a queue, a task and a time span. A roll-up deletes the rows of a span and inserts their sums in
+one transition, so each row is rolled up once, even if two workers try.
 """
 
 from __future__ import annotations
@@ -13,24 +13,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Delete,
-    Double,
-    Integer,
-    Select,
-    Text,
-    Uuid,
-    bindparam,
-    cast,
-    delete,
-    func,
-    insert,
-    literal_column,
-    null,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin, Row
@@ -40,7 +23,7 @@ from ...database.target import Target
 from ...model import EARLIEST
 from ...model.histograms import BOUNDS, BUCKETS, COUNTS, SECONDS, AttemptCounts
 from ...model.uuid7 import family
-from ..arguments import identifier, storable
+from ..arguments import identifier, parameters, storable
 from ..tasks.tasks import now
 from ..transactions import Transactions
 from .live import Found
@@ -48,17 +31,17 @@ from .maintenance_jobs import MaintenanceJobs, locked
 from .series import Steps, read_steps
 
 SUM_UP = "sum up metrics"
-"""The job of summing up."""
+"""Name of the roll-up job."""
 LEVELS = (
     (timedelta(minutes=2), timedelta(minutes=1)),
     (timedelta(hours=2), timedelta(minutes=5)),
     (timedelta(hours=6), timedelta(minutes=15)),
     (timedelta(hours=48), timedelta(hours=1)),
 )
-"""The age from which on shorter spans are summed up, and the length of the sums.
+"""Ages from which on shorter spans are rolled up, with the lengths of the sums.
 
-The chart of a day has steps of 15 minutes, that of six hours steps of 5. Of 20 tasks it reads 4 800 rows; with minutes alone it read
-28 800, and took six times as long: `python -m benchmarks.dashboard`.
+The chart of a day has steps of 15 minutes, and that of six hours has steps of 5. For 20 tasks it reads 4 800 rows. With minutes
+alone it read 28 800 rows and took six times as long: `python -m benchmarks.dashboard`.
 
 With ten minutes instead of two, `stats()` read twice as many rows of an hour: `python -m benchmarks.status`.
 """
@@ -67,10 +50,10 @@ KEPT = timedelta(days=90)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskMetric:
-    """The attempts at one task of one queue that one worker saw end in ten seconds."""
+    """Attempts at one task of one queue that ended within ten seconds on one worker."""
 
     id: UUID
-    """An id of its own, by which a row that is sent twice is written once."""
+    """Id of the row, so that a row that is sent twice is written once."""
     queue: str
     task_name: str
     counts: AttemptCounts
@@ -84,7 +67,7 @@ class TaskMetric:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Percentiles:
-    """Durations by nearest rank: 50, 95 and 99 of 100 took no longer."""
+    """Durations by nearest rank: 50, 95 and 99 percent took no longer."""
 
     p50: timedelta
     p95: timedelta
@@ -93,10 +76,10 @@ class Percentiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricPoint:
-    """The attempts that workers saw end in one step of time."""
+    """Attempts that ended in one step of time."""
 
     at: datetime
-    """The begin of the step."""
+    """Begin of the step."""
     step: timedelta
     completed: int = 0
     failed: int = 0
@@ -117,7 +100,7 @@ class Metrics:
         self._store = store
 
     def record(self, metrics: Sequence[TaskMetric], *, worker_id: UUID, using: object = None) -> None:
-        """Write what a worker has counted in the last ten seconds. A metric that was written before is not written again."""
+        """Write the counts of a worker for the last ten seconds. A metric that was written before is skipped."""
         if not metrics:
             return
         rows = [one.row() for one in metrics]
@@ -141,35 +124,35 @@ class Metrics:
     ) -> list[MetricPoint]:
         """Return a point for each step from `since` to `until` (None: to now), of one queue or task or of all, oldest first.
 
-        What a worker has counted in ten seconds is in the step in which these began. Old counts are kept in longer
-        spans (`LEVELS`): with a shorter step, those of a span are all in the first of its steps. Raises InvalidArgument for more than 2 000 steps.
+        A span of ten seconds belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`); with a
+        shorter step, a span belongs to the first of its steps. Raises InvalidArgument for more than 2 000 steps.
         """
         read = partial(metric_points, queue=storable(queue, "queue"), task=storable(task, "task"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
 
     def sum_up(self, *, spans: int = 100) -> int:
-        """Sum up old metrics, up to so many spans of each length, and delete very old ones. Returns the number of spans.
+        """Roll up old metrics, at most `spans` spans of each length, and delete very old ones. Returns the number of spans.
 
-        Each span is a transaction of its own, and is summed up once, however many workers do it. Once the store's owner has gone,
-        the rest is left to others.
+        Each span is a separate transaction, and is rolled up once, however many workers try. The call ends early if the owner
+        of the store has no time left.
         """
         present, done = now(self._store), 0
         MaintenanceJobs(self._store).make(SUM_UP)
         for age, length in LEVELS:
             before = _begin_of(present - age, length)
-            values = {"before": before, "seconds": int(length.total_seconds())}
+            values: dict[str, Any] = {"before": before, "seconds": int(length.total_seconds())}
             for _ in range(spans):
                 if self._store.gone.is_set():
                     return done
-                found = self._store.read(newest_to_sum_up, **values)
+                found = self._store.run_one(newest_to_sum_up, **values)
                 if not found or not self._sum_up_one(_begin_of(found[0]["at"], length), length):
                     break
                 done += 1
-        self._store.run(lambda target: target.run(forget, {"before": present - KEPT}), begin=Begin.ASYNCHRONOUS)
+        self._store.run_one(forget, begin=Begin.ASYNCHRONOUS, before=present - KEPT)
         return done
 
     def _sum_up_one(self, begin: datetime, length: timedelta, *, using: object = None) -> bool:
-        """Sum up one span. Returns False if another session does so."""
+        """Roll up one span. Returns False if another session does so."""
         span = {"begin": begin, "end": begin + length, "seconds": int(length.total_seconds()), "family": family()}
 
         def work(target: Target) -> bool:
@@ -183,25 +166,25 @@ class Metrics:
 
 
 def happened(target: Target, since: datetime, *, by_task: bool) -> Found:
-    """Add up what workers have counted since a moment, by queue or task, under the names of `Statistics`.
+    """Add up the counts of workers since a time, by queue or task, under the names of `Statistics`.
 
-    Empty: no worker has written anything in this time. A worker writes a span of ten seconds when it is over. So the window ends,
-    as it begins, up to ten seconds earlier.
+    The result is empty if no worker has written counts since then. A worker writes a span of ten seconds at its end, so the
+    window begins and ends up to ten seconds earlier.
     """
     rows = target.run(SINCE["by_task" if by_task else "by_queue"], {"since": since - timedelta(seconds=SPAN)})
     return {(row["queue"], row.get("task_name")): _numbers(row) for row in rows}
 
 
 def first_counted(target: Target) -> datetime | None:
-    """Return the begin of the first span that is kept; None: there is none."""
+    """Return the begin of the first stored span; None if there is none."""
     return target.run(first)[0]["at"]  # type: ignore[no-any-return]
 
 
 def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
-    """Return the duration that so many of 100 did not exceed, by nearest rank, interpolated within its bucket.
+    """Return the duration that `percent` of the values do not exceed, by nearest rank, interpolated within its bucket.
 
-    The buckets' bounds double, so it is off by less than a factor of two. None for an empty histogram. What took longer than an
-    hour counts as an hour.
+    The bounds of the buckets double, so the error is less than a factor of two. None for an empty histogram. A duration above
+    one hour counts as one hour.
     """
     total = sum(histogram)
     rank, before = (total * percent + 99) // 100, 0
@@ -235,7 +218,7 @@ def _point(at: datetime, step: timedelta, row: Row | None) -> MetricPoint:
 
 
 def _numbers(row: Row) -> Row:
-    """Return what `stats` shows of a row of sums."""
+    """Return the values of `Statistics` for a row of sums."""
     same = ("completed", "cancelled", "timed_out", "snoozed", "released", "lost")
     return {
         **{name: row[name] for name in same},
@@ -258,44 +241,40 @@ def _durations(row: Row) -> dict[str, Any]:
 
 
 def _begin_of(moment: datetime, length: timedelta) -> datetime:
-    """Return the begin of the span of this length in which a moment lies."""
+    """Return the begin of the span of this length that contains the time."""
     return EARLIEST + (moment.astimezone(UTC) - EARLIEST) // length * length
 
 
 SPAN = 10
-"""The seconds that a worker's row is about."""
+"""Length in seconds of the span of a worker's row."""
 WAIT = tuple(f"wait_{bucket}" for bucket in range(BUCKETS))
 RUN = tuple(f"run_{bucket}" for bucket in range(BUCKETS))
 SUMMED: Columns = {
-    **{name: Integer() for name in COUNTS},
-    **{name: Double() for name in SECONDS},
-    **{name: Integer() for name in (*WAIT, *RUN)},
+    **{name: sa.Integer() for name in COUNTS},
+    **{name: sa.Double() for name in SECONDS},
+    **{name: sa.Integer() for name in (*WAIT, *RUN)},
 }
-"""The columns that are added up."""
+"""Columns that are summed."""
 SERIES = ("completed", "retried", "failed", "cancelled", "timed_out", "timed_out_last", *WAIT, *RUN)
-"""The columns of which a series has the sums."""
-METRIC: Columns = {"id": Uuid(), "queue": Text(), "task_name": Text(), **SUMMED}
+"""Columns whose sums a series has."""
+METRIC: Columns = {"id": sa.Uuid(), "queue": sa.Text(), "task_name": sa.Text(), **SUMMED}
 
 _metric = task_metrics.c
-_begin = bindparam("begin", type_=Instant, required=True)
-_end = bindparam("end", type_=Instant, required=True)
-_before = bindparam("before", type_=Instant, required=True)
-_since = bindparam("since", type_=Instant, required=True)
-_until = bindparam("until", type_=Instant, required=True)
-_a_span_ago = bindparam("a_span_ago", -float(SPAN), type_=Double)
-_seconds = bindparam("seconds", type_=Integer, required=True)
-_family = bindparam("family", type_=Uuid, required=True)
+_begin, _end, _before, _since, _until = parameters(Instant, "begin", "end", "before", "since", "until")
+_a_span_ago = sa.bindparam("a_span_ago", -float(SPAN), type_=sa.Double)
+_seconds = sa.bindparam("seconds", type_=sa.Integer, required=True)
+_family = sa.bindparam("family", type_=sa.Uuid, required=True)
 
 
 def record(g: Grammar) -> Transition:
-    """Write rows that a worker has counted in the ten seconds up to now. A row whose id is there already is not written again."""
+    """Write the rows of a worker for the ten seconds up to now. A row with a known id is skipped."""
 
     def rows(r: Relations) -> Statement:
         given = r["given"].c
         values = {
             "id": given.id,
             "at": g.later(g.now, _a_span_ago),
-            "seconds": literal_column(str(SPAN), Integer),
+            "seconds": sa.literal_column(str(SPAN), sa.Integer),
             "worker_id": worker_id,
             **{name: given[name] for name in METRIC if name != "id"},
         }
@@ -306,10 +285,10 @@ def record(g: Grammar) -> Transition:
     return Transition(given=METRIC, steps={"rows": rows})
 
 
-def newest_to_sum_up(_: Grammar) -> Select[Any]:
+def newest_to_sum_up(_: Grammar) -> sa.Select[Any]:
     """Select the begin of the newest span before :before that is shorter than :seconds."""
     found = (_metric.at < _before, _metric.seconds < _seconds)
-    return select(_metric.at).where(*found).order_by(_metric.at.desc()).limit(1)
+    return sa.select(_metric.at).where(*found).order_by(_metric.at.desc()).limit(1)
 
 
 def sum_up(g: Grammar) -> Transition:
@@ -321,65 +300,70 @@ def sum_up(g: Grammar) -> Transition:
     def gone(_: Relations) -> Statement:
         span = (_metric.at >= _begin, _metric.at < _end, _metric.seconds < _seconds)
         return (
-            delete(task_metrics).where(*span).returning(_metric.id, *(_metric[name] for name in _KEY + tuple(SUMMED)))
+            sa.delete(task_metrics)
+            .where(*span)
+            .returning(_metric.id, *(_metric[name] for name in _KEY + tuple(SUMMED)))
         )
 
     def sums(r: Relations) -> Statement:
         row = r["gone"].c
         key = [row[name] for name in _KEY]
         values = {
-            "id": g.numbered(_family, func.row_number().over(order_by=key)),
-            "at": cast(_begin, task_metrics.c.at.type),
-            "seconds": cast(_seconds, Integer),
-            "worker_id": cast(null(), Uuid),
+            "id": g.numbered(_family, sa.func.row_number().over(order_by=key)),
+            "at": sa.cast(_begin, task_metrics.c.at.type),
+            "seconds": sa.cast(_seconds, sa.Integer),
+            "worker_id": sa.cast(sa.null(), sa.Uuid),
             **{name: row[name] for name in _KEY},
-            **{name: func.sum(row[name]) for name in SUMMED},
+            **{name: sa.func.sum(row[name]) for name in SUMMED},
         }
-        new = insert(task_metrics)
-        return new.from_select(list(values), select(*values.values()).group_by(*key))
+        new = sa.insert(task_metrics)
+        return new.from_select(list(values), sa.select(*values.values()).group_by(*key))
 
     return Transition(steps={"gone": gone, "sums": sums}, returns="gone", returning=("id",))
 
 
-def forget(_: Grammar) -> Delete:
+def forget(_: Grammar) -> sa.Delete:
     """Delete the rows of spans that begin before :before."""
-    return delete(task_metrics).where(_metric.at < _before)
+    return sa.delete(task_metrics).where(_metric.at < _before)
 
 
-def first(_: Grammar) -> Select[Any]:
-    """Select the begin of the first span that is kept; NULL if there is none."""
-    return select(func.min(_metric.at).label("at"))
+def first(_: Grammar) -> sa.Select[Any]:
+    """Select the begin of the first stored span; NULL if there is none."""
+    return sa.select(sa.func.min(_metric.at).label("at"))
 
 
-def _since_then(_: Grammar, *, by_task: bool) -> Select[Any]:
+def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
     """Select the sums of the spans that begin from :since on."""
     names = _KEY if by_task else _KEY[:1]
-    sums = (cast(func.sum(_metric[name]), BigInteger if name not in SECONDS else Double).label(name) for name in SUMMED)
+    sums = (
+        sa.cast(sa.func.sum(_metric[name]), sa.BigInteger if name not in SECONDS else sa.Double).label(name)
+        for name in SUMMED
+    )
     return (
-        select(*(_metric[name] for name in names), *sums)
+        sa.select(*(_metric[name] for name in names), *sums)
         .where(_metric.at >= _since)
         .group_by(*(_metric[n] for n in names))
     )
 
 
-def series(g: Grammar) -> Select[Any]:
+def series(g: Grammar) -> sa.Select[Any]:
     """Select the sums of each step of :step microseconds from :since to before :until, of one :queue or :task_name or all."""
-    micros = bindparam("step", type_=BigInteger, required=True)
-    same = [or_(wanted.is_(None), _metric[name] == wanted) for name, wanted in _WANTED.items()]
+    micros = sa.bindparam("step", type_=sa.BigInteger, required=True)
+    same = [sa.or_(wanted.is_(None), _metric[name] == wanted) for name, wanted in _WANTED.items()]
     spans = (
-        select(g.steps(_since, _metric.at, micros).label("step"), *(_metric[name] for name in SERIES))
+        sa.select(g.steps(_since, _metric.at, micros).label("step"), *(_metric[name] for name in SERIES))
         .where(_metric.at >= _since, _metric.at < _until, *same)
         .subquery("spans")
     )
-    sums = (cast(func.sum(spans.c[name]), BigInteger).label(name) for name in SERIES)
-    return select(spans.c.step, *sums).group_by(spans.c.step)
+    sums = (sa.cast(sa.func.sum(spans.c[name]), sa.BigInteger).label(name) for name in SERIES)
+    return sa.select(spans.c.step, *sums).group_by(spans.c.step)
 
 
 _KEY = ("queue", "task_name")
-_WANTED = {name: bindparam(name, type_=Text, required=True) for name in _KEY}
+_WANTED = {name: sa.bindparam(name, type_=sa.Text, required=True) for name in _KEY}
 """Filters; NULL for any value."""
 SINCE: Mapping[str, Builder] = {
     "by_queue": partial(_since_then, by_task=False),
     "by_task": partial(_since_then, by_task=True),
 }
-"""The statements that add up what was counted, a row for each queue or for each task of a queue."""
+"""Statements that sum the counts, by queue or by queue and task name."""

@@ -1,7 +1,7 @@
-"""The overview of an outbox: the numbers of all queues, the problems, the mark of the last change, and trends.
+"""Read the overview of an outbox: the numbers of all queues, the problems, the change mark, and trends.
 
-All of it is read in a few statements that cost the same whatever the size of the tables: each part looks things up by an index, or
-reads a small table, or ends after a bounded number of rows.
+A few statements read all of it at a cost that does not depend on the size of the tables: each part uses an index, reads a small
+table, or stops after a bounded number of rows.
 """
 
 from __future__ import annotations
@@ -12,19 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Double,
-    FromClause,
-    Select,
-    Text,
-    and_,
-    bindparam,
-    cast,
-    func,
-    literal_column,
-    select,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin
@@ -44,7 +32,7 @@ from ...database.target import Target
 from ..arguments import positive, storable
 from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered
 from ..producing import batches_sql
-from ..producing.schedules_sql import stands_ahead
+from ..producing.schedules_sql import is_planted_ahead
 from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .health import HealthLimits, Problem, problems
@@ -59,21 +47,21 @@ from .statistics import Present, Statistics
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """The present numbers of all queues together and one by one, and what needs attention."""
+    """Present numbers of all queues, in total and one by one, and the problems."""
 
     at: datetime
     ready: Count
     """Number of tasks that are due."""
     delayed: Count
-    """Number of tasks that are due later, for a retry or not."""
+    """Number of tasks that are due later, including retries."""
     running: int
     failed: Count
     """Number of dead letters, whenever they failed."""
     oldest_ready_at: datetime | None
     live_workers: int
     queues: list[Statistics]
-    """The present numbers of each queue that has tasks, dead letters, settings or a live worker, by name; nothing about a window of
-    time. Those that wait for a retry are in `delayed`.
+    """Present numbers of each queue that has tasks, dead letters, settings or a live worker, by name, without the values of a time
+    window. Retries are in `delayed`.
     """
     problems: list[Problem]
     workers: list[LiveWorker] = field(default_factory=list)
@@ -89,33 +77,33 @@ class Trends:
     depths: list[DepthPoint]
     """The points that `samples.series` returns."""
     held: list[HeldKey] = field(default_factory=list)
-    """The keys that `queues.held_keys` returns; empty if they were not asked for."""
+    """Keys that `queues.held_keys` returns; empty unless requested."""
 
 
 def overview(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> Overview:
-    """Return the present numbers of all queues and what needs attention, by the rules of `health`.
+    """Return the present numbers of all queues, and the problems by the rules of `health`.
 
-    Of the waiting tasks of each queue and priority, and of all dead letters, 10 000 are counted; where there are more, a queue has its
-    last sample too. Four statements, and a fifth for the samples.
+    At most 10 000 waiting tasks of each queue and priority, and 10 000 dead letters, are counted. Beyond that, a queue has its
+    last sample. It takes four statements, and a fifth for the samples.
     """
     limits = limits or HealthLimits()
     return store.run(partial(_read, store, limits), using=using, begin=Begin.READ)
 
 
 def health(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> list[Problem]:
-    """Return the rules that are broken now, the most urgent first; empty if all is well. It reads what `overview` reads.
+    """Return the broken rules, the most urgent first; empty if all is well. It reads the same data as `overview`.
 
-    `limits` None: the default ones. Raises InvalidArgument for limits below 0.
+    `limits` None means the default limits. Raises InvalidArgument for limits below 0.
     """
     return overview(store, limits, using=using).problems
 
 
 def change_mark(store: Transactions, *, using: object = None) -> str:
-    """Return a text that is another one when a task, a setting, a schedule, a sample or a count has changed, or a worker has come
-    or gone. One statement of index look-ups and of small tables.
+    """Return a text that changes when a task, a setting, a schedule, a sample or a count changes, or a worker comes or goes. It is
+    one statement of index look-ups and small tables.
 
-    It does not tell of what changes without a row: a delayed task that is due by now, an age. Nor of a heartbeat, of how busy a
-    worker is, of old tasks that are pruned, or of a task that a transaction enqueued 200 events ago and has only now committed.
+    It does not notice changes without a row (a delayed task that becomes due, an age), heartbeats, the load of workers, pruned
+    tasks, or a task that was enqueued 200 events ago in a transaction that commits only now.
     """
 
     def work(target: Target) -> str:
@@ -138,7 +126,8 @@ def trends(
 ) -> Trends:
     """Return the series of `metrics` and of `samples` for the same steps, of one queue or of all, in one transaction.
 
-    With `held_keys`, up to so many keys of the queue that dead letters hold are read with them. Raises InvalidArgument for more than 2 000 steps.
+    With `held_keys`, at most this number of keys of the queue that dead letters hold are included. Raises InvalidArgument for
+    more than 2 000 steps.
     """
     name = storable(queue, "queue")
     limit = None if queue is None or held_keys is None else positive(held_keys)
@@ -182,29 +171,29 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
 
 
 HELD = 100
-"""Maximum number of held keys behind which tasks wait that are selected."""
+"""Maximum number of selected keys behind which tasks wait."""
 _HELD_LOOKED_AT = 1_000
-"""The number of held keys, with or without waiting tasks, among which they are found."""
+"""Maximum number of held keys, with or without waiting tasks, that are searched for them."""
 NEWEST = 200
-"""The number of the newest events that the mark of change is about: where some are numbered before others and committed later, it
-changes with each.
+"""Number of the newest events that the change mark covers. It changes with each of them, even if an event with a lower number is
+committed later.
 """
-_most = bindparam("most", type_=BigInteger, required=True)
+_most = sa.bindparam("most", type_=sa.BigInteger, required=True)
 _failed_since, _overdue_before, _live_since = (
-    bindparam(name, type_=Double, required=True) for name in ("failed_since", "overdue_before", "live_since")
+    sa.bindparam(name, type_=sa.Double, required=True) for name in ("failed_since", "overdue_before", "live_since")
 )
 """Seconds from now, below 0."""
-_one: Any = literal_column("1")
-_letter, _claim, _schedule = dead_letters.c, partition_claims.c, task_schedules.c
+_one: Any = sa.literal_column("1")
+_dead_letter, _claim, _schedule = dead_letters.c, partition_claims.c, task_schedules.c
 
 
-def signals(g: Grammar) -> Select[Any]:
-    """Select the rows of `live.present`, and of further kinds: the tasks that failed lately, held keys behind which tasks wait,
-    schedules that are overdue or planted by a clock that was ahead, and batches that are not closed.
+def signals(g: Grammar) -> sa.Select[Any]:
+    """Select the rows of `live.present`, and rows of further kinds: recent failures, held keys behind which tasks wait, schedules
+    that are overdue or were planted by a clock that was ahead, and unclosed batches.
     """
-    schedules = select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
+    schedules = sa.select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
     late = schedules.where(_schedule.planted_until < g.later(g.now, _overdue_before)).subquery("late")
-    early, batch = schedules.where(stands_ahead(g)).subquery("early"), batches_sql.unclosed(g).subquery("unclosed")
+    early, batch = schedules.where(is_planted_ahead(g)).subquery("early"), batches_sql.unclosed(g).subquery("unclosed")
     return signals_of(
         *counts(g),
         _failed_lately(g),
@@ -215,48 +204,54 @@ def signals(g: Grammar) -> Select[Any]:
     )
 
 
-def _failed_lately(g: Grammar) -> Select[Any]:
+def _failed_lately(g: Grammar) -> sa.Select[Any]:
     lately = (
-        select(_letter.queue)
-        .where(_letter.failed_at >= g.later(g.now, _failed_since))
-        .order_by(_letter.failed_at.desc())
+        sa.select(_dead_letter.queue)
+        .where(_dead_letter.failed_at >= g.later(g.now, _failed_since))
+        .order_by(_dead_letter.failed_at.desc())
         .limit(_most)
         .subquery("lately")
     )
-    return signal("failed_lately", name=lately.c.queue, number=func.count()).group_by(lately.c.queue)
+    return signal("failed_lately", name=lately.c.queue, number=sa.func.count()).group_by(lately.c.queue)
 
 
-def _held() -> Select[Any]:
-    """Select up to HELD of the held keys behind which tasks wait."""
-    held = select(partition_claims).where(_claim.held).limit(literal_column(str(_HELD_LOOKED_AT))).subquery("held")
+def _held() -> sa.Select[Any]:
+    """Select up to HELD keys behind which tasks wait."""
+    held = (
+        sa.select(partition_claims).where(_claim.held).limit(sa.literal_column(str(_HELD_LOOKED_AT))).subquery("held")
+    )
     entry = task_outbox.alias("entry")
-    waits = select(_one).where(entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key).limit(_one)
-    some = select(held).where(waits.correlate(held).scalar_subquery().is_not(None)).limit(literal_column(str(HELD)))
+    waits = (
+        sa.select(_one).where(entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key).limit(_one)
+    )
+    some = (
+        sa.select(held).where(waits.correlate(held).scalar_subquery().is_not(None)).limit(sa.literal_column(str(HELD)))
+    )
     found = some.subquery("some")
     return signal("held", name=found.c.queue, detail=found.c.partition_key, task_id=found.c.task_execution_id)
 
 
-def mark(g: Grammar) -> Select[Any]:
-    """Select numbers and times of which one differs when anything has changed that people see."""
+def mark(g: Grammar) -> sa.Select[Any]:
+    """Select numbers and times, at least one of which differs after any visible change."""
     event = execution_events.c.sequence_num
-    newest = select(event).order_by(event.desc()).limit(literal_column(str(NEWEST))).subquery("newest")
-    seen = select(func.max(newest.c.sequence_num).label("last"), func.sum(newest.c.sequence_num).label("sum")).subquery(
-        "seen"
-    )
-    live = and_(workers.c.last_seen_at >= g.later(g.now, _live_since), is_registered())
-    there = select(
-        func.count().filter(live).label("live"), func.max(workers.c.started_at, type_=Instant).label("started")
+    newest = sa.select(event).order_by(event.desc()).limit(sa.literal_column(str(NEWEST))).subquery("newest")
+    seen = sa.select(
+        sa.func.max(newest.c.sequence_num).label("last"), sa.func.sum(newest.c.sequence_num).label("sum")
+    ).subquery("seen")
+    live = sa.and_(workers.c.last_seen_at >= g.later(g.now, _live_since), is_registered())
+    there = sa.select(
+        sa.func.count().filter(live).label("live"), sa.func.max(workers.c.started_at, type_=Instant).label("started")
     ).subquery("there")
-    columns: list[Any] = [seen.c.last, cast(seen.c.sum, Text).label("events"), there.c.live, there.c.started]
-    sources: list[FromClause] = [seen, there]
+    columns: list[Any] = [seen.c.last, sa.cast(seen.c.sum, sa.Text).label("events"), there.c.live, there.c.started]
+    sources: list[sa.FromClause] = [seen, there]
     for table in (queue_settings, task_schedules):
         one = (
-            select(func.count().label("rows"), func.max(table.c.updated_at, type_=Instant).label("changed"))
+            sa.select(sa.func.count().label("rows"), sa.func.max(table.c.updated_at, type_=Instant).label("changed"))
             .select_from(table)
             .subquery(f"of_{table.name}")
         )
         sources.append(one)
         columns += [one.c.rows.label(f"{table.name}_rows"), one.c.changed.label(f"{table.name}_changed")]
     for column, name in ((task_metrics.c.at, "metrics_at"), (queue_samples.c.at, "samples_at")):
-        columns.append(select(func.max(column, type_=Instant)).scalar_subquery().label(name))
-    return select(*columns).select_from(*sources)
+        columns.append(sa.select(sa.func.max(column, type_=Instant)).scalar_subquery().label(name))
+    return sa.select(*columns).select_from(*sources)

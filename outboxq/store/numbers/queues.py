@@ -1,4 +1,4 @@
-"""Settings of a queue: paused or not, its limits, the order of its keys."""
+"""Keep the settings of queues: pause, limits, and the order of keys."""
 
 from __future__ import annotations
 
@@ -10,51 +10,18 @@ from types import EllipsisType
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    Delete,
-    FromClause,
-    Insert,
-    Select,
-    Table,
-    Text,
-    and_,
-    bindparam,
-    case,
-    delete,
-    exists,
-    func,
-    literal_column,
-    null,
-    or_,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
 
+from ...database import tables
 from ...database.dialects.base import Begin
 from ...database.dialects.plans import Row
 from ...database.grammar import Grammar, Statement
 from ...database.queue_order import every_queue
-from ...database.tables import (
-    dead_letters,
-    key_rates,
-    partition_claims,
-    queue_samples,
-    queue_settings,
-    task_executions,
-    task_leases,
-    task_metrics,
-    task_outbox,
-    task_schedules,
-    task_subscriptions,
-)
 from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition, QueueNotFound
 from ...model.options import TaskOptions, duration
 from ...model.unknown_options import no_queue
-from ..arguments import positive, storable
+from ..arguments import parameters, positive, storable
 from ..claims.workers import live_workers
 from ..tasks import tasks
 from ..tasks.event_log import Count, counted_to
@@ -73,17 +40,17 @@ class QueueSettings:
 
     queue: str
     paused_at: datetime | None = None
-    """Time since which none of its tasks is claimed; None: the queue is not paused."""
+    """Time of the pause, since which none of its tasks is claimed; None if the queue is not paused."""
     concurrency: int | None = None
     """Maximum number of its tasks that run at once, on all machines together; None: no limit."""
     rate: tuple[int, timedelta] | None = None
-    """Maximum number of starts in a time span, on all machines together; None: no limit."""
+    """Maximum number of starts per period, on all machines together; None means no limit."""
     concurrency_per_key: int | None = None
     """Maximum number of tasks of one concurrency key that run at once; None: 1."""
     rate_per_key: tuple[int, timedelta] | None = None
-    """Maximum number of starts of one key in a time span, be it a concurrency key or a partition key; None: no limit."""
+    """Maximum number of starts of one concurrency key or partition key per period; None means no limit."""
     fair: bool = True
-    """True: partition keys take turns. False: the key whose task has been due the longest is next."""
+    """True if partition keys take turns. False if the key whose task has been due the longest is next."""
     updated_at: datetime | None = None
 
 
@@ -106,16 +73,16 @@ class Queues:
         self._store = store
 
     def pause(self, queue: str, *, create: bool = False, using: object = None) -> QueueSettings:
-        """From the commit on nothing of the queue is claimed; what runs, runs on, and tasks can be enqueued as always.
+        """Pause a queue: from the commit on, none of its tasks is claimed. Running tasks continue, and tasks can be enqueued.
 
-        Once paused is paused: the first pause's moment stays. Returns the queue's settings, as do the next three. All raise
-        QueueNotFound for a name that may be mistyped: no task, setting, subscription, schedule or live worker names it, nor a task
-        that the application declares. `create` sets such a queue up before its first task.
+        Pausing a paused queue keeps its `paused_at`. Returns the settings of the queue, like the next three methods. They raise
+        QueueNotFound for a name that may be mistyped: no task, setting, subscription, schedule, live worker or declared task
+        names it. With `create`, such a queue is set up before its first task.
         """
         return self._say(queue, using, create=create, paused=True)
 
     def resume(self, queue: str, *, using: object = None) -> QueueSettings:
-        """End the pause; sleeping workers are woken."""
+        """End the pause, and wake sleeping workers."""
         return self._say(queue, using, create=None, paused=False)
 
     def limit(
@@ -129,33 +96,28 @@ class Queues:
         create: bool = False,
         using: object = None,
     ) -> QueueSettings:
-        """Limit how many tasks of the queue run at once, or start in a time: `rate=(100, timedelta(minutes=1))`.
+        """Limit the running tasks of a queue, or its starts per period: `rate=(100, timedelta(minutes=1))`.
 
-        The last two are limits of each key: how many tasks of one concurrency key run at once, and how many of one key start in
-        a time.
-
-        What is left out stays; None removes that limit. What runs already is not stopped. `create` is that of `pause`. Raises
+        The limits per key apply to the running tasks of one concurrency key, and to the starts of one key per period. An
+        omitted limit stays, and None removes a limit. Running tasks continue. `create` is that of `pause`. Raises
         InvalidArgument and QueueNotFound.
         """
-        given = {
-            "concurrency": concurrency,
-            "rate": rate,
-            "concurrency_per_key": concurrency_per_key,
-            "rate_per_key": rate_per_key,
-        }
+        counts = {"concurrency": concurrency, "concurrency_per_key": concurrency_per_key}
+        rates = {"rate": rate, "rate_per_key": rate_per_key}
         settings: dict[str, Any] = {
-            name: None if value is None else (_rate if name.startswith("rate") else _count)(value, name)
+            name: None if value is None else check(value, name)
+            for check, given in ((_count, counts), (_rate, rates))
             for name, value in given.items()
             if value is not ...
         }
         if not settings:
             raise InvalidArgument(
-                "limit() takes concurrency, rate, concurrency_per_key, rate_per_key, or some of them; None removes a limit"
+                "limit() takes at least one of concurrency, rate, concurrency_per_key and rate_per_key; None removes a limit"
             )
         return self._say(queue, using, create=create, **settings)
 
     def order(self, queue: str, *, fair: bool, create: bool = False, using: object = None) -> QueueSettings:
-        """Have keys take turns, which is the default, or have the key come next whose task has been due the longest.
+        """Let keys take turns (the default), or let the key whose task has been due the longest come next.
 
         `create` is that of `pause`. Raises QueueNotFound.
         """
@@ -164,10 +126,10 @@ class Queues:
         return self._say(queue, using, create=create, fair=fair)
 
     def forget(self, queue: str, *, using: object = None) -> QueueSettings:
-        """Delete the settings of a queue without tasks, such as one that was set up under a mistyped name; returns what they were.
+        """Delete and return the settings of a queue without tasks, for example after a mistyped name.
 
-        Raises QueueNotFound for a queue without settings; InvalidTransition while a task of the queue waits or runs, or while the queue
-        has dead letters: without its settings they would start. `resume` and `limit` decide that.
+        Raises QueueNotFound for a queue without settings. Raises InvalidTransition while the queue has waiting or running tasks
+        or dead letters, which could start without the settings; use `resume` and `limit` instead.
         """
         values = {"queue": storable(queue, "queue")}
 
@@ -187,8 +149,8 @@ class Queues:
         return self._store.run(work, using=using)
 
     def is_known(self, queue: str, *, using: object = None) -> bool:
-        """Return whether anything names the queue: a task, a setting, a subscription, a schedule, a live worker, or a task that the
-        application declares. Of the tasks that have ended, the newest 10 000 are looked at.
+        """Return whether a task, a setting, a subscription, a schedule, a live worker or a declared task names the queue. Of the
+        ended tasks, the newest 10 000 are searched.
         """
         storable(queue, "queue")
         return self._store.run(lambda target: self._is_known(target, queue), using=using, begin=Begin.READ)
@@ -198,10 +160,10 @@ class Queues:
         return self._store.run(self._settings, using=using, begin=Begin.READ)
 
     def list(self, *, using: object = None) -> builtins.list[QueueSettings]:
-        """Return all queues by name: those with settings, with waiting or running tasks, with dead letters, in the last sample, or
-        named by a live worker. One without settings has the defaults.
+        """Return all queues by name: queues with settings, with waiting or running tasks, with dead letters, in the last sample,
+        or named by a live worker. A queue without settings has the defaults.
 
-        Of the dead letters, 10 000 are looked at.
+        At most 10 000 dead letters are searched.
         """
 
         def work(target: Target) -> builtins.list[QueueSettings]:
@@ -238,15 +200,15 @@ class Queues:
         return [settings_of(row) for row in target.run(settings)]
 
     def held_keys(self, queue: str, *, limit: int = 50, using: object = None) -> builtins.list[HeldKey]:
-        """Return up to `limit` partition keys of a queue that dead letters hold, those held for longest first."""
+        """Return up to `limit` partition keys of a queue that dead letters hold, longest held first."""
         storable(queue, "queue")
         read = partial(read_held_keys, queue=queue, limit=positive(limit))
         return self._store.run(read, using=using, begin=Begin.READ)
 
     def _say(self, queue: str, using: object, *, create: bool | None, **settings: Any) -> QueueSettings:
-        """Change settings. `create` None: the change makes no queue, so there is no way to ask for that."""
+        """Change settings. `create` None means that the change cannot create a queue."""
         if not queue:
-            raise InvalidArgument("a queue's name is not empty")
+            raise InvalidArgument("the name of a queue must not be empty")
         storable(queue, "queue")
 
         def work(target: Target) -> QueueSettings:
@@ -314,7 +276,7 @@ def _rate(rate: object, name: str) -> tuple[int, float]:
     number, span = _count(rate[0], name), duration(rate[1], name)
     if not timedelta(0) < span <= _LONGEST:
         raise InvalidArgument(
-            f"the time of a {name.replace('_', ' ')} must be longer than nothing and at most {_LONGEST.days} days"
+            f"the time of a {name.replace('_', ' ')} must be positive and at most {_LONGEST.days} days"
         )
     return number, span.total_seconds()
 
@@ -322,17 +284,16 @@ def _rate(rate: object, name: str) -> tuple[int, float]:
 def _count(number: object, name: str) -> int:
     if type(number) is not int or not 1 <= number <= 2**31 - 1:
         raise InvalidArgument(
-            f"{name} must be a whole number of at least 1, not {number!r}; to let nothing start, pause the queue"
+            f"{name} must be a whole number of at least 1, not {number!r}; to start no task, pause the queue"
         )
     return number
 
 
-_setting, _key_rate = queue_settings.c, key_rates.c
-_queue = bindparam("queue", type_=Text, required=True)
-_limit = bindparam("limit", type_=BigInteger, required=True)
-_one: Any = literal_column("1")
-_claim, _letter = partition_claims.c, dead_letters.c
-_most = bindparam("most", type_=BigInteger, required=True)
+_setting, _key_rate = tables.queue_settings.c, tables.key_rates.c
+_queue = sa.bindparam("queue", type_=sa.Text, required=True)
+_limit, _most = parameters(sa.BigInteger, "limit", "most")
+_one: Any = sa.literal_column("1")
+_claim, _dead_letter = tables.partition_claims.c, tables.dead_letters.c
 _COLUMNS = {
     "paused": ("paused_at",),
     "concurrency": ("concurrency_limit",),
@@ -341,41 +302,41 @@ _COLUMNS = {
     "rate_per_key": ("key_rate_limit", "key_rate_seconds"),
     "fair": ("fair",),
 }
-"""The settings of which a change may set some, and their columns."""
-_paused = bindparam("paused", type_=Boolean, required=True)
-_sets = {name: bindparam(f"sets_{name}", type_=Boolean, required=True) for name in _COLUMNS}
-"""True for a setting that a change sets; the others stay."""
+"""Settings that can be changed, with their columns."""
+_paused = sa.bindparam("paused", type_=sa.Boolean, required=True)
+_sets = {name: sa.bindparam(f"sets_{name}", type_=sa.Boolean, required=True) for name in _COLUMNS}
+"""True for each setting that a change sets. The others stay."""
 
 
-def change(g: Grammar) -> Insert:
-    """Change the settings of :queue, and return all of them. A repeated pause keeps the time at which it began.
+def change(g: Grammar) -> sa.Insert:
+    """Change the settings of :queue, and return all of them. A repeated pause keeps the time of the first one.
 
     A changed rate limit begins with a full bucket.
     """
     columns = [column for name in _COLUMNS for column in _COLUMNS[name] if name != "paused"]
-    said = {
+    written = {
         "queue": _queue,
-        "paused_at": case((_paused, g.now), else_=null()),
-        **{column: bindparam(column, type_=_setting[column].type, required=True) for column in columns},
+        "paused_at": sa.case((_paused, g.now), else_=sa.null()),
+        **{column: sa.bindparam(column, type_=_setting[column].type, required=True) for column in columns},
         "updated_at": g.now,
     }
-    new = g.insert(queue_settings).from_select(list(said), select(*said.values()))
+    new = g.insert(tables.queue_settings).from_select(list(written), sa.select(*written.values()))
     given = new.excluded
-    pause = case((given.paused_at.is_(None), null()), else_=func.coalesce(_setting.paused_at, given.paused_at))
+    pause = sa.case((given.paused_at.is_(None), sa.null()), else_=sa.func.coalesce(_setting.paused_at, given.paused_at))
     values: dict[str, Any] = {
-        column: case((_sets[name], pause if name == "paused" else given[column]), else_=_setting[column])
+        column: sa.case((_sets[name], pause if name == "paused" else given[column]), else_=_setting[column])
         for name, several in _COLUMNS.items()
         for column in several
     }
     changed = (_setting[column].is_distinct_from(given[column]) for column in _COLUMNS["rate"])
-    values["rate_full_at"] = case((and_(_sets["rate"], or_(*changed)), null()), else_=_setting.rate_full_at)
+    values["rate_full_at"] = sa.case((sa.and_(_sets["rate"], sa.or_(*changed)), sa.null()), else_=_setting.rate_full_at)
     values["updated_at"] = g.now
     return new.on_conflict_do_update(index_elements=[_setting.queue], set_=values).returning(*_setting)  # type: ignore[no-any-return]
 
 
-def forget(_: Grammar) -> Delete:
+def forget(_: Grammar) -> sa.Delete:
     """Delete the row of a queue whose settings are the defaults."""
-    return delete(queue_settings).where(
+    return sa.delete(tables.queue_settings).where(
         _setting.queue == _queue,
         _setting.paused_at.is_(None),
         _setting.concurrency_limit.is_(None),
@@ -386,68 +347,84 @@ def forget(_: Grammar) -> Delete:
     )
 
 
-def settings(_: Grammar) -> Select[Any]:
+def settings(_: Grammar) -> sa.Select[Any]:
     """Select the settings of each queue."""
-    return select(queue_settings).order_by(_setting.queue)
+    return sa.select(tables.queue_settings).order_by(_setting.queue)
 
 
 def forget_all(_: Grammar) -> Statement:
     """Delete the row of a queue, whatever its settings are."""
-    return delete(queue_settings).where(_setting.queue == _queue).returning(*_setting)
+    return sa.delete(tables.queue_settings).where(_setting.queue == _queue).returning(*_setting)
 
 
-def has_tasks(_: Grammar) -> Select[Any]:
+def has_tasks(_: Grammar) -> sa.Select[Any]:
     """Select one row if :queue has a waiting or running task, or a dead letter."""
-    return _any_of(*map(_names, (task_outbox, task_leases, dead_letters)))
+    return _any_of(*map(_names, (tables.task_outbox, tables.task_leases, tables.dead_letters)))
 
 
-def is_named(_: Grammar) -> Select[Any]:
+def is_named(_: Grammar) -> sa.Select[Any]:
     """Select one row if settings, tasks that have not ended, subscriptions, schedules, statistics or one of the newest :most tasks
     name :queue.
     """
-    execution = task_executions.c
-    newest = select(execution.queue).order_by(execution.id.desc()).limit(_most).subquery("newest")
-    own = (queue_settings, task_outbox, task_leases, dead_letters, task_subscriptions)
-    recent = exists(select(newest.c.queue).where(newest.c.queue == _queue))
-    return _any_of(*map(_names, own), recent, *map(_names, (task_schedules, queue_samples, task_metrics)))
+    execution = tables.task_executions.c
+    newest = sa.select(execution.queue).order_by(execution.id.desc()).limit(_most).subquery("newest")
+    own = (
+        tables.queue_settings,
+        tables.task_outbox,
+        tables.task_leases,
+        tables.dead_letters,
+        tables.task_subscriptions,
+    )
+    recent = sa.exists(sa.select(newest.c.queue).where(newest.c.queue == _queue))
+    return _any_of(
+        *map(_names, own), recent, *map(_names, (tables.task_schedules, tables.queue_samples, tables.task_metrics))
+    )
 
 
-def _names(table: Table) -> ColumnElement[bool]:
-    return exists(select(table.c.queue).where(table.c.queue == _queue))
+def _names(table: sa.Table) -> sa.ColumnElement[bool]:
+    return sa.exists(sa.select(table.c.queue).where(table.c.queue == _queue))
 
 
-def _any_of(*conditions: ColumnElement[bool]) -> Select[Any]:
-    return select(literal_column("1").label("found")).where(or_(*conditions))
+def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(sa.literal_column("1").label("found")).where(sa.or_(*conditions))
 
 
-def forget_key_rates(_: Grammar) -> Delete:
-    """Delete what the keys of :queue have used of their rate."""
-    return delete(key_rates).where(_key_rate.queue == _queue)
+def forget_key_rates(_: Grammar) -> sa.Delete:
+    """Delete the used rates of the keys of :queue."""
+    return sa.delete(tables.key_rates).where(_key_rate.queue == _queue)
 
 
-def queue_names(_: Grammar) -> Select[Any]:
-    """Select the names of the queues with settings, waiting or running tasks, or dead letters: of these, :most are looked at."""
-    letters = select(_letter.queue).limit(_most).subquery("letters")
-    parts: list[FromClause] = [every_queue(), every_queue(with_key=True), task_leases, queue_settings, letters]
-    names = union_all(*(select(part.c.queue) for part in parts)).subquery("names")
-    return select(names.c.queue).where(names.c.queue.is_not(None)).distinct().order_by(names.c.queue)
+def queue_names(_: Grammar) -> sa.Select[Any]:
+    """Select the names of the queues with settings, waiting or running tasks, or dead letters, of which :most are searched."""
+    some_dead_letters = sa.select(_dead_letter.queue).limit(_most).subquery("letters")
+    parts: list[sa.FromClause] = [
+        every_queue(),
+        every_queue(with_key=True),
+        tables.task_leases,
+        tables.queue_settings,
+        some_dead_letters,
+    ]
+    names = sa.union_all(*(sa.select(part.c.queue) for part in parts)).subquery("names")
+    return sa.select(names.c.queue).where(names.c.queue.is_not(None)).distinct().order_by(names.c.queue)
 
 
-def held_keys(_: Grammar) -> Select[Any]:
+def held_keys(_: Grammar) -> sa.Select[Any]:
     """Select the keys of :queue that dead letters hold, the oldest first, with the number of waiting tasks up to :most."""
     held = (
-        select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _letter.failed_at)
-        .join_from(partition_claims, dead_letters, _letter.task_execution_id == _claim.task_execution_id)
+        sa.select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _dead_letter.failed_at)
+        .join_from(
+            tables.partition_claims, tables.dead_letters, _dead_letter.task_execution_id == _claim.task_execution_id
+        )
         .where(_claim.queue == _queue, _claim.held)
-        .order_by(_letter.failed_at, _claim.partition_key)
+        .order_by(_dead_letter.failed_at, _claim.partition_key)
         .limit(_limit)
         .subquery("held")
     )
-    entry = task_outbox.alias("entry")
+    entry = tables.task_outbox.alias("entry")
     same = (entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key)
-    waiting = select(_one.label("one")).where(*same).limit(_most).correlate(held).subquery("waiting")
-    count: Any = select(func.count()).select_from(waiting).scalar_subquery()
-    return select(
+    waiting = sa.select(_one.label("one")).where(*same).limit(_most).correlate(held).subquery("waiting")
+    count: Any = sa.select(sa.func.count()).select_from(waiting).scalar_subquery()
+    return sa.select(
         held.c.queue,
         held.c.partition_key,
         held.c.task_execution_id.label("dead_letter"),

@@ -1,4 +1,4 @@
-"""Samples: how many tasks each queue had in each state at a moment. One worker takes them for all."""
+"""Take samples: the number of tasks of each queue in each state. One worker takes them for all."""
 
 from __future__ import annotations
 
@@ -8,23 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    CTE,
-    BigInteger,
-    Boolean,
-    Delete,
-    Double,
-    Select,
-    Text,
-    bindparam,
-    case,
-    cast,
-    delete,
-    func,
-    literal_column,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin
@@ -32,7 +16,7 @@ from ...database.grammar import Columns, Grammar, Relations, Statement, Transiti
 from ...database.tables import queue_samples
 from ...database.target import Target
 from ...model import EARLIEST
-from ..arguments import storable
+from ..arguments import parameters, storable
 from ..tasks.tasks import now
 from ..transactions import Transactions
 from .live import MARKS, STATES, count
@@ -55,19 +39,19 @@ class QueueSample:
     failed: int = 0
     oldest_ready_at: datetime | None = None
     exact: bool = True
-    """False: `ready`, `delayed` and `failed` are lower bounds."""
+    """False if `ready`, `delayed` and `failed` are lower bounds."""
     at: datetime = EARLIEST
-    """The moment of the sample."""
+    """Time of the sample."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DepthPoint:
-    """The number of tasks in each state at the last sample of a step. All are None in a step without a sample, and where there was
-    nothing to count.
+    """Number of tasks in each state at the last sample of a step. All are None in a step without a sample, or without tasks to
+    count.
     """
 
     at: datetime
-    """The begin of the step."""
+    """Begin of the step."""
     ready: int | None = None
     delayed: int | None = None
     running: int | None = None
@@ -80,10 +64,10 @@ class Samples:
     def __init__(self, store: Transactions) -> None:
         self._store = store
         self._thinned_before = EARLIEST
-        """All samples before this moment have been thinned out, as far as this process knows."""
+        """Time before which all samples are thinned out, as far as this process knows."""
 
     def latest(self, *, using: object = None) -> dict[str, QueueSample]:
-        """Return the last sample of each queue that had tasks then."""
+        """Return the last sample of each queue that had tasks at that time."""
         return self._store.run(partial(last_samples, self._store), using=using, begin=Begin.READ)
 
     def series(
@@ -97,7 +81,8 @@ class Samples:
     ) -> list[DepthPoint]:
         """Return a point for each step from `since` to `until` (None: to now), of one queue or of all together, oldest first.
 
-        Samples are taken every 15 seconds at most; those older than 48 hours are kept once an hour. Raises InvalidArgument for more than 2 000 steps.
+        Samples are taken at most every 15 seconds. Of those older than 48 hours, one per hour is kept. Raises InvalidArgument
+        for more than 2 000 steps.
         """
         read = partial(depth_points, queue=storable(queue, "queue"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
@@ -107,13 +92,13 @@ class Samples:
     ) -> dict[str, list[int | None]]:
         """Return the number of due tasks in each queue at the last sample of each step; None in a step without a sample.
 
-        It reads 20 000 rows at most: where more queues than that have tasks, the oldest steps are left out. Raises InvalidArgument
-        for more than 2 000 steps.
+        It reads at most 20 000 rows; with more queues than that, the oldest steps are left out. Raises InvalidArgument for more
+        than 2 000 steps.
         """
         return read_steps(self._store, _by_queue, since=since, until=until, step=step, using=using)
 
     def look(self) -> list[QueueSample]:
-        """Count the tasks of each queue, up to 10,000 in each state. `exact` says whether that was enough."""
+        """Count the tasks of each queue, up to 10 000 in each state. `exact` is False for a count that reached this bound."""
         return self._store.run(partial(_counted, self._store, None), begin=Begin.READ)
 
     def count(self) -> list[QueueSample]:
@@ -121,7 +106,7 @@ class Samples:
         return self._store.run(partial(_counted, self._store, _ALL), begin=Begin.SNAPSHOT)
 
     def record(self, found: Iterable[QueueSample]) -> None:
-        """Write a sample of now. A queue that had tasks in the last sample, and has none now, gets a row of zeros once."""
+        """Write a sample with the present time. A queue whose tasks have all gone since the last sample gets one row of zeros."""
         rows = {one.queue: one for one in found}
 
         def work(target: Target) -> None:
@@ -136,13 +121,13 @@ class Samples:
         self._store.run(work, begin=Begin.ASYNCHRONOUS)
 
     def thin_out(self) -> None:
-        """Keep one sample an hour of those older than 48 hours, and none that is older than 90 days."""
+        """Keep one sample per hour of the samples older than 48 hours, and delete samples older than 90 days."""
         present = now(self._store)
         before = present - IN_FULL
         span = {"since": min(self._thinned_before, before), "before": before}
-        self._store.run(lambda target: target.run(thin_out, span), begin=Begin.ASYNCHRONOUS)
+        self._store.run_one(thin_out, begin=Begin.ASYNCHRONOUS, **span)
         self._thinned_before = before
-        self._store.run(lambda target: target.run(forget, {"before": present - KEPT}), begin=Begin.ASYNCHRONOUS)
+        self._store.run_one(forget, begin=Begin.ASYNCHRONOUS, before=present - KEPT)
 
 
 def last_samples(store: Transactions, target: Target) -> dict[str, QueueSample]:
@@ -182,18 +167,17 @@ def _counted(store: Transactions, most: int | None, target: Target) -> list[Queu
 
 
 SAMPLE: Columns = {
-    "queue": Text(),
-    "ready": BigInteger(),
-    "delayed": BigInteger(),
-    "running": BigInteger(),
-    "failed": BigInteger(),
+    "queue": sa.Text(),
+    "ready": sa.BigInteger(),
+    "delayed": sa.BigInteger(),
+    "running": sa.BigInteger(),
+    "failed": sa.BigInteger(),
     "oldest_ready_at": Instant,
-    "exact": Boolean(),
+    "exact": sa.Boolean(),
 }
 _sample = queue_samples.c
-_before = bindparam("before", type_=Instant, required=True)
-_since = bindparam("since", type_=Instant, required=True)
-_queue = bindparam("queue", type_=Text, required=True)
+_before, _since = parameters(Instant, "before", "since")
+_queue = sa.bindparam("queue", type_=sa.Text, required=True)
 
 
 def record(g: Grammar) -> Transition:
@@ -208,66 +192,68 @@ def record(g: Grammar) -> Transition:
     return Transition(given=SAMPLE, steps={"rows": rows})
 
 
-def latest(g: Grammar) -> Select[Any]:
-    """Select the rows of the last sample. One from the future does not count: the clock was set back."""
-    last = select(func.max(_sample.at)).where(_sample.at <= g.now)
-    return select(queue_samples).where(_sample.at == last.scalar_subquery())
+def latest(g: Grammar) -> sa.Select[Any]:
+    """Select the rows of the last sample. Samples in the future are ignored, because the clock was set back."""
+    last = sa.select(sa.func.max(_sample.at)).where(_sample.at <= g.now)
+    return sa.select(queue_samples).where(_sample.at == last.scalar_subquery())
 
 
 STEPS: Columns = {"begins_at": Instant, "ends_at": Instant}
 """The columns of the batch :steps."""
 
 
-def series(g: Grammar) -> Select[Any]:
-    """Select the last sample of each of :steps, with the sums of all queues or of :queue; NULL where the step has none.
+def series(g: Grammar) -> sa.Select[Any]:
+    """Select the last sample of each of :steps, with the sums of all queues or of :queue; NULL for a step without a sample.
 
-    The sums are no integers, because these could be too large for the database, while a chart needs no more than 15 digits.
-    Each step is one look-up in the primary key, however many samples there are.
+    The sums are floats, because integers could overflow in the database, and a chart needs at most 15 digits. Each step is one
+    look-up in the primary key, however many samples there are.
     """
     moments = _last_of_steps(g)
-    wanted = or_(_queue.is_(None), _sample.queue == _queue)
+    wanted = sa.or_(_queue.is_(None), _sample.queue == _queue)
     numbers = (
-        func.sum(cast(case((wanted, _sample[name]), else_=literal_column("0")), Double), type_=Double).label(name)
+        sa.func.sum(
+            sa.cast(sa.case((wanted, _sample[name]), else_=sa.literal_column("0")), sa.Double), type_=sa.Double
+        ).label(name)
         for name in STATES
     )
     return (
-        select(moments.c.begins_at.label("begins_at"), *numbers)
+        sa.select(moments.c.begins_at.label("begins_at"), *numbers)
         .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
         .group_by(moments.c.begins_at)
     )
 
 
-def by_queue(g: Grammar) -> Select[Any]:
+def by_queue(g: Grammar) -> sa.Select[Any]:
     """Select the due tasks of each queue in the last sample of each of :steps, up to :most rows, the newest steps first."""
     moments = _last_of_steps(g)
     return (
-        select(moments.c.begins_at.label("begins_at"), _sample.queue, _sample.ready)
+        sa.select(moments.c.begins_at.label("begins_at"), _sample.queue, _sample.ready)
         .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
         .order_by(moments.c.begins_at.desc())
-        .limit(bindparam("most", type_=BigInteger, required=True))
+        .limit(sa.bindparam("most", type_=sa.BigInteger, required=True))
     )
 
 
-def _last_of_steps(g: Grammar) -> CTE:
-    """Select the moment of the last sample of each of :steps; NULL where the step has none."""
+def _last_of_steps(g: Grammar) -> sa.CTE:
+    """Select the time of the last sample of each of :steps; NULL for a step without a sample."""
     step = g.rows("steps", STEPS)
     in_step = (_sample.at >= step.c.begins_at, _sample.at < step.c.ends_at)
-    last = select(func.max(_sample.at, type_=Instant)).where(*in_step).correlate(step).scalar_subquery()
-    return select(step.c.begins_at, last.label("at")).cte("moments").prefix_with("MATERIALIZED")
+    last = sa.select(sa.func.max(_sample.at, type_=Instant)).where(*in_step).correlate(step).scalar_subquery()
+    return sa.select(step.c.begins_at, last.label("at")).cte("moments").prefix_with("MATERIALIZED")
 
 
-def thin_out(g: Grammar) -> Delete:
-    """Delete the samples from :since to before :before, but the first of each queue and hour."""
+def thin_out(g: Grammar) -> sa.Delete:
+    """Delete the samples from :since to before :before, except the first of each queue and hour."""
     other = queue_samples.alias("other")
     first = (
-        select(func.min(other.c.at))
+        sa.select(sa.func.min(other.c.at))
         .where(other.c.queue == _sample.queue, other.c.at >= g.hour(_sample.at))
         .correlate(queue_samples)
     )
     span = (_sample.at >= _since, _sample.at < _before)
-    return delete(queue_samples).where(*span, _sample.at > first.scalar_subquery())
+    return sa.delete(queue_samples).where(*span, _sample.at > first.scalar_subquery())
 
 
-def forget(_: Grammar) -> Delete:
+def forget(_: Grammar) -> sa.Delete:
     """Delete the samples before :before."""
-    return delete(queue_samples).where(_sample.at < _before)
+    return sa.delete(queue_samples).where(_sample.at < _before)

@@ -1,4 +1,4 @@
-"""Steps of time for charts: as many as a chart has points, from one moment to another."""
+"""Divide a period into steps, one for each point of a chart."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..tasks import tasks
 from ..transactions import Transactions
 
 _MOST = 2_000
-"""The largest number of points of a series."""
+"""Maximum number of points of a series."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """Equal steps of time, the last of which may go beyond `until`."""
+    """Equal steps of time. The last step may extend beyond `until`."""
 
     since: datetime
     until: datetime
@@ -34,7 +34,7 @@ class Steps:
         return [self.since + place * self.step for place in range(number)]
 
     def spans(self) -> list[tuple[datetime, datetime]]:
-        """Return the begin and the end of each step, none of which is beyond `until`."""
+        """Return the begin and the end of each step. No end is beyond `until`."""
         begins = self.begins()
         return list(zip(begins, [*begins[1:], self.until], strict=True))
 
@@ -48,9 +48,9 @@ def read_steps(
     step: timedelta | float,
     using: object,
 ) -> _T:
-    """Return what `read` makes of the steps up to `until` (None: to now), in one transaction.
+    """Return the result of `read` for the steps up to `until` (None: to now), in one transaction.
 
-    Raises InvalidArgument for a step below a second, and for none or too many of them.
+    Raises InvalidArgument for a step below a second, for an empty period, and for too many steps.
     """
 
     def work(target: Target) -> _T:

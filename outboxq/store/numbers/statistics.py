@@ -1,6 +1,6 @@
-"""Statistics of queues or tasks: what waits, runs and has failed now, and what workers have counted lately.
+"""Statistics of queues or tasks: the tasks that wait, run and have failed now, and the counts of workers in a time window.
 
-They cost the same whatever waits and whatever has happened: `live` counts up to a bound, and `metrics` adds up what workers wrote.
+Their cost does not grow with the backlog or the history: `live` counts up to a bound, and `metrics` sums the rows of workers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ By = Literal["queue", "task"]
 
 HOUR = timedelta(hours=1)
 _SHORTEST = timedelta(seconds=10)
-"""The time that a worker's first counts are about: a clock that was set back makes it no shorter."""
+"""Length of a worker's first span. The window is never shorter, even after a clock was set back."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,20 +50,20 @@ class Statistics:
     ready: int = 0
     """Number of tasks that are due now."""
     ready_at_least: bool = False
-    """True: there are more than `ready`, which was counted up to its bound. `sample` has the last full count."""
+    """True if there are more than `ready`, which was counted up to its bound. `sample` has the last full count."""
     delayed: int = 0
     """Number of tasks that are due later, other than for a retry."""
     delayed_at_least: bool = False
     retrying: int = 0
     """Number of tasks that are due later for a retry."""
     retrying_at_least: bool = False
-    """True: only the 1,000 that are due next were looked at; the others are in `delayed`."""
+    """True if only the 1 000 next delayed tasks were looked up. The others are in `delayed`."""
     running: int = 0
     failed: int = 0
     """Number of dead letters, whenever they failed."""
     failed_at_least: bool = False
     sample: QueueSample | None = None
-    """The last full count, if one of the numbers before is a lower bound and there is such a count."""
+    """Last full count, if one of the numbers before is a lower bound and a full count exists."""
     sample_age: timedelta | None = None
     oldest_ready_at: datetime | None = None
     """Time at which the oldest due task became due."""
@@ -78,18 +78,18 @@ class Statistics:
     rate_per_key: tuple[int, timedelta] | None = None
     """Maximum number of starts of one key in a time span; None: no limit."""
     live_workers: int = 0
-    """Number of live workers on the queue; for one task name, of those that also know it."""
+    """Number of live workers on the queue; for one task name, of the workers that also know it."""
     unknown: tuple[UnknownName, ...] = ()
     """Names of waiting tasks that live workers met lately and no live worker of the queue knows."""
     window: timedelta = HOUR
     by_workers: bool = False
-    """True: workers have written down numbers in the window. False: none has, so the numbers of the window are 0."""
+    """True if workers have written counts in the window. Otherwise the numbers of the window are 0."""
     counted_since: datetime | None = None
-    """The begin of what workers have counted, if that is later than the begin of the window."""
+    """Begin of the counts of workers, if it is later than the begin of the window."""
     completed: int = 0
     """Number of tasks that workers completed in the window. All further fields are about the window too."""
     failures: int = 0
-    """Number of ends as Failed; a dead letter that is redriven and fails again counts twice. Those that no handler ended, such as
+    """Number of ends as Failed; a dead letter that is redriven and fails again counts twice. Failures without a handler, such as
     tasks abandoned after several recoveries, are not counted.
     """
     retries: int = 0
@@ -106,13 +106,13 @@ class Statistics:
     throughput: float = 0.0
     """Tasks completed or failed, per second of the window, or of the time since `counted_since`."""
     failure_rate: float | None = None
-    """Share of `failures` among the completed and failed, from 0 to 1; None if there are none."""
+    """Fraction of `failures` among the completed and failed tasks, from 0 to 1; None if there are none."""
     wait: Percentiles | None = None
-    """Time from the moment at which the task was due to the start of its handler, of all attempts. It is interpolated within
-    buckets whose bounds double, from 1 ms to an hour.
+    """Time from the due time of a task to the start of its handler, over all attempts. Values are interpolated within buckets
+    whose bounds double, from 1 ms to an hour.
     """
     run: Percentiles | None = None
-    """Time from the start of the handler to its end, in the same way."""
+    """Time from the start of the handler to its end, interpolated in the same way."""
 
 
 def stats(
@@ -123,18 +123,18 @@ def stats(
     by: By = "queue",
     using: object = None,
 ) -> list[Statistics]:
-    """Return the statistics of each queue, or with `by="task"` of each task name in each queue; sorted by these names.
+    """Return the statistics of each queue, or with `by="task"` of each task name in each queue, sorted by these names.
 
-    With `queues`, only those are returned, each with or without tasks. Without, it is every queue in which something waits,
-    runs, is a dead letter or was counted in the `window` (a timedelta or seconds), or that is paused.
+    `queues` restricts the result to these queues, with or without tasks. Otherwise it has every queue with waiting or running
+    tasks or dead letters, with counts in the `window` (a timedelta or seconds), or with a pause.
 
-    At most 10,000 due tasks of each queue and priority are counted, and as many delayed ones (with `by="task"` 1,000); fields
-    such as `ready_at_least` say where there are more, and `sample` has the last full count. The numbers of the window are those
-    that workers have written down up to ten seconds ago.
+    At most 10 000 due and 10 000 delayed tasks of each queue and priority are counted (with `by="task"` 1 000 each). Fields
+    such as `ready_at_least` mark larger numbers, and `sample` has the last full count. The numbers of the window are those that
+    workers have written up to ten seconds ago.
     """
     since = duration(window, "window")
     if not timedelta(0) < since <= LONGEST:
-        raise InvalidArgument(f"window must be longer than nothing, and at most {LONGEST.days} days, not {window}")
+        raise InvalidArgument(f"window must be positive and at most {LONGEST.days} days, not {window}")
     if by not in get_args(By):
         raise InvalidArgument(f"by is 'queue' or 'task', not {by!r}")
     work = partial(_read, store, window=since, names=queue_names(queues), by_task=by == "task")
@@ -173,7 +173,7 @@ def _read(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Present:
-    """The live numbers, with the settings of the queues, the live workers and, where a number is a lower bound, the last sample."""
+    """The live numbers, the settings of the queues, the live workers and, if a number is a lower bound, the last sample."""
 
     live: Live
     settings: Mapping[str, QueueSettings]
@@ -182,7 +182,7 @@ class Present:
 
     @classmethod
     def read(cls, store: Transactions, target: Target, *arguments: Any, **options: Any) -> Self:
-        """Count as `live.count` does with these arguments, and read the rest: four statements, and a fifth for the samples."""
+        """Count as `live.count` does with these arguments, and read the rest, in four statements and a fifth for the samples."""
         live = count(store, target, *arguments, **options)
         settings = {one.queue: one for one in map(settings_of, target.run(queues.settings))}
         capped = live.failed_at_least or any(row.get(mark) for row in live.found.values() for mark in MARKS)
@@ -212,17 +212,14 @@ class Present:
             oldest_ready_at=oldest,
             oldest_ready_age=None if oldest is None else self.live.now - oldest,
             paused=mine.paused_at is not None,
-            concurrency=mine.concurrency,
-            rate=mine.rate,
-            concurrency_per_key=mine.concurrency_per_key,
-            rate_per_key=mine.rate_per_key,
+            **{name: getattr(mine, name) for name in ("concurrency", "rate", "concurrency_per_key", "rate_per_key")},
             live_workers=sum(task_name is None or task_name in worker.task_names for worker in here),
             unknown=_unknown_names(queue, task_name, here) if waits else (),
         )
 
 
 def _unknown_names(queue: str, task_name: str | None, workers: Sequence[LiveWorker]) -> tuple[UnknownName, ...]:
-    """Return the names of tasks of a queue that its live workers met lately and none of them knows."""
+    """Return the task names of a queue that its live workers met lately and none of them knows."""
     met: dict[str, list[str]] = {}
     for worker in workers:
         for where, name in worker.unknown_tasks:

@@ -1,4 +1,4 @@
-"""The database that the tables are in, for people who operate it: its version, its sizes, and who keeps the tables locked."""
+"""Describe the database to its operators: its version, its sizes, and the sessions that keep the tables locked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, Text, column, func, literal_column, select, true, union_all
+import sqlalchemy as sa
 
 from ...database import table_locks
 from ...database.column_types import Instant
@@ -30,13 +30,13 @@ class TableSize:
     size: int
     """Bytes, with indexes and partitions."""
     dead_rows: int
-    """Rows that are not vacuumed yet, as PostgreSQL estimates them."""
+    """Dead rows that are not vacuumed yet, as estimated by PostgreSQL."""
     index_size: int = 0
-    """Bytes of the indexes, which are among `size`."""
+    """Bytes of the indexes, which are part of `size`."""
     rows: int = 0
     """Number of rows, as PostgreSQL estimates it."""
     last_vacuumed_at: datetime | None = None
-    """Time of the last vacuum, an automatic one or not; of a partitioned table, that of its last partition. None: not since the
+    """Time of the last vacuum, manual or automatic; for a partitioned table, that of its last partition. None: no vacuum since the
     statistics were reset.
     """
 
@@ -54,14 +54,14 @@ class PartitionSize:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class System:
-    """The database: its schema, its version, and the sizes of what is in it."""
+    """The database: its schema, its version and its sizes."""
 
     at: datetime
-    """Time of the look."""
+    """Time of the query."""
     revision: str
     """Revision of the schema."""
     oldest_code: str
-    """Oldest revision that a release must know to work with this schema."""
+    """Oldest revision that a release must know to use this schema."""
     server: str
     """Name and version, such as PostgreSQL 17.2."""
     size: int | None
@@ -69,7 +69,7 @@ class System:
     tables: list[TableSize]
     """Sizes of outboxq's tables by name; empty on SQLite."""
     oldest_snapshot: timedelta | None
-    """Age of the oldest transaction whose snapshot keeps dead rows from being cleaned up; None: there is none, or the role may not
+    """Age of the oldest transaction whose snapshot keeps dead rows from being vacuumed; None if there is none, or the role may not
     see it.
     """
     partitions: list[PartitionSize]
@@ -77,21 +77,21 @@ class System:
 
 
 def system(store: Transactions, *, using: object = None) -> System:
-    """Return what the database says of itself. Three statements at most, none of which reads a row of the tables of tasks."""
+    """Return the description of the database, in at most three statements that read no row of the task tables."""
     return store.run(partial(_read, store), using=using, begin=Begin.READ)
 
 
 def table_sizes(store: Transactions) -> list[TableSize]:
-    """Return the sizes of the tables that are there, by name. On SQLite, whose tables have no sizes of their own, return nothing."""
+    """Return the sizes of our tables, by name; empty on SQLite, whose tables have no sizes of their own."""
     if not store.dialect.measures_tables:
         return []
     return store.run(_sizes_of, begin=Begin.READ)
 
 
 def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None:
-    """Return the error that names who holds the lock for which a statement waited in vain; None: `error` is of another kind.
+    """Return an error that names the sessions with the lock for which a statement waited too long; None for any other `error`.
 
-    It asks the database, on another connection, for the sessions that have locks now.
+    It asks the database on another connection for the present holders of locks.
     """
     if store.dialect.one_writer:
         if not store.dialect.is_transient(error):
@@ -106,11 +106,11 @@ def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None
         why = table_locks.explained(_holders(store))
     except Exception as unanswered:
         log.debug("the sessions that hold locks could not be listed", exc_info=unanswered)
-    return TablesLocked(f"a statement waited in vain for a lock in {place}: {why}")
+    return TablesLocked(f"a statement waited too long for a lock in {place}: {why}")
 
 
 def tables_are_locked(store: Transactions) -> bool:
-    """Return whether another session has locked one of our tables against all use. It waits for no lock itself."""
+    """Return whether another session has locked one of our tables exclusively. It does not wait for a lock."""
     return table_locks.are_locked(_holders(store))
 
 
@@ -141,40 +141,45 @@ def _sizes_of(target: Target) -> list[TableSize]:
     return [TableSize(**row) for row in target.run(sizes)]
 
 
-def server(g: Grammar) -> Select[Any]:
-    """Select the database's name and version, its bytes, the begin of the oldest transaction that has a snapshot, and the revision
-    of our schema with the oldest code that it admits.
+def server(g: Grammar) -> sa.Select[Any]:
+    """Select the database's name, version and size, the begin of the oldest transaction with a snapshot, and the revision of our
+    schema with the oldest code that it admits.
     """
     found, schema = g.server().subquery("server"), version_table.c
-    revision, oldest_code = (select(one).scalar_subquery() for one in (schema.version_num, schema.oldest_code))
-    return select(found, revision.label("revision"), oldest_code.label("oldest_code"))
+    revision, oldest_code = (sa.select(one).scalar_subquery() for one in (schema.version_num, schema.oldest_code))
+    return sa.select(found, revision.label("revision"), oldest_code.label("oldest_code"))
 
 
-def sizes(g: Grammar) -> Select[Any]:
-    """Select for each of our tables that is there its bytes, with indexes and partitions, and its dead rows.
+def sizes(g: Grammar) -> sa.Select[Any]:
+    """Select the size of each of our tables, with indexes and partitions, and the number of its dead rows.
 
-    It reads the catalogue and the sizes of files, and no row of a table.
+    It reads the catalogue and the sizes of files, but no row of a table.
     """
-    named = union_all(
+    named = sa.union_all(
         *(
-            select(literal_column(f"'{name}'", Text).label("name"), g.oid(name).label("oid"))
+            sa.select(sa.literal_column(f"'{name}'", sa.Text).label("name"), g.oid(name).label("oid"))
             for name in sorted(metadata.tables)
         )
     ).subquery("named")
     # A table without partitions has no tree.
-    part = func.pg_partition_tree(named.c.oid).table_valued(column("relid")).render_derived(name="part").lateral("part")
-    one = func.coalesce(part.c.relid, named.c.oid)
-    vacuumed = (func.pg_stat_get_last_vacuum_time(one), func.pg_stat_get_last_autovacuum_time(one))
+    part = (
+        sa.func.pg_partition_tree(named.c.oid)
+        .table_valued(sa.column("relid"))
+        .render_derived(name="part")
+        .lateral("part")
+    )
+    one = sa.func.coalesce(part.c.relid, named.c.oid)
+    vacuumed = (sa.func.pg_stat_get_last_vacuum_time(one), sa.func.pg_stat_get_last_autovacuum_time(one))
     return (
-        select(
+        sa.select(
             named.c.name,
-            func.sum(func.pg_total_relation_size(one)).cast(BigInteger).label("size"),
-            func.sum(func.pg_stat_get_dead_tuples(one)).cast(BigInteger).label("dead_rows"),
-            func.sum(func.pg_indexes_size(one)).cast(BigInteger).label("index_size"),
-            func.sum(func.pg_stat_get_live_tuples(one)).cast(BigInteger).label("rows"),
-            func.max(func.greatest(*vacuumed), type_=Instant).label("last_vacuumed_at"),
+            sa.func.sum(sa.func.pg_total_relation_size(one)).cast(sa.BigInteger).label("size"),
+            sa.func.sum(sa.func.pg_stat_get_dead_tuples(one)).cast(sa.BigInteger).label("dead_rows"),
+            sa.func.sum(sa.func.pg_indexes_size(one)).cast(sa.BigInteger).label("index_size"),
+            sa.func.sum(sa.func.pg_stat_get_live_tuples(one)).cast(sa.BigInteger).label("rows"),
+            sa.func.max(sa.func.greatest(*vacuumed), type_=Instant).label("last_vacuumed_at"),
         )
-        .select_from(named.outerjoin(part, true()))
+        .select_from(named.outerjoin(part, sa.true()))
         .where(named.c.oid.is_not(None))
         .group_by(named.c.name)
         .order_by(named.c.name)

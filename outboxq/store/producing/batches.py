@@ -1,13 +1,15 @@
-"""Batches and chains: made, joined, read, cancelled."""
+"""Create, fill, read and cancel batches and chains."""
 
 from __future__ import annotations
 
 import builtins
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import itemgetter
+from typing import Any
 from uuid import UUID
 
 from ...database.dialects import Begin, Row
@@ -15,16 +17,13 @@ from ...database.grammar import Builder
 from ...database.privileges import Feature
 from ...database.target import Target
 from ...errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTarget, InvalidTransition
-from ...model import STATUS_AFTER, EventType, NewTask, TaskStatus
-from ...model.batches import Batch, BatchKind, BatchStatus, NewBatch, OnFailed, is_batch, links_of
+from ...model import EventType, NewTask, TaskStatus
+from ...model.batches import Batch, BatchKind, BatchLink, BatchStatus, NewBatch, OnFailed, is_batch, links_of
 from ...model.options import bad_name, is_name
-from ...model.uuid7 import uuid7
-from ..arguments import identifier, positive, storable
+from ..arguments import identifier, positive
 from ..failure_log import sentence
-from ..task_rows import event_data
-from ..tasks import operations
-from ..tasks.operations import freed, marked, was_done
-from ..tasks.results import TASKS
+from ..task_rows import pack_ids
+from ..tasks.operations import change_all
 from ..tasks.results import ended as ended_tasks
 from ..transactions import Transactions
 from . import batches_sql
@@ -47,19 +46,19 @@ class Member:
     status: TaskStatus
     attempt: int
     result: str | None = field(repr=False)
-    """The result as JSON; None: there is none."""
+    """The result as JSON; None if there is none."""
     error: str | None = field(repr=False)
     """The last error in one line."""
 
 
 class Batches:
-    """The batches and chains. Their counts are those of committed transactions."""
+    """The batches and chains. Their counts cover committed transactions."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
 
     def create(self, batch: NewBatch, *, using: object = None) -> None:
-        """Write a batch that is open: tasks are added by enqueueing them with its id as their `pipeline_execution_id`.
+        """Write an open batch. Tasks are added by enqueueing them with its id as their `pipeline_execution_id`.
 
         It counts from `close` on. Raises InvalidArgument before anything is written.
         """
@@ -85,22 +84,26 @@ class Batches:
         self._store.run(work, using=using, enqueues=_CREATES, done=done)
 
     def close(self, batch_id: UUID, *, using: object = None) -> None:
-        """Say that the batch is whole. Once all of its tasks have ended, what follows is enqueued. Raises BatchNotFound."""
+        """Close the batch, so that no more tasks can be added. When all of its tasks have ended, the `then` tasks are enqueued.
+        Raises BatchNotFound.
+        """
 
         def work(target: Target) -> None:
             values = self._store.values(target, batch_id=identifier(batch_id), added=0, closes=True)
             if not target.run(batches_sql.change, values):
-                raise BatchNotFound(f"there is no batch {batch_id} that goes on")
+                raise BatchNotFound(f"there is no open batch {batch_id}")
 
         self._store.run(work, using=using)
 
     def forbid_commit(self, batch_id: UUID, why: str, *, using: object) -> None:
-        """Refuse the commit of the transaction that makes this incomplete batch, unless a rollback to a savepoint removes it."""
+        """Refuse the commit of the transaction that creates this incomplete batch, unless a rollback to a savepoint removes the
+        batch.
+        """
 
         def reason() -> InvalidTarget | None:
             text = (
-                f"this transaction cannot be committed: an error has left the `with` block of batch {batch_id}, which is not whole "
-                f"({why}); roll the transaction back, or make the batch in a savepoint that is rolled back"
+                f"this transaction cannot be committed: an error left the `with` block of batch {batch_id}, which is incomplete "
+                f"({why}); roll the transaction back, or create the batch in a savepoint that is rolled back"
             )
             try:
                 found = target.run(batches_sql.left_open, {"batch_id": batch_id})
@@ -114,7 +117,7 @@ class Batches:
 
     def get(self, batch_id: UUID, *, using: object = None) -> Batch:
         """Return the batch. Raises BatchNotFound."""
-        rows = self._store.read(batches_sql.get, batch_id=identifier(batch_id), using=using)
+        rows = self._store.run_one(batches_sql.get, batch_id=identifier(batch_id), using=using)
         if not rows:
             raise BatchNotFound(f"there is no batch {batch_id}")
         return batch_of(rows[0])
@@ -122,22 +125,22 @@ class Batches:
     def list(
         self, *, limit: int = 100, before: UUID | None = None, only_open: bool = False, using: object = None
     ) -> builtins.list[Batch]:
-        """Return up to `limit` batches, newest first, with ids before that one; with `only_open`, those that go on."""
-        asked = {"limit": positive(limit), "before": _LAST if before is None else identifier(before)}
+        """Return up to `limit` batches with ids below `before`, newest first; with `only_open`, only unfinished ones."""
+        asked: dict[str, Any] = {"limit": positive(limit), "before": _LAST if before is None else identifier(before)}
         found = batches_sql.newest_open if only_open else batches_sql.newest
-        return [batch_of(row) for row in self._store.read(found, using=using, **asked)]
+        return [batch_of(row) for row in self._store.run_one(found, using=using, **asked)]
 
     def statuses(self, batch_id: UUID, *, using: object = None) -> dict[TaskStatus, int]:
-        """Count the tasks of a batch by status, those that follow it too. It reads all of them."""
-        rows = self._store.read(batches_sql.statuses, batch_id=identifier(batch_id), using=using)
+        """Count the tasks of a batch by status, including the `then` tasks. It reads all of them."""
+        rows = self._store.run_one(batches_sql.statuses, batch_id=identifier(batch_id), using=using)
         return {TaskStatus(row["status"]): row["tasks"] for row in rows}
 
     def members(
         self, batch_id: UUID, statuses: Iterable[TaskStatus] | None = None, *, using: object = None
     ) -> Iterator[Member]:
-        """Return the tasks of a batch that have one of these statuses, in the order of their ids; those that follow it too.
+        """Return the tasks of a batch with one of these statuses, in the order of their ids, including the `then` tasks.
 
-        Each page of 200 is read in a transaction of its own as it is asked for, so a batch of any size can be read.
+        Each page of 200 is read in its own transaction when it is needed, so a batch of any size can be read.
         """
         wanted = frozenset(TaskStatus) if statuses is None else frozenset(statuses)
         return self._members(batch_id, self._ids(batch_id, _FIRST, using), wanted, using)
@@ -156,32 +159,22 @@ class Batches:
     def _ids(
         self, batch_id: UUID, after: UUID, using: object, *, found: Builder = batches_sql.members, **asked: bool
     ) -> Sequence[Row]:
-        """Return the ids and statuses of the next tasks of a batch that this statement finds."""
-        values = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS, **asked}
-        return self._store.read(found, using=using, **values)
+        """Return the ids and statuses of the next tasks of a batch that this statement selects."""
+        values: dict[str, Any] = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS, **asked}
+        return self._store.run_one(found, using=using, **values)
 
     def completed(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
-        """Return those of these tasks that are Completed."""
+        """Return the Completed tasks among these."""
         return self._read(ids, frozenset({TaskStatus.COMPLETED}), using)
 
     def _read(self, ids: Sequence[UUID], wanted: frozenset[TaskStatus], using: object) -> builtins.list[Member]:
         def work(target: Target) -> builtins.list[Row]:
-            values = target.dialect.pack("tasks", TASKS, [(task_id,) for task_id in ids])
+            values = pack_ids(target, "tasks", ids)
             return target.run(ended_tasks, {**values, "everything": True})
 
         rows = self._store.run(work, using=using, begin=Begin.READ)
-        return [
-            Member(
-                id=row["id"],
-                task_name=row["task_name"],
-                status=TaskStatus(row["status"]),
-                attempt=row["attempt"],
-                result=row["result"],
-                error=row["last_error"],
-            )
-            for row in sorted(rows, key=lambda one: one["id"])
-            if TaskStatus(row["status"]) in wanted
-        ]
+        read = [{"error": row.pop("last_error"), **row, "status": TaskStatus(row["status"])} for row in rows]
+        return [Member(**one) for one in sorted(read, key=itemgetter("id")) if one["status"] in wanted]
 
     def cancel(
         self,
@@ -194,12 +187,12 @@ class Batches:
         on_progress: Callable[[int], None] | None = None,
         using: object = None,
     ) -> int:
-        """Cancel the tasks of a batch that have not ended; returns how many. What follows the batch is not enqueued.
+        """Cancel the unfinished tasks of a batch; returns their number. The `then` tasks are not enqueued.
 
         A running task is asked to stop, or with `force` Cancelled at once. Dead letters that the batch waits for are discarded.
-        `runs_then`: what follows is enqueued once all have ended. From now on the batch takes no more tasks. With `limit` this
-        call cancels so many at most, and workers cancel the others. Each 500 tasks are a transaction of their own (with `using`,
-        all are the caller's). Raises BatchNotFound; InvalidTransition for a batch that has ended.
+        With `runs_then`, the `then` tasks are enqueued when all tasks have ended. The batch takes no more tasks. With `limit`,
+        this call cancels at most this number, and workers cancel the others. Each 500 tasks are a separate transaction (with
+        `using`, all belong to the caller's). Raises BatchNotFound, and InvalidTransition for a batch that has ended.
         """
         most = None if limit is None else positive(limit)
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
@@ -216,10 +209,10 @@ class Batches:
         return self._cancel_members(found[0], reason, force=force, limit=most, on_progress=on_progress, using=using)
 
     def continue_cancelling(self, *, limit: int = 100) -> int:
-        """Cancel the tasks of the batches that are being cancelled; returns how many. Every worker does so now and then.
+        """Cancel the tasks of the batches that are being cancelled; returns their number. Every worker calls it at intervals.
 
-        It costs as much as the tasks that run and those that are left to cancel, however many others the batches have. A batch
-        that another worker is cancelling is left to that one, and one whose row is locked to a later call.
+        Its cost depends on the running tasks and on the tasks that are left to cancel, not on the size of the batches. A batch
+        that another worker is cancelling is left to that worker, and a locked batch to a later call.
         """
 
         def look(target: Target) -> builtins.list[Row]:
@@ -231,7 +224,7 @@ class Batches:
         return sum(self._continue(row) for row in self._store.run(look, begin=Begin.READ))
 
     def _continue(self, batch: Row) -> int:
-        """Cancel what is left of one batch."""
+        """Cancel the remaining tasks of one batch."""
         if batch["waiting"] or (batch["failed"] and _discards(batch)):
             found: Builder = batches_sql.unended
         elif batch["unasked"]:
@@ -258,7 +251,7 @@ class Batches:
         shares: bool = False,
         using: object = None,
     ) -> int:
-        """Cancel those tasks of a batch that this statement finds. `shares`: stop where others have cancelled the same ones."""
+        """Cancel the tasks of a batch that this statement selects. `shares`: stop if others have cancelled the same tasks."""
         cancelled, after = 0, _FIRST
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}
         if dead_letters := _discards(batch):
@@ -269,7 +262,18 @@ class Batches:
                 ids = [row["id"] for row in rows if TaskStatus(row["status"]) in statuses]
                 while ids and cancelled != limit:
                     most = _CANCELLED_AT_ONCE if limit is None else min(_CANCELLED_AT_ONCE, limit - cancelled)
-                    number = self._cancel(ids[:most], kind, reason, force=force, shares=shares, using=using)
+                    number = change_all(
+                        self._store,
+                        ids[:most],
+                        kind,
+                        reason=reason,
+                        asks=kind is EventType.CANCELLED and not force,
+                        gives_up=self._store.is_locked_out if shares else None,
+                        using=using,
+                        from_ready=kind is EventType.CANCELLED,
+                        from_running=kind is EventType.CANCELLED and force,
+                        from_failed=kind is EventType.DISCARDED,
+                    )
                     if shares and not number:
                         return cancelled
                     cancelled += number
@@ -280,41 +284,19 @@ class Batches:
                 return cancelled
             after = rows[-1]["id"]
 
-    def _cancel(
-        self, ids: Sequence[UUID], kind: EventType, reason: str, *, force: bool, shares: bool, using: object
-    ) -> int:
-        request, data = str(uuid7()), event_data({"reason": reason} if reason else {})
-        rows = [marked((task_id, kind.value, STATUS_AFTER[kind].value, None, None, data), request) for task_id in ids]
-        unended = kind is EventType.CANCELLED
-        places = {"from_ready": unended, "from_running": unended and force, "from_failed": not unended}
-
-        def work(target: Target) -> int:
-            values = self._store.values(target, **places)
-            with target.atomic():
-                moved = target.run(operations.by_hand, values, rows)
-                gone = {row["id"] for row in moved}
-                others = [(row[0], row[-1]) for row in rows if row[0] not in gone] if unended and not force else []
-                asked = target.run(operations.request_cancel, values, others) if others else []
-            self._store.wake(target, freed(moved))
-            return len(moved) + len(asked)
-
-        def done(target: Target) -> int | None:
-            return sum(was_done(target, row[0], request) for row in rows) or None
-
-        gives_up = self._store.is_locked_out if shares else None
-        return self._store.run(work, using=using, done=done, gives_up=gives_up)
-
     def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
-        """Delete the batches that completed before that moment and have no tasks any more.
+        """Delete the batches that completed before that time and have no tasks any more.
 
-        A batch that waits for a dead letter that was pruned waits no longer: it counts as discarded.
+        If a dead letter that a batch waits for was pruned, the batch stops waiting: the task counts as discarded.
         """
 
         def work(target: Target) -> int:
             with target.atomic():
-                if found := target.run(batches_sql.missing_letters, {"limit": _PRUNED_AT_ONCE}):
+                if found := target.run(batches_sql.missing_dead_letters, {"limit": _PRUNED_AT_ONCE}):
                     # A statement of its own: it sees all that has ended until the batches were locked.
-                    target.run(batches_sql.forget_letters, self._store.values(target), [(row["id"],) for row in found])
+                    target.run(
+                        batches_sql.forget_dead_letters, self._store.values(target), [(row["id"],) for row in found]
+                    )
                 gone = target.run(batches_sql.prune, {"older": before, "limit": _PRUNED_AT_ONCE})
             return max(len(found), len(gone))
 
@@ -323,35 +305,37 @@ class Batches:
 
 
 def already_ended(batch: Batch) -> InvalidTransition:
-    """Return the error of a cancel that came after the end of the batch. It names the task that follows, which has an end of its own."""
+    """Return the error of a cancel after the end of the batch. It names the last `then` task, which can be cancelled by itself."""
     is_whole = batch.status is BatchStatus.COMPLETED
     how = "completed" if is_whole else "ended as Cancelled"
     at = "" if batch.completed_at is None else f" at {batch.completed_at:%Y-%m-%d %H:%M:%S} UTC"
     last = batch.then_ids[batch.stage - 1 : batch.stage] if is_whole and batch.stage else ()
-    follows = "".join(f"; cancel what follows it by its own id: {task_id}" for task_id in last)
+    follows = "".join(f"; cancel the task after it by its own id: {task_id}" for task_id in last)
     return InvalidTransition(f"the {batch.kind} {batch.id} {how}{at}, so nothing was cancelled{follows}")
 
 
 def added_to(tasks: Iterable[NewTask]) -> Counter[UUID]:
-    """Count the tasks for each batch that they are to be added to."""
+    """Count the tasks that are added to each batch."""
     ids = [
         one for task in tasks if (one := task.pipeline_execution_id) is not None and one.int >> 127 and is_batch(one)
     ]
     return Counter(ids) if ids else _NOTHING
 
 
-def join(store: Transactions, target: Target, added: Counter[UUID]) -> None:
-    """Add so many tasks to each of these batches, before they are written. Raises BatchClosed for one that takes none."""
+def join(target: Target, values: Mapping[str, Any], added: Counter[UUID]) -> None:
+    """Add this number of tasks to each of these batches, before they are written. Raises BatchClosed for a batch that takes no
+    tasks.
+    """
     for batch_id, number in sorted(added.items()):
-        if not target.run(batches_sql.change, store.values(target, batch_id=batch_id, added=number)):
+        if not target.run(batches_sql.change, {**values, "batch_id": batch_id, "added": number}):
             raise BatchClosed(
                 f"batch {batch_id} takes no more tasks: it has completed, is being cancelled, or is not in this database"
             )
 
 
-def leave(store: Transactions, target: Target, batch_id: UUID, number: int) -> None:
-    """Take back so many of the tasks that were added, since they were not written."""
-    target.run(batches_sql.change, store.values(target, batch_id=batch_id, added=-number))
+def leave(target: Target, values: Mapping[str, Any], batch_id: UUID, number: int) -> None:
+    """Subtract added tasks that were not written."""
+    target.run(batches_sql.change, {**values, "batch_id": batch_id, "added": -number})
 
 
 def _check(batch: NewBatch) -> None:
@@ -359,18 +343,23 @@ def _check(batch: NewBatch) -> None:
         raise InvalidArgument("the id of a batch is made by new_batch_id()")
     if batch.name is not None and not is_name(batch.name):
         raise bad_name("name", "a batch")
-    storable(batch.name, "name")
+    for number, task in enumerate(batch.then, start=1):
+        if task.id != (needed := BatchLink(batch_id=batch.id, number=number).task_id):
+            raise InvalidArgument(
+                f"the task at place {number} of the batch's `then` must have the id {needed}, not {task.id}: retention finds it by this "
+                "id; BatchLink(batch_id=…, number=…).task_id returns it"
+            )
     if type(batch.on_failed) is not OnFailed or type(batch.kind) is not BatchKind:
         raise InvalidArgument("on_failed of a batch must be an OnFailed, and its kind a BatchKind")
 
 
 def _discards(batch: Row) -> bool:
-    """Return whether a cancel of the batch discards its dead letters, for which it would wait."""
+    """Return whether a cancel of the batch discards its dead letters, because the batch would wait for them."""
     return OnFailed(batch["on_failed"]) is OnFailed.WAIT
 
 
 def _reason(row: Row) -> str:
-    """Return the reason of a worker that cancels the tasks of a batch, stored with each."""
+    """Return the reason that a worker stores with each task that it cancels."""
     return "a task of its batch failed" if row["runs_then"] else "its batch was cancelled"
 
 

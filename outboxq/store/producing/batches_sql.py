@@ -1,33 +1,10 @@
-"""Write batches and read them. Triggers count the ends of their tasks, and enqueue what follows."""
+"""Write and read batches. Triggers count the ends of their tasks, and enqueue the `then` tasks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    CTE,
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    Insert,
-    Integer,
-    Select,
-    Text,
-    Update,
-    Uuid,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    insert,
-    literal_column,
-    not_,
-    or_,
-    select,
-    true,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.grammar import (
@@ -44,60 +21,57 @@ from ...database.grammar import (
 from ...database.tables import execution_events, task_batch_changes, task_batches, task_executions, task_leases
 from ...model import EventType, TaskStatus
 from ...model.batches import OnFailed
+from ..arguments import parameters
 
 _batch, _execution = task_batches.c, task_executions.c
-_batch_id = bindparam("batch_id", type_=Uuid, required=True)
-_added = bindparam("added", type_=Integer, required=True)
-_closes = bindparam("closes", False, type_=Boolean)
-_after = bindparam("after", type_=Uuid, required=True)
-_before = bindparam("before", type_=Uuid, required=True)
-_older = bindparam("older", type_=Instant, required=True)
-_force = bindparam("force", type_=Boolean, required=True)
-_dead_letters = bindparam("dead_letters", type_=Boolean, required=True)
-_runs_then = bindparam("runs_then", type_=Boolean, required=True)
-_zero = literal_column("0", Integer)
+_batch_id, _after, _before = parameters(sa.Uuid, "batch_id", "after", "before")
+_added = sa.bindparam("added", type_=sa.Integer, required=True)
+_closes = sa.bindparam("closes", False, type_=sa.Boolean)
+_older = sa.bindparam("older", type_=Instant, required=True)
+_force, _dead_letters, _runs_then = parameters(sa.Boolean, "force", "dead_letters", "runs_then")
+_zero = sa.literal_column("0", sa.Integer)
 
 
 def create(g: Grammar) -> Transition:
     """Write a batch without tasks, and its event."""
     given: Columns = {
-        "id": Uuid(),
-        "kind": Text(),
-        "name": Text(),
-        "on_failed": Text(),
-        "size": Integer(),
-        "closed": Boolean(),
-        "then_tasks": Text(),
-        "links": Integer(),
+        "id": sa.Uuid(),
+        "kind": sa.Text(),
+        "name": sa.Text(),
+        "on_failed": sa.Text(),
+        "size": sa.Integer(),
+        "closed": sa.Boolean(),
+        "then_tasks": sa.Text(),
+        "links": sa.Integer(),
     }
 
     def batch(r: Relations) -> Statement:
         values = {
             **{name: r["given"].c[name] for name in given if name != "links"},
             **dict.fromkeys(("completed", "failed", "cancelled", "stage"), _zero),
-            "runs_then": literal_column("true", Boolean),
+            "runs_then": sa.literal_column("true", sa.Boolean),
             "created_at": g.now,
             "updated_at": g.now,
         }
-        return insert_values(insert(task_batches), values, r["given"])
+        return insert_values(sa.insert(task_batches), values, r["given"])
 
     def event(r: Relations) -> Statement:
-        said = {name: r["given"].c[name] for name in ("kind", "name", "on_failed", "links")}
+        recorded = {name: r["given"].c[name] for name in ("kind", "name", "on_failed", "links")}
         values = {
             "pipeline_execution_id": r["given"].c.id,
             "event_type": sql_literal(EventType.BATCH_CREATED),
-            "event_data": g.json(**said),
+            "event_data": g.json(**recorded),
             "created_at": g.now,
         }
-        return insert_values(insert(execution_events), values, r["given"])
+        return insert_values(sa.insert(execution_events), values, r["given"])
 
     return Transition(given=given, steps={"batch": batch, "event": event})
 
 
-def change(g: Grammar) -> Insert:
-    """Add :added tasks to a batch, and close it if :closes. Counted when the transaction commits; on SQLite at once.
+def change(g: Grammar) -> sa.Insert:
+    """Add :added tasks to a batch, and close it if :closes. The change counts when the transaction commits; on SQLite at once.
 
-    Returns no row for a batch that is not there, has completed, or is being cancelled and shall get more tasks.
+    Returns no row for a missing or completed batch, or for a batch that is being cancelled and would get more tasks.
     """
     values = {
         "batch_id": _batch.id,
@@ -108,63 +82,65 @@ def change(g: Grammar) -> Insert:
         "closes": _closes,
         "changed_at": g.now,
     }
-    takes = or_(_added <= _zero, _batch.cancel_requested_at.is_(None))
-    rows = select(*values.values()).where(_batch.id == _batch_id, _batch.completed_at.is_(None), takes)
+    takes = sa.or_(_added <= _zero, _batch.cancel_requested_at.is_(None))
+    rows = sa.select(*values.values()).where(_batch.id == _batch_id, _batch.completed_at.is_(None), takes)
     return (
-        insert(task_batch_changes).from_select(list(values), rows).returning(task_batch_changes.c.batch_id.label("id"))
+        sa.insert(task_batch_changes)
+        .from_select(list(values), rows)
+        .returning(task_batch_changes.c.batch_id.label("id"))
     )
 
 
-def get(_: Grammar) -> Select[Any]:
+def get(_: Grammar) -> sa.Select[Any]:
     """Select one batch."""
-    return select(task_batches).where(_batch.id == _batch_id)
+    return sa.select(task_batches).where(_batch.id == _batch_id)
 
 
-def known(_: Grammar) -> Select[Any]:
-    """Select the id of a batch if it is there."""
-    return select(_batch.id).where(_batch.id == _batch_id)
+def known(_: Grammar) -> sa.Select[Any]:
+    """Select the id of a batch; no row if the batch is missing."""
+    return sa.select(_batch.id).where(_batch.id == _batch_id)
 
 
-def unclosed(_: Grammar) -> Select[Any]:
-    """Select those that are not closed among the first :most batches that go on, by the index of those.
+def unclosed(_: Grammar) -> sa.Select[Any]:
+    """Select the unclosed batches among the first :most unfinished ones, by the index of unfinished batches.
 
-    Nothing ends them, so they come to be the first ones.
+    An unclosed batch never ends by itself, so it becomes one of the first.
     """
     first = (
-        select(_batch.id, _batch.name, _batch.closed)
+        sa.select(_batch.id, _batch.name, _batch.closed)
         .where(_batch.completed_at.is_(None))
         .order_by(_batch.id)
-        .limit(bindparam("most", type_=BigInteger, required=True))
+        .limit(sa.bindparam("most", type_=sa.BigInteger, required=True))
         .subquery("first")
     )
-    return select(first.c.id, first.c.name).where(not_(first.c.closed)).order_by(first.c.id)
+    return sa.select(first.c.id, first.c.name).where(sa.not_(first.c.closed)).order_by(first.c.id)
 
 
-def left_open(_: Grammar) -> Select[Any]:
+def left_open(_: Grammar) -> sa.Select[Any]:
     """Select the id of a batch that has neither completed nor been cancelled."""
     open_one = (_batch.completed_at.is_(None), _batch.cancel_requested_at.is_(None))
-    return select(_batch.id).where(_batch.id == _batch_id, *open_one)
+    return sa.select(_batch.id).where(_batch.id == _batch_id, *open_one)
 
 
-def newest(_: Grammar) -> Select[Any]:
+def newest(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit batches with ids before :before, newest first."""
-    return select(task_batches).where(_batch.id < _before).order_by(_batch.id.desc()).limit(limit)
+    return sa.select(task_batches).where(_batch.id < _before).order_by(_batch.id.desc()).limit(limit)
 
 
-def newest_open(_: Grammar) -> Select[Any]:
-    """Select up to :limit batches that go on, with ids before :before, newest first, by the index of those."""
+def newest_open(_: Grammar) -> sa.Select[Any]:
+    """Select up to :limit unfinished batches with ids before :before, newest first, by the index of unfinished batches."""
     return (
-        select(task_batches)
+        sa.select(task_batches)
         .where(_batch.id < _before, _batch.completed_at.is_(None))
         .order_by(_batch.id.desc())
         .limit(limit)
     )
 
 
-def members(_: Grammar) -> Select[Any]:
+def members(_: Grammar) -> sa.Select[Any]:
     """Select the ids and statuses of up to :limit tasks of a batch behind :after, in the order of the ids."""
     return (
-        select(_execution.id, _execution.status)
+        sa.select(_execution.id, _execution.status)
         .where(
             _execution.pipeline_execution_id == _batch_id,
             _execution.pipeline_execution_id != _execution.id,
@@ -175,81 +151,85 @@ def members(_: Grammar) -> Select[Any]:
     )
 
 
-def unended(g: Grammar) -> Select[Any]:
+def unended(g: Grammar) -> sa.Select[Any]:
     """Select the ids and statuses of up to :limit tasks of a batch behind :after that a cancel changes, in the order of the ids.
 
-    Running ones that were asked to stop are among them with :force only, and dead letters with :dead_letters.
+    They include running tasks that were asked to stop only with :force, and dead letters only with :dead_letters.
     """
-    asked = or_(_execution.cancel_requested_at.is_(None), _force)
-    changes = or_(
+    asked = sa.or_(_execution.cancel_requested_at.is_(None), _force)
+    changes = sa.or_(
         _execution.status == SqlStatus.READY,
-        and_(_execution.status == SqlStatus.RUNNING, asked),
-        and_(_execution.status == SqlStatus.FAILED, _dead_letters),
+        sa.and_(_execution.status == SqlStatus.RUNNING, asked),
+        sa.and_(_execution.status == SqlStatus.FAILED, _dead_letters),
     )
     return members(g).where(changes)
 
 
-def unasked(g: Grammar) -> Select[Any]:
-    """Select what `unended` does of Running tasks that were not asked to stop: it reads what runs, and not the whole batch."""
+def unasked(g: Grammar) -> sa.Select[Any]:
+    """Select the Running tasks of `unended` that were not asked to stop. It reads the running tasks instead of the whole batch."""
     leased = _leased(g)
     mine = (leased.c.batch_id == _batch_id, leased.c.cancel_requested_at.is_(None), leased.c.id > _after)
-    return select(leased.c.id, SqlStatus.RUNNING.label("status")).where(*mine).order_by(leased.c.id).limit(limit)
+    return sa.select(leased.c.id, SqlStatus.RUNNING.label("status")).where(*mine).order_by(leased.c.id).limit(limit)
 
 
-def left_to_cancel(g: Grammar) -> Select[Any]:
-    """Select what `cancelling` does, with the numbers of the tasks that are left: waiting ones, and running ones without a request.
+def left_to_cancel(g: Grammar) -> sa.Select[Any]:
+    """Select the rows of `cancelling`, with the numbers of the remaining tasks: waiting ones, and running ones without a request.
 
-    It reads the counts of each batch and the tasks that run, and no other task. Both are of one snapshot, so that what has
+    It reads the counts of each batch and the running tasks, and no other tasks. Both come from one snapshot, so a task that has
     neither ended nor runs is waiting.
     """
     leased = _leased(g)
-    unasked = func.sum(case((leased.c.cancel_requested_at.is_(None), literal_column("1", Integer)), else_=_zero))
+    unasked = sa.func.sum(
+        sa.case((leased.c.cancel_requested_at.is_(None), sa.literal_column("1", sa.Integer)), else_=_zero)
+    )
     running = (
-        select(leased.c.batch_id, func.count().label("running"), unasked.label("unasked"))
+        sa.select(leased.c.batch_id, sa.func.count().label("running"), unasked.label("unasked"))
         .group_by(leased.c.batch_id)
         .subquery("running")
     )
     ended = _batch.completed + _batch.failed + _batch.cancelled
-    waiting = _batch.size - ended - func.coalesce(running.c.running, _zero)
-    counts = (waiting.label("waiting"), func.coalesce(running.c.unasked, _zero).label("unasked"), _batch.failed)
+    waiting = _batch.size - ended - sa.func.coalesce(running.c.running, _zero)
+    counts = (waiting.label("waiting"), sa.func.coalesce(running.c.unasked, _zero).label("unasked"), _batch.failed)
     found = cancelling(g).add_columns(*counts)
     return found.select_from(task_batches.outerjoin(running, running.c.batch_id == _batch.id))
 
 
-def _leased(g: Grammar) -> CTE:
-    """Return the tasks that run. They are found by their leases, whatever their batches are."""
+def _leased(g: Grammar) -> sa.CTE:
+    """Return the running tasks, which are found by their leases whatever their batches are."""
     columns = (_execution.id, _execution.pipeline_execution_id.label("batch_id"), _execution.cancel_requested_at)
     running = (g.among(_execution.id, task_leases.c.task_execution_id), _execution.status == SqlStatus.RUNNING)
-    return select(*columns).where(*running).cte("leased").prefix_with("MATERIALIZED")
+    return sa.select(*columns).where(*running).cte("leased").prefix_with("MATERIALIZED")
 
 
-def statuses(_: Grammar) -> Select[Any]:
+def statuses(_: Grammar) -> sa.Select[Any]:
     """Count the tasks of a batch by status."""
     return (
-        select(_execution.status, func.count().label("tasks"))
+        sa.select(_execution.status, sa.func.count().label("tasks"))
         .where(_execution.pipeline_execution_id == _batch_id, _execution.pipeline_execution_id != _execution.id)
         .group_by(_execution.status)
     )
 
 
-def cancelling(_: Grammar) -> Select[Any]:
-    """Select up to :limit batches whose tasks are to be cancelled, and whether something follows them all the same."""
+def cancelling(_: Grammar) -> sa.Select[Any]:
+    """Select up to :limit batches whose tasks must be cancelled, and whether their `then` tasks still follow."""
     return (
-        select(_batch.id, _batch.runs_then, _batch.on_failed)
+        sa.select(_batch.id, _batch.runs_then, _batch.on_failed)
         .where(_batch.completed_at.is_(None), _batch.cancel_requested_at.is_not(None))
         .order_by(_batch.id)
         .limit(limit)
     )
 
 
-def request_cancel(g: Grammar) -> Update:
-    """Have a batch cancelled that goes on, and close it; nothing follows it unless :runs_then. Returns no row if it has completed."""
+def request_cancel(g: Grammar) -> sa.Update:
+    """Request the cancellation of an unfinished batch and close it; skip its `then` tasks unless :runs_then. Returns no row for a
+    completed batch.
+    """
     return (
-        update(task_batches)
+        sa.update(task_batches)
         .where(_batch.id == _batch_id, _batch.completed_at.is_(None))
         .values(
-            closed=true(),
-            cancel_requested_at=func.coalesce(_batch.cancel_requested_at, g.now),
+            closed=sa.true(),
+            cancel_requested_at=sa.func.coalesce(_batch.cancel_requested_at, g.now),
             runs_then=_batch.runs_then & _runs_then,
             updated_at=g.now,
         )
@@ -257,34 +237,34 @@ def request_cancel(g: Grammar) -> Update:
     )
 
 
-def missing_letters(_: Grammar) -> Select[Any]:
-    """Lock up to :limit batches that wait for a dead letter that is not there any more. Skips batches that are locked."""
+def missing_dead_letters(_: Grammar) -> sa.Select[Any]:
+    """Lock up to :limit batches that wait for a dead letter which no longer exists. Skips locked batches."""
     waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
-    found = select(_batch.id).where(
+    found = sa.select(_batch.id).where(
         _batch.completed_at.is_(None), waits, _batch.failed > _zero, _batch.failed > _dead()
     )
     return found.order_by(_batch.id).limit(limit).with_for_update(skip_locked=True)
 
 
-def forget_letters(g: Grammar) -> Transition:
-    """Count the dead letters of these batches that are not there any more as cancelled. To be run once the batches are locked."""
+def forget_dead_letters(g: Grammar) -> Transition:
+    """Count the missing dead letters of these batches as cancelled. The batches must be locked first."""
 
     def counted(r: Relations) -> Statement:
         dead = _dead()
         return (
-            update(task_batches)
+            sa.update(task_batches)
             .where(g.among(_batch.id, r["given"].c.id), _batch.completed_at.is_(None), _batch.failed > dead)
             .values(failed=dead, cancelled=_batch.cancelled + _batch.failed - dead, updated_at=g.now)
             .returning(_batch.id)
         )
 
-    return Transition(given={"id": Uuid()}, steps={"counted": counted}, returns="counted")
+    return Transition(given={"id": sa.Uuid()}, steps={"counted": counted}, returns="counted")
 
 
-def _dead() -> ColumnElement[int]:
+def _dead() -> sa.ColumnElement[int]:
     """Return the number of the batch's dead letters."""
     return (
-        select(func.count())
+        sa.select(sa.func.count())
         .select_from(task_executions)
         .where(
             _execution.pipeline_execution_id == _batch.id,
@@ -298,15 +278,15 @@ def _dead() -> ColumnElement[int]:
 
 def prune(g: Grammar) -> Transition:
     """Delete up to :limit batches that completed before :older and have no tasks any more."""
-    task = select(_execution.id).where(
+    task = sa.select(_execution.id).where(
         _execution.pipeline_execution_id == _batch.id, _execution.pipeline_execution_id != _execution.id
     )
 
     def doomed(_: Relations) -> Statement:
-        old = select(_batch.id).where(_batch.completed_at < _older, ~task.correlate(task_batches).exists())
+        old = sa.select(_batch.id).where(_batch.completed_at < _older, ~task.correlate(task_batches).exists())
         return old.order_by(_batch.id).limit(limit).with_for_update(skip_locked=True)
 
     def gone(r: Relations) -> Statement:
-        return delete(task_batches).where(g.among(_batch.id, r["doomed"].c.id)).returning(_batch.id)
+        return sa.delete(task_batches).where(g.among(_batch.id, r["doomed"].c.id)).returning(_batch.id)
 
     return Transition(steps={"doomed": doomed, "gone": gone}, returns="gone")

@@ -1,4 +1,4 @@
-"""Enqueue tasks: one or thousands, in the caller's transaction or in one of our own."""
+"""Enqueue one task or thousands, in the caller's transaction or in an own one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NOTHING = timedelta(0)
 
 
 class EnqueuesMany(Protocol):
-    """A store, of which `enqueue` uses `enqueue_many`: a subclass that overrides it sees every task."""
+    """A store whose `enqueue_many` is called by `enqueue`. A subclass that overrides it sees every task."""
 
     def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]: ...
 
@@ -40,30 +40,28 @@ class EnqueuesMany(Protocol):
 def enqueue(store: EnqueuesMany, task: NewTask, *, using: object = None) -> Handle:
     """Write one task: its execution, its `task_created` event and its outbox entry, together.
 
-    `using` takes a SQLAlchemy Session or Connection, a psycopg, sqlite3 or Django connection; the task is then committed
-    or rolled back with it. One statement on PostgreSQL. Raises InvalidArgument, InvalidTarget and SchemaOutOfDate before
-    anything is written.
+    `using` takes a SQLAlchemy Session or Connection, or a psycopg, sqlite3 or Django connection; the task is then committed or
+    rolled back with its transaction. On PostgreSQL it is one statement. Raises InvalidArgument, InvalidTarget and
+    SchemaOutOfDate before anything is written.
     """
     return store.enqueue_many([task], using=using)[0]
 
 
 def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]:
-    """Write many tasks, in their order, as one statement; see `enqueue`.
+    """Write many tasks in one statement, in their order; see `enqueue`.
 
-    A task whose idempotency key has a task already is not written; its `on_conflict` says what happens instead. The key
-    is free again where its time is over (`unique_for`), where its task has ended (`unique_until_finished`) or was
-    pruned. What counts is what was asked for when the key was taken; replacing a task does not restart its time. Two
-    tasks of one call with the same key are dealt with as if they came one after the other. Raises DuplicateTask, where
-    asked for; nothing of the call is written then, and the caller's transaction goes on.
+    If a task's idempotency key is taken, the task is not written, and its `on_conflict` decides. A key is free again when its
+    time is over (`unique_for`), when its task has ended (`unique_until_finished`), or when its task was pruned, as requested
+    when the key was taken. A replacement does not restart the time. Two tasks of one call with the same key are handled in
+    their order. If DuplicateTask is raised, nothing of the call is written, and the caller's transaction stays usable.
 
-    A call that wants a key which another transaction has just taken waits for that to end. At READ COMMITTED, and on
-    SQLite, that is never an error. Above READ COMMITTED the database answers with a serialization failure if another session
-    took or took over the key, or replaced its task, since the transaction began; the transaction is to be run again.
+    A call waits for another transaction that has just taken one of its keys. At READ COMMITTED, and on SQLite, this never
+    raises an error. Above READ COMMITTED, the database raises a serialization failure if another session took or took over the
+    key, or replaced its task, since the transaction began; run the transaction again.
 
-    A key costs nothing while it is free. One that is taken costs a look at who has it, unless the task is to be skipped
-    and its key is for ever. Keys are locked in their order, so that two calls never wait for each other; calls of one
-    transaction should keep to an order too. Many tasks of which one may raise are written under a savepoint of a caller's
-    PostgreSQL transaction.
+    A free key costs nothing. A taken key costs a look-up of its task, unless the task is to be skipped and the key never
+    expires. Keys are locked in their order, so that two calls never wait for each other; the calls of one transaction should
+    keep an order too. If a task may raise, several tasks are written under a savepoint of the caller's PostgreSQL transaction.
     """
     for task in tasks:
         check(task)
@@ -80,7 +78,7 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
             with target.atomic():
                 target.run(insert_tasks, store.values(target), [row(task) for task in tasks])
             return [Handle(id=task.id) for task in tasks]
-        # One may raise when others are written already. A transaction of our own is then rolled back, a caller's goes on.
+        # A task may raise after others were written. An own transaction is then rolled back; a caller's stays usable.
         may_raise = len(tasks) > 1 and any(task.on_conflict is OnConflict.RAISE for task in tasks)
         with target.atomic(savepoint=may_raise and using is not None):
             return enqueue_keyed(store, target, tasks)
@@ -97,30 +95,31 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
 def _enqueue_in_batches(
     store: Transactions, target: Target, tasks: Sequence[NewTask], added: Counter[UUID], *, using: object
 ) -> list[Handle]:
-    """Write tasks of which some are added to batches, and count those that are written."""
+    """Write tasks, some of which are added to batches, and count the written ones."""
     with target.atomic(savepoint=using is not None):
-        join(store, target, added)
+        values = store.values(target)
+        join(target, values, added)
         handles = enqueue_keyed(store, target, tasks) if any(task.idempotency_key for task in tasks) else None
         if handles is None:
-            target.run(insert_tasks, store.values(target), [row(task) for task in tasks])
+            target.run(insert_tasks, values, [row(task) for task in tasks])
             return [Handle(id=task.id) for task in tasks]
         found = zip(tasks, handles, strict=True)
         for batch_id, number in added_to(task for task, handle in found if not handle.created).items():
-            leave(store, target, batch_id, number)
+            leave(target, values, batch_id, number)
         return handles
 
 
 def _features(tasks: Sequence[NewTask]) -> frozenset[Feature]:
-    for task in tasks:  # not any(…): an enqueue is mostly of one
+    for task in tasks:  # faster than any(…) for one task
         if task.idempotency_key is not None:
             return _REPLACING if any(one.on_conflict is OnConflict.REPLACE for one in tasks) else _KEYED
     return _PLAIN
 
 
 def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one case a field
-    """Raise InvalidArgument for what the database would refuse, before that could abort the caller's transaction.
+    """Raise InvalidArgument for values that the database would refuse, before they could abort the caller's transaction.
 
-    `what` names what was given, where that is not a task.
+    `what` names the object if it is not a task.
     """
     name = what or f"task {task.task_name!r}"
     if not is_name(task.task_name):
@@ -141,11 +140,11 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     if task.id.version != 7:
         raise InvalidArgument(f"the id of {name} must be made by uuid7(): old tasks are found by the time in it")
     if not is_span(task.delay, _NOTHING):
-        raise InvalidArgument(f"delay of {name} must be a timedelta from nothing to a hundred years")
+        raise InvalidArgument(f"delay of {name} must be a timedelta from 0 to 100 years")
     if task.expires_in is not None and not is_span(task.expires_in, MICROSECOND):
-        raise InvalidArgument(f"{name} must expire after a timedelta, longer than nothing and at most a hundred years")
+        raise InvalidArgument(f"{name} must expire after a positive timedelta of at most 100 years")
     if task.expires_at is not None and task.expires_in is not None:
-        raise InvalidArgument(f"{name} expires at a moment or after a time, not both")
+        raise InvalidArgument(f"{name} cannot have both expires_at and expires_in")
     for moment, which in ((task.available_at, "due time"), (task.expires_at, "expiry")):
         if moment is not None and not EARLIEST <= aware(moment, f"the {which} of {name}") <= LATEST:
             raise InvalidArgument(f"the {which} of {name} must be in the years 1970 to 9000 (UTC)")
@@ -159,17 +158,16 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
         task.unique_for is not None or task.unique_until_finished or task.on_conflict is not OnConflict.RETURN
     ):
         raise InvalidArgument(
-            f"unique_for, unique_until_finished and on_conflict of {name} say how long its idempotency_key is "
-            "taken and what happens then; give it one"
+            f"unique_for, unique_until_finished and on_conflict of {name} need an idempotency_key, which it lacks"
         )
     if task.on_conflict is OnConflict.REPLACE and is_batch(task.pipeline_execution_id):
-        raise InvalidArgument(f"{name} is for a batch, so it cannot replace a task that may be in none")
+        raise InvalidArgument(f"{name} belongs to a batch, so it cannot replace a task outside of the batch")
     if task.partition_key is not None and task.concurrency_key is not None:
-        raise InvalidArgument(f"{name} has a partition_key and a concurrency_key; a task has one key")
+        raise InvalidArgument(f"{name} has both a partition_key and a concurrency_key; pass one of them")
     if task.on_dead_letter is OnDeadLetter.HOLD and (
         task.partition_key is None or concurrency_key_of(task.partition_key) is not None
     ):
-        raise InvalidArgument(f"{name} cannot hold its partition key when it fails: it has none")
+        raise InvalidArgument(f"{name} cannot hold a partition key when it fails, because it has none")
 
 
 def insert_tasks(g: Grammar) -> Transition:

@@ -1,4 +1,4 @@
-"""Emitting events, and who subscribes to them."""
+"""Emit events, and keep the subscriptions of tasks."""
 
 from __future__ import annotations
 
@@ -9,26 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    Double,
-    FromClause,
-    Integer,
-    Select,
-    Text,
-    Uuid,
-    bindparam,
-    case,
-    delete,
-    exists,
-    false,
-    func,
-    insert,
-    literal_column,
-    or_,
-    select,
-    tuple_,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant, parameter_type
 from ...database.dialects import Row
@@ -52,6 +33,7 @@ from ...model.records import stored_key
 from ...model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
 from ...model.uuid7 import FAMILY
 from .. import task_rows
+from ..arguments import parameters
 from ..task_rows import new_execution
 from ..tasks.idempotency import enqueue_keyed
 from ..transactions import Transactions
@@ -60,19 +42,18 @@ from .enqueue import check
 _EMITS = frozenset({Feature.EMIT})
 _EMITS_KEYED = frozenset({Feature.EMIT, Feature.IDEMPOTENCY})
 MOST_SUBSCRIBERS = FAMILY
-"""Their tasks' ids are counted up from the event's."""
+"""Maximum number of subscribers of an event: the ids of their tasks are counted up from the event's."""
 
 
 def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitted:
-    """Write a task for each task that subscribes to the event's topic, all of them or none, as one statement.
+    """Write a task for each subscriber of the event's topic, all or none, in one statement.
 
-    The subscribers are read from `task_subscriptions`. Without any, `event_unrouted` is recorded.
+    The subscribers are read from `task_subscriptions`. Without subscribers, `event_unrouted` is recorded.
 
-    With an idempotency key, each subscriber has one task for it, as if that had been enqueued with the key. The second of two
-    emits waits for the first to commit or roll back, and writes tasks only for those who subscribed since. `enqueue_many`
-    says when a key is free again, and what happens above READ COMMITTED.
-    `using` as in `enqueue`. Raises InvalidArgument (for more than 65 535 subscribers too), InvalidTarget and SchemaOutOfDate
-    before anything is written.
+    With an idempotency key, each subscriber has one task for it, as if that task had been enqueued with the key. The second of
+    two emits waits for the first to commit or roll back, and writes tasks only for new subscribers. `enqueue_many` says when a
+    key is free again, and what happens above READ COMMITTED. `using` is that of `enqueue`. Raises InvalidArgument (also for
+    more than 65 535 subscribers), InvalidTarget and SchemaOutOfDate before anything is written.
     """
     check_event(event)
     return store.run(
@@ -84,7 +65,7 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
 
 
 class Subscriptions:
-    """The tasks that are enqueued when an event of a topic is emitted."""
+    """Subscriptions of tasks to the topics of events."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -92,10 +73,10 @@ class Subscriptions:
     def replace(
         self, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
     ) -> None:
-        """Make these the subscriptions of the tasks they name, and of `tasks`: what stands there besides is deleted.
+        """Replace all subscriptions of the tasks that they name, and of `tasks`, by these.
 
-        Those of other tasks are left alone, and nothing is written where nothing changes; so every worker calls it at its
-        start. Raises InvalidArgument.
+        Subscriptions of other tasks stay, and nothing is written without a change, so every worker calls it at its start.
+        Raises InvalidArgument.
         """
         wanted = _keyed(subscriptions)
         for one in wanted.values():
@@ -103,8 +84,8 @@ class Subscriptions:
         names = sorted({one.task_name for one in wanted.values()}.union(tasks))
 
         def work(target: Target) -> None:
-            # In two steps, for the second must see what the first has waited for. Rows are locked, then inserted, each in
-            # their order: two workers that start with different releases of the code wait for each other one way only.
+            # Two steps, because the second must see the rows that the first waited for. Rows are locked, then inserted, in their
+            # order, so that of two workers with different releases of the code at most one waits for the other.
             values = self._store.values(target)
             with target.atomic():
                 given = target.dialect.pack("tasks", SUBSCRIBERS, [(name,) for name in names])
@@ -114,17 +95,17 @@ class Subscriptions:
                 if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
                     target.run(subscribe, values, changed)
 
-        # Most workers start with what stands there already: they lock nothing, and on SQLite wait for no writer.
+        # Most workers start with unchanged subscriptions: they lock nothing, and on SQLite wait for no writer.
         if _keyed(one for one in self.list(using=using) if one.task_name in names) != wanted:
             self._store.run(work, using=using)
 
     def remove(self, task_name: str, *, using: object = None) -> None:
-        """Delete the subscriptions of a task; of one, say, whose code is gone. What was emitted before stays enqueued."""
+        """Delete the subscriptions of a task, for example of a task whose code is gone. Tasks of earlier events stay enqueued."""
         self.replace([], tasks=[task_name], using=using)
 
     def list(self, *, using: object = None) -> builtins.list[Subscription]:
-        """Return all of them, by topic and task."""
-        return _records(self._store.read(subscriptions, using=using))
+        """Return all subscriptions, by topic and task."""
+        return _records(self._store.run_one(subscriptions, using=using))
 
 
 def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
@@ -139,7 +120,7 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
             )
         rows.sort(key=lambda row: row["id"])
         handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
-        # Whose key had a task already: it may be free again by now, and else its task is to be named.
+        # Subscribers whose key was taken: it may be free again by now; otherwise its task is returned.
         if refused := [_task(event, row) for row in rows if row["position"] is None]:
             found = enqueue_keyed(store, target, refused)
             handles |= {task.task_name: handle for task, handle in zip(refused, found, strict=True)}
@@ -147,7 +128,7 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
 
 
 def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | None:
-    """Return what an earlier try wrote, all of it together; None if it wrote nothing."""
+    """Return the result of an earlier try, which wrote all of it or nothing; None if it wrote nothing."""
     values = store.values(target, **_values(event))
     handles = {row["task_name"]: Handle(id=row["id"]) for row in target.run(emitted, values)}
     if not handles and not target.run(unrouted, values):
@@ -159,7 +140,7 @@ def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | 
 
 
 def check_subscription(subscription: Subscription) -> None:
-    """Raise InvalidArgument for what could not be stored, or would make an emit fail."""
+    """Raise InvalidArgument for a subscription that cannot be stored, or would make an emit fail."""
     check_pattern(subscription.topic)
     name = f"the subscription of task {subscription.task_name!r} to {subscription.topic!r}"
     if not str(subscription.parameter).isidentifier():
@@ -171,7 +152,7 @@ def check_subscription(subscription: Subscription) -> None:
 
 
 def check_event(event: NewEvent) -> None:
-    """Raise InvalidArgument for what the database would refuse."""
+    """Raise InvalidArgument for values that the database would refuse."""
     check_topic(event.topic)
     name = f"event {event.topic[:200]!r}"
     if type(event.id) is not UUID or event.id.int & FAMILY:
@@ -196,17 +177,13 @@ def _values(event: NewEvent) -> dict[str, Any]:
 
 def _shared(event: NewEvent) -> dict[str, Any]:
     """Return the fields that an event and its tasks have in common."""
-    return {
-        "topic": event.topic,
-        "partition_key": event.partition_key,
-        "concurrency_key": event.concurrency_key,
-        "available_at": event.available_at,
-        "delay": event.delay,
-        "expires_at": event.expires_at,
-        "expires_in": event.expires_in,
-        "idempotency_key": event.idempotency_key,
-        "headers": event.headers,
-    }
+    return {name: getattr(event, name) for name in _SHARED}
+
+
+_SHARED = (
+    *("topic", "partition_key", "concurrency_key", "idempotency_key", "headers"),
+    *("available_at", "delay", "expires_at", "expires_in"),
+)
 
 
 def _keyed(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], Subscription]:
@@ -214,7 +191,7 @@ def _keyed(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], Subsc
 
 
 def _task(event: NewEvent, subscriber: Row) -> NewTask:
-    """Return the task that the statement `fanout.emit` would have written for this subscriber."""
+    """Return the task that the statement would have written for this subscriber."""
     return NewTask(
         id=subscriber["id"],
         pipeline_execution_id=event.id,
@@ -237,45 +214,40 @@ def _records(rows: Iterable[Row]) -> list[Subscription]:
 
 
 SUBSCRIPTION: Columns = {column.name: parameter_type(column.type) for column in task_subscriptions.c}
-SUBSCRIBERS: Columns = {"task_name": Text()}
+SUBSCRIBERS: Columns = {"task_name": sa.Text()}
 _KEY = ("topic", "task_name")
 _OF_THE_TASK = ("task_name", *OPTION_COLUMNS.values())
 """The columns of a subscription that its tasks have."""
 
-_topic = bindparam("topic", type_=Text, required=True)
-_quoted_topic = bindparam("quoted_topic", type_=Text, required=True)
-_payload = bindparam("payload", type_=Text, required=True)
-_pipeline = bindparam("pipeline_execution_id", type_=Uuid, required=True)
-_partition_key = bindparam("partition_key", type_=Text, required=True)
-_idempotency_key = bindparam("idempotency_key", type_=Text, required=True)
-_available_at = bindparam("available_at", type_=Instant, required=True)
-_delay = bindparam("delay_seconds", type_=Double, required=True)
-_expires_at = bindparam("expires_at", type_=Instant, required=True)
-_expires_in = bindparam("expires_seconds", type_=Double, required=True)
-_headers = bindparam("headers", type_=Text, required=True)
-_most = bindparam("most_subscribers", type_=Integer, required=True)
+_topic, _quoted_topic, _payload, _partition_key, _idempotency_key, _headers = parameters(
+    sa.Text, "topic", "quoted_topic", "payload", "partition_key", "idempotency_key", "headers"
+)
+_pipeline = sa.bindparam("pipeline_execution_id", type_=sa.Uuid, required=True)
+_available_at, _expires_at = parameters(Instant, "available_at", "expires_at")
+_delay, _expires_in = parameters(sa.Double, "delay_seconds", "expires_seconds")
+_most = sa.bindparam("most_subscribers", type_=sa.Integer, required=True)
 
 
 def insert_for_subscribers(g: Grammar) -> Transition:
-    """Write a task for each subscriber of the event, or a record that it has none.
+    """Write a task for each subscriber of the event, or a record that there is none.
 
     Returns the subscribers, each with its new task. Writes nothing for more than :most_subscribers.
     """
-    return _emission(g, {"entry": lambda r: _entry(g, r, r["subscriber"], _has_room(r))})
+    return _emission(g, {"entry": lambda r: _entry(g, r, r["subscriber"], _fits_family(r))})
 
 
 def emit_keyed(g: Grammar) -> Transition:
-    """Write the tasks of `emit` for the subscribers that have no task by this key. The others are returned without a position.
+    """Write the tasks for the subscribers that have no task with this key. The others are returned without a position.
 
-    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. Keys are inserted in the order of
-    the task names in every transaction, so two emits cannot wait for each other.
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. All transactions insert keys in the
+    order of the task names, so two emits cannot wait for each other.
     """
 
     def key(r: Relations) -> Statement:
         names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
         subscriber = r["subscriber"].c
-        keys = select(subscriber.task_name, _idempotency_key, subscriber.id, false(), g.now).where(
-            _has_room(r)  # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join
+        keys = sa.select(subscriber.task_name, _idempotency_key, subscriber.id, sa.false(), g.now).where(
+            _fits_family(r)  # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join
         )
         new = g.insert(idempotency_keys).from_select(names, keys.order_by(subscriber.task_name))
         return new.on_conflict_do_nothing().returning(idempotency_keys.c.task_execution_id.label("id"))  # type: ignore[no-any-return]
@@ -284,27 +256,27 @@ def emit_keyed(g: Grammar) -> Transition:
     return _emission(g, {"key": key, **entry}, idempotency_key=_idempotency_key)
 
 
-def held_for_event(g: Grammar) -> Select[Any]:
-    """Select the tasks that subscribers of the event have by this key."""
+def held_for_event(g: Grammar) -> sa.Select[Any]:
+    """Select the tasks of the subscribers that have this key."""
     held, subscription = idempotency_keys.c, task_subscriptions.c
-    names = select(subscription.task_name).where(matches(_topic, subscription.topic)).subquery("subscriber")
-    return select(held.scope.label("task_name"), held.task_execution_id.label("id")).where(
+    names = sa.select(subscription.task_name).where(matches(_topic, subscription.topic)).subquery("subscriber")
+    return sa.select(held.scope.label("task_name"), held.task_execution_id.label("id")).where(
         g.among(held.scope, names.c.task_name), held.key == _idempotency_key
     )
 
 
-def emitted(_: Grammar) -> Select[Any]:
+def emitted(_: Grammar) -> sa.Select[Any]:
     """Select the tasks of an event by the event's id."""
     task = task_executions.c
-    return select(task.task_name, task.id).where(
+    return sa.select(task.task_name, task.id).where(
         task.pipeline_execution_id == _pipeline, task.pipeline_execution_id != task.id
     )
 
 
-def unrouted(_: Grammar) -> Select[Any]:
+def unrouted(_: Grammar) -> sa.Select[Any]:
     """Select the record of an event without subscribers."""
     event = execution_events.c
-    return select(event.sequence_num).where(
+    return sa.select(event.sequence_num).where(
         event.task_execution_id.is_(None),
         event.lease_token.is_(None),
         event.event_type == sql_literal(EventType.UNROUTED),
@@ -312,11 +284,11 @@ def unrouted(_: Grammar) -> Select[Any]:
     )
 
 
-def subscriptions(_: Grammar) -> Select[Any]:
-    return select(task_subscriptions).order_by(*(task_subscriptions.c[name] for name in _KEY))
+def subscriptions(_: Grammar) -> sa.Select[Any]:
+    return sa.select(task_subscriptions).order_by(*(task_subscriptions.c[name] for name in _KEY))
 
 
-def lock_subscriptions(g: Grammar) -> Select[Any]:
+def lock_subscriptions(g: Grammar) -> sa.Select[Any]:
     """Lock and select the subscriptions of the given `tasks` until the transaction ends."""
     names = g.rows("tasks", SUBSCRIBERS).c.task_name
     return subscriptions(g).where(g.among(task_subscriptions.c.task_name, names)).with_for_update()
@@ -328,12 +300,12 @@ def subscribe(g: Grammar) -> Transition:
     def written(r: Relations) -> Statement:
         given = r["given"].c
         # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
-        rows = select(*(given[name] for name in SUBSCRIPTION)).where(given.task_name.is_not(None))
+        rows = sa.select(*(given[name] for name in SUBSCRIPTION)).where(given.task_name.is_not(None))
         query = g.insert(task_subscriptions).from_select(
             list(SUBSCRIPTION), rows.order_by(*(given[name] for name in _KEY))
         )
         changes = {name: query.excluded[name] for name in SUBSCRIPTION if name not in _KEY}
-        differs = or_(*(task_subscriptions.c[name].is_distinct_from(value) for name, value in changes.items()))
+        differs = sa.or_(*(task_subscriptions.c[name].is_distinct_from(value) for name, value in changes.items()))
         return query.on_conflict_do_update(index_elements=_KEY, set_=changes, where=differs)  # type: ignore[no-any-return]
 
     return Transition(given=SUBSCRIPTION, steps={"written": written})
@@ -343,14 +315,14 @@ def unsubscribe(_: Grammar) -> Transition:
     """Delete locked subscriptions."""
 
     def gone(r: Relations) -> Statement:
-        key = tuple_(*(task_subscriptions.c[name] for name in _KEY))
-        return delete(task_subscriptions).where(key.in_(select(*(r["given"].c[name] for name in _KEY))))
+        key = sa.tuple_(*(task_subscriptions.c[name] for name in _KEY))
+        return sa.delete(task_subscriptions).where(key.in_(sa.select(*(r["given"].c[name] for name in _KEY))))
 
-    return Transition(given={name: Text() for name in _KEY}, steps={"gone": gone})
+    return Transition(given={name: sa.Text() for name in _KEY}, steps={"gone": gone})
 
 
 def _emission(
-    g: Grammar, entry: Mapping[str, Callable[[Relations], Statement]], **asked: ColumnElement[Any]
+    g: Grammar, entry: Mapping[str, Callable[[Relations], Statement]], **asked: sa.ColumnElement[Any]
 ) -> Transition:
     """Write the tasks of the subscribers for which the steps of `entry` insert one."""
     return Transition(
@@ -370,27 +342,27 @@ def _emission(
 def _subscribers(g: Grammar) -> Statement:
     """Select each subscribed task once, however many of its patterns match, numbered in the order of the task names."""
     subscription = task_subscriptions.c
-    nth = func.row_number().over(partition_by=subscription.task_name, order_by=subscription.topic)
-    found = select(task_subscriptions, nth.label("nth")).where(matches(_topic, subscription.topic)).subquery("found")
-    number = func.row_number().over(order_by=found.c.task_name)
+    nth = sa.func.row_number().over(partition_by=subscription.task_name, order_by=subscription.topic)
+    found = sa.select(task_subscriptions, nth.label("nth")).where(matches(_topic, subscription.topic)).subquery("found")
+    number = sa.func.row_number().over(order_by=found.c.task_name)
     return (
-        select(
+        sa.select(
             g.numbered(_pipeline, number).label("id"),
             _pipeline.label("pipeline_execution_id"),
             *(found.c[name] for name in (*_OF_THE_TASK, "parameter")),
         )
-        .where(found.c.nth == literal_column("1", Integer))
+        .where(found.c.nth == sa.literal_column("1", sa.Integer))
         .order_by(found.c.task_name)
     )
 
 
-def _has_room(r: Relations) -> ColumnElement[bool]:
-    """Return a condition: the caller has reserved an id for each subscriber of the event."""
-    subscribers = select(func.count(r["subscriber"].c.id)).scalar_subquery()
+def _fits_family(r: Relations) -> sa.ColumnElement[bool]:
+    """Return a condition: the family of the event has an id for each subscriber."""
+    subscribers = sa.select(sa.func.count(r["subscriber"].c.id)).scalar_subquery()
     return subscribers <= _most
 
 
-def _entry(g: Grammar, r: Relations, rows: FromClause, *where: ColumnElement[bool]) -> Statement:
+def _entry(g: Grammar, r: Relations, rows: sa.FromClause, *where: sa.ColumnElement[bool]) -> Statement:
     subscriber = r["subscriber"].c
     task = SimpleNamespace(
         id=subscriber.id,
@@ -409,7 +381,7 @@ def _entry(g: Grammar, r: Relations, rows: FromClause, *where: ColumnElement[boo
 def _execution(g: Grammar, r: Relations) -> Statement:
     subscriber, entry = r["subscriber"].c, r["entry"].c
     # A task without a partition key has no key to hold.
-    on_dead_letter = case(
+    on_dead_letter = sa.case(
         (_partition_key.is_not(None), subscriber.on_dead_letter), else_=sql_literal(OnDeadLetter.RELEASE)
     )
     given = {
@@ -434,9 +406,11 @@ def _unrouted(g: Grammar, r: Relations) -> Statement:
         "event_data": _text('{"topic":') + _quoted_topic + _text(',"payload":') + _payload + _text("}"),
         "created_at": g.now,
     }
-    nobody = ~exists(select(r["subscriber"].c.id))
-    return insert(execution_events).from_select(list(values), g.identified(select(*values.values()).where(nobody)))
+    no_subscriber = ~sa.exists(sa.select(r["subscriber"].c.id))
+    return sa.insert(execution_events).from_select(
+        list(values), g.identified(sa.select(*values.values()).where(no_subscriber))
+    )
 
 
-def _text(constant: str) -> ColumnElement[str]:
-    return literal_column(f"'{constant}'", Text())
+def _text(constant: str) -> sa.ColumnElement[str]:
+    return sa.literal_column(f"'{constant}'", sa.Text())

@@ -1,4 +1,4 @@
-"""Turning ticks into tasks, and cancelling such tasks: in the transaction of a caller that has locked the schedule."""
+"""Plant the ticks of locked schedules as tasks, and cancel planted tasks, in the transaction of the caller."""
 
 from __future__ import annotations
 
@@ -40,55 +40,55 @@ from .enqueue import check
 log = logging.getLogger("outboxq.store")
 
 PAGE = 50
-"""The schedules that are planted in one transaction."""
+"""Maximum number of schedules that one transaction plants."""
 MOST_TICKS = 500
-"""The ticks of one schedule that are planted in one transaction, besides those that are caught up."""
+"""Maximum number of ticks of one schedule that one transaction plants, besides ticks that are caught up."""
 MOST_BACKFILLED = 10_000
-"""The ticks of one backfill."""
+"""Maximum number of ticks of one backfill."""
 EVERY = "every"
 KEY_PREFIX = "schedule:"
-"""The partition key of ticks that must not overlap is this and the schedule's name."""
+"""Beginning of the partition key of ticks that must not overlap; the name of the schedule follows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planting:
-    """A schedule whose row is locked, and what is to be done with its next ticks."""
+    """A locked schedule and the plan for its next ticks."""
 
     schedule: Schedule
     plan: Plan
     tasks: dict[datetime, NewTask]
     """The task for each tick."""
-    anew_at: datetime | None
-    """The moment from which on no tick is left out, if ticks before it were missed. None: it stays as it is."""
+    restarted_at: datetime | None
+    """Time from which on no tick is left out, if earlier ticks were missed. None: it does not change."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlantedPage:
-    """The outcome of one transaction that plants."""
+    """Result of one transaction that plants."""
 
     tasks: int
-    """The number of tasks that it wrote."""
+    """Number of written tasks."""
     last: str | None
-    """The name of the last schedule. None: no page follows."""
+    """Name of the last schedule; None after the last page."""
     is_cut: bool
-    """True if a schedule has more ticks than fit one transaction."""
+    """True if a schedule has more ticks than one transaction plants."""
 
 
 def prepare(schedule: Schedule, now: datetime, horizon: timedelta = HORIZON) -> Planting:
-    """Return what is to be planted of a schedule. Raises InvalidArgument for a row that this release cannot plant."""
+    """Return the ticks and tasks to plant. Raises InvalidArgument for a row that this release cannot plant."""
     found = plan(schedule, now=now, horizon=horizon, limit=MOST_TICKS)
     return Planting(
         schedule=schedule,
         plan=found,
         tasks={tick: task_of(schedule, tick, now) for tick in found.ticks},
-        anew_at=now if found.begins_anew else None,
+        restarted_at=now if found.begins_anew else None,
     )
 
 
-def begun_anew(schedule: Schedule, now: datetime) -> Schedule:
-    """Return a schedule that a clock that was ahead has planted, as one that goes on from now."""
+def restarted(schedule: Schedule, now: datetime) -> Schedule:
+    """Return a schedule that a clock that was ahead has planted, restarted from now."""
     is_stored_ahead = schedule.created_at > now
-    # Nobody has said when: it is the moment of the storing, and a start that somebody gives is a whole second.
+    # Without a given start, the start is the time of the storing. A given start is a whole second.
     begins = schedule.starts_at == schedule.created_at and schedule.starts_at.microsecond
     return replace(
         schedule,
@@ -99,14 +99,14 @@ def begun_anew(schedule: Schedule, now: datetime) -> Schedule:
     )
 
 
-def begin_anew(store: Transactions, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-    """Have a locked schedule that a clock that was ahead has planted go on from now; returns it.
+def restart(store: Transactions, target: Target, schedule: Schedule, now: datetime) -> Schedule:
+    """Restart a locked schedule that a clock that was ahead has planted from now on; returns it.
 
-    Planted ticks that are to come are cancelled: they are planted again, and the next ticks of the same key would wait for those
-    that are far. A tick whose task has started keeps its row, so its moment makes no second task.
+    Its future planted ticks are cancelled, because they are planted again, and the next ticks of the same key would wait for
+    the distant ones. A tick whose task has started keeps its row, so it is not planted twice.
     """
     cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was ahead")
-    changed = begun_anew(schedule, now)
+    changed = restarted(schedule, now)
     target.run(schedules_sql.change, store.values(target), rows_of([changed]))
     log.warning(
         "the schedule %r was planted until %s by a clock that was ahead; it is planted from %s on, by the present clock",
@@ -120,7 +120,7 @@ def begin_anew(store: Transactions, target: Target, schedule: Schedule, now: dat
 def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
     """Return the task of a tick that is planted now."""
     due = tick + jitter_of(schedule, tick)
-    # What is caught up is late anyway, so the next tick is no reason not to run it.
+    # A tick that is caught up is late anyway, so the next tick must not replace it.
     by_default = schedule.overlap is Overlap.SKIP and due >= now
     grace = _until_next(schedule, tick) if schedule.grace is None and by_default else schedule.grace
     expires_at = None if grace is None else due + grace
@@ -129,7 +129,7 @@ def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
 
 
 def extra_task(schedule: Schedule, by: str) -> NewTask:
-    """Return a task besides the ticks. It goes before planted ticks of the same key, which are not due yet."""
+    """Return an extra task of a schedule. It comes before planted ticks of the same key that are not due yet."""
     task = _task(schedule, {TRIGGER_HEADER: by})
     return task if task.partition_key is None else replace(task, priority=min(100, task.priority + 1))
 
@@ -137,19 +137,19 @@ def extra_task(schedule: Schedule, by: str) -> NewTask:
 def plant_page(
     store: Transactions, failing: FailureLog, target: Target, *, after: str, horizon: timedelta
 ) -> PlantedPage:
-    """Plant the next schedules by name, those that no other planter has locked."""
+    """Plant the next schedules by name that no other planter has locked."""
     now = now_of(store, target)
     values = store.values(target, until=now + horizon, after=after, limit=PAGE)
     taken = [(row.pop("planted_wrongly"), schedule_of(row)) for row in target.run(schedules_sql.take_due, values)]
     plantings: list[Planting] = []
     for is_wrong, schedule in taken:
         try:
-            plantings.append(prepare(begun_anew(schedule, now) if is_wrong else schedule, now, horizon))
-        except Exception as error:  # noqa: BLE001 - a row of another release, or a zone that is unknown here
-            failing.failed(f"the schedule {schedule.name!r} cannot be planted; others are", error)
+            plantings.append(prepare(restarted(schedule, now) if is_wrong else schedule, now, horizon))
+        except Exception as error:  # noqa: BLE001 - a row of another release, or an unknown time zone
+            failing.failed(f"the schedule {schedule.name!r} cannot be planted; the others are planted", error)
         else:
             if is_wrong:
-                begin_anew(store, target, schedule, now)
+                restart(store, target, schedule, now)
     return PlantedPage(
         tasks=plant(store, target, plantings),
         last=taken[-1][1].name if len(taken) == PAGE else None,
@@ -163,11 +163,11 @@ def now_of(store: Transactions, target: Target) -> datetime:
 
 
 def plant(store: Transactions, target: Target, plantings: Sequence[Planting]) -> int:
-    """Write the tasks of the ticks that have none yet, and up to where the schedules are planted; returns the number of tasks."""
+    """Write the tasks of ticks without a task, and advance `planted_until` of the schedules; returns the number of tasks."""
     values = store.values(target)
     ticks = [(one.schedule.name, tick, task) for one in plantings for tick, task in one.tasks.items()]
     written = enqueue_ticks(target, values, ticks)
-    if forward := [(one.schedule.name, one.plan.planted_until, one.anew_at) for one in plantings]:
+    if forward := [(one.schedule.name, one.plan.planted_until, one.restarted_at) for one in plantings]:
         target.run(schedules_sql.advance, values, forward)
     if skipped := [_skipped(one.schedule, one.plan) for one in plantings if one.plan.skipped]:
         target.run(schedules_sql.record_skipped, values, skipped)
@@ -175,7 +175,7 @@ def plant(store: Transactions, target: Target, plantings: Sequence[Planting]) ->
 
 
 def enqueue_ticks(target: Target, values: dict[str, Any], ticks: Sequence[tuple[str, datetime, NewTask]]) -> int:
-    """Write the tasks of the ticks that have none yet. The primary key decides, so no planter can make a second one."""
+    """Write the tasks of ticks without a task. The primary key of the ticks prevents a second task from another planter."""
     if not ticks:
         return 0
     recorded = target.run(schedules_sql.record_ticks, values, [(name, tick, task.id) for name, tick, task in ticks])
@@ -188,9 +188,9 @@ def enqueue_ticks(target: Target, values: dict[str, Any], ticks: Sequence[tuple[
 def cancel_planted(
     store: Transactions, target: Target, schedule: Schedule, now: datetime, *, delayed: bool, reason: str
 ) -> datetime | None:
-    """Cancel the tasks of ticks after now that have never started; returns the earliest of these ticks.
+    """Cancel the unstarted tasks of ticks after `now`; returns the earliest of these ticks.
 
-    `delayed`: also those of earlier ticks that are not due yet because of their jitter.
+    `delayed` includes earlier ticks that are not due yet because of their jitter.
     """
     earliest = now - schedule.jitter if delayed and schedule.jitter else now
     why = f"{reason} (schedule {schedule.name!r})"
@@ -250,9 +250,9 @@ def _skipped(schedule: Schedule, done: Plan) -> tuple[object, ...]:
 
 
 def ticks_between(schedule: Schedule, first: datetime, last: datetime) -> list[datetime]:
-    """Return the ticks of a rule from `first` to before `last`, also those before the schedule's start.
+    """Return the ticks of a rule from `first` to before `last`, including ticks before the start of the schedule.
 
-    Raises InvalidArgument for more than 10 000.
+    Raises InvalidArgument for more than 10 000 ticks.
     """
     starts_at = first
     if schedule.rule.startswith(f"{EVERY} "):
@@ -272,5 +272,5 @@ def ticks_between(schedule: Schedule, first: datetime, last: datetime) -> list[d
 
 
 def before(moment: datetime) -> datetime:
-    """Return the moment just before another, so that this one is planted again."""
+    """Return the time just before another, so that the tick at that time is planted again."""
     return max(EARLIEST, moment - MICROSECOND)

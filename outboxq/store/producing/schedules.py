@@ -1,4 +1,4 @@
-"""Schedules: stored, changed, paused, and their ticks turned into tasks."""
+"""Store, change, pause and plant schedules."""
 
 from __future__ import annotations
 
@@ -24,23 +24,7 @@ from ..failure_log import FailureLog
 from ..task_rows import row
 from ..tasks import tasks
 from ..transactions import Transactions
-from . import enqueue, schedules_sql
-from .planting import (
-    KEY_PREFIX,
-    before,
-    begin_anew,
-    cancel_planted,
-    enqueue_ticks,
-    extra_task,
-    now_of,
-    plant,
-    plant_page,
-    prepare,
-    rows_of,
-    schedule_of,
-    task_of,
-    ticks_between,
-)
+from . import enqueue, planting, schedules_sql
 
 T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
@@ -49,23 +33,23 @@ _TRIES = 10
 
 
 class Schedules:
-    """The schedules, and the ticks that they have had.
+    """The schedules and their ticks.
 
-    What changes a schedule locks its row, and plants in the same transaction what is due within a minute.
+    A change of a schedule locks its row, and plants the ticks of the next minute in the same transaction.
     """
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
         self._failing = FailureLog(log)
         self.horizon = HORIZON
-        """Ticks that a change brings are planted in its transaction, so long ahead. A test has none planted ahead."""
+        """Time ahead for which a change plants ticks in its transaction. A test may set it to zero."""
 
     def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
-        """Store a schedule, or change the one of this name and task; returns it. Nothing is written where nothing changes.
+        """Store a schedule, or change the one of this name and task; returns it. Nothing is written without a change.
 
-        A new schedule starts at its next tick. When one is changed, its planted ticks that are not due yet are cancelled,
-        and its next ticks are planted. One that is paused stays so. Raises InvalidArgument, before anything is written, for what
-        could not be planted, for a name that belongs to a schedule of another task, and for one that is declared in code.
+        A new schedule starts at its next tick. A changed schedule is planted again: its planted ticks that are not due yet are
+        cancelled. A paused schedule stays paused. Raises InvalidArgument before anything is written: for a schedule that cannot
+        be planted, for a name that belongs to another task, and for a schedule that is declared in code.
         """
         check_schedule(schedule)
 
@@ -82,12 +66,11 @@ class Schedules:
         tasks: Iterable[str] = (),
         using: object = None,
     ) -> None:
-        """Make these the schedules that the code of some tasks declares: those that they name, and `tasks`.
+        """Declare all schedules of the tasks that they name, and of `tasks`.
 
-        A declared schedule of these tasks that is no longer among them is paused, with the reason. Only what differs is
-        written, so every worker calls it at its start. `declared_by` is the version of the code: what a newer version has
-        declared is left alone. Without versions, what was declared last counts. Raises InvalidArgument for a name that
-        belongs to a schedule stored at run time.
+        A declared schedule of these tasks that is missing here is paused, with the reason. Only changes are written, so every
+        worker calls it at its start. `declared_by` is the version of the code: declarations of a newer version stay. Without
+        versions, the last declaration counts. Raises InvalidArgument for a name that belongs to a schedule stored at run time.
         """
         wanted: dict[str, NewSchedule] = {}
         for one in schedules:
@@ -118,7 +101,7 @@ class Schedules:
                         by = f" of release {declared_by}" if declared_by else ""
                         self._pause(target, locked[name], now, f"{REMOVED}{by}")
 
-        # Most workers start with what stands there already: they lock nothing, and on SQLite wait for no writer.
+        # Most workers start with unchanged schedules: they lock nothing, and on SQLite wait for no writer.
         if differing(self.list(using=using)):
             self._run(work, using)
 
@@ -132,9 +115,9 @@ class Schedules:
         return self._run(lambda target: _schedules(target, schedules_sql.schedules), using, Begin.READ)
 
     def pause(self, name: str, *, reason: str = "", using: object = None) -> Schedule:
-        """Plant no more ticks, and cancel those that are planted and not due yet. Returns the schedule.
+        """Pause a schedule: plant no more ticks, and cancel planted ticks that are not due yet. Returns the schedule.
 
-        Once paused is paused: the first pause's moment and reason stay. Raises ScheduleNotFound.
+        Pausing a paused schedule keeps the first time and reason. Raises ScheduleNotFound.
         """
         storable(reason, "reason")
 
@@ -145,7 +128,7 @@ class Schedules:
         return self._run(work, using)
 
     def resume(self, name: str, *, using: object = None) -> Schedule:
-        """End the pause. The catch-up policy decides about the ticks since. Returns the schedule. Raises ScheduleNotFound."""
+        """End the pause, and return the schedule. The catch-up policy decides about the ticks since. Raises ScheduleNotFound."""
 
         def work(target: Target) -> Schedule:
             schedule = _found(self._lock(target, [name]), name)
@@ -154,9 +137,9 @@ class Schedules:
         return self._run(work, using)
 
     def remove(self, name: str, *, using: object = None) -> None:
-        """Delete a schedule, and cancel its ticks that are planted and not due yet. Raises ScheduleNotFound.
+        """Delete a schedule, and cancel its planted ticks that are not due yet. Raises ScheduleNotFound.
 
-        Tasks that its ticks have become stay. A schedule that code declares comes back when a worker starts with that code.
+        Tasks of earlier ticks stay. A schedule that code declares returns when a worker starts with that code.
         """
         was_there = False
 
@@ -164,17 +147,19 @@ class Schedules:
             nonlocal was_there
             if found := self._lock(target, [name]):
                 was_there = True
-                cancel_planted(self._store, target, found[0], self._now(target), delayed=True, reason="removed")
+                planting.cancel_planted(
+                    self._store, target, found[0], self._now(target), delayed=True, reason="removed"
+                )
                 target.run(schedules_sql.remove, {"name": name})
-            elif not was_there:  # else an earlier try has removed it, whose COMMIT was not answered
+            elif not was_there:  # otherwise an earlier try, whose COMMIT was not answered, has removed it
                 raise _not_found(name)
 
         self._run(work, using)
 
     def trigger(self, name: str, *, by: str = "", using: object = None) -> Handle:
-        """Enqueue one task of the schedule now, besides its ticks, also where it is paused. `by` says who asks.
+        """Enqueue one task of the schedule now, beside its ticks, even if it is paused. `by` names the person.
 
-        With an overlap other than `allow` it waits for a tick that runs. Raises ScheduleNotFound.
+        With an overlap other than `allow`, the task waits for a running tick. Raises ScheduleNotFound.
         """
         storable(by, "by")
         made: builtins.list[NewTask] = []
@@ -182,7 +167,7 @@ class Schedules:
         def work(target: Target) -> Handle:
             schedule = _found(self._lock(target, [name]), name)
             now = self._now(target)
-            made[:] = [extra_task(schedule, by)]
+            made[:] = [planting.extra_task(schedule, by)]
             with target.atomic():
                 target.run(enqueue.insert_tasks, self._store.values(target), [row(made[0])])
                 self._plant_now(target, schedule, now)
@@ -197,15 +182,15 @@ class Schedules:
     def backfill(
         self, name: str, start: datetime, end: datetime, *, dry_run: bool = False, using: object = None
     ) -> builtins.list[datetime]:
-        """Enqueue a task for each tick from `start` to before `end` that had none, whatever the catch-up policy says.
+        """Enqueue a task for each tick from `start` to before `end` that had none, whatever the catch-up policy is.
 
-        Returns these ticks. `dry_run` only returns them. They are due at once, and never expire. A tick whose task was pruned
-        counts as one that had none. Raises ScheduleNotFound, and InvalidArgument for an end that is still to come or for more
-        than 10 000 ticks.
+        Returns these ticks; `dry_run` only returns them. The tasks are due at once and never expire. A tick whose task was
+        pruned counts as a tick without a task. Raises ScheduleNotFound, and InvalidArgument for an end in the future or for
+        more than 10 000 ticks.
         """
         first, last = aware(start, "start"), aware(end, "end")
         if first >= last:
-            raise InvalidArgument(f"a backfill ends after its start, not at {end}")
+            raise InvalidArgument(f"a backfill must end after its start, not at {end}")
         made: builtins.list[NewTask] = []
         planted: builtins.list[datetime] = []
 
@@ -213,18 +198,20 @@ class Schedules:
             schedule, now = _found(self._lock(target, [name], lock=not dry_run), name), self._now(target)
             if last > now:
                 raise InvalidArgument(
-                    f"a backfill ends in the past, not at {end}: ticks to come are planted by themselves"
+                    f"a backfill must end in the past, not at {end}: future ticks are planted automatically"
                 )
             if not dry_run:
-                self._plant_now(target, schedule, now)  # what was missed is for the catch-up policy
+                self._plant_now(target, schedule, now)  # the catch-up policy decides about missed ticks
             values = self._store.values(target, name=name, first=first, last=last)
             there = {one["tick"] for one in target.run(schedules_sql.planted, values)}
-            planted[:] = [tick for tick in ticks_between(schedule, first, last) if tick not in there]
+            planted[:] = [tick for tick in planting.ticks_between(schedule, first, last) if tick not in there]
             if not dry_run:
-                rows = [(name, tick, replace(task_of(schedule, tick, now), expires_at=None)) for tick in planted]
+                rows = [
+                    (name, tick, replace(planting.task_of(schedule, tick, now), expires_at=None)) for tick in planted
+                ]
                 made[:] = [task for _, _, task in rows[:1]]
                 with target.atomic():
-                    enqueue_ticks(target, values, rows)
+                    planting.enqueue_ticks(target, values, rows)
             return planted
 
         def done(target: Target) -> builtins.list[datetime] | None:
@@ -233,26 +220,20 @@ class Schedules:
         return self._run(work, using, Begin.READ if dry_run else Begin.WRITE, done=done)
 
     def ticks(self, name: str, limit: int = 100, *, using: object = None) -> builtins.list[Tick]:
-        """Return up to `limit` ticks that became tasks, the newest first; also of a schedule that was removed."""
+        """Return up to `limit` ticks that became tasks, newest first, even of a removed schedule."""
         values = {"name": storable(name, "name"), "limit": positive(limit)}
         found = self._run(lambda target: target.run(schedules_sql.ticks, values), using, Begin.READ)
         return [
-            Tick(
-                schedule=one["schedule"],
-                tick=one["tick"],
-                task_id=one["task_execution_id"],
-                status=None if one["status"] is None else TaskStatus(one["status"]),
-            )
-            for one in found
+            Tick(**{**row, "status": None if row["status"] is None else TaskStatus(row["status"])}) for row in found
         ]
 
     def upcoming(
         self, schedules: Iterable[Planted], number: int = 1, *, now: datetime | None = None, using: object = None
     ) -> dict[str, builtins.list[datetime]]:
-        """Return up to `number` ticks to come of each of these schedules, by name; none of a paused one.
+        """Return up to `number` future ticks of each of these schedules, by name; none for a paused schedule.
 
-        Ticks that have had their tasks already, under a clock that was ahead, are not among them. A caller that has asked
-        the database for the time gives it as `now`, which spares a statement.
+        Ticks that had their tasks already, under a clock that was ahead, are left out. A caller that knows the database's time
+        passes it as `now`, which saves a statement.
         """
         active = [one for one in schedules if one.paused_at is None]
         count = positive(number)
@@ -282,10 +263,11 @@ class Schedules:
         return {one.name: found.get(one.name, []) for one in schedules}
 
     def plant(self, *, horizon: timedelta = HORIZON, stop: Callable[[], bool] = lambda: False) -> int:
-        """Turn the ticks of all schedules up to `horizon` from now into tasks; returns how many. Any number of workers may do so.
+        """Plant the ticks of all schedules up to `horizon` from now; returns the number of tasks. Any number of workers may call
+        it.
 
-        Each page of schedules is a transaction of its own. Schedules that another planter has locked are passed over. One that
-        cannot be planted is logged, and keeps no other from it. `stop` is asked before each page.
+        Each page of schedules is a separate transaction. Schedules that another planter has locked are skipped. A schedule that
+        cannot be planted is logged and does not stop the others. `stop` is asked before each page.
         """
         number, after = 0, ""
 
@@ -293,12 +275,14 @@ class Schedules:
             values = self._store.values(target, until=self._now(target) + horizon)
             return bool(target.run(schedules_sql.some_due, values))
 
-        # Where nothing is to be planted, nothing is locked, and on SQLite nobody waits for the writer.
+        # Without a due schedule, nothing is locked, and on SQLite the call does not wait for the writer.
         if not self._run(is_any, None, Begin.READ):
             return 0
         before_round, is_cut = 0, False
         while not stop():
-            page = self._run(partial(plant_page, self._store, self._failing, after=after, horizon=horizon), None)
+            page = self._run(
+                partial(planting.plant_page, self._store, self._failing, after=after, horizon=horizon), None
+            )
             number += page.tasks
             is_cut = is_cut or page.is_cut
             if page.last is not None:
@@ -314,7 +298,7 @@ class Schedules:
             with target.atomic():
                 if found := self._lock(target, [new.name]):
                     if declared_by is not None and not is_new(found[0], new, declared_by):
-                        return found[0]  # a newer release has stored it since this one looked
+                        return found[0]  # a newer release has stored it since
                     return self._change(target, found[0], new, now, declared_by)
                 schedule = Schedule(
                     **{**fields_of(new), "starts_at": new.starts_at or now},
@@ -323,11 +307,9 @@ class Schedules:
                     created_at=now,
                     updated_at=now,
                 )
-                if target.run(schedules_sql.create, self._store.values(target), rows_of([schedule])):
+                if target.run(schedules_sql.create, self._store.values(target), planting.rows_of([schedule])):
                     return self._plant_now(target, schedule, now)
-        raise InvalidArgument(
-            f"the schedule {new.name!r} is stored and removed faster than it can be changed; try again"
-        )
+        raise InvalidArgument(f"the schedule {new.name!r} is created and removed too quickly to be changed; try again")
 
     def _change(
         self, target: Target, old: Schedule, new: NewSchedule, now: datetime, declared_by: str | None
@@ -337,60 +319,60 @@ class Schedules:
         values = {**fields_of(new), "starts_at": new.starts_at or old.starts_at}
         changed = replace(old, **values, **declared(new, declared_by))
         if declared_by is not None and (old.pause_reason or "").startswith(REMOVED):
-            changed = replace(changed, paused_at=None, pause_reason=None)  # the code has it again
+            changed = replace(changed, paused_at=None, pause_reason=None)  # the code has declared it again
         if changed == old:
             return old if old is stored else self._plant_now(target, old, now)
         differs = any(getattr(old, name) != value for name, value in values.items())
         if differs and old.paused_at is None:
-            # What was missed until now was missed under the old rule, unless that cannot be read here.
+            # Ticks that were missed until now belong to the old rule, unless that is unreadable.
             with suppress(InvalidArgument):
                 self._plant_now(target, old, now, timedelta(0))
-            cancel_planted(self._store, target, old, now, delayed=False, reason="planted anew after a change")
+            planting.cancel_planted(self._store, target, old, now, delayed=False, reason="planted again after a change")
         if differs and (old.paused_at is None or moments_of(old) != moments_of(changed)):
             changed = replace(changed, planted_until=now)
         changed = replace(changed, updated_at=now)
-        target.run(schedules_sql.change, self._store.values(target), rows_of([changed]))
+        target.run(schedules_sql.change, self._store.values(target), planting.rows_of([changed]))
         return changed if changed.paused_at else self._plant_now(target, changed, now)
 
     def _pause(self, target: Target, schedule: Schedule, now: datetime, reason: str) -> Schedule:
         with target.atomic():
             why = f"paused: {reason}" if reason else "paused"
-            first = cancel_planted(self._store, target, schedule, now, delayed=True, reason=why)
-            until = min(schedule.planted_until, now, *([] if first is None else [before(first)]))
+            first = planting.cancel_planted(self._store, target, schedule, now, delayed=True, reason=why)
+            until = min(schedule.planted_until, now, *([] if first is None else [planting.before(first)]))
             paused = replace(schedule, paused_at=now, pause_reason=reason or None, planted_until=until, updated_at=now)
-            target.run(schedules_sql.change, self._store.values(target), rows_of([paused]))
+            target.run(schedules_sql.change, self._store.values(target), planting.rows_of([paused]))
         return paused
 
     def _resume(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
         with target.atomic():
             schedule = self._by_present_clock(target, schedule, now)
             resumed = replace(schedule, paused_at=None, pause_reason=None, updated_at=now)
-            target.run(schedules_sql.change, self._store.values(target), rows_of([resumed]))
+            target.run(schedules_sql.change, self._store.values(target), planting.rows_of([resumed]))
             return self._plant_now(target, resumed, now)
 
     def _plant_now(
         self, target: Target, schedule: Schedule, now: datetime, horizon: timedelta | None = None
     ) -> Schedule:
-        """Plant one locked schedule in the same transaction; returns it as it then is."""
+        """Plant one locked schedule in the same transaction; returns its new state."""
         horizon = self.horizon if horizon is None else horizon
         if schedule.paused_at is not None:
             return schedule
         schedule = self._by_present_clock(target, schedule, now)
         if schedule.planted_until >= now + horizon:
             return schedule
-        planting = prepare(schedule, now, horizon)
-        plant(self._store, target, [planting])
-        until = max(schedule.planted_until, planting.plan.planted_until)
-        return replace(schedule, planted_until=until, updated_at=planting.anew_at or schedule.updated_at)
+        prepared = planting.prepare(schedule, now, horizon)
+        planting.plant(self._store, target, [prepared])
+        until = max(schedule.planted_until, prepared.plan.planted_until)
+        return replace(schedule, planted_until=until, updated_at=prepared.restarted_at or schedule.updated_at)
 
     def _by_present_clock(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-        """Return a locked schedule, which begins again from now if a clock that was ahead has planted it."""
+        """Return a locked schedule. It is restarted from now if a clock that was ahead has planted it."""
         if not stands_ahead(schedule, now):
             return schedule
         found = target.run(
             schedules_sql.planted_wrongly, self._store.values(target, **_packed(target, [schedule.name]))
         )
-        return begin_anew(self._store, target, schedule, now) if found else schedule
+        return planting.restart(self._store, target, schedule, now) if found else schedule
 
     def _lock(self, target: Target, names: Iterable[str], *, lock: bool = True) -> builtins.list[Schedule]:
         """Return these schedules, locked until the transaction ends."""
@@ -401,7 +383,7 @@ class Schedules:
         return _schedules(target, schedules_sql.lock if lock else schedules_sql.named, _packed(target, wanted))
 
     def _now(self, target: Target) -> datetime:
-        return now_of(self._store, target)
+        return planting.now_of(self._store, target)
 
     def _run(
         self,
@@ -411,7 +393,7 @@ class Schedules:
         done: Callable[[Target], T | None] = lambda _: None,
     ) -> T:
         def whole(target: Target) -> T:
-            # Each change is several statements, and planting may end in an error: a caller's transaction goes on without them.
+            # A change has several statements, and planting may fail: a caller's transaction stays usable without them.
             with target.atomic(savepoint=begin is Begin.WRITE and not target.own):
                 return work(target)
 
@@ -419,7 +401,7 @@ class Schedules:
 
 
 def _schedules(target: Target, builder: Builder, values: Mapping[str, Any] | None = None) -> list[Schedule]:
-    return [schedule_of(one) for one in target.run(builder, values or {})]
+    return [planting.schedule_of(one) for one in target.run(builder, values or {})]
 
 
 def _packed(target: Target, names: Iterable[str]) -> dict[str, Any]:
@@ -433,15 +415,15 @@ def _found(schedules: list[Schedule], name: str) -> Schedule:
 
 
 def _not_found(name: str) -> ScheduleNotFound:
-    return ScheduleNotFound(f"there is no schedule {name!r}; `outboxq schedule list` shows those that there are")
+    return ScheduleNotFound(f"there is no schedule {name!r}; `outboxq schedule list` shows the schedules")
 
 
-LONGEST_NAME = MAX_NAME - len(KEY_PREFIX)
+LONGEST_NAME = MAX_NAME - len(planting.KEY_PREFIX)
 MOST_CAUGHT_UP = 10_000
 
 
 def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case a field
-    """Raise InvalidArgument for what could not be stored, or whose ticks could not become tasks."""
+    """Raise InvalidArgument for a schedule that cannot be stored, or whose ticks cannot become tasks."""
     if not is_name(schedule.name) or len(schedule.name) > LONGEST_NAME:
         raise InvalidArgument(
             f"the name of a schedule must be 1 to {LONGEST_NAME} characters, without NUL or lone surrogates, not "
@@ -458,7 +440,7 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case a fi
         raise InvalidArgument(f"overlap of {name} must be an Overlap, and its catch_up a CatchUp")
     if schedule.on_dead_letter is OnDeadLetter.HOLD and schedule.overlap is Overlap.ALLOW:
         raise InvalidArgument(
-            f"{name} cannot hold its ticks back when one fails unless its overlap is 'queue' or 'skip'"
+            f"{name} can hold its ticks back after a failure only if its overlap is 'queue' or 'skip'"
         )
     limit = schedule.catch_up_limit
     if type(limit) is not int or not 1 <= limit <= MOST_CAUGHT_UP:
@@ -476,7 +458,7 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case a fi
 
 
 def fields_of(new: NewSchedule) -> dict[str, Any]:
-    """Return what a schedule is to be, its rule as it is stored."""
+    """Return the fields of a new schedule, with its rule as stored."""
     return {**{one.name: getattr(new, one.name) for one in fields(NewSchedule)}, "rule": rule_of(new.rule, None)}
 
 
@@ -485,12 +467,12 @@ def declared(new: NewSchedule, declared_by: str | None) -> dict[str, Any]:
 
 
 def moments_of(schedule: Schedule) -> tuple[object, ...]:
-    """Return what decides about the moments of its ticks."""
+    """Return the fields that determine the times of the ticks."""
     return schedule.rule, schedule.tz, schedule.starts_at, schedule.ends_at
 
 
 def is_new(stored: Schedule | None, declared: NewSchedule, declared_by: str) -> bool:
-    """Return whether a declaration is to be written."""
+    """Return whether a declaration must be written."""
     if stored is None or stored.declared_by is None:
         return True
     if is_older(declared_by, stored.declared_by):
@@ -500,13 +482,13 @@ def is_new(stored: Schedule | None, declared: NewSchedule, declared_by: str) -> 
 
 
 def is_left_over(stored: Schedule, tasks: Collection[str], declared_by: str) -> bool:
-    """Return whether the code of these tasks has declared a schedule, and it runs though the code has it no more."""
+    """Return whether this declared schedule runs although the code of these tasks no longer has it."""
     is_ours = stored.declared_by is not None and stored.task_name in tasks
     return is_ours and stored.paused_at is None and not is_older(declared_by, stored.declared_by or "")
 
 
 def refuse_another(stored: Schedule, new: NewSchedule, declared_by: str | None) -> None:
-    """Raise InvalidArgument where the name belongs to another schedule."""
+    """Raise InvalidArgument if the name belongs to another schedule."""
     name, task = repr(new.name), stored.task_name
     if declared_by is None and stored.declared_by is not None:
         raise InvalidArgument(

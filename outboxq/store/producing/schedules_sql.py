@@ -1,7 +1,7 @@
-"""Keep schedules, and turn their ticks into tasks.
+"""Store schedules, and turn their ticks into tasks.
 
-A change of a schedule locks its row first, and so does planting. Tasks of ticks are cancelled by their outbox entries. Those
-are never updated, so an entry that is still there proves that nothing has happened to its task.
+A change of a schedule locks its row first, and so does planting. Planted tasks are cancelled by their outbox entries. Entries
+are never updated, so an existing entry proves that its task is unchanged.
 """
 
 from __future__ import annotations
@@ -9,21 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Delete,
-    Select,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import BigId, Instant, parameter_type
 from ...database.grammar import (
@@ -44,75 +30,72 @@ from ...model import EventType
 from ...model.rules import FARTHEST
 from ...model.schedules import HORIZON
 from .. import task_rows
+from ..arguments import parameters
 
 SCHEDULE: Columns = {column.name: parameter_type(column.type) for column in task_schedules.c}
-NAMES: Columns = {"name": Text()}
+NAMES: Columns = {"name": sa.Text()}
 _schedule, _tick, _execution, _entry = task_schedules.c, schedule_ticks.c, task_executions.c, task_outbox.c
-_name = bindparam("name", type_=Text, required=True)
-_after = bindparam("after", type_=Text, required=True)
-_until = bindparam("until", type_=Instant, required=True)
-_first, _last, _moment, _earliest = (
-    bindparam(name, type_=Instant, required=True) for name in ("first", "last", "moment", "earliest")
-)
-_reason = bindparam("reason", type_=Text, required=True)
+_name, _after, _reason = parameters(sa.Text, "name", "after", "reason")
+_until = sa.bindparam("until", type_=Instant, required=True)
+_first, _last, _moment, _earliest = parameters(Instant, "first", "last", "moment", "earliest")
 
 
-def stands_ahead(g: Grammar) -> ColumnElement[bool]:
-    """Return the condition that a schedule is planted further than the present clock can have planted it.
+def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
+    """Return the condition that a schedule is planted further ahead than the present clock can have planted it.
 
-    It is that of `model.rules.stands_ahead`.
+    It equals `model.rules.stands_ahead`.
     """
     near, far = _in(g, HORIZON), _in(g, FARTHEST)
-    return and_(_schedule.planted_until > near, or_(_schedule.updated_at > near, _schedule.planted_until > far))
+    return sa.and_(_schedule.planted_until > near, sa.or_(_schedule.updated_at > near, _schedule.planted_until > far))
 
 
-def _planted_wrongly(g: Grammar) -> ColumnElement[bool]:
-    """Return the condition that the clock was ahead, and not that it was set back: then ticks to come have had their tasks."""
+def _planted_wrongly(g: Grammar) -> sa.ColumnElement[bool]:
+    """Return the condition that the clock was ahead, and was not set back since: then its future ticks would have had their tasks."""
     near = _in(g, HORIZON)
-    has_had_ticks = select(_tick.tick).where(_tick.schedule == _schedule.name, _tick.tick > near).exists()
-    return and_(stands_ahead(g), or_(_schedule.updated_at > near, ~has_had_ticks))
+    has_had_ticks = sa.select(_tick.tick).where(_tick.schedule == _schedule.name, _tick.tick > near).exists()
+    return sa.and_(is_planted_ahead(g), sa.or_(_schedule.updated_at > near, ~has_had_ticks))
 
 
-def _in(g: Grammar, span: timedelta) -> ColumnElement[datetime]:
+def _in(g: Grammar, span: timedelta) -> sa.ColumnElement[datetime]:
     return g.later(g.now, number(span.total_seconds()))
 
 
-def _is_due(g: Grammar) -> ColumnElement[bool]:
-    """Return the condition that a schedule is to be planted up to :until."""
-    return and_(_schedule.paused_at.is_(None), or_(_schedule.planted_until < _until, _planted_wrongly(g)))
+def _is_due(g: Grammar) -> sa.ColumnElement[bool]:
+    """Return the condition that a schedule must be planted up to :until."""
+    return sa.and_(_schedule.paused_at.is_(None), sa.or_(_schedule.planted_until < _until, _planted_wrongly(g)))
 
 
-def schedules(_: Grammar) -> Select[Any]:
+def schedules(_: Grammar) -> sa.Select[Any]:
     """Select each schedule, by name."""
-    return select(task_schedules).order_by(_schedule.name)
+    return sa.select(task_schedules).order_by(_schedule.name)
 
 
-def named(g: Grammar) -> Select[Any]:
+def named(g: Grammar) -> sa.Select[Any]:
     """Select the schedules of the given `names`, in the order of their names."""
     names = g.rows("names", NAMES).c.name
     return schedules(g).where(g.among(_schedule.name, names))
 
 
-def lock(g: Grammar) -> Select[Any]:
-    """Lock and select the schedules of the given `names` until the transaction ends, in the order of their names."""
+def lock(g: Grammar) -> sa.Select[Any]:
+    """Lock and select the schedules of the given `names`, in the order of their names."""
     return named(g).with_for_update()
 
 
-def planted_wrongly(g: Grammar) -> Select[Any]:
-    """Select those of the schedules of the given `names` that a clock that was ahead has planted."""
+def planted_wrongly(g: Grammar) -> sa.Select[Any]:
+    """Select the schedules of the given `names` that a clock that was ahead has planted."""
     names = g.rows("names", NAMES).c.name
-    return select(_schedule.name).where(g.among(_schedule.name, names), _planted_wrongly(g))
+    return sa.select(_schedule.name).where(g.among(_schedule.name, names), _planted_wrongly(g))
 
 
-def some_due(g: Grammar) -> Select[Any]:
-    """Select one of the schedules that are to be planted up to :until."""
-    return select(_schedule.name).where(_is_due(g)).limit(1)
+def some_due(g: Grammar) -> sa.Select[Any]:
+    """Select one schedule that must be planted up to :until."""
+    return sa.select(_schedule.name).where(_is_due(g)).limit(1)
 
 
-def take_due(g: Grammar) -> Select[Any]:
-    """Lock and select up to :limit schedules that are to be planted up to :until, from the name :after on.
+def take_due(g: Grammar) -> sa.Select[Any]:
+    """Lock and select up to :limit schedules that must be planted up to :until, after the name :after.
 
-    Also select whether a clock that was ahead has planted each. Those that another planter has locked are passed over.
+    The rows say whether a clock that was ahead has planted them. Schedules that another planter has locked are skipped.
     """
     found = schedules(g).add_columns(_planted_wrongly(g).label("planted_wrongly"))
     return found.where(_is_due(g), _schedule.name > _after).limit(limit).with_for_update(skip_locked=True)
@@ -124,7 +107,7 @@ def create(g: Grammar) -> Transition:
     def created(r: Relations) -> Statement:
         given = r["given"].c
         # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
-        rows = select(*(given[name] for name in SCHEDULE)).where(given.name.is_not(None))
+        rows = sa.select(*(given[name] for name in SCHEDULE)).where(given.name.is_not(None))
         new = g.insert(task_schedules).from_select(list(SCHEDULE), rows)
         return new.on_conflict_do_nothing().returning(_schedule.name.label("id"))  # type: ignore[no-any-return]
 
@@ -132,44 +115,46 @@ def create(g: Grammar) -> Transition:
 
 
 def change(_: Grammar) -> Transition:
-    """Write locked schedules as they are given."""
+    """Write the new values of locked schedules."""
 
     def changed(r: Relations) -> Statement:
         given = r["given"].c
         values = {name: given[name] for name in SCHEDULE if name != "name"}
-        return update(task_schedules).where(_schedule.name == given.name).values(values)
+        return sa.update(task_schedules).where(_schedule.name == given.name).values(values)
 
     return Transition(given=SCHEDULE, steps={"changed": changed})
 
 
-def remove(_: Grammar) -> Delete:
+def remove(_: Grammar) -> sa.Delete:
     """Delete a schedule. Its ticks stay as long as their tasks."""
-    return delete(task_schedules).where(_schedule.name == _name)
+    return sa.delete(task_schedules).where(_schedule.name == _name)
 
 
 def advance(_: Grammar) -> Transition:
-    """Note up to where locked schedules are planted, and since when none of their ticks was left out. It never goes back."""
+    """Advance `planted_until` of locked schedules, and note since when no tick was left out. `planted_until` never goes back."""
 
     def advanced(r: Relations) -> Statement:
         given = r["given"].c
         forward = _schedule.planted_until < given.planted_until
         return (
-            update(task_schedules)
+            sa.update(task_schedules)
             .where(_schedule.name == given.name, forward)
-            .values(planted_until=given.planted_until, updated_at=func.coalesce(given.updated_at, _schedule.updated_at))
+            .values(
+                planted_until=given.planted_until, updated_at=sa.func.coalesce(given.updated_at, _schedule.updated_at)
+            )
         )
 
-    columns: Columns = {"name": Text(), "planted_until": Instant, "updated_at": Instant}
+    columns: Columns = {"name": sa.Text(), "planted_until": Instant, "updated_at": Instant}
     return Transition(given=columns, steps={"advanced": advanced})
 
 
 def record_ticks(g: Grammar) -> Transition:
-    """Insert ticks with the tasks that they are to become; returns the ids of those whose tick has no task yet."""
-    columns: Columns = {"schedule": Text(), "tick": Instant, "task_execution_id": Uuid()}
+    """Insert ticks with the ids of their tasks. Returns the ids for ticks that had no task yet."""
+    columns: Columns = {"schedule": sa.Text(), "tick": Instant, "task_execution_id": sa.Uuid()}
 
     def recorded(r: Relations) -> Statement:
         given = r["given"].c
-        rows = select(*(given[name] for name in columns)).where(given.schedule.is_not(None))
+        rows = sa.select(*(given[name] for name in columns)).where(given.schedule.is_not(None))
         new = g.insert(schedule_ticks).from_select(list(columns), rows.order_by(given.schedule, given.tick))
         return new.on_conflict_do_nothing().returning(_tick.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
@@ -177,7 +162,7 @@ def record_ticks(g: Grammar) -> Transition:
 
 
 def record_skipped(g: Grammar) -> Transition:
-    """Insert the events that tell of skipped ticks."""
+    """Insert the events of skipped ticks."""
 
     def event(r: Relations) -> Statement:
         given = r["given"].c
@@ -187,44 +172,44 @@ def record_skipped(g: Grammar) -> Transition:
             "event_data": given.data,
             "created_at": g.now,
         }
-        return insert_values(insert(execution_events), values, r["given"])
+        return insert_values(sa.insert(execution_events), values, r["given"])
 
-    return Transition(given={"pipeline_execution_id": Uuid(), "data": Text()}, steps={"event": event})
+    return Transition(given={"pipeline_execution_id": sa.Uuid(), "data": sa.Text()}, steps={"event": event})
 
 
-def undue(g: Grammar) -> Select[Any]:
-    """Select the ticks of a schedule after :moment whose tasks have never started, and their outbox entries.
+def undue(g: Grammar) -> sa.Select[Any]:
+    """Select the ticks of a schedule after :moment whose tasks have never started, with their outbox entries.
 
-    Also those from :earliest on whose tasks are due after :moment.
+    They include the ticks from :earliest on whose tasks are due after :moment.
     """
-    late = select(_tick.tick, _tick.task_execution_id).where(_tick.schedule == _name, _tick.tick > _earliest)
+    late = sa.select(_tick.tick, _tick.task_execution_id).where(_tick.schedule == _name, _tick.tick > _earliest)
     recent = late.cte("recent").prefix_with("MATERIALIZED")
     ids = recent.c.task_execution_id
     columns: tuple[Any, ...] = (_entry.id.label("entry_id"), recent.c.tick)
     return (
-        select(*columns)
+        sa.select(*columns)
         .join_from(recent, task_executions, _execution.id == ids)
         .join(task_outbox, _entry.task_execution_id == _execution.id)
         # Looked up by id: a merge join would read all tasks.
         .where(g.among(_execution.id, ids), g.among(_entry.task_execution_id, ids))
-        .where(or_(recent.c.tick > _moment, _entry.available_at > _moment), _execution.first_started_at.is_(None))
+        .where(sa.or_(recent.c.tick > _moment, _entry.available_at > _moment), _execution.first_started_at.is_(None))
         .order_by(_entry.id)
     )
 
 
 def cancel_ticks(g: Grammar) -> Transition:
-    """Cancel the tasks of these outbox entries, for :reason, and forget that their ticks had tasks.
+    """Cancel the tasks of these outbox entries for :reason, and delete their ticks.
 
-    An entry that was claimed or replaced meanwhile is passed over. Returns the cancelled tasks.
+    An entry that was claimed or replaced since is skipped. Returns the cancelled tasks.
     """
 
     def gone(r: Relations) -> Statement:
-        entries = delete(task_outbox).where(g.among(_entry.id, r["given"].c.entry_id))
+        entries = sa.delete(task_outbox).where(g.among(_entry.id, r["given"].c.entry_id))
         return entries.returning(_entry.task_execution_id.label("id"))
 
     def moved(r: Relations) -> Statement:
         return (
-            update(task_executions)
+            sa.update(task_executions)
             .where(g.among(_execution.id, r["gone"].c.id), _execution.status == SqlStatus.READY)
             .values(status=SqlStatus.CANCELLED, completed_at=g.now, updated_at=g.now)
             .returning(*task_rows.CARRIED, _execution.attempt, _execution.recovery_attempts)
@@ -237,7 +222,7 @@ def cancel_ticks(g: Grammar) -> Transition:
         return task_rows.event(g, moved, rows, event_type=sql_literal(EventType.CANCELLED), data=data)
 
     def ticks(r: Relations) -> Statement:
-        forgotten = delete(schedule_ticks).where(g.among(_tick.task_execution_id, r["moved"].c.id))
+        forgotten = sa.delete(schedule_ticks).where(g.among(_tick.task_execution_id, r["moved"].c.id))
         return forgotten.returning(_tick.task_execution_id.label("id"), _tick.tick)
 
     return Transition(
@@ -248,34 +233,35 @@ def cancel_ticks(g: Grammar) -> Transition:
     )
 
 
-def planted(_: Grammar) -> Select[Any]:
+def planted(_: Grammar) -> sa.Select[Any]:
     """Select the ticks of a schedule from :first to :last that became tasks."""
-    return select(_tick.tick).where(_tick.schedule == _name, _tick.tick >= _first, _tick.tick <= _last)
+    return sa.select(_tick.tick).where(_tick.schedule == _name, _tick.tick >= _first, _tick.tick <= _last)
 
 
-def to_come(g: Grammar) -> Select[Any]:
-    """Select the ticks after :moment of the schedules of the given `names` that have tasks, and whether these have not started yet.
+def to_come(g: Grammar) -> sa.Select[Any]:
+    """Select the ticks after :moment of the schedules of the given `names` that have tasks, and whether the tasks are unstarted.
 
-    Of those that have not, the next :limit of each schedule.
+    Of the unstarted ones, it selects the next :limit of each schedule.
     """
     names = g.rows("names", NAMES).c.name
     # Neither is a join, which might read all ticks or all tasks.
-    is_new = and_(_execution.status == SqlStatus.READY, _execution.first_started_at.is_(None))
-    comes = select(_execution.id).where(_execution.id == _tick.task_execution_id, is_new).exists()
-    later = select(_tick.schedule, _tick.tick, comes.label("comes"))
+    is_new = sa.and_(_execution.status == SqlStatus.READY, _execution.first_started_at.is_(None))
+    comes = sa.select(_execution.id).where(_execution.id == _tick.task_execution_id, is_new).exists()
+    later = sa.select(_tick.schedule, _tick.tick, comes.label("comes"))
     found = later.where(g.among(_tick.schedule, names), _tick.tick > _moment).subquery("found")
-    place = func.row_number().over(partition_by=(found.c.schedule, found.c.comes), order_by=found.c.tick)
-    ranked = select(found, place.label("place")).subquery("ranked")
+    place = sa.func.row_number().over(partition_by=(found.c.schedule, found.c.comes), order_by=found.c.tick)
+    ranked = sa.select(found, place.label("place")).subquery("ranked")
     return (
-        select(ranked.c.schedule, ranked.c.tick, ranked.c.comes)
-        .where(or_(~ranked.c.comes, ranked.c.place <= limit))
+        sa.select(ranked.c.schedule, ranked.c.tick, ranked.c.comes)
+        .where(sa.or_(~ranked.c.comes, ranked.c.place <= limit))
         .order_by(ranked.c.schedule, ranked.c.tick)
     )
 
 
-def ticks(_: Grammar) -> Select[Any]:
-    """Select up to :limit ticks of a schedule that became tasks, the newest first."""
+def ticks(_: Grammar) -> sa.Select[Any]:
+    """Select up to :limit ticks of a schedule that became tasks, newest first."""
     # Not a join, which might read all tasks.
-    status = select(_execution.status).where(_execution.id == _tick.task_execution_id).scalar_subquery()
-    newest = select(*_tick, status.label("status")).where(_tick.schedule == _name)
+    status = sa.select(_execution.status).where(_execution.id == _tick.task_execution_id).scalar_subquery()
+    columns = (_tick.schedule, _tick.tick, _tick.task_execution_id.label("task_id"), status.label("status"))
+    newest = sa.select(*columns).where(_tick.schedule == _name)
     return newest.order_by(_tick.tick.desc()).limit(limit)

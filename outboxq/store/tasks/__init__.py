@@ -1,1 +1,1 @@
-"""Tasks: reading them, their history and results, and what people and programs do to them."""
+"""Tasks: reading them, their history and their results, and the operations of people and programs."""

@@ -1,60 +1,52 @@
-"""Cancelling all tasks that match, batch by batch, and counting them before."""
+"""Cancel all matching tasks in batches, and count them before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 from uuid import UUID
 
 from ...database.dialects import Begin
 from ...database.target import Target
 from ...errors import InvalidArgument
-from ...model import STATUS_AFTER, EventType, TaskStatus
-from ...model.uuid7 import uuid7
+from ...model import EventType, TaskStatus
 from ..arguments import positive
-from ..task_rows import event_data
 from ..transactions import Transactions
-from . import operations, task_pages
+from . import task_pages
 from .event_log import Count, Snapshot, counted_to
-from .operations import freed, marked, was_done
-from .task_pages import SCAN, ending, next_id, source_of, wanted
+from .operations import change_all
+from .task_pages import FIRST, SCAN, TaskFilters, ending, filter_values, next_id, source_of
 
 BATCH = 500
-"""The number of tasks that one transaction changes."""
+"""Number of tasks that one transaction changes."""
 LOOKED_AT = 200_000
-"""The number of outbox entries that a count reads at most, or of those of a queue with and without a key."""
+"""Maximum number of outbox entries that a count reads; of one queue, with and without a key each."""
 
 
 def count_tasks(
     store: Transactions,
     *,
     status: TaskStatus | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    key: str | None = None,
-    topic: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
     force: bool = False,
     snapshot: Snapshot | None = None,
     most: int = 100_000,
     using: object = None,
+    **wanted: Unpack[TaskFilters],
 ) -> Count:
-    """Count the tasks that `cancel_all` would cancel now, up to `most`. It reads 200 000 outbox entries at most.
+    """Count the tasks that `cancel_all` would cancel now, up to `most`. It reads at most 200 000 outbox entries.
 
-    Pass the `snapshot` of the count on to `cancel_all`, and it changes no task that was not counted. With `snapshot`, it counts
-    the tasks of an earlier count that can still be cancelled. Raises InvalidArgument for a status other than READY and RUNNING.
+    Pass the `snapshot` of the count to `cancel_all`, which then changes no task that was not counted. With `snapshot`, it
+    counts the tasks of an earlier count that can still be cancelled. Raises InvalidArgument for a status other than READY and
+    RUNNING.
     """
     statuses = _statuses(status)
-    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until)
+    queue, values = wanted.get("queue"), filter_values(wanted)
     values |= {"scan": LOOKED_AT, "limit": positive(most, "most") + 1, "asked_too": force}
 
     def work(target: Target) -> Count:
         found, cut = 0, False
-        # Before the count: what a caller's transaction sees only from the next statement on is counted, and left alone.
+        # Before the count: a task that the caller's transaction sees only later is counted, but not changed.
         now = Snapshot.take(target) if snapshot is None else snapshot
         given = values if snapshot is None else {**values, **_bound(snapshot, status)}
         if TaskStatus.RUNNING in statuses:
@@ -74,12 +66,6 @@ def cancel_all(
     store: Transactions,
     *,
     status: TaskStatus | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    key: str | None = None,
-    topic: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
     reason: str = "",
     force: bool = False,
     snapshot: Snapshot | None = None,
@@ -87,115 +73,69 @@ def cancel_all(
     on_progress: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
     using: object = None,
+    **wanted: Unpack[TaskFilters],
 ) -> int:
-    """Cancel the waiting and the running tasks that match (see `tasks`), oldest first, `limit` of them at most; returns how many.
+    """Cancel the waiting and running tasks that match (see `TaskFilters`), oldest first, at most `limit` of them; returns their
+    number.
 
-    `status` READY or RUNNING: only those. Without any filter all tasks are cancelled. A running task is asked to stop, or with
-    `force` Cancelled at once, as by `cancel`; one that was asked before is not counted again.
+    `status` READY or RUNNING restricts it to these tasks. Without filters, all tasks are cancelled. A running task is asked to
+    stop, or with `force` Cancelled at once, as by `cancel`. A task that was asked before is not counted again.
 
-    `snapshot` is that of a count: what came since is left alone, such as a task that was enqueued, redriven, or is in the wanted
-    status only now. Without it, the moment at which this began counts. Each batch of 500 is a transaction of its own (with
-    `using`, all are the caller's), and what another session deals with meanwhile is not counted. `on_progress` is called with the
-    number so far after each batch, and `stop` is asked before each: True ends it. Raises InvalidArgument.
+    With the `snapshot` of a count, later tasks are left alone: tasks that were enqueued or redriven since, or got the wanted
+    status since. Without it, the snapshot is taken at the beginning. Each batch of 500 is a separate transaction (with `using`,
+    all belong to the caller's). Tasks that another session changes meanwhile are not counted. `on_progress` is called with the
+    number so far after each batch, and `stop` is asked before each. Raises InvalidArgument.
     """
     statuses = _statuses(status)
-    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until)
-    walk = _Walk(
+    bound = _bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status)
+    values = {**filter_values(wanted), "scan": SCAN, **bound}
+    left, cancelled = None if limit is None else positive(limit), 0
+    running = TaskStatus.RUNNING in statuses
+    change = partial(
+        change_all,
         store,
-        values={
-            **values,
-            "scan": SCAN,
-            **_bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status),
-        },
-        left=None if limit is None else positive(limit),
-        statuses=statuses,
-        force=force,
-        data=event_data({"reason": reason} if reason else {}),
-        on_progress=on_progress or (lambda _: None),
-        stop=stop or (lambda: False),
+        event_type=EventType.CANCELLED,
+        reason=reason,
+        asks=running and not force,
         using=using,
+        from_ready=TaskStatus.READY in statuses,
+        from_running=running and force,
+        from_failed=False,
     )
-    # A task that ran when the waiting ones were looked at may wait again since, for its retry.
-    ready, running = TaskStatus.READY, TaskStatus.RUNNING
-    for one in (ready, running, ready) if status is None else (status,):
-        if not walk.go(one):
-            break
-    return walk.cancelled
-
-
-@dataclass
-class _Walk:
-    """One call of `cancel_all`."""
-
-    store: Transactions
-    values: dict[str, Any]
-    left: int | None
-    statuses: frozenset[TaskStatus]
-    force: bool
-    data: str | None
-    on_progress: Callable[[int], None]
-    stop: Callable[[], bool]
-    using: object
-    cancelled: int = field(default=0)
-
-    def go(self, status: TaskStatus) -> bool:
-        """Cancel those of this status. Returns False if it was stopped, or has reached the limit."""
-        values = dict(self.values)
-        while True:
-            if self.stop() or self.left == 0:
-                return False
-            values["limit"] = BATCH if self.left is None else min(BATCH, self.left)
-            look = partial(self._look, status=status, values=values)
-            ids, after = self.store.run(look, using=self.using, begin=Begin.READ)
+    # A task that ran when the waiting tasks were read may wait for its retry since, so these are read again.
+    for one in (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.READY) if status is None else (status,):
+        given: dict[str, Any] = {**values}
+        after: UUID | None = FIRST
+        while after is not None:
+            if (stop is not None and stop()) or left == 0:
+                return cancelled
+            given["limit"] = BATCH if left is None else min(BATCH, left)
+            look = partial(_look, store, status=one, values=given)
+            ids, after = store.run(look, using=using, begin=Begin.READ)
             if ids:
-                moved = self._change(ids)
-                self.cancelled += moved
-                self.left = None if self.left is None else self.left - moved
-                self.on_progress(self.cancelled)
-            if after is None:
-                return True
-            values["from_id"] = next_id(after)
+                moved = change(ids)
+                cancelled += moved
+                left = None if left is None else left - moved
+                if on_progress is not None:
+                    on_progress(cancelled)
+            if after is not None:
+                given["from_id"] = next_id(after)
+    return cancelled
 
-    def _look(self, target: Target, *, status: TaskStatus, values: dict[str, Any]) -> tuple[list[UUID], UUID | None]:
-        """Return the next ids, and the last id that was looked at; None: there are no more."""
-        source = source_of(target, status, values)
-        given = self.store.values(target, **values)
-        ended = ending(target, source, given, up=True)
-        found = target.run(task_pages.NEXT_IDS[source], given)
-        ids = [row["id"] for row in found]
-        if len(found) == values["limit"]:
-            return ids, ids[-1]
-        return ids, ended
 
-    def _change(self, ids: Sequence[UUID]) -> int:
-        """Change one batch, in the order of the ids, so that two operators wait for each other, and not both."""
-        request, kind = str(uuid7()), EventType.CANCELLED
-        rows = [
-            marked((task_id, kind.value, STATUS_AFTER[kind].value, None, None, self.data), request)
-            for task_id in sorted(ids)
-        ]
-        ready, running = TaskStatus.READY in self.statuses, TaskStatus.RUNNING in self.statuses
-        taken = {"from_ready": ready, "from_running": running and self.force, "from_failed": False}
-
-        def work(target: Target) -> int:
-            values = self.store.values(target, **taken)
-            with target.atomic():
-                moved = target.run(operations.by_hand, values, rows)
-                gone = {row["id"] for row in moved}
-                others = [(row[0], row[-1]) for row in rows if row[0] not in gone]
-                asks = running and not self.force and others
-                asked = target.run(operations.request_cancel, values, others) if asks else []
-            self.store.wake(target, freed(moved))
-            return len(moved) + len(asked)
-
-        def done(target: Target) -> int | None:
-            return sum(was_done(target, row[0], request) for row in rows) or None
-
-        return self.store.run(work, using=self.using, done=done)
+def _look(
+    store: Transactions, target: Target, *, status: TaskStatus, values: dict[str, Any]
+) -> tuple[list[UUID], UUID | None]:
+    """Return the next ids, and the last id that was read; None if there are no more tasks."""
+    source = source_of(target, status, values)
+    given = store.values(target, **values)
+    ended = ending(target, source, given, up=True)
+    ids = [row["id"] for row in target.run(task_pages.NEXT_IDS[source], given)]
+    return ids, ids[-1] if len(ids) == values["limit"] else ended
 
 
 def _bound(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:
-    """Return the parameters that leave out what came after the snapshot."""
+    """Return the parameters that exclude tasks after the snapshot."""
     return {
         **snapshot.values,
         "only_ready": status is TaskStatus.READY,

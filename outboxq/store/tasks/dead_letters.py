@@ -1,69 +1,55 @@
-"""Dead letters: failed tasks that wait to be redriven or discarded."""
+"""List, group, count, redrive and discard dead letters."""
 
 from __future__ import annotations
 
 import builtins
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    Integer,
-    Select,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    or_,
-    select,
-    tuple_,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin, Row
-from ...database.grammar import Columns, Grammar, limit
+from ...database.grammar import Grammar, limit
 from ...database.tables import dead_letters, partition_claims, task_executions
 from ...database.target import Target
 from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
-from ...model import EventType, TaskStatus
+from ...model import EventType
 from ...model.display import HEAD, group_of, message_of
-from ...model.uuid7 import uuid7
-from ..arguments import aware, identifier, positive, storable
-from ..task_rows import event_data
+from ..arguments import aware, identifier, parameters, positive, storable
+from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
-from . import operations
 from .event_log import Count, Snapshot, counted_to, had_failed
 from .idempotency import regain_keys
-from .operations import freed, futile_redrives, marked, was_done
+from .operations import change_all, futile_redrives
 
 log = logging.getLogger("outboxq.store")
 
 LOOKED_AT = 10_000
-"""The number of the newest dead letters that are grouped."""
+"""Maximum number of dead letters that are grouped, newest first."""
 _BATCH = 500
 _LOOKS = (500, 2_500, LOOKED_AT - 3_000)
-"""The numbers of dead letters among which those of one group are looked for, one after the other."""
+"""Numbers of dead letters that are searched, one after the other, for those of a group."""
 _NAMED = 10
-"""The number of left-out dead letters that the warning names."""
+"""Maximum number of left-out dead letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
 _LEFT_OUT = {
-    DuplicateTask: "other tasks have their idempotency keys by now",
+    DuplicateTask: "other tasks have their idempotency keys now",
     InvalidTransition: "the tasks before them in their chains were deleted",
 }
-"""The reasons for which a dead letter is not redriven, by the error that `redrive` raises."""
+"""Reasons why a dead letter is not redriven, by the error of `redrive`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetter:
-    """A Failed task that was neither redriven nor discarded."""
+    """A Failed task that was not yet redriven or discarded."""
 
     id: UUID
     task_name: str
@@ -71,13 +57,13 @@ class DeadLetter:
     topic: str | None
     partition_key: str | None
     exception: str | None
-    """Module and name of the exception's class; None: its workers died, or it failed without an exception."""
+    """Module and name of the exception's class; None if its workers died, or if it failed without an exception."""
     failed_at: datetime
     last_error: str | None
     attempt: int
     recovery_attempts: int
     holds_key: bool
-    """True if the other tasks of its key wait until it is redriven or discarded."""
+    """True if other tasks of its key wait until it is redriven or discarded."""
 
     @property
     def place(self) -> tuple[datetime, UUID]:
@@ -100,11 +86,11 @@ class Wanted(TypedDict, total=False):
     until: datetime | None
     """Time before which the task failed, aware."""
     group: str | None
-    """Id of a DeadLetterGroup. It is compared error by error, after the other filters."""
+    """Id of a DeadLetterGroup. It is compared after the other filters, error by error."""
 
 
 class DeadLetters:
-    """The dead letters: a page of them for people, or all that match."""
+    """The dead letters: pages for people, and changes of all that match."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -117,7 +103,7 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> builtins.list[DeadLetter]:
-        """Return up to `limit` of the dead letters that match (see Wanted), newest first, behind the `place` of the last one seen.
+        """Return up to `limit` matching dead letters (see Wanted), newest first, behind the `place` of the last one seen.
 
         Raises InvalidArgument.
         """
@@ -129,7 +115,7 @@ class DeadLetters:
         }
         if (group := group_id(wanted.get("group"))) is not None:
             return self._of_group(group, values, using)
-        return [DeadLetter(**row) for row in self._store.read(newest, **values, using=using)]
+        return [DeadLetter(**row) for row in self._store.run_one(newest, **values, using=using)]
 
     def _of_group(self, group: str, values: dict[str, Any], using: object) -> builtins.list[DeadLetter]:
         """Return the dead letters of a group among the next 10 000."""
@@ -142,15 +128,15 @@ class DeadLetters:
                 if len(rows) < given["limit"] or len(ids) >= wanted:
                     break
                 given["after_failed_at"], given["after_id"] = rows[-1]["failed_at"], rows[-1]["id"]
-            packed = target.dialect.pack("chosen", GIVEN, [(one,) for one in ids[:wanted]])
+            packed = pack_ids(target, "chosen", ids[:wanted])
             return [DeadLetter(**row) for row in target.run(select_given, packed)]
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def oldest(self, *, limit: int = 100, using: object = None, **wanted: Unpack[Wanted]) -> builtins.list[DeadLetter]:
-        """Return up to `limit` of the dead letters that match, oldest first: those that `redrive_all` and `discard_all` take first.
+        """Return up to `limit` matching dead letters, oldest first: the first ones for `redrive_all` and `discard_all`.
 
-        Of a `group`, those among the oldest 10 000 that match besides. Raises InvalidArgument.
+        With `group`, it searches the oldest 10 000 dead letters that match the other filters. Raises InvalidArgument.
         """
         group, values = group_id(wanted.get("group")), _filters(wanted)
         (values["after_failed_at"], values["after_id"]), most = _FIRST, positive(limit)
@@ -161,7 +147,7 @@ class DeadLetters:
             else:
                 rows = target.run(oldest_with_errors, {**values, "limit": LOOKED_AT})
                 ids = [row["id"] for row, mine in with_groups(rows) if mine == group][:most]
-            packed = target.dialect.pack("chosen", GIVEN, [(one,) for one in ids])
+            packed = pack_ids(target, "chosen", ids)
             return [DeadLetter(**row) for row in reversed(target.run(select_given, packed))]
 
         return self._store.run(work, using=using, begin=Begin.READ)
@@ -169,14 +155,14 @@ class DeadLetters:
     def groups(
         self, *, limit: int = 100, most: int = LOOKED_AT, using: object = None, **wanted: Unpack[Wanted]
     ) -> DeadLetterGroups:
-        """Return up to `limit` groups of the newest `most` dead letters that match, the largest group first.
+        """Return up to `limit` groups of the newest `most` matching dead letters, the largest group first.
 
-        2 000 take some 20 ms, 10 000 some 100 ms. Raises InvalidArgument.
+        2 000 dead letters take about 20 ms, and 10 000 about 100 ms. Raises InvalidArgument.
         """
         group, look = group_id(wanted.get("group")), positive(most, "most")
         values = _filters(wanted) | _from_the_newest(look + 1)
         positive(limit)
-        rows = self._store.read(newest_with_errors, **values, using=using)
+        rows = self._store.run_one(newest_with_errors, **values, using=using)
         found = [one for one in grouped(rows[:look]) if group in {None, one.id}]
         is_complete = len(rows) <= look and len(found) <= limit
         return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), look), is_complete=is_complete)
@@ -189,16 +175,17 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> Count:
-        """Count the dead letters that match, up to `most`; of a `group`, those among the newest `most` ones.
+        """Count the matching dead letters, up to `most`; with `group`, those among the newest `most`.
 
-        Pass the `snapshot` of the count on to `redrive_all` or `discard_all`, and no dead letter is changed that was not counted.
-        With `snapshot`, it counts those of an earlier count that are still dead letters. Raises InvalidArgument.
+        Pass the `snapshot` of the count to `redrive_all` or `discard_all`, which then change no dead letter that was not
+        counted. With `snapshot`, it counts the dead letters of an earlier count that still are dead letters. Raises
+        InvalidArgument.
         """
         group, values = group_id(wanted.get("group")), _filters(wanted) | {"limit": positive(most, "most") + 1}
         values |= {} if snapshot is None else snapshot.values
 
         def work(target: Target) -> Count:
-            # Before the count: what a caller's transaction sees only from the next statement on is counted, and left alone.
+            # Before the count: a dead letter that the caller's transaction sees only later is counted, but not changed.
             now = Snapshot.take(target) if snapshot is None else snapshot
             if group is None:
                 return counted_to(most, target.run(count, values)[0]["tasks"], snapshot=now)
@@ -219,17 +206,16 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
-        """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
+        """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number.
 
-        Dead letters that `redrive` refuses, since another task has their idempotency key by now or the task before them in their
-        chain was deleted, are left out; a warning says how many. `snapshot` is that of a count: what failed since, or failed
-        again, is left for the next time. Without it, the moment at which this began counts. Each batch of 500 is a transaction of
-        its own (with `using`, all are the caller's), and a dead letter that another session deals with meanwhile is not counted.
-        `on_progress` is called with the number so far after each batch, and `stop` is asked before each: True ends it.
+        Dead letters that `redrive` refuses are left out: another task has their idempotency key, or the previous task of their
+        chain was deleted. A warning counts them. With the `snapshot` of a count, dead letters that failed (again) since are
+        left alone. Without it, the snapshot is taken at the beginning. Each batch of 500 is a separate transaction (with
+        `using`, all belong to the caller's). Dead letters that another session changes meanwhile are not counted. `on_progress`
+        is called with the number so far after each batch, and `stop` is asked before each.
         """
-        data = event_data({"reason": reason} if reason else {})
-        how = _How(snapshot=snapshot, limit=limit, on_progress=on_progress, stop=stop, using=using)
-        return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, data, how=how, wanted=wanted)
+        change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
+        return change(on_progress=on_progress, stop=stop, using=using, wanted=wanted)
 
     def discard_all(
         self,
@@ -242,30 +228,32 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
-        """Discard the dead letters that match, in the same way; returns how many."""
-        data = event_data({"reason": reason} if reason else {})
-        how = _How(snapshot=snapshot, limit=limit, on_progress=on_progress, stop=stop, using=using)
-        return self._move_all(EventType.DISCARDED, TaskStatus.CANCELLED, None, data, how=how, wanted=wanted)
+        """Discard the matching dead letters in the same way; returns their number."""
+        change = partial(self._change_all, EventType.DISCARDED, None, reason, snapshot=snapshot, limit=limit)
+        return change(on_progress=on_progress, stop=stop, using=using, wanted=wanted)
 
-    def _move_all(
+    def _change_all(
         self,
         event_type: EventType,
-        status: TaskStatus,
         attempt: int | None,
-        data: str | None,
+        reason: str,
         *,
-        how: _How,
+        snapshot: Snapshot | None,
+        limit: int | None,
+        on_progress: Callable[[int], None] | None,
+        stop: Callable[[], bool] | None,
+        using: object,
         wanted: Wanted,
     ) -> int:
-        left, using = None if how.limit is None else positive(how.limit), how.using
+        left = None if limit is None else positive(limit)
         group, values = group_id(wanted.get("group")), _filters(wanted)
         left_out: dict[UUID, OutboxqError] = {}
-        values |= (how.snapshot or self._store.run(Snapshot.take, using=using, begin=Begin.READ)).values
+        values |= (snapshot or self._store.run(Snapshot.take, using=using, begin=Begin.READ)).values
         (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
         read = oldest if group is None else oldest_with_errors
-        while (left is None or moved < left) and not (how.stop is not None and how.stop()):
+        while (left is None or moved < left) and not (stop is not None and stop()):
             values["limit"] = _BATCH if left is None or group is not None else min(_BATCH, left - moved)
-            found = self._store.read(read, **values, using=using)
+            found = self._store.run_one(read, **values, using=using)
             if not found:
                 break
             values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
@@ -274,65 +262,44 @@ class DeadLetters:
                 found = mine[: None if left is None else left - moved]
                 if not found:
                     continue
-            request = str(uuid7())
-            rows = [
-                marked((task_id, event_type, status, attempt, None, data), request)
-                for task_id in sorted(row["id"] for row in found)
-            ]
-            moved += self._store.run(self._moving(rows, left_out), using=using, done=_counting(rows, request))
-            if how.on_progress is not None:
-                how.on_progress(moved)
+            chosen = {row["id"] for row in found}
+            refused = partial(self._refused, chosen, left_out) if event_type is EventType.REQUEUED else lambda _: ()
+            moved += change_all(
+                self._store,
+                chosen,
+                event_type,
+                attempt=attempt,
+                reason=reason,
+                refused=refused,
+                using=using,
+                from_ready=False,
+                from_running=False,
+                from_failed=True,
+            )
+            if on_progress is not None:
+                on_progress(moved)
         for kind, why in _LEFT_OUT.items():
             if several := sorted(one for one, error in left_out.items() if isinstance(error, kind)):
                 ids = ", ".join(map(str, several[:_NAMED])) + (", …" if len(several) > _NAMED else "")
-                log.warning("left out %d of the dead letters, since %s: %s", len(several), why, ids)
+                log.warning("left out %d of the dead letters, because %s: %s", len(several), why, ids)
         return moved
 
-    def _moving(self, rows: Sequence[tuple[Any, ...]], left_out: dict[UUID, OutboxqError]) -> Callable[[Target], int]:
-        """One batch. In the order of the ids, so that two operators wait for each other, and not both."""
-        runs_again = {task_id for task_id, _, status, *_ in rows if status is TaskStatus.READY}
-        given = [(task_id, event_type.value, status.value, *rest) for task_id, event_type, status, *rest in rows]
-
-        def work(target: Target) -> int:
-            values = self._store.values(target, from_ready=False, from_running=False, from_failed=True)
-            with target.atomic():
-                refused: dict[UUID, OutboxqError] = dict(futile_redrives(target, runs_again))
-                if free := runs_again - refused.keys():
-                    refused |= regain_keys(self._store, target, free)
-                allowed = [row for row in given if row[0] not in refused]
-                moved = target.run(operations.by_hand, values, allowed) if allowed else []
-            self._store.wake(target, freed(moved))
-            left_out.update(refused)
-            return len(moved)
-
-        return work
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _How:
-    """The arguments of a change of many dead letters besides the filters."""
-
-    snapshot: Snapshot | None
-    limit: int | None
-    on_progress: Callable[[int], None] | None
-    stop: Callable[[], bool] | None
-    using: object
+    def _refused(self, ids: Collection[UUID], left_out: dict[UUID, OutboxqError], target: Target) -> Collection[UUID]:
+        """Return which of these dead letters cannot be redriven, and note why. The others get their idempotency keys back."""
+        refused: dict[UUID, OutboxqError] = dict(futile_redrives(target, ids))
+        if free := set(ids) - refused.keys():
+            refused |= regain_keys(self._store, target, free)
+        left_out.update(refused)
+        return refused.keys()
 
 
 def _from_the_newest(limit: int) -> dict[str, Any]:
     return {"limit": limit, "after_failed_at": _LAST[0], "after_id": _LAST[1]}
 
 
-def _counting(rows: Sequence[tuple[Any, ...]], request: str) -> Callable[[Target], int | None]:
-    """Count the moved dead letters of a batch, where a lost connection left that open."""
-    return lambda target: sum(was_done(target, row[0], request) for row in rows) or None
-
-
 def _filters(wanted: Wanted) -> dict[str, Any]:
     if unknown := wanted.keys() - Wanted.__annotations__.keys():
-        raise InvalidArgument(
-            f"there is no filter {', '.join(sorted(unknown))}; see {', '.join(Wanted.__annotations__)}"
-        )
+        raise InvalidArgument(f"unknown filter {', '.join(sorted(unknown))}; see {', '.join(Wanted.__annotations__)}")
     exception = storable(wanted.get("exception"), "exception")
     since, until = wanted.get("since"), wanted.get("until")
     return {
@@ -349,14 +316,14 @@ def _filters(wanted: Wanted) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetterGroup:
-    """Dead letters that are alike: of one task, with one exception, and with the same message but for what varies."""
+    """Similar dead letters: of one task, with one exception, and with the same message except for varying parts."""
 
     id: str
-    """16 hexadecimal digits, which stay the same as long as the task, the exception and the message do."""
+    """16 hexadecimal digits that depend on the task, the exception and the message."""
     task_name: str
     exception: str | None
     message: str
-    """First line of the error; an ellipsis stands for each id, number and quoted text. At most 200 characters."""
+    """First line of the error, with an ellipsis for each id, number and quoted text. At most 200 characters."""
     count: int
     first_failed_at: datetime
     last_failed_at: datetime
@@ -371,15 +338,15 @@ class DeadLetterGroups:
 
     groups: list[DeadLetterGroup]
     looked_at: int
-    """Number of dead letters that were looked at: the newest 10 000 that match, or all."""
+    """Number of dead letters that were read: the newest 10 000 that match, or all."""
     is_complete: bool
-    """False: there are older dead letters that were not looked at, or more groups than wanted."""
+    """False if there are unread older dead letters, or more groups than wanted."""
 
 
 def grouped(rows: Iterable[Row]) -> list[DeadLetterGroup]:
-    """Return the groups of rows that come newest first; the largest group is the first.
+    """Return the groups of rows, which come newest first; the largest group comes first.
 
-    The texts of 10 000 errors are put into groups in about 25 ms. For the database to fold equal ones first takes as long.
+    Grouping 10 000 errors takes about 25 ms. Merging equal ones in the database takes as long.
     """
     found: dict[str, list[Row]] = {}
     for row, group in with_groups(rows):
@@ -389,7 +356,7 @@ def grouped(rows: Iterable[Row]) -> list[DeadLetterGroup]:
 
 
 def with_groups(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
-    """Return each row with the id of its group. A row has the task's name, the exception and the beginning of the error."""
+    """Yield each row with the id of its group. A row has the task name, the exception and the beginning of the error."""
     known: dict[tuple[str, str | None, str], str] = {}
     for row in rows:
         key = row["task_name"], row["exception"], message_of(row["head"])
@@ -399,7 +366,7 @@ def with_groups(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
 
 
 def group_id(group: object) -> str | None:
-    """Return the id of a group; None for none. Raises InvalidArgument."""
+    """Return the id of a group, or None. Raises InvalidArgument."""
     if group is None:
         return None
     if not isinstance(group, str) or not re.fullmatch("[0-9a-f]{16}", group):
@@ -422,26 +389,27 @@ def _joined(group: str, rows: Sequence[Row]) -> DeadLetterGroup:
     )
 
 
-_letter = dead_letters.c
-_SAME = {name: bindparam(name, type_=Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")}
+_dead_letter = dead_letters.c
+_SAME = {
+    name: sa.bindparam(name, type_=sa.Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")
+}
 """Filters: columns and their values; NULL for any value."""
-_exception = bindparam("exception", type_=Text, required=True)
-_exception_end = bindparam("exception_end", type_=Text, required=True)
-_since = bindparam("since", type_=Instant, required=True)
-_until = bindparam("until", type_=Instant, required=True)
-_one, _head_length = (literal_column(str(number), Integer) for number in (1, HEAD))
+_exception, _exception_end = parameters(sa.Text, "exception", "exception_end")
+_since, _until = parameters(Instant, "since", "until")
+_one, _head_length = (sa.literal_column(str(number), sa.Integer) for number in (1, HEAD))
 _ALIKE = ("queue", "task_name", "exception")
-_after = tuple_(
-    bindparam("after_failed_at", type_=Instant, required=True), bindparam("after_id", type_=Uuid, required=True)
+_after = sa.tuple_(
+    sa.bindparam("after_failed_at", type_=Instant, required=True),
+    sa.bindparam("after_id", type_=sa.Uuid, required=True),
 )
 
 
-def newest(g: Grammar) -> Select[Any]:
+def newest(g: Grammar) -> sa.Select[Any]:
     """Select a page of the matching dead letters, newest first, after (:after_failed_at, :after_id)."""
     page = (
-        select(dead_letters)
-        .where(_matches(), tuple_(_letter.failed_at, _letter.task_execution_id) < _after)
-        .order_by(_letter.failed_at.desc(), _letter.task_execution_id.desc())
+        sa.select(dead_letters)
+        .where(_matches(), sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after)
+        .order_by(_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc())
         .limit(limit)
         .cte("page")
         .prefix_with("MATERIALIZED")
@@ -449,12 +417,12 @@ def newest(g: Grammar) -> Select[Any]:
     return _listed(g, page)
 
 
-def _listed(g: Grammar, page: Any) -> Select[Any]:
-    """Select these dead letters with what their tasks have besides, newest first."""
+def _listed(g: Grammar, page: Any) -> sa.Select[Any]:
+    """Select these dead letters with the data of their tasks, newest first."""
     execution, claim = task_executions.c, partition_claims.c
-    held = select(claim.task_execution_id).where(claim.task_execution_id == page.c.task_execution_id, claim.held)
+    held = sa.select(claim.task_execution_id).where(claim.task_execution_id == page.c.task_execution_id, claim.held)
     return (
-        select(
+        sa.select(
             page.c.task_execution_id.label("id"),
             *(page.c[name] for name in ("task_name", "queue", "topic", "partition_key", "exception", "failed_at")),
             execution.last_error,
@@ -468,72 +436,75 @@ def _listed(g: Grammar, page: Any) -> Select[Any]:
     )
 
 
-def oldest(g: Grammar) -> Select[Any]:
+def oldest(g: Grammar) -> sa.Select[Any]:
     """Select the next matching dead letters of the snapshot :head, :open, oldest first, after (:after_failed_at, :after_id).
 
-    They are not locked here. The lock that counts is the execution's, which comes before its dead letter's.
+    They are not locked here. The decisive lock is that of the execution, which precedes that of the dead letter.
     """
     return (
-        select(_letter.task_execution_id.label("id"), _letter.failed_at)
-        .where(_matches(), _counted(g), tuple_(_letter.failed_at, _letter.task_execution_id) > _after)
-        .order_by(_letter.failed_at, _letter.task_execution_id)
+        sa.select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)
+        .where(_matches(), _counted(g), sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) > _after)
+        .order_by(_dead_letter.failed_at, _dead_letter.task_execution_id)
         .limit(limit)
     )
 
 
-def oldest_with_errors(g: Grammar) -> Select[Any]:
+def oldest_with_errors(g: Grammar) -> sa.Select[Any]:
     """Select as `oldest` does, with the queue, the task's name, the exception and the beginning of the error."""
-    after = tuple_(_letter.failed_at, _letter.task_execution_id) > _after
-    return _with_errors(g, after, (_letter.failed_at, _letter.task_execution_id))
+    after = sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) > _after
+    return _with_errors(g, after, (_dead_letter.failed_at, _dead_letter.task_execution_id))
 
 
-def newest_with_errors(g: Grammar) -> Select[Any]:
-    """Select the same of the matching dead letters before (:after_failed_at, :after_id), newest first."""
-    before = tuple_(_letter.failed_at, _letter.task_execution_id) < _after
-    return _with_errors(g, before, (_letter.failed_at.desc(), _letter.task_execution_id.desc()))
+def newest_with_errors(g: Grammar) -> sa.Select[Any]:
+    """Select as `oldest_with_errors` does, but before (:after_failed_at, :after_id), newest first."""
+    before = sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after
+    return _with_errors(g, before, (_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc()))
 
 
-def _with_errors(g: Grammar, where: ColumnElement[bool], order: Sequence[Any]) -> Select[Any]:
-    page = select(dead_letters).where(_matches(), _counted(g), where).order_by(*order).limit(limit).subquery("page")
+def _with_errors(g: Grammar, where: sa.ColumnElement[bool], order: Sequence[Any]) -> sa.Select[Any]:
+    page = sa.select(dead_letters).where(_matches(), _counted(g), where).order_by(*order).limit(limit).subquery("page")
     columns = (page.c.task_execution_id.label("id"), page.c.failed_at, *(page.c[name] for name in _ALIKE))
-    found = select(*columns, _head(page).label("head"))
-    down = order[0] is not _letter.failed_at
+    found = sa.select(*columns, _head(page).label("head"))
+    down = order[0] is not _dead_letter.failed_at
     by = (page.c.failed_at, page.c.task_execution_id)
     return found.order_by(*(column.desc() if down else column for column in by))
 
 
-def select_given(g: Grammar) -> Select[Any]:
+def select_given(g: Grammar) -> sa.Select[Any]:
     """Select the dead letters of the batch :chosen, newest first."""
-    ids = g.rows("chosen", GIVEN).c.id
-    page = select(dead_letters).where(g.among(_letter.task_execution_id, ids)).cte("page").prefix_with("MATERIALIZED")
+    ids = g.rows("chosen", IDS).c.id
+    page = (
+        sa.select(dead_letters)
+        .where(g.among(_dead_letter.task_execution_id, ids))
+        .cte("page")
+        .prefix_with("MATERIALIZED")
+    )
     return _listed(g, page)
 
 
-GIVEN: Columns = {"id": Uuid()}
-"""The columns of the batch."""
-
-
-def count(g: Grammar) -> Select[Any]:
+def count(g: Grammar) -> sa.Select[Any]:
     """Count the matching dead letters of the snapshot :head, :open, up to :limit."""
-    some: Select[Any] = select(literal_column("1").label("one")).where(_matches(), _counted(g)).limit(limit)
-    return select(func.count().label("tasks")).select_from(some.subquery("some"))
+    some: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).where(_matches(), _counted(g)).limit(limit)
+    return sa.select(sa.func.count().label("tasks")).select_from(some.subquery("some"))
 
 
-def _head(letter: Any) -> ColumnElement[str]:
-    """Return the beginning of the task's error, which the execution has: it is looked up."""
-    error: ColumnElement[str] = func.substr(task_executions.c.last_error, _one, _head_length, type_=Text)
-    found = select(error).where(task_executions.c.id == letter.c.task_execution_id)
-    return found.correlate(letter).scalar_subquery()
+def _head(dead_letter: Any) -> sa.ColumnElement[str]:
+    """Return the beginning of the task's error, which is looked up in the execution."""
+    error: sa.ColumnElement[str] = sa.func.substr(task_executions.c.last_error, _one, _head_length, type_=sa.Text)
+    found = sa.select(error).where(task_executions.c.id == dead_letter.c.task_execution_id)
+    return found.correlate(dead_letter).scalar_subquery()
 
 
-def _counted(g: Grammar) -> ColumnElement[bool]:
-    return had_failed(g, dead_letters, _letter.task_execution_id)
+def _counted(g: Grammar) -> sa.ColumnElement[bool]:
+    return had_failed(g, dead_letters, _dead_letter.task_execution_id)
 
 
-def _matches() -> ColumnElement[bool]:
-    """Return the filter conditions. Dead letters are few, so all but the times are compared row by row."""
-    same = [or_(wanted.is_(None), _letter[name] == wanted) for name, wanted in _SAME.items()]
+def _matches() -> sa.ColumnElement[bool]:
+    """Return the filter conditions. Dead letters are few, so all conditions except the times are compared row by row."""
+    same = [sa.or_(wanted.is_(None), _dead_letter[name] == wanted) for name, wanted in _SAME.items()]
     # The end of the exception's name. A name no longer than :exception never equals :exception_end.
-    ending = func.substr(_letter.exception, func.length(_letter.exception) - func.length(_exception), type_=Text)
-    kind = or_(_exception.is_(None), _letter.exception == _exception, ending == _exception_end)
-    return and_(_letter.failed_at >= _since, _letter.failed_at < _until, *same, kind)
+    ending = sa.func.substr(
+        _dead_letter.exception, sa.func.length(_dead_letter.exception) - sa.func.length(_exception), type_=sa.Text
+    )
+    kind = sa.or_(_exception.is_(None), _dead_letter.exception == _exception, ending == _exception_end)
+    return sa.and_(_dead_letter.failed_at >= _since, _dead_letter.failed_at < _until, *same, kind)

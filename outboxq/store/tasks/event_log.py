@@ -1,36 +1,35 @@
-"""The log, replayed: a task as it was, and everything that happens as it happens.
+"""Replay the log: read the past states of a task, and follow all events.
 
-Follow the whole log in the order of its numbers, and miss no transaction that commits late.
+A reader follows the log in the order of its sequence numbers, and misses no transaction that commits late.
 
-On PostgreSQL a number is drawn before its transaction commits, so a higher number may be seen first. The log up to a reader's
-position is complete for one of two reasons:
+On PostgreSQL a number is drawn before its transaction commits, so a higher number may become visible first. The log up to a
+reader's position is complete for one of two reasons:
 
-* The numbers have no gap: nothing is missing between them.
+* The numbers have no gap.
 * They are at or below a *mark* that has passed. A mark is the highest number seen and, read after it, the id that the next
   transaction will get. Numbers are drawn one by one, so every number up to the mark was drawn before the mark was made. Every
-  event's number is drawn after its transaction has its id: the transaction has written an entry, lease, task or key before the
-  event, or has asked for its id. So all those transactions have smaller ids than the mark. Once no open transaction has a
-  smaller id, each of them has ended. Its events are seen, or it was rolled back and its gaps stay gaps.
+  number is drawn after its transaction has its id: the transaction has written an entry, lease, task or key before the event,
+  or has asked for its id. So all those transactions have smaller ids than the mark. Once no open transaction has a smaller id,
+  each of them has ended. Its events are visible, or it was rolled back and its gaps stay gaps.
 
-A reader keeps a mark until it has passed, and then makes the next. So it goes on once the transactions that were open at the
-mark have ended, and reads no more than its limit from its position. A gap delays it only while a transaction is open that
-might fill it. A long transaction that writes no event delays it only at gaps of transactions that were rolled back. Numbers
-order the events of one task as they happened. Transaction ids do not: a transaction that began before the task was committed
-may cancel it.
+A reader keeps a mark until it has passed, and then makes the next. So it continues once the transactions that were open at the
+mark have ended, and reads no more than its limit from its position. A gap delays it only while an open transaction might fill
+the gap. A long transaction without events delays it only at gaps of rolled-back transactions. Numbers order the events of one
+task as they happened. Transaction ids do not: a transaction that began before the task was committed may cancel it.
 
-PostgreSQL tells the id of the next transaction only to a transaction that has just begun and has no id, and repeats that
-answer until its end. So the log is followed in transactions of our own.
+PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats the
+answer until its end. So a reader uses its own transactions.
 
-On SQLite one writer commits after the other, so everything seen is complete.
+On SQLite transactions commit one after the other, so all visible numbers are complete.
 
-A *snapshot* is the highest number seen, and the ids of the transactions that were open. An event is in it if its number is not
-higher and its transaction was not open: numbers are drawn one by one, and after their transactions have their ids, so a
-transaction with a smaller number had its id before, and it was either open or had ended. PostgreSQL lists the open ones below the
-highest id that has ended. All ids above that, up to the next one to be given out, are those of open transactions too. An id
-beyond these is that of another server: events of a restored dump are in every snapshot.
+A *snapshot* is the highest number seen and the ids of the open transactions. It contains an event if its number is not higher
+and its transaction was not open. Numbers are drawn one by one, after their transactions have their ids, so the transaction of a
+smaller number already had its id: it was open or had ended. PostgreSQL lists the open transactions below the highest id that
+has ended. All ids above that, up to the next one, belong to open transactions too. An id beyond these comes from another
+server: every snapshot contains the events of a restored dump.
 
-A transaction that has an id knows no id above its own. A snapshot that it takes misses the open transactions behind it, whose
-tasks count as seen once they are committed.
+A transaction with an id knows no id above its own. A snapshot that it takes misses the open transactions behind it, so their
+tasks count as seen when they are committed.
 """
 
 from __future__ import annotations
@@ -43,22 +42,7 @@ from re import ASCII, fullmatch
 from typing import Any, Self
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    FromClause,
-    ScalarSelect,
-    Select,
-    Text,
-    and_,
-    bindparam,
-    case,
-    func,
-    literal_column,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin, Row
@@ -73,31 +57,31 @@ from ..transactions import Transactions
 from .tasks import event_of, events_of
 
 LEEWAY = timedelta(minutes=2)
-"""An event is numbered a little after its time is taken, and later numbers may bear earlier times: by less than this."""
+"""Maximum difference between the order of numbers and that of times: an event is numbered a little after its time is taken."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TailCursor:
     """The position of a reader in the event log. Store `str(cursor)`; `TailCursor.parse()` reads it.
 
-    Without arguments it is the position before the first event. A cursor is valid in its own database only, and not in one that
-    was restored from a dump: sequence numbers and transaction ids differ there.
+    The default is the position before the first event. A cursor is valid only in its own database, not in a restored dump,
+    which has other sequence numbers and transaction ids.
     """
 
     sequence_num: int = 0
     """Sequence number of the last event that was returned."""
     settled: int = 0
-    """Sequence number up to which no transaction is open: a number missing below it will never appear."""
+    """Sequence number up to which no transaction is open. A number that is missing below it will never appear."""
     mark_xact: int = 0
-    """Transaction id: when all smaller ones have ended, `mark_sequence` is settled too. 0: no mark is needed."""
+    """Transaction id. When all smaller ones have ended, the log up to `mark_sequence` is settled. 0: no mark is needed."""
     mark_sequence: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a stored cursor. Raises InvalidArgument for any text that is not the `str()` of one."""
+        """Read a stored cursor. Raises InvalidArgument for other text."""
         numbers = str(text).split(".")
         if len(numbers) != 4 or not all(number.isascii() and number.isdecimal() for number in numbers):
-            raise InvalidArgument(f"{text!r} is no position in the log; store str(cursor), and pass that unchanged")
+            raise InvalidArgument(f"{text!r} is not a position in the log; store str(cursor), and pass it unchanged")
         sequence_num, settled, mark_xact, mark_sequence = map(int, numbers)
         return cls(sequence_num=sequence_num, settled=settled, mark_xact=mark_xact, mark_sequence=mark_sequence)
 
@@ -112,16 +96,16 @@ class EventLog:
         self._store = store
 
     def tail(self, cursor: TailCursor | None = None, *, limit: int = 1000) -> tuple[list[ExecutionEvent], TailCursor]:
-        """Return up to `limit` committed events behind the cursor (None: from the first one kept), and where to go on from.
+        """Return up to `limit` committed events behind the cursor (None: from the first stored one), and the next cursor.
 
-        Every event once, those of one task in their order, and none passed over, however late its transaction commits. An
-        event may be held back while an older one is still open; an empty list says that nothing more is to be had now. Store
-        the new cursor in the transaction in which you use the events, and each is used exactly once. There is no `using`
-        for the reading itself: only a transaction that has just begun and wrote nothing can see what is settled.
+        Every event is returned once, the events of one task come in their order, and no event is missed, however late its
+        transaction commits. An event may be held back while an older one is still open. An empty list means that no event is
+        available now. Store the new cursor in the transaction that uses the events, so that each event is used exactly once.
+        The reading itself has no `using`, because only a transaction that has just begun can see which numbers are settled.
 
-        Events that retention deletes before they are read are missed. Should the server itself crash, it may take back the
-        last half second of claims (no other event), although they were read, and give out their numbers again.
-        Raises InvalidArgument for a limit below 1.
+        Events that retention deletes before they are read are missed. A crash of the database server may undo the last half
+        second of claims (no other events) after they were read, and reuse their numbers. Raises InvalidArgument for a limit
+        below 1.
         """
         positive(limit)
         if not isinstance(cursor, TailCursor | None):
@@ -131,7 +115,7 @@ class EventLog:
         start = cursor or TailCursor()
 
         def work(target: Target) -> tuple[list[ExecutionEvent], TailCursor]:
-            # In this order: what is settled by then is seen by the second statement.
+            # In this order, so that the second statement sees all settled events.
             marked = _marked(start, target.run(select_head)[0])
             rows = target.run(following, {"after": start.sequence_num, "limit": limit})
             complete, reached = _complete(marked, rows, limit)
@@ -140,9 +124,9 @@ class EventLog:
         return self._store.run(work, begin=Begin.READ)
 
     def tail_from_now(self) -> TailCursor:
-        """Return a cursor behind the last event committed.
+        """Return a cursor behind the last committed event.
 
-        Of a transaction that is open at this moment, the events it has written already may fall on either side.
+        Earlier events of transactions that are open now may be on either side of it.
         """
 
         def work(target: Target) -> TailCursor:
@@ -152,20 +136,20 @@ class EventLog:
         return self._store.run(work, begin=Begin.READ)
 
     def tail_since(self, when: datetime) -> TailCursor:
-        """Return a cursor before the first event of this moment (aware), or a little earlier: the numbers of events follow their
-        times but for two minutes. So look at `created_at` of what `tail` returns first. It takes thirty look-ups of a row.
+        """Return a cursor before the first event of this time (aware), or a little earlier, because numbers follow times only
+        within two minutes. So check the `created_at` of the first events. It takes thirty look-ups of a row.
         """
         aware(when, "when")
         try:
             early = when - LEEWAY
         except OverflowError:
             return TailCursor()
-        rows = self._store.read(first_of_window, search_from=early)
+        rows = self._store.run_one(first_of_window, search_from=early)
         before = rows[0]["first"] - 1 if rows else 0
         return TailCursor(sequence_num=before, settled=before)
 
     def tail_last(self, count: int) -> TailCursor:
-        """Return a cursor before the newest events, at most so many; 0: behind the newest, as `tail_from_now` does."""
+        """Return a cursor before the newest `count` events; with 0 behind the newest, as `tail_from_now` does."""
         end = self.tail_from_now()
         if count == 0:
             return end
@@ -173,9 +157,10 @@ class EventLog:
         return TailCursor(sequence_num=before, settled=before)
 
     def state_at(self, task_id: UUID, when: datetime, *, using: object = None) -> TaskState | None:
-        """The task as it was at `when` (aware), what happened at that very moment included; None: it was not there yet.
+        """Return the state of the task at `when` (aware), including events of exactly that time; None if the task did not exist
+        yet.
 
-        Told by its events, which are kept as long as the task is. Raises TaskNotFound.
+        It follows from the events, which are kept as long as the task. Raises TaskNotFound.
         """
         aware(when, "when")
         events = takewhile(lambda event: event.created_at <= when, events_of(self._store, task_id, using))
@@ -184,9 +169,9 @@ class EventLog:
 
 
 def _marked(cursor: TailCursor, seen: Row) -> TailCursor:
-    """Return the cursor with its mark passed if that has happened, and with a new mark if it has none. See the top of this file."""
+    """Return the cursor after passing its mark if possible, with a new mark if it has none. See the top of this file."""
     head, oldest_open, next_transaction = seen["head"], seen["oldest_open"], seen["next_transaction"]
-    if oldest_open >= next_transaction:  # nobody writes: a new mark would have passed already
+    if oldest_open >= next_transaction:  # without a writer, a new mark would have passed already
         return replace(cursor, settled=max(cursor.settled, head), mark_xact=0, mark_sequence=0)
     if cursor.mark_xact and oldest_open < cursor.mark_xact:
         return cursor
@@ -196,7 +181,7 @@ def _marked(cursor: TailCursor, seen: Row) -> TailCursor:
 
 
 def _complete(cursor: TailCursor, rows: Sequence[Row], limit: int) -> tuple[list[Row], int]:
-    """The rows before which none can be missing, and the number up to which the log is read then."""
+    """Return the rows up to the first possible gap, and the number up to which the log is then read."""
     complete: list[Row] = []
     reached = cursor.sequence_num
     for row in rows:
@@ -208,107 +193,109 @@ def _complete(cursor: TailCursor, rows: Sequence[Row], limit: int) -> tuple[list
     return complete, reached if len(complete) == limit else max(reached, cursor.settled)
 
 
-_after = bindparam("after", type_=BigInteger, required=True)
-_head = bindparam("head", None, type_=BigInteger)
-"""The highest number of a snapshot; NULL: nothing is left out."""
-_open = bindparam("open", None, type_=Text)
-_only_ready, _only_running = (bindparam(name, False, type_=Boolean) for name in ("only_ready", "only_running"))
+_after = sa.bindparam("after", type_=sa.BigInteger, required=True)
+_head = sa.bindparam("head", None, type_=sa.BigInteger)
+"""Highest number of a snapshot; NULL if nothing is excluded."""
+_open = sa.bindparam("open", None, type_=sa.Text)
+_only_ready, _only_running = (sa.bindparam(name, False, type_=sa.Boolean) for name in ("only_ready", "only_running"))
 
 
-def select_head(g: Grammar) -> Select[Any]:
+def select_head(g: Grammar) -> sa.Select[Any]:
     """Select the highest number, the oldest transaction that may still write, and the next transaction that will begin."""
-    columns: tuple[ColumnElement[Any], ...] = (
+    columns: tuple[sa.ColumnElement[Any], ...] = (
         _highest().label("head"),
         g.oldest_open.label("oldest_open"),
         g.next_transaction.label("next_transaction"),
     )
-    return select(*columns)
+    return sa.select(*columns)
 
 
-def snapshot(g: Grammar) -> Select[Any]:
+def snapshot(g: Grammar) -> sa.Select[Any]:
     """Select the highest number, the database's own snapshot as text, and the next transaction that will begin."""
-    columns: tuple[ColumnElement[Any], ...] = (
+    columns: tuple[sa.ColumnElement[Any], ...] = (
         _highest().label("head"),
         g.snapshot.label("snapshot"),
         g.next_transaction.label("next_transaction"),
     )
-    return select(*columns)
+    return sa.select(*columns)
 
 
-def _highest() -> ScalarSelect[Any]:
-    highest: ColumnElement[Any] = func.coalesce(func.max(_event.sequence_num), literal_column("0"), type_=BigInteger)
-    return select(highest).scalar_subquery()
+def _highest() -> sa.ScalarSelect[Any]:
+    highest: sa.ColumnElement[Any] = sa.func.coalesce(
+        sa.func.max(_event.sequence_num), sa.literal_column("0"), type_=sa.BigInteger
+    )
+    return sa.select(highest).scalar_subquery()
 
 
-def was_unfinished(g: Grammar, task: FromClause, ids: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Return the condition that a waiting or running task was there at the snapshot :head, :open, and had not ended.
+def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+    """Return the condition that a waiting or running task existed and had not ended at the snapshot :head, :open.
 
-    With :only_ready or :only_running, that it also was in that status. The events that were written since tell.
+    With :only_ready or :only_running, it also had that status. The later events show it.
     """
     again = (EventType.CREATED, EventType.REQUEUED, EventType.RETRY_SCHEDULED)
     given_back = (EventType.RETRY_SCHEDULED, EventType.RESET, EventType.RELEASED, EventType.SNOOZED)
     claim = _later(g, task, ids, _event.event_type == sql_literal(EventType.CLAIMED))
-    return or_(
+    return sa.or_(
         _head.is_(None),
-        and_(
+        sa.and_(
             _later(g, task, ids, _event.lease_token.is_(None), again).is_(None),
-            or_(~_only_ready, _later(g, task, ids, _is_end, given_back).is_(None)),
-            or_(~_only_running, claim.is_(None)),
+            sa.or_(~_only_ready, _later(g, task, ids, _is_end, given_back).is_(None)),
+            sa.or_(~_only_running, claim.is_(None)),
         ),
     )
 
 
-def had_failed(g: Grammar, letter: FromClause, ids: ColumnElement[Any]) -> ColumnElement[bool]:
+def had_failed(g: Grammar, dead_letter: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return the condition that a dead letter was one at the snapshot :head, :open, and was not redriven since."""
     ends = (EventType.FAILED, EventType.ABANDONED)
-    parts = (_later(g, letter, ids, part, ends).is_(None) for part in (_event.lease_token.is_(None), _is_end))
-    return or_(_head.is_(None), and_(*parts))
+    parts = (_later(g, dead_letter, ids, part, ends).is_(None) for part in (_event.lease_token.is_(None), _is_end))
+    return sa.or_(_head.is_(None), sa.and_(*parts))
 
 
 def _later(
     g: Grammar,
-    task: FromClause,
-    ids: ColumnElement[Any],
-    part: ColumnElement[bool],
+    task: sa.FromClause,
+    ids: sa.ColumnElement[Any],
+    part: sa.ColumnElement[bool],
     kinds: Sequence[EventType] = (),
-) -> ScalarSelect[int]:
+) -> sa.ScalarSelect[int]:
     """Select the number of an event of the task that is not in the snapshot. `part` is the condition of one of the three indexes.
 
-    With a limit it is looked up task by task, and not read for all tasks at once.
+    The LIMIT makes it a look-up for each task, instead of one read for all tasks.
     """
-    since = or_(_event.sequence_num > _head, g.was_open(_event.xact_id, _open))
+    since = sa.or_(_event.sequence_num > _head, g.was_open(_event.xact_id, _open))
     named = [_event.event_type.in_([sql_literal(kind) for kind in kinds])] if kinds else []
-    found = select(_event.sequence_num).where(_event.task_execution_id == ids, part, *named, since)
-    return found.limit(literal_column("1")).correlate(task).scalar_subquery()
+    found = sa.select(_event.sequence_num).where(_event.task_execution_id == ids, part, *named, since)
+    return found.limit(sa.literal_column("1")).correlate(task).scalar_subquery()
 
 
 _event = execution_events.c
-_is_end = and_(_event.event_type != sql_literal(EventType.CLAIMED), _event.lease_token.is_not(None))
+_is_end = sa.and_(_event.event_type != sql_literal(EventType.CLAIMED), _event.lease_token.is_not(None))
 
 
-def following(_: Grammar) -> Select[Any]:
+def following(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit events after the number :after, in the order of their numbers."""
     event = execution_events.c
     columns = (column for column in event if column.key != "xact_id")
-    return select(*columns).where(event.sequence_num > _after).order_by(event.sequence_num).limit(limit)
+    return sa.select(*columns).where(event.sequence_num > _after).order_by(event.sequence_num).limit(limit)
 
 
-_search_from = bindparam("search_from", type_=Instant, required=True)
+_search_from = sa.bindparam("search_from", type_=Instant, required=True)
 
 
-def first_of_window(_: Grammar) -> Select[Any]:
-    """Select the number of the first event since :search_from, or the one after the last event; no row for an empty log.
+def first_of_window(_: Grammar) -> sa.Select[Any]:
+    """Select the number of the first event since :search_from, or the number after the last event; no row for an empty log.
 
-    No index covers the time of events, but their numbers grow with it. So a binary search goes through the primary key: thirty
-    probes for a thousand million events. Gaps that deletions leave cost nothing.
+    No index covers the times of events, but their numbers grow with them. So a binary search goes through the primary key, with
+    thirty probes for a thousand million events. Gaps of deleted events cost nothing.
     """
     event = execution_events.c
-    low = select(func.min(event.sequence_num)).scalar_subquery()
-    high = select(func.max(event.sequence_num) + 1).scalar_subquery()
-    search = select(low.label("low"), high.label("high")).cte("search", recursive=True)
+    low = sa.select(sa.func.min(event.sequence_num)).scalar_subquery()
+    high = sa.select(sa.func.max(event.sequence_num) + 1).scalar_subquery()
+    search = sa.select(low.label("low"), high.label("high")).cte("search", recursive=True)
     middle = (search.c.low + search.c.high) // 2
     probe = (
-        select(event.created_at)
+        sa.select(event.created_at)
         .where(event.sequence_num >= middle)
         .order_by(event.sequence_num)
         .limit(1)
@@ -316,40 +303,40 @@ def first_of_window(_: Grammar) -> Select[Any]:
         .scalar_subquery()
     )
     early = probe < _search_from
-    halved = select(case((early, middle + 1), else_=search.c.low), case((early, search.c.high), else_=middle)).where(
-        search.c.low < search.c.high
-    )
+    halved = sa.select(
+        sa.case((early, middle + 1), else_=search.c.low), sa.case((early, search.c.high), else_=middle)
+    ).where(search.c.low < search.c.high)
     found = search.union_all(halved)
-    return select(found.c.low.label("first")).where(found.c.low == found.c.high)
+    return sa.select(found.c.low.label("first")).where(found.c.low == found.c.high)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
     """The events that were committed at one moment. `str(snapshot)` can be stored; `Snapshot.parse()` reads it.
 
-    A change of many that is given the snapshot of a count changes nothing that was not counted, whatever the clocks of the tasks'
-    makers say, and however late a transaction commits. A snapshot is valid in its own database only.
+    A change of many tasks with the snapshot of a count changes no uncounted task, whatever the clocks of producers show and
+    however late a transaction commits. A snapshot is valid only in its own database.
     """
 
     head: int
     """Sequence number of the newest event that was committed."""
     open: frozenset[int] = frozenset()
-    """Ids of transactions that were open: their events have smaller numbers too. SQLite has none."""
+    """Ids of open transactions with smaller numbers. SQLite has none."""
     begun: range = range(0)
-    """Ids of the newest ones: all above those of the transactions that had ended."""
+    """Range of the newest ids, above those of the ended transactions."""
 
     @classmethod
     def take(cls, target: Target) -> Self:
-        """Return the snapshot of this moment, or that of the transaction if it reads everything as of one moment."""
+        """Return the present snapshot, or that of a transaction which reads everything as of one moment."""
         row = target.run(snapshot)[0]
         _, beyond, others = row["snapshot"].split(":")
         return cls(head=row["head"], open=_numbers(others), begun=range(int(beyond), row["next_transaction"]))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a stored snapshot. Raises InvalidArgument for any text that is not the `str()` of one."""
+        """Read a stored snapshot. Raises InvalidArgument for other text."""
         if not fullmatch(r"\d{1,18}:(\d{1,18}(,\d{1,18})*)?:\d{1,18}-\d{1,18}", str(text), ASCII):
-            raise InvalidArgument(f"{text!r} is not a snapshot; store str(snapshot), and pass that unchanged")
+            raise InvalidArgument(f"{text!r} is not a snapshot; store str(snapshot), and pass it unchanged")
         head, others, begun = str(text).split(":")
         return cls(head=int(head), open=_numbers(others), begun=range(*map(int, begun.split("-"))))
 
@@ -358,7 +345,7 @@ class Snapshot:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The parameters of a statement that leaves out what came later."""
+        """The parameters of a statement that excludes later events."""
         spans = [f"[{one},{one}]" for one in sorted(self.open)]
         if self.begun:
             spans.append(f"[{self.begun.start},{self.begun.stop})")
@@ -375,11 +362,11 @@ class Count:
 
     number: int
     at_least: bool = False
-    """True: there may be more than `number`, where the count was ended."""
+    """True if there may be more than `number`, because the count stopped."""
     snapshot: Snapshot | None = field(default=None, compare=False)
-    """The moment of the count, for `snapshot=` of the change that follows; None: the count has no such change."""
+    """Snapshot of the count, for `snapshot=` of the following change; None if there is no such change."""
 
 
 def counted_to(most: int, found: int, *, cut: bool = False, snapshot: Snapshot | None = None) -> Count:
-    """Return the count of rows of which at most one more than `most` were counted. `cut`: the look was ended before."""
+    """Return the count of rows that were counted up to `most` + 1. `cut`: the count stopped before that."""
     return Count(number=min(found, most), at_least=cut or found > most, snapshot=snapshot)

@@ -1,7 +1,7 @@
-"""Write tasks with idempotency keys, take keys over from the tasks that hold them, and give keys back to redriven tasks.
+"""Write tasks with idempotency keys, take over keys, and return keys to redriven tasks.
 
-Locks are taken in one order: keys by scope and key, then outbox entries, then executions. A key's row is locked before it or
-its task is changed, and keys are inserted and locked in their order. So two batches cannot wait for each other, and no key is
+Locks are taken in one order: keys by scope and key, then outbox entries, then executions. A key's row is locked before the key
+or its task changes, and keys are inserted and locked in their order. So two batches cannot wait for each other, and no key is
 taken over while its task is redriven.
 """
 
@@ -14,26 +14,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    Boolean,
-    ColumnElement,
-    Double,
-    FromClause,
-    Integer,
-    Text,
-    Uuid,
-    and_,
-    case,
-    delete,
-    func,
-    literal_column,
-    null,
-    or_,
-    select,
-    true,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database.dialects import Row
 from ...database.grammar import (
@@ -60,7 +41,7 @@ _NIL = UUID(int=0)
 _SKIPPED = Handle(id=_NIL, created=False)
 
 _LOOKS = 10
-"""The number of times that a task may be Ready when it is looked at, and gone when it is to be replaced. Then it is left as it is."""
+"""Number of times that a task may be Ready when it is read and gone when it is replaced. After that, it stays as it is."""
 
 Key = tuple[str, str | None]
 
@@ -71,25 +52,25 @@ class KeyOwner:
 
     id: UUID
     status: TaskStatus | None
-    """None: it was pruned."""
+    """None if the task was pruned."""
     expired: bool
     until_finished: bool
 
     @property
     def is_free(self) -> bool:
-        """True if the key may be taken from it."""
+        """True if another task may take the key."""
         return self.expired or self.status is None or (self.until_finished and self.status in TERMINAL)
 
     def loses(self, key: Key) -> str | None:
-        """Return the key that its dead letter keeps in mind, to ask for it again, when the key is taken from it."""
+        """Return the key that the dead letter records as lost, so that its redrive asks for it again."""
         return key[1] if self.until_finished and self.status is TaskStatus.FAILED else None
 
 
 def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
-    """Write those tasks whose key is free, and treat the others as their `on_conflict` says.
+    """Write the tasks whose key is free, and treat the others according to their `on_conflict`.
 
-    The caller rolls back what was written when this raises. A key or task that another transaction changes between our look
-    and our write is looked at again, so each further round is owed to another transaction's commit.
+    If this raises, the caller rolls back. A key or task that another transaction changes between the read and the write is read
+    again, so each further round is due to the commit of another transaction.
     """
     handles: dict[UUID, Handle] = {}
     left = list(tasks)
@@ -103,7 +84,7 @@ def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask])
 def _round(
     store: Transactions, target: Target, tasks: Sequence[NewTask], handles: dict[UUID, Handle], *, may_replace: bool
 ) -> list[NewTask]:
-    """Add the handles of the tasks that could be settled. Returns the tasks that must be looked at again."""
+    """Add the handles of the settled tasks. Returns the tasks that must be read again."""
     values = store.values(target)
     created = _ids(target.run(insert_keyed, values, [keyed_row(task) for task in tasks]))
     handles |= {task_id: Handle(id=task_id) for task_id in created}
@@ -111,7 +92,7 @@ def _round(
     refused = [task for task in tasks if task.id not in handles]
     if not refused:
         return []
-    # In a second statement, because its snapshot sees what the first one waited for.
+    # A second statement, because its snapshot sees the rows that the first one waited for.
     owners = _owners(target, values, map(_key, refused))
     taking: dict[Key, NewTask] = {}
     replacing: dict[Key, list[NewTask]] = {}
@@ -127,7 +108,7 @@ def _round(
             replacing.setdefault(_key(task), []).append(task)
         else:
             handles[task.id] = _refused(task, owner.id)
-    # A key is locked before it or its task is changed: two who replace the same task do so one after the other.
+    # A key is locked before it or its task is changed, so that two replacements of one task follow each other.
     wanted = [(owners[key].id,) for key in (*taking, *replacing)]
     kept = _ids(target.run(lock_keys, values, wanted)) if wanted else set()
     if rows := [
@@ -145,7 +126,7 @@ def _round(
 def _replace(
     store: Transactions, target: Target, values: Mapping[str, Any], by_owner: Mapping[UUID, Sequence[NewTask]]
 ) -> dict[UUID, Handle]:
-    """Replace waiting tasks. Of several that replace one task, the last one given is what would remain of them."""
+    """Replace waiting tasks. If several tasks replace one task, only the last one is written."""
     rows = [(*keyed_row(tasks[-1]), owner) for owner, tasks in by_owner.items()]
     replaced = target.run(replace, values, rows)
     # A replaced task may have left its partition key, or stand further behind in it, so the key may have another head now.
@@ -156,9 +137,9 @@ def _replace(
 
 
 def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
-    """Return the handles of tasks that an earlier try wrote, all of them together; None if it wrote none.
+    """Return the handles of tasks that an earlier try wrote, all or none; None if it wrote none.
 
-    A try that replaced a task left its own id in that task's event.
+    A try that replaced a task left its own id in the event of that task.
     """
     values = store.values(target)
     created = _ids(target.run(written, values, [(task.id,) for task in tasks]))
@@ -185,15 +166,15 @@ def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> l
 def regain_keys(
     store: Transactions, target: Target, task_ids: Collection[UUID], *, force: bool = False
 ) -> Mapping[UUID, DuplicateTask]:
-    """Lock the keys of these tasks before they leave Failed, and take back the lost ones that are free; with `force`, all.
+    """Lock the keys of these tasks before they leave Failed, and take back lost keys that are free (with `force`, all).
 
-    Returns the error of each task that must not run, because another task has its key.
+    Returns an error for each task that must not run because another task has its key.
     """
     values = store.values(target)
     given = [(task_id,) for task_id in sorted(task_ids)]
     if not target.run(lock_for_redrive, values, given):
         return {}
-    # In a second statement, because its snapshot sees what the first one waited for.
+    # A second statement, because its snapshot sees the rows that the first one waited for.
     lost = {row["id"]: (row["scope"], row["key"]) for row in target.run(lost_keys, values, given)}
     owners = _owners(target, values, lost.values())
     refused: dict[UUID, DuplicateTask] = {}
@@ -201,7 +182,7 @@ def regain_keys(
     for task_id, key in sorted(lost.items()):
         owner = owners[key]
         if owner.id == task_id:
-            continue  # nobody had it, and the lock has acquired it
+            continue  # the key was free, and the lock has acquired it
         if key not in taking and (force or (owner.is_free and owner.id not in task_ids)):
             taking[key] = task_id
         else:
@@ -213,14 +194,14 @@ def regain_keys(
 
 
 def _requests(target: Target, task_id: UUID) -> set[str]:
-    """Return the ids of the new tasks by which this one was replaced."""
+    """Return the ids of the new tasks that replaced this one."""
     history = target.run(tasks.select_history, {"task_id": task_id})
     events = [json.loads(event["event_data"]) for event in history if event["event_type"] == EventType.REPLACED]
     return {str(UUID(data["request"])) for data in events}
 
 
 def _owners(target: Target, values: Mapping[str, Any], keys: Iterable[Key]) -> dict[Key, KeyOwner]:
-    """Return the task that has each of these keys, for those that are taken."""
+    """Return the task that has each of these keys, for the taken keys."""
     wanted = sorted({key for key in keys if key[1] is not None}, key=str)
     found = target.run(key_holders, values, wanted) if wanted else []
     return {
@@ -243,7 +224,7 @@ def _key(task: NewTask) -> Key:
 
 
 def _asks_nothing(task: NewTask) -> bool:
-    """Return whether the task is skipped without a look at its key's task: a key that never expires cannot be free again."""
+    """Return whether the task is skipped without reading the task of its key, because its key never expires."""
     return task.on_conflict is OnConflict.SKIP and task.unique_for is None and not task.unique_until_finished
 
 
@@ -254,16 +235,16 @@ def _refused(task: NewTask, owner: UUID) -> Handle:
 def _duplicate(task: NewTask, owner: UUID, handles: Mapping[UUID, Handle]) -> DuplicateTask:
     what = f"the idempotency key {task.idempotency_key!r} of task {task.task_name!r}"
     if owner in handles:
-        return DuplicateTask(f"{what} is given twice in one call; nothing of it was written", owner)
+        return DuplicateTask(f"{what} is used twice in one call; nothing was written", owner)
     return DuplicateTask(
-        f"{what} has task {owner} already, so nothing was written; look at that task, or enqueue with another on_conflict",
+        f"{what} already belongs to task {owner}, so nothing was written; look at that task, or enqueue with another on_conflict",
         owner,
     )
 
 
 def _refusal(task_id: UUID, key: Key, owner: UUID) -> DuplicateTask:
     return DuplicateTask(
-        f"task {task_id} cannot run again: its idempotency key {key[1]!r} of task {key[0]!r} has task {owner} by now, and two "
+        f"task {task_id} cannot run again: its idempotency key {key[1]!r} of task {key[0]!r} belongs to task {owner} now, and both "
         "would do the same work; look at that task, then discard this one, or take the key from the other with "
         "take_key_back=True (--take-key-back)",
         owner,
@@ -278,25 +259,24 @@ def keyed_row(task: NewTask) -> tuple[object, ...]:
 
 KEYED: Columns = {
     **task_rows.NEW_TASK,
-    "idempotency_key": Text(),
-    "unique_seconds": Double(),
-    "until_finished": Boolean(),
+    "idempotency_key": sa.Text(),
+    "unique_seconds": sa.Double(),
+    "until_finished": sa.Boolean(),
 }
-CONTENDED: Columns = {**KEYED, "holder": Uuid()}
+CONTENDED: Columns = {**KEYED, "holder": sa.Uuid()}
 """A new task, and the task that holds its key."""
-TAKING: Columns = {**CONTENDED, "lost_key": Text()}
-"""A contended task with the key that a dead letter loses. The dead letter must acquire it again before it is redriven."""
+TAKING: Columns = {**CONTENDED, "lost_key": sa.Text()}
+"""A contended task with the key that a dead letter loses, and must acquire again before it is redriven."""
 _FIXED = {"id", "pipeline_execution_id", "task_name", "expires_at"}
 _OVERWRITTEN = [name for name in task_rows.NEW_TASK if name in task_executions.c and name not in _FIXED]
-"""The columns that a task takes over from the one that replaces it, as they are given."""
-_held, _letter = idempotency_keys.c, dead_letters.c
+"""Columns of a task that its replacement overwrites, as given."""
+_held, _dead_letter = idempotency_keys.c, dead_letters.c
 
 
 def insert_keyed(g: Grammar) -> Transition:
-    """Write new tasks, some with an idempotency key. Returns the ids of the tasks that were written: those whose key was free.
+    """Write new tasks, some with an idempotency key. Returns the ids of the written tasks, whose keys were free.
 
-    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at
-    READ COMMITTED.
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at READ COMMITTED.
     """
 
     def key(r: Relations) -> Statement:
@@ -310,15 +290,15 @@ def insert_keyed(g: Grammar) -> Transition:
             "created_at": g.now,
         }
         rows = (
-            select(*values.values())
+            sa.select(*values.values())
             .where(given.idempotency_key.is_not(None))
             .order_by(given.task_name, given.idempotency_key, given.ordinal)
         )
         new = g.insert(idempotency_keys).from_select(list(values), rows).on_conflict_do_nothing()
         return new.returning(_held.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
-    def is_free(r: Relations) -> ColumnElement[bool]:
-        return or_(r["given"].c.idempotency_key.is_(None), _has_key(r))
+    def is_free(r: Relations) -> sa.ColumnElement[bool]:
+        return sa.or_(r["given"].c.idempotency_key.is_(None), _has_key(r))
 
     return Transition(
         given=KEYED,
@@ -330,55 +310,55 @@ def insert_keyed(g: Grammar) -> Transition:
 
 
 def key_holders(g: Grammar) -> Transition:
-    """Return the task that holds each key, if the key has expired, and the task's status (None if it was pruned)."""
+    """Return the task of each key, whether the key has expired, and the status of the task (None if it was pruned)."""
 
     def found(r: Relations) -> Statement:
         """Look each key up by index, whatever the planner estimates for the table."""
         given = r["given"].c
-        mine = select(_held.task_execution_id).where(_held.scope == given.scope, _held.key == given.key)
-        return select(mine.scalar_subquery().label("id")).select_from(r["given"])
+        mine = sa.select(_held.task_execution_id).where(_held.scope == given.scope, _held.key == given.key)
+        return sa.select(mine.scalar_subquery().label("id")).select_from(r["given"])
 
-    def holder(r: Relations) -> Statement:
+    def owner(r: Relations) -> Statement:
         expired = (_held.expires_at <= g.now).label("expired")
         columns = (_held.task_execution_id.label("id"), _held.scope, _held.key, expired, _held.until_finished)
-        return select(*columns).where(g.among(_held.task_execution_id, r["found"].c.id))
+        return sa.select(*columns).where(g.among(_held.task_execution_id, r["found"].c.id))
 
     def task(r: Relations) -> Statement:
         execution = task_executions.c
-        return select(execution.id, execution.status).where(g.among(execution.id, r["holder"].c.id))
+        return sa.select(execution.id, execution.status).where(g.among(execution.id, r["holder"].c.id))
 
     return Transition(
-        given={"scope": Text(), "key": Text()},
-        steps={"found": found, "holder": holder, "task": task},
+        given={"scope": sa.Text(), "key": sa.Text()},
+        steps={"found": found, "holder": owner, "task": task},
         returns="holder",
         joined_steps=("task",),
     )
 
 
 def lock_keys(g: Grammar) -> Transition:
-    """Lock the keys of these tasks in the order of the keys. Returns the tasks that still hold theirs."""
+    """Lock the keys of these tasks in the order of the keys. Returns the tasks that still have their keys."""
 
     def locked(r: Relations) -> Statement:
-        held = select(_held.task_execution_id.label("id")).where(g.among(_held.task_execution_id, r["given"].c.id))
+        held = sa.select(_held.task_execution_id.label("id")).where(g.among(_held.task_execution_id, r["given"].c.id))
         return held.order_by(_held.scope, _held.key).with_for_update()
 
-    return Transition(given={"id": Uuid()}, steps={"locked": locked}, returns="locked")
+    return Transition(given={"id": sa.Uuid()}, steps={"locked": locked}, returns="locked")
 
 
 def take_over_keys(g: Grammar) -> Transition:
-    """Write new tasks for keys that are free again. Returns the ids of the tasks whose key still was as `key_holders` saw it.
+    """Write new tasks for keys that are free again. Returns the ids of the tasks whose keys were unchanged since `key_holders`.
 
-    The task that held the key may have been redriven since. A redrive locks the key first, so this is seen.
+    The previous task of a key may have been redriven since. A redrive locks the key first, so this is visible.
     """
 
     def alive(r: Relations) -> Statement:
         execution = task_executions.c
         unfinished = execution.status.in_([SqlStatus.READY, SqlStatus.RUNNING])
-        return select(execution.id).where(g.among(execution.id, r["given"].c.holder), unfinished)
+        return sa.select(execution.id).where(g.among(execution.id, r["given"].c.holder), unfinished)
 
     def key(r: Relations) -> Statement:
         given = r["given"].c
-        free = or_(_held.expires_at <= g.now, _held.task_execution_id.not_in(select(r["alive"].c.id)))
+        free = sa.or_(_held.expires_at <= g.now, _held.task_execution_id.not_in(sa.select(r["alive"].c.id)))
         return _pass_key(
             g,
             given,
@@ -401,19 +381,21 @@ def take_over_keys(g: Grammar) -> Transition:
 
 
 def replace(g: Grammar) -> Transition:
-    """Overwrite waiting tasks with the values of new tasks; a batch names each holder once. Returns the holders it overwrote.
+    """Overwrite waiting tasks with the values of new tasks; each holder occurs once in a batch. Returns the overwritten holders.
 
-    A task is still waiting if its outbox entry can be deleted. A task that was claimed meanwhile is not changed.
+    A task still waits if its outbox entry can be deleted. A task that was claimed since stays as it is.
     """
     entry = task_outbox.c
 
     def waiting(r: Relations) -> Statement:
-        held = select(entry.task_execution_id.label("id")).where(g.among(entry.task_execution_id, r["given"].c.holder))
+        held = sa.select(entry.task_execution_id.label("id")).where(
+            g.among(entry.task_execution_id, r["given"].c.holder)
+        )
         return held.order_by(entry.task_execution_id).with_for_update()
 
     def gone(r: Relations) -> Statement:
         left = (entry.queue.label("left_queue"), entry.partition_key.label("left_key"))
-        replaced = delete(task_outbox).where(g.among(entry.task_execution_id, r["waiting"].c.id))
+        replaced = sa.delete(task_outbox).where(g.among(entry.task_execution_id, r["waiting"].c.id))
         return replaced.returning(entry.task_execution_id.label("id"), *left)
 
     def new_entry(r: Relations) -> Statement:
@@ -438,32 +420,35 @@ def written(g: Grammar) -> Transition:
     """Return the ids of these tasks that exist."""
 
     def found(r: Relations) -> Statement:
-        return select(task_executions.c.id).where(g.among(task_executions.c.id, r["given"].c.id))
+        return sa.select(task_executions.c.id).where(g.among(task_executions.c.id, r["given"].c.id))
 
-    return Transition(given={"id": Uuid()}, steps={"found": found}, returns="found")
+    return Transition(given={"id": sa.Uuid()}, steps={"found": found}, returns="found")
 
 
 def lock_for_redrive(g: Grammar) -> Transition:
-    """Lock the keys that these tasks hold or have lost, until the transaction ends. A lost key that is free is acquired.
+    """Lock the keys that these tasks have or have lost, until the transaction ends. A lost key that is free is acquired.
 
-    Each row is updated without a change. So no transaction above READ COMMITTED can take the key over by an older snapshot.
+    Each row is updated without a change, so that no transaction above READ COMMITTED can take the key over by an older
+    snapshot.
     """
 
     def wanted(r: Relations) -> Statement:
         given = r["given"].c.id
-        own = select(_held.scope, _held.key, _held.task_execution_id.label("id")).where(
+        own = sa.select(_held.scope, _held.key, _held.task_execution_id.label("id")).where(
             g.among(_held.task_execution_id, given), _held.until_finished
         )
-        lost = select(_letter.task_name, _letter.lost_key, _letter.task_execution_id).where(
-            g.among(_letter.task_execution_id, given), _letter.lost_key.is_not(None)
+        lost = sa.select(_dead_letter.task_name, _dead_letter.lost_key, _dead_letter.task_execution_id).where(
+            g.among(_dead_letter.task_execution_id, given), _dead_letter.lost_key.is_not(None)
         )
-        both = union_all(own, lost).subquery("both")
-        nth = func.row_number().over(partition_by=(both.c.scope, both.c.key), order_by=both.c.id)
-        return select(*both.c, nth.label("nth"))
+        both = sa.union_all(own, lost).subquery("both")
+        nth = sa.func.row_number().over(partition_by=(both.c.scope, both.c.key), order_by=both.c.id)
+        return sa.select(*both.c, nth.label("nth"))
 
     def locked(r: Relations) -> Statement:
         wanted = r["wanted"].c
-        first = select(wanted.scope, wanted.key, wanted.id, true(), g.now).where(wanted.nth == literal_column("1"))
+        first = sa.select(wanted.scope, wanted.key, wanted.id, sa.true(), g.now).where(
+            wanted.nth == sa.literal_column("1")
+        )
         names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
         return (  # type: ignore[no-any-return]
             g.insert(idempotency_keys)
@@ -472,38 +457,40 @@ def lock_for_redrive(g: Grammar) -> Transition:
             .returning(_held.task_execution_id.label("id"))
         )
 
-    return Transition(given={"id": Uuid()}, steps={"wanted": wanted, "locked": locked}, returns="locked")
+    return Transition(given={"id": sa.Uuid()}, steps={"wanted": wanted, "locked": locked}, returns="locked")
 
 
 def lost_keys(g: Grammar) -> Transition:
     """Select the keys that these dead letters have lost. They must be locked first."""
 
     def found(r: Relations) -> Statement:
-        lost = (_letter.task_execution_id.label("id"), _letter.task_name.label("scope"), _letter.lost_key.label("key"))
-        mine = g.among(_letter.task_execution_id, r["given"].c.id)
-        return select(*lost).where(mine, _letter.lost_key.is_not(None))
+        lost = (
+            _dead_letter.task_execution_id.label("id"),
+            _dead_letter.task_name.label("scope"),
+            _dead_letter.lost_key.label("key"),
+        )
+        mine = g.among(_dead_letter.task_execution_id, r["given"].c.id)
+        return sa.select(*lost).where(mine, _dead_letter.lost_key.is_not(None))
 
-    return Transition(given={"id": Uuid()}, steps={"found": found}, returns="found")
+    return Transition(given={"id": sa.Uuid()}, steps={"found": found}, returns="found")
 
 
 def take_back_keys(g: Grammar) -> Transition:
-    """Give locked keys back to the tasks that had lost them. A Failed task that holds such a key is recorded as having
-    lost it.
-    """
+    """Return locked keys to the tasks that had lost them. A Failed task that has such a key is recorded as having lost it."""
 
     def key(r: Relations) -> Statement:
         given = r["given"].c
         its_key = (_held.scope == given.scope, _held.key == given.key)
-        return _pass_key(g, given, its_key, expires_at=null(), until_finished=true())
+        return _pass_key(g, given, its_key, expires_at=sa.null(), until_finished=sa.true())
 
     return Transition(
-        given={"id": Uuid(), "scope": Text(), "key": Text(), "holder": Uuid()},
+        given={"id": sa.Uuid(), "scope": sa.Text(), "key": sa.Text(), "holder": sa.Uuid()},
         steps={"letter": lambda r: _lose_key(g, r["given"].c, r["given"].c.key), "key": key},
         returns="key",
     )
 
 
-def _new_task(g: Grammar, is_free: Callable[[Relations], ColumnElement[bool]]) -> Mapping[str, Step]:
+def _new_task(g: Grammar, is_free: Callable[[Relations], sa.ColumnElement[bool]]) -> Mapping[str, Step]:
     """Return the steps that write the new tasks whose key is free."""
     return {
         "entry": lambda r: task_rows.new_entry(g, r["given"].c, r["given"], r["given"], is_free(r)),
@@ -512,48 +499,48 @@ def _new_task(g: Grammar, is_free: Callable[[Relations], ColumnElement[bool]]) -
     }
 
 
-def _has_key(r: Relations) -> ColumnElement[bool]:
+def _has_key(r: Relations) -> sa.ColumnElement[bool]:
     """Return a condition: the step `key` has given the task its key."""
-    return r["given"].c.id.in_(select(r["key"].c.id))  # type: ignore[no-any-return]
+    return r["given"].c.id.in_(sa.select(r["key"].c.id))  # type: ignore[no-any-return]
 
 
-def _asked(g: Grammar, given: Any) -> Mapping[str, ColumnElement[Any]]:
-    """Return the members of a Created event's data that name the task's idempotency key."""
+def _asked(g: Grammar, given: Any) -> Mapping[str, sa.ColumnElement[Any]]:
+    """Return the members of a Created event that name the idempotency key."""
     keyed = given.idempotency_key.is_not(None)
     return {
         "idempotency_key": given.idempotency_key,
-        "unique_until": case((keyed, g.later(g.now, given.unique_seconds))),
-        "unique_until_finished": case((and_(keyed, given.until_finished), true())),
+        "unique_until": sa.case((keyed, g.later(g.now, given.unique_seconds))),
+        "unique_until_finished": sa.case((sa.and_(keyed, given.until_finished), sa.true())),
     }
 
 
-def _pass_key(g: Grammar, given: Any, its_key: tuple[ColumnElement[bool], ...], **values: Any) -> Statement:
-    """Pass `its_key` from the task that holds it to the given one."""
+def _pass_key(g: Grammar, given: Any, its_key: tuple[sa.ColumnElement[bool], ...], **values: Any) -> Statement:
+    """Pass `its_key` from its present task to the given one."""
     mine = (g.among(_held.task_execution_id, given.holder), _held.task_execution_id == given.holder)
     return (
-        update(idempotency_keys)
+        sa.update(idempotency_keys)
         .where(*mine, *its_key)
         .values(task_execution_id=given.id, created_at=g.now, **values)
         .returning(_held.task_execution_id.label("id"))
     )
 
 
-def _lose_key(g: Grammar, given: Any, key: ColumnElement[str], *where: ColumnElement[bool]) -> Statement:
-    """Record in the dead letter of the task that holds the key that it loses it."""
-    mine = (g.among(_letter.task_execution_id, given.holder), _letter.task_execution_id == given.holder)
-    return update(dead_letters).where(*mine, *where).values(lost_key=key)
+def _lose_key(g: Grammar, given: Any, key: sa.ColumnElement[str], *where: sa.ColumnElement[bool]) -> Statement:
+    """Record in the dead letter of the present holder that it loses the key."""
+    mine = (g.among(_dead_letter.task_execution_id, given.holder), _dead_letter.task_execution_id == given.holder)
+    return sa.update(dead_letters).where(*mine, *where).values(lost_key=key)
 
 
 def _replaced(g: Grammar, r: Relations) -> Statement:
     execution, given = task_executions.c, r["given"].c
     return (
-        update(task_executions)
+        sa.update(task_executions)
         .where(g.among(execution.id, r["gone"].c.id), execution.id == given.holder, execution.status == SqlStatus.READY)
         .values(
             **{name: given[name] for name in _OVERWRITTEN},
-            attempt=literal_column("1", Integer),
-            recovery_attempts=literal_column("0", Integer),
-            retry_at=null(),
+            attempt=sa.literal_column("1", sa.Integer),
+            recovery_attempts=sa.literal_column("0", sa.Integer),
+            retry_at=sa.null(),
             expires_at=task_rows.expiry(g, given),
             updated_at=g.now,
         )
@@ -568,10 +555,10 @@ def _event(g: Grammar, r: Relations) -> Statement:
         attempt=replaced.attempt,
         recovery_attempts=replaced.recovery_attempts,
         request=given.id,
-        position=case((replaced.partition_key.is_not(None), replaced.position)),
+        position=sa.case((replaced.partition_key.is_not(None), replaced.position)),
     )
     return task_rows.event(g, replaced, _both(r), event_type=sql_literal(EventType.REPLACED), data=data)
 
 
-def _both(r: Relations) -> FromClause:
+def _both(r: Relations) -> sa.FromClause:
     return r["replaced"].join(r["given"], r["replaced"].c.id == r["given"].c.holder)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Operations on a task by people and programs; none of them carries a lease token."""
+"""Change single tasks on behalf of people and programs. These changes carry no lease token."""
 
 from __future__ import annotations
 
@@ -6,27 +6,10 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
-from sqlalchemy import (
-    Boolean,
-    ColumnElement,
-    Integer,
-    Select,
-    SmallInteger,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    null,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from ...database.column_types import BigId, Instant
 from ...database.dialects import Row
@@ -47,7 +30,7 @@ from .idempotency import regain_keys
 from .tasks import data_of, get, no_task
 
 _LOOKS = 10
-"""Number of times that a task may change its status between a look and the write before the call gives up."""
+"""Number of times that a task may change its status between a read and the write before the call gives up."""
 _ALLOWED = {
     EventType.RETRY_SCHEDULED: ("retried", {TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED}),
     EventType.CANCELLED: ("cancelled", {TaskStatus.READY, TaskStatus.RUNNING}),
@@ -67,34 +50,27 @@ def schedule_retry(
     take_key_back: bool = False,
     using: object = None,
 ) -> None:
-    """Have the task tried at `retry_at` (aware) as attempt number `new_attempt`; writes `task_retry_scheduled` with both.
+    """Schedule another attempt at `retry_at` (aware) with the number `new_attempt`; writes `task_retry_scheduled` with both.
 
-    Allowed on Ready (its one outbox entry moves), on Running (its worker is fenced: whatever it does then is LeaseLost)
-    and on Failed, which needs its idempotency key, as for `redrive`. Raises TaskNotFound; InvalidTransition on Completed
-    and Cancelled; DuplicateTask; InvalidArgument for a naive time or an attempt below 1.
+    It is allowed for Ready tasks (the outbox entry moves), for Running tasks (the worker is fenced, and gets LeaseLost), and
+    for Failed tasks, which need their idempotency key as for `redrive`. Raises TaskNotFound; InvalidTransition for Completed
+    and Cancelled tasks; DuplicateTask; InvalidArgument for a naive time or an attempt below 1.
     """
     _check_moment(retry_at, "retry_at")
     if type(new_attempt) is not int or not 1 <= new_attempt <= MAX_ATTEMPT:
         raise InvalidArgument(f"new_attempt must be a whole number of at least 1, not {new_attempt!r}")
-    _move(
-        store,
-        task_id,
-        EventType.RETRY_SCHEDULED,
-        using,
-        attempt=new_attempt,
-        retry_at=retry_at,
-        take_key_back=take_key_back,
-    )
+    details: Change = {"attempt": new_attempt, "retry_at": retry_at, "take_key_back": take_key_back}
+    _move(store, task_id, EventType.RETRY_SCHEDULED, using, **details)
 
 
 def reschedule(
     store: Transactions, task_id: UUID, at: datetime, *, take_key_back: bool = False, using: object = None
 ) -> None:
-    """Have a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
+    """Make a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
 
-    A waiting task keeps its attempt, its priority and its place in its key. `take_key_back` is for a dead letter, as in `redrive`.
-    A running task is left alone: no claim is taken from its worker. Raises TaskNotFound; InvalidTransition unless Ready or
-    Failed; DuplicateTask; InvalidArgument for a naive time.
+    A waiting task keeps its attempt, its priority and its position in its key. `take_key_back` is for a dead letter, as in
+    `redrive`. A running task stays with its worker. Raises TaskNotFound; InvalidTransition unless Ready or Failed;
+    DuplicateTask; InvalidArgument for a naive time.
     """
     _check_moment(at, "at")
     if get(store, task_id, using=using).status is TaskStatus.FAILED:
@@ -106,11 +82,11 @@ def reschedule(
 def cancel(
     store: Transactions, task_id: UUID, *, reason: str = "", force: bool = False, using: object = None
 ) -> TaskStatus:
-    """Cancel the task; returns its status now.
+    """Cancel the task; returns its new status.
 
-    A waiting task is Cancelled at once. A running one is asked to stop: its worker reads that with its next heartbeat,
-    and the task stays Running until the worker answers; with `force` it is Cancelled at once and its worker fenced.
-    Raises TaskNotFound; InvalidTransition on a task that has ended.
+    A waiting task is Cancelled at once. A running task is asked to stop: its worker reads the request with its next heartbeat,
+    and the task stays Running until the worker answers. With `force` it is Cancelled at once, and its worker is fenced. Raises
+    TaskNotFound; InvalidTransition for a task that has ended.
     """
     return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force)
 
@@ -120,16 +96,16 @@ def redrive(
 ) -> None:
     """Redrive a dead letter: run it again, from its first attempt, due now.
 
-    The idempotency key of a task enqueued with `unique_until_finished` was free while it was Failed. It is the task's again.
-    Where another task has taken it over and not ended, nothing is done and DuplicateTask names that task; or, with
-    `take_key_back`, the key is taken from it, and both go on. Raises TaskNotFound; InvalidTransition unless Failed, and for a
-    task of a chain whose previous task was deleted: it could not read that one's result.
+    The idempotency key of a task enqueued with `unique_until_finished` was free while the task was Failed. The redrive takes it
+    again. If an unfinished task has the key, nothing is written and DuplicateTask names that task; with `take_key_back`, the
+    key is taken from it, and both tasks run. Raises TaskNotFound; InvalidTransition unless Failed, or if the previous task of
+    its chain was deleted, so that its result is lost.
     """
     _move(store, task_id, EventType.REQUEUED, using, attempt=1, reason=reason, take_key_back=take_key_back)
 
 
 def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> None:
-    """Give a dead letter up for good: Cancelled, with `task_discarded`; a key it holds is free.
+    """Discard a dead letter: it is Cancelled with `task_discarded`, and frees the key that it holds.
 
     Raises TaskNotFound; InvalidTransition unless Failed.
     """
@@ -137,15 +113,15 @@ def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: obje
 
 
 def run_now(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> bool:
-    """Have a task that is delayed, or waits for its retry, due now. False: it was due already; nothing is written.
+    """Make a task due now that is delayed or waits for its retry. Returns False, and writes nothing, if it is due already.
 
-    Its place in its key stays, and so do pauses and limits. Raises TaskNotFound; InvalidTransition unless Ready.
+    It keeps its position in its key. Pauses and limits still apply. Raises TaskNotFound; InvalidTransition unless Ready.
     """
     return _reschedule(store, task_id, using, priority=None, reason=reason)
 
 
 def set_priority(store: Transactions, task_id: UUID, priority: int, *, reason: str = "", using: object = None) -> bool:
-    """Give a waiting task another priority, -100 to 100, higher first; when it is due stays. False: it has that one.
+    """Set the priority of a waiting task (-100 to 100, higher first); its due time stays. Returns False if it has that priority.
 
     Raises TaskNotFound; InvalidTransition unless Ready.
     """
@@ -154,50 +130,35 @@ def set_priority(store: Transactions, task_id: UUID, priority: int, *, reason: s
     return _reschedule(store, task_id, using, priority=priority, reason=reason)
 
 
+class Change(TypedDict, total=False):
+    """The details of a change of one task."""
+
+    attempt: int
+    retry_at: datetime
+    reason: str
+    ask: bool
+    """True: a running task is asked to stop, and stays Running."""
+    take_key_back: bool
+
+
 def _move(
-    store: Transactions,
-    task_id: UUID,
-    event_type: EventType,
-    using: object,
-    *,
-    attempt: int | None = None,
-    retry_at: datetime | None = None,
-    reason: str = "",
-    ask: bool = False,
-    take_key_back: bool = False,
+    store: Transactions, task_id: UUID, event_type: EventType, using: object, **change: Unpack[Change]
 ) -> TaskStatus:
     request = str(uuid7())
-    work = moving(
-        store,
-        task_id,
-        event_type,
-        request,
-        attempt=attempt,
-        retry_at=retry_at,
-        reason=reason,
-        ask=ask,
-        take_key_back=take_key_back,
-    )
+    work = moving(store, task_id, event_type, request, **change)
     return store.run(work, using=using, done=lambda target: _status_if_done(target, task_id, request))
 
 
 def moving(
-    store: Transactions,
-    task_id: UUID,
-    event_type: EventType,
-    request: str,
-    *,
-    attempt: int | None = None,
-    retry_at: datetime | None = None,
-    reason: str = "",
-    ask: bool = False,
-    take_key_back: bool = False,
+    store: Transactions, task_id: UUID, event_type: EventType, request: str, **change: Unpack[Change]
 ) -> Callable[[Target], TaskStatus]:
-    """Return what moves a task inside a transaction, and returns its status then. `request` marks the event."""
+    """Return a function that changes a task inside a transaction, and returns its status. `request` marks the event."""
+    ask, reason = change.get("ask", False), change.get("reason")
     status_after = STATUS_AFTER[event_type]
     allowed = _ALLOWED[event_type][1] - ({TaskStatus.RUNNING} if ask else set())
     data = event_data({"reason": reason} if reason else {})
-    row = marked((identifier(task_id), event_type.value, status_after.value, attempt, retry_at, data), request)
+    details = change.get("attempt"), change.get("retry_at"), data
+    row = marked((identifier(task_id), event_type.value, status_after.value, *details), request)
 
     def work(target: Target) -> TaskStatus:
         values = store.values(
@@ -207,13 +168,13 @@ def moving(
         for _ in range(_LOOKS):
             with target.atomic():
                 if from_failed and status_after is TaskStatus.READY:
-                    # From another status, nobody pays for that.
-                    _ensure_may_run_again(store, target, task_id, take_key_back=take_key_back)
-                moved = target.run(by_hand, {**values, "from_failed": from_failed}, [row])
+                    # Other statuses do not need this check.
+                    _ensure_may_run_again(store, target, task_id, take_key_back=change.get("take_key_back", False))
+                moved = target.run(manual_change, {**values, "from_failed": from_failed}, [row])
             if moved:
                 store.wake(target, freed(moved))
                 return TaskStatus(moved[0]["status"])
-            task = _task(target, task_id)
+            task = row_of(target, task_id)
             status = TaskStatus(task["status"])
             if ask and status is TaskStatus.RUNNING:
                 if task["cancel_requested_at"] is not None:
@@ -231,7 +192,7 @@ def moving(
 
 
 def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *, take_key_back: bool) -> None:
-    """Raise where a dead letter must not run again. It gets its idempotency key back, which is locked before all else."""
+    """Raise an error if the dead letter must not run again. Otherwise it gets its idempotency key back, which is locked first."""
     for refusal in futile_redrives(target, {task_id}).values():
         raise refusal
     for taken in regain_keys(store, target, {task_id}, force=take_key_back).values():
@@ -239,7 +200,7 @@ def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *,
 
 
 def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID, InvalidTransition]:
-    """Return an error for each of these tasks whose previous task in its chain was deleted. Without a chain, nothing is read."""
+    """Return an error for each of these tasks whose previous task in its chain was deleted. Without chains, it reads nothing."""
     links = {task_id: link for task_id in task_ids if (link := link_of(task_id)) is not None and link.number}
     if not links:
         return {}
@@ -247,8 +208,8 @@ def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID,
     found = target.run(links_without_previous, target.dialect.pack("links", LINKS, rows))
     return {
         row["id"]: InvalidTransition(
-            f"task {row['id']} cannot be redriven: the task before it in its chain, {row['before']}, was deleted, so its result "
-            "is not known any more; discard this one, and enqueue the rest of the chain anew"
+            f"task {row['id']} cannot be redriven: the task before it in its chain, {row['before']}, was deleted with its "
+            "result; discard this task, and enqueue the rest of the chain again"
         )
         for row in found
     }
@@ -260,7 +221,7 @@ def _check_moment(moment: datetime, name: str) -> None:
 
 
 def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: int | None, reason: str) -> bool:
-    """Give a waiting task this priority; None: have it due now."""
+    """Set the priority of a waiting task; None makes it due now."""
     identifier(task_id)
     request, due_now, why = str(uuid7()), priority is None, sanitize(reason) or None
 
@@ -277,7 +238,7 @@ def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: 
             found = target.run(waiting, values)
             if found and (found[0]["due"] if due_now else found[0]["priority"] == priority):
                 return False
-            status = TaskStatus(_task(target, task_id)["status"])
+            status = TaskStatus(row_of(target, task_id)["status"])
             if status is not TaskStatus.READY:
                 raise _refused(task_id, status, EventType.RESCHEDULED)
         raise _restless(task_id)
@@ -285,30 +246,72 @@ def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: 
     return store.run(work, using=using, done=lambda target: was_done(target, task_id, request) or None)
 
 
+def change_all(
+    store: Transactions,
+    task_ids: Iterable[UUID],
+    event_type: EventType,
+    *,
+    attempt: int | None = None,
+    reason: str = "",
+    asks: bool = False,
+    refused: Callable[[Target], Collection[UUID]] = lambda _: (),
+    gives_up: Callable[[BaseException], bool] | None = None,
+    using: object = None,
+    **places: bool,
+) -> int:
+    """Make the same change to these tasks in one transaction; returns the number of changed tasks.
+
+    `places` are the parameters of `manual_change` that name the places from which tasks are moved. With `asks`, running tasks that
+    were not moved are asked to stop. `refused` returns the tasks that must not change. Tasks change in the order of their ids,
+    so that of two callers at most one waits for the other.
+    """
+    request, data = str(uuid7()), event_data({"reason": reason} if reason else {})
+    details = event_type.value, STATUS_AFTER[event_type].value, attempt, None, data
+    rows = [marked((task_id, *details), request) for task_id in sorted(task_ids)]
+
+    def work(target: Target) -> int:
+        values = store.values(target, **places)
+        with target.atomic():
+            left = refused(target)
+            given = [row for row in rows if row[0] not in left]
+            moved = target.run(manual_change, values, given) if given else []
+            gone = {row["id"] for row in moved}
+            others = [(row[0], row[-1]) for row in given if row[0] not in gone] if asks else []
+            asked = target.run(request_cancel, values, others) if others else []
+        store.wake(target, freed(moved))
+        return len(moved) + len(asked)
+
+    def done(target: Target) -> int | None:
+        return sum(was_done(target, row[0], request) for row in rows) or None
+
+    return store.run(work, using=using, done=done, gives_up=gives_up)
+
+
 def freed(moved: Iterable[Row]) -> list[str]:
-    """Return the queues in which others may be claimable now: a key is free, or one fewer is running."""
+    """Return the queues in which other tasks may have become claimable: a key is free, or fewer tasks run."""
     return [row["queue"] for row in moved if row["partition_key"] is not None or row.get("lease_token") is not None]
 
 
 def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
     """Return the row with the request's id in the event's data.
 
-    By that a call whose COMMIT was not answered finds its own event again, whatever has happened to the task since.
+    A call whose COMMIT was not answered finds its own event by this id, whatever has happened to the task since.
     """
     return (*row[:5], json.dumps({**json.loads(row[5] or "{}"), "request": request}))
 
 
 def was_done(target: Target, task_id: UUID, request: str) -> bool:
-    """Return whether this very request has been committed."""
+    """Return whether this request was committed."""
     history = target.run(tasks.select_history, {"task_id": task_id})
     return any(data_of(event["event_data"]).get("request") == request for event in history)
 
 
 def _status_if_done(target: Target, task_id: UUID, request: str) -> TaskStatus | None:
-    return TaskStatus(_task(target, task_id)["status"]) if was_done(target, task_id, request) else None
+    return TaskStatus(row_of(target, task_id)["status"]) if was_done(target, task_id, request) else None
 
 
-def _task(target: Target, task_id: UUID) -> Row:
+def row_of(target: Target, task_id: UUID) -> Row:
+    """Return the row of the task. Raises TaskNotFound."""
     if found := target.run(tasks.select_task, {"task_id": task_id}):
         return found[0]
     raise no_task(task_id)
@@ -319,44 +322,45 @@ def _refused(task_id: UUID, status: TaskStatus, event_type: EventType) -> Invali
 
 
 def _restless(task_id: UUID) -> InvalidTransition:
-    return InvalidTransition(f"task {task_id} changes its status faster than it can be changed by hand; try again")
+    return InvalidTransition(f"task {task_id} changes its status too quickly to be changed; try again")
 
 
-BY_HAND: Columns = {
-    "id": Uuid(),
-    "event_type": Text(),
-    "status": Text(),
-    "attempt": Integer(),
+MANUAL_CHANGE: Columns = {
+    "id": sa.Uuid(),
+    "event_type": sa.Text(),
+    "status": sa.Text(),
+    "attempt": sa.Integer(),
     "available_at": Instant,
-    "data": Text(),
+    "data": sa.Text(),
 }
 _entry, _lease, _execution = task_outbox.c, task_leases.c, task_executions.c
 _from_ready, _from_running, _from_failed, _due_now = (
-    bindparam(name, type_=Boolean, required=True) for name in ("from_ready", "from_running", "from_failed", "due_now")
+    sa.bindparam(name, type_=sa.Boolean, required=True)
+    for name in ("from_ready", "from_running", "from_failed", "due_now")
 )
-_task_id = bindparam("task_id", type_=Uuid, required=True)
-_priority = bindparam("priority", type_=SmallInteger, required=True)
+_task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
+_priority = sa.bindparam("priority", type_=sa.SmallInteger, required=True)
 """The new priority; NULL keeps the present one."""
-_request = bindparam("request", type_=Text, required=True)
-_reason = bindparam("reason", None, type_=Text)
+_request = sa.bindparam("request", type_=sa.Text, required=True)
+_reason = sa.bindparam("reason", None, type_=sa.Text)
 
 
-def by_hand(g: Grammar) -> Transition:
-    """Move a task out of the outbox, away from its worker, or out of Failed. Its worker, if it has one, loses the claim.
+def manual_change(g: Grammar) -> Transition:
+    """Move a task out of the outbox, away from its worker, or out of Failed. Its worker, if any, loses the claim.
 
-    :from_ready, :from_running and :from_failed say from which of the three it may be moved. The deleted row proves where the
-    task was, so a task that moves meanwhile is not changed, and the caller looks again. Returns the moved tasks, each with the
-    lease token under which it was running, if it was.
+    :from_ready, :from_running and :from_failed name the allowed places. The deleted row proves where the task was, so a task
+    that moves meanwhile is not changed, and the caller reads it again. Returns the moved tasks, each with the lease token under
+    which it was running.
     """
     return Transition(
-        given=BY_HAND,
+        given=MANUAL_CHANGE,
         steps={
             "gone": partial(_gone, g),
             "freed": partial(_freed, g),
             "moved": partial(_moved, g),
             "entry": partial(_new_entry, g),
             "event": partial(_event, g),
-            "letter_gone": lambda r: task_rows.letter_gone(g, r["moved"].c),
+            "letter_gone": lambda r: task_rows.dead_letter_gone(g, r["moved"].c),
             "key_freed": lambda r: task_rows.key_freed(g, r["moved"].c),
         },
         returns="moved",
@@ -365,47 +369,51 @@ def by_hand(g: Grammar) -> Transition:
 
 
 def move(g: Grammar) -> Transition:
-    """Replace the entry of a waiting task: due now (:due_now), or with another :priority. Its position stays.
+    """Replace the entry of a waiting task: due now (:due_now), or with another :priority. The position stays.
 
     A task that is due already, or has that priority, is not changed.
     """
-    differs = or_(and_(_due_now, _entry.available_at > g.now), _entry.priority != _priority)
-    return _rescheduling(g, lambda _: and_(_entry.task_execution_id == _task_id, differs))
+    differs = sa.or_(sa.and_(_due_now, _entry.available_at > g.now), _entry.priority != _priority)
+    return _rescheduling(g, lambda _: sa.and_(_entry.task_execution_id == _task_id, differs))
 
 
 def make_due(g: Grammar) -> Transition:
     """Make the tasks of these outbox entries due now, if :due_now. Their events carry :reason.
 
-    An entry that is due already, or was replaced meanwhile, is not changed.
+    An entry that is due already, or was replaced since, is not changed.
     """
-    later = and_(_due_now, _entry.available_at > g.now)
-    return _rescheduling(g, lambda r: and_(g.among(_entry.id, r["given"].c.entry_id), later), given={"entry_id": BigId})
+    later = sa.and_(_due_now, _entry.available_at > g.now)
+    return _rescheduling(
+        g, lambda r: sa.and_(g.among(_entry.id, r["given"].c.entry_id), later), given={"entry_id": BigId}
+    )
 
 
 def _rescheduling(
-    g: Grammar, entries: Callable[[Relations], ColumnElement[bool]], *, given: Columns | None = None
+    g: Grammar, entries: Callable[[Relations], sa.ColumnElement[bool]], *, given: Columns | None = None
 ) -> Transition:
     """Replace the entries for which the condition is true."""
 
     def gone(r: Relations) -> Statement:
         return (
-            delete(task_outbox).where(entries(r)).returning(_entry.task_execution_id.label("id"), _entry.available_at)
+            sa.delete(task_outbox)
+            .where(entries(r))
+            .returning(_entry.task_execution_id.label("id"), _entry.available_at)
         )
 
     def moved(r: Relations) -> Statement:
         return (
-            update(task_executions)
+            sa.update(task_executions)
             .where(g.among(_execution.id, r["gone"].c.id), _execution.status == SqlStatus.READY)
             .values(
-                priority=func.coalesce(_priority, _execution.priority),
-                retry_at=case((_due_now, null()), else_=_execution.retry_at),
+                priority=sa.func.coalesce(_priority, _execution.priority),
+                retry_at=sa.case((_due_now, sa.null()), else_=_execution.retry_at),
                 updated_at=g.now,
             )
             .returning(*task_rows.CARRIED)
         )
 
-    def due(r: Relations) -> ColumnElement[Any]:
-        return case((_due_now, g.now), else_=r["gone"].c.available_at)
+    def due(r: Relations) -> sa.ColumnElement[Any]:
+        return sa.case((_due_now, g.now), else_=r["gone"].c.available_at)
 
     def entry(r: Relations) -> Statement:
         moved = r["moved"].c
@@ -426,10 +434,10 @@ def _rescheduling(
     return Transition(given=given or {}, steps=steps, returns="moved")
 
 
-def waiting(g: Grammar) -> Select[Any]:
-    """Select the priority of a waiting task, and true if it is due; no row unless the task is Ready."""
+def waiting(g: Grammar) -> sa.Select[Any]:
+    """Select the priority of a waiting task, and whether it is due; no row unless the task is Ready."""
     asked: tuple[Any, ...] = ((_entry.available_at <= g.now).label("due"), _entry.priority)
-    return select(*asked).where(_entry.task_execution_id == _task_id)
+    return sa.select(*asked).where(_entry.task_execution_id == _task_id)
 
 
 def request_cancel(g: Grammar) -> Transition:
@@ -437,7 +445,7 @@ def request_cancel(g: Grammar) -> Transition:
 
     def asked(r: Relations) -> Statement:
         return (
-            update(task_executions)
+            sa.update(task_executions)
             .where(
                 g.among(_execution.id, r["given"].c.id),
                 _execution.status == SqlStatus.RUNNING,
@@ -457,16 +465,18 @@ def request_cancel(g: Grammar) -> Transition:
             data=given.data,
         )
 
-    return Transition(given={"id": Uuid(), "data": Text()}, steps={"asked": asked, "event": event}, returns="asked")
+    return Transition(
+        given={"id": sa.Uuid(), "data": sa.Text()}, steps={"asked": asked, "event": event}, returns="asked"
+    )
 
 
 def _gone(g: Grammar, r: Relations) -> Statement:
-    gone = delete(task_outbox).where(_from_ready, g.among(_entry.task_execution_id, r["given"].c.id))
+    gone = sa.delete(task_outbox).where(_from_ready, g.among(_entry.task_execution_id, r["given"].c.id))
     return gone.returning(_entry.task_execution_id.label("id"))
 
 
 def _freed(g: Grammar, r: Relations) -> Statement:
-    freed = delete(task_leases).where(_from_running, g.among(_lease.task_execution_id, r["given"].c.id))
+    freed = sa.delete(task_leases).where(_from_running, g.among(_lease.task_execution_id, r["given"].c.id))
     return freed.returning(_lease.task_execution_id.label("id"), _lease.lease_token, _lease.worker_id)
 
 
@@ -474,27 +484,27 @@ def _moved(g: Grammar, r: Relations) -> Statement:
     given = r["given"].c
     ready = given.status == SqlStatus.READY
     return (
-        update(task_executions)
+        sa.update(task_executions)
         .where(
             g.among(_execution.id, given.id),
             _execution.id == given.id,
-            or_(
-                and_(_execution.status == SqlStatus.READY, g.among(_execution.id, r["gone"].c.id)),
-                and_(_execution.status == SqlStatus.RUNNING, g.among(_execution.id, r["freed"].c.id)),
-                and_(_execution.status == SqlStatus.FAILED, _from_failed),
+            sa.or_(
+                sa.and_(_execution.status == SqlStatus.READY, g.among(_execution.id, r["gone"].c.id)),
+                sa.and_(_execution.status == SqlStatus.RUNNING, g.among(_execution.id, r["freed"].c.id)),
+                sa.and_(_execution.status == SqlStatus.FAILED, _from_failed),
             ),
         )
         .values(
             status=given.status,
-            worker_id=null(),
-            attempt=func.coalesce(given.attempt, _execution.attempt),
-            recovery_attempts=case(
+            worker_id=sa.null(),
+            attempt=sa.func.coalesce(given.attempt, _execution.attempt),
+            recovery_attempts=sa.case(
                 (given.event_type == sql_literal(EventType.REQUEUED), 0), else_=_execution.recovery_attempts
             ),
-            cancel_requested_at=null(),
-            retry_at=case((_is_retry(given), given.available_at), else_=null()),
-            started_at=case((ready, null()), else_=_execution.started_at),
-            completed_at=case((ready, null()), else_=g.now),
+            cancel_requested_at=sa.null(),
+            retry_at=sa.case((_is_retry(given), given.available_at), else_=sa.null()),
+            started_at=sa.case((ready, sa.null()), else_=_execution.started_at),
+            completed_at=sa.case((ready, sa.null()), else_=g.now),
             updated_at=g.now,
         )
         .returning(*task_rows.CARRIED, _execution.attempt, _execution.recovery_attempts)
@@ -519,35 +529,35 @@ def _event(g: Grammar, r: Relations) -> Statement:
             given.data,
             attempt=moved.attempt,
             recovery_attempts=moved.recovery_attempts,
-            available_at=case((given.status == SqlStatus.READY, due)),
-            retry_at=case((_is_retry(given), due)),
+            available_at=sa.case((given.status == SqlStatus.READY, due)),
+            retry_at=sa.case((_is_retry(given), due)),
         ),
         worker_id=freed.worker_id,
         lease_token=freed.lease_token,
     )
 
 
-def _is_retry(given: Any) -> ColumnElement[bool]:
+def _is_retry(given: Any) -> sa.ColumnElement[bool]:
     return given.event_type == sql_literal(EventType.RETRY_SCHEDULED)  # type: ignore[no-any-return]
 
 
-def _due(g: Grammar, given: Any) -> ColumnElement[Any]:
-    return func.coalesce(given.available_at, g.now)
+def _due(g: Grammar, given: Any) -> sa.ColumnElement[Any]:
+    return sa.func.coalesce(given.available_at, g.now)
 
 
-LINKS: Columns = {"id": Uuid(), "batch_id": Uuid(), "before": Uuid()}
+LINKS: Columns = {"id": sa.Uuid(), "batch_id": sa.Uuid(), "before": sa.Uuid()}
 
 
-def links_without_previous(g: Grammar) -> Select[Any]:
-    """Select those of these dead letters whose previous task in their chain was deleted, and the ids of both."""
+def links_without_previous(g: Grammar) -> sa.Select[Any]:
+    """Select the dead letters among these whose previous task in their chain was deleted, with the ids of both."""
     link, before = g.rows("links", LINKS), task_executions.alias("before")
     # Not a join, which might read all tasks.
-    known = select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
+    known = sa.select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
     rows = task_batches.join(link, link.c.batch_id == task_batches.c.id).join(
         task_executions, _execution.id == link.c.id
     )
     return (
-        select(link.c.id, link.c.before)
+        sa.select(link.c.id, link.c.before)
         .select_from(rows)
         .where(
             g.among(task_batches.c.id, link.c.batch_id),

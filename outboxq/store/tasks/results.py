@@ -1,16 +1,16 @@
-"""Results of tasks and the standing of batches, for callers that wait for them: one look asks for any number of them."""
+"""Read the results of tasks and the progress of batches for waiting callers. One query covers any number of them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Boolean, Integer, Select, Text, Uuid, and_, bindparam, literal_column, not_, or_, select
+import sqlalchemy as sa
 
 from ...database.dialects import Begin, Row
 from ...database.engine import close, detached
@@ -21,84 +21,74 @@ from ...database.target import Target
 from ...errors import ConfigurationError
 from ...model import TERMINAL, EventType, ExecutionEvent, TaskStatus, status_after
 from ...model.batches import BatchCounts, BatchKind, BatchLink, OnFailed
-from ..arguments import identifier
+from ..arguments import identifier, parameters
+from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from . import tasks
 from .tasks import event_of
 
 _NEWEST = 8
-"""The number of events among which the end of a task is: after it, people may have redriven the task."""
+"""Number of newest events that contain the end of a task, unless people have redriven it since."""
 _READS = frozenset({Feature.RESULTS})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """The status of a task, and how it ended if it has."""
+    """The status of a task, with its end if it has ended."""
 
     id: UUID
     task_name: str
     status: TaskStatus
     attempt: int
     result: str | None = field(repr=False)
-    """The result as JSON; None: there is none."""
+    """The result as JSON; None if there is none."""
     error: str | None = field(repr=False)
     """The last error in one line."""
     end: ExecutionEvent | None = field(default=None, repr=False)
-    """The event with which it ended otherwise than Completed; None: it has not, or the event is gone."""
+    """Event of an end other than Completed; None if the task has not ended, or the event is gone."""
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the task has ended. A dead letter has."""
+        """Return whether the task has ended. A dead letter has ended."""
         return self.status in TERMINAL
 
 
 def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bool = True) -> Mapping[UUID, Standing]:
-    """Return the standing of each of these tasks that has ended. With `everything`, of those too that have not ended.
+    """Return the standing of each of these tasks that has ended; with `everything`, also of unfinished tasks.
 
-    A task that is missing there does not exist, or is not committed. The transaction is not run again after an error: the caller
-    decides about another look. Raises NotPermitted if the database role may not read results.
+    A missing task does not exist, or is not committed. The transaction is not tried again after an error, because the caller
+    decides about the next query. Raises NotPermitted if the database role may not read results.
     """
-    try:
-        with store.transaction(Begin.READ) as target:
-            values = target.dialect.pack("tasks", TASKS, [(task_id,) for task_id in task_ids])
-            rows = target.run(ended, {**values, "everything": everything})
-            return {row["id"]: standing_of(target, row) for row in rows}
-    except Exception as error:
-        store.rights.explain(error, Begin.READ, _READS)
-        raise
+    with _reading(store, _READS) as target:
+        values = pack_ids(target, "tasks", task_ids)
+        rows = target.run(ended, {**values, "everything": everything})
+        return {row["id"]: standing_of(target, row) for row in rows}
 
 
 def standing_of(target: Target, row: Row) -> Standing:
-    """Return the standing of the task of a row of `results.ended`."""
+    """Return the standing of the task in a row of `ended`."""
     status, end = TaskStatus(row["status"]), None
     if status in {TaskStatus.FAILED, TaskStatus.CANCELLED}:
         newest = target.run(tasks.select_recent_history, {"task_id": row["id"], "limit": _NEWEST})
         ends = (one for one in map(event_of, newest) if status_after(one.event_type) is status)
         end = next(ends, None)
-    return Standing(
-        id=row["id"],
-        task_name=row["task_name"],
-        status=status,
-        attempt=row["attempt"],
-        result=row["result"],
-        error=row["last_error"],
-        end=end,
-    )
+    same = {name: row[name] for name in ("id", "task_name", "attempt", "result")}
+    return Standing(**same, status=status, error=row["last_error"], end=end)
 
 
 class ResultReader:
-    """A store's results, read on connections that nothing else uses. It is for one thread.
+    """Reads the results of a store on its own connections. It is for one thread.
 
-    Callers that wait may have every connection of the application's engine.
+    Waiting callers may occupy every connection of the application's engine.
     """
 
     def __init__(self, store: Transactions) -> None:
-        """Prepare the reader; it connects at its first look."""
+        """Prepare the reader. It connects at its first query."""
         self._own: Any = None
         try:
             self._store = store.reserved(threading.Event())
             self._own = self._store.engine
-        except ConfigurationError:  # one connection for all threads: there is no other
+        except ConfigurationError:  # one connection serves all threads
             self._store = store
         self._watched: Any = None
         self._version: int | None = None
@@ -110,7 +100,7 @@ class ResultReader:
         return batch_standings(self._store, links, everything=everything)
 
     def has_changed(self) -> bool:
-        """Return whether anything may have been committed since the last call. A server is not asked: the answer is yes."""
+        """Return whether anything may have been committed since the last call. For a server, the answer is always True."""
         if self._own is None or not self._store.dialect.one_writer:
             return True
         if self._watched is None:
@@ -134,7 +124,7 @@ _READS_OF_BATCHES = frozenset({Feature.RESULTS, Feature.BATCHES})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchStanding:
-    """The progress of a batch or a chain, as it is seen from one task that follows it."""
+    """The progress of a batch or a chain, seen from one of its `then` tasks."""
 
     link: BatchLink
     kind: BatchKind
@@ -142,12 +132,12 @@ class BatchStanding:
     counts: BatchCounts
     closed: bool
     stage: int
-    """The number of tasks that follow and are enqueued."""
+    """Number of `then` tasks that are enqueued."""
     runs_then: bool
     cancel_requested_at: datetime | None
     completed_at: datetime | None
     blocker: Standing | None = field(default=None, repr=False)
-    """The task whose end keeps the batch from going on to this task."""
+    """The task whose end keeps the batch from enqueueing this task."""
 
     @property
     def has_come(self) -> bool:
@@ -156,7 +146,7 @@ class BatchStanding:
 
     @property
     def reason(self) -> str:
-        """The reason of the batch's cancel, as the task has it that keeps it from going on; "" if that was cancelled before, or not."""
+        """Reason of the cancel of the batch, as stored with the blocking task; "" if that task was cancelled before, or not."""
         end, since = None if self.blocker is None else self.blocker.end, self.cancel_requested_at
         if end is None or since is None or end.event_type is not EventType.CANCELLED or end.created_at < since:
             return ""
@@ -164,27 +154,27 @@ class BatchStanding:
 
     @property
     def is_beyond(self) -> bool:
-        """Return whether all that follows the batch is enqueued, and this task is not among it."""
+        """Return whether all `then` tasks are enqueued, and this task is not one of them."""
         goes_on = self.kind is BatchKind.BATCH or self.counts.failed + self.counts.cancelled == 0
         return self.completed_at is not None and self.runs_then and goes_on and self.link.number > self.stage
 
     @property
     def is_decided(self) -> bool:
-        """Return whether there is nothing to wait for here: the batch has ended, or a task keeps it from going on.
+        """Return whether the wait is over: the batch has ended, or a task blocks it.
 
-        One that is being cancelled is not over: the reason comes with the tasks that are cancelled.
+        A batch that is being cancelled is not over, because the reason comes with its cancelled tasks.
         """
         return self.blocker is not None or self.completed_at is not None
 
     @property
     def pending(self) -> int:
-        """The number of tasks that have not ended."""
+        """Number of unfinished tasks."""
         ended = self.counts.completed + self.counts.cancelled + self.counts.failed
         return max(0, self.counts.size - ended)
 
     @property
     def blocked_by(self) -> TaskStatus | None:
-        """The status of the tasks that may keep it from going on to this task; None: none does."""
+        """Status of the tasks that may keep the batch from enqueueing this task; None if no task does."""
         waits = self.on_failed is OnFailed.WAIT and self.counts.failed > 0
         if self.link.number == 0:
             return TaskStatus.FAILED if waits and self.completed_at is None else None
@@ -210,26 +200,29 @@ class BatchTask:
 def batch_standings(
     store: Transactions, links: Collection[BatchLink], *, everything: bool = True
 ) -> Mapping[BatchLink, BatchStanding]:
-    """Return the standing of the batch of each link whose task is enqueued, or may never be. With `everything`, of all links.
+    """Return the standing of the batch of each link whose task is enqueued, or may never be; with `everything`, of all links.
 
-    A link that is missing there is of no batch, or of one that is not committed. The transaction is not run again after an error.
-    Raises NotPermitted if the database role may not read both results and batches.
+    A missing link belongs to no batch, or to an uncommitted one. The transaction is not tried again after an error. Raises
+    NotPermitted if the database role may not read both results and batches.
     """
-    try:
-        with store.transaction(Begin.READ) as target:
-            return _standings(target, links, everything=everything)
-    except Exception as error:
-        store.rights.explain(error, Begin.READ, _READS_OF_BATCHES)
-        raise
+    with _reading(store, _READS_OF_BATCHES) as target:
+        return _standings(target, links, everything=everything)
 
 
 def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -> BatchTask | None:
-    """Return the first task of a batch that has one of these statuses, one or two. None: there is none."""
+    """Return the first task of a batch that has one of these statuses (one or two); None if there is no such task."""
+    with _reading(store, _READS_OF_BATCHES) as target:
+        return first_task(target, identifier(batch_id), *statuses)
+
+
+@contextmanager
+def _reading(store: Transactions, features: frozenset[Feature]) -> Iterator[Target]:
+    """Open a transaction that is not tried again after an error. Raises NotPermitted for a missing right of these features."""
     try:
         with store.transaction(Begin.READ) as target:
-            return first_task(target, identifier(batch_id), *statuses)
+            yield target
     except Exception as error:
-        store.rights.explain(error, Begin.READ, _READS_OF_BATCHES)
+        store.rights.explain(error, Begin.READ, features)
         raise
 
 
@@ -242,8 +235,8 @@ def _standings(target: Target, links: Collection[BatchLink], *, everything: bool
             link=BatchLink(batch_id=row["id"], number=row["number"]),
             kind=BatchKind(row["kind"]),
             on_failed=OnFailed(row["on_failed"]),
-            counts=BatchCounts(**{name: row[name] for name in ("size", "completed", "failed", "cancelled")}),
-            **{name: row[name] for name in ("closed", "stage", "runs_then", "cancel_requested_at", "completed_at")},
+            counts=BatchCounts(**{name: row[name] for name in _COUNTS}),
+            **{name: row[name] for name in _STATES},
         )
         if (status := standing.blocked_by) is not None:
             key = (standing.link.batch_id, status)
@@ -255,11 +248,11 @@ def _standings(target: Target, links: Collection[BatchLink], *, everything: bool
 
 
 def _blocker(target: Target, batch_id: UUID, status: TaskStatus) -> Standing | None:
-    """Return how the first task of this status ended. None: it was redriven or pruned meanwhile, and may have ended again."""
+    """Return the standing of the first task of this status; None if it was redriven or pruned meanwhile."""
     task = first_task(target, batch_id, status)
     if task is None:
         return None
-    values = target.dialect.pack("tasks", TASKS, [(task.id,)])
+    values = pack_ids(target, "tasks", [task.id])
     rows = target.run(ended, {**values, "everything": False})
     return next((standing_of(target, row) for row in rows if row["status"] == status), None)
 
@@ -268,74 +261,59 @@ def first_task(target: Target, batch_id: UUID, status: TaskStatus, other: TaskSt
     """Return the first task of a batch that has one of these statuses, inside a transaction."""
     asked = {"batch_id": batch_id, "status": status.value, "other_status": (other or status).value}
     rows = target.run(select_first_of_batch, asked)
-    return next(
-        (BatchTask(id=row["id"], task_name=row["task_name"], status=TaskStatus(row["status"])) for row in rows), None
-    )
+    return BatchTask(**rows[0] | {"status": TaskStatus(rows[0]["status"])}) if rows else None
 
 
-TASKS: Columns = {"id": Uuid()}
-_everything = bindparam("everything", type_=Boolean, required=True)
+_everything = sa.bindparam("everything", type_=sa.Boolean, required=True)
 
 
-def ended(g: Grammar) -> Select[Any]:
-    """Select those of the given tasks that have ended. With :everything, select the others too.
+def ended(g: Grammar) -> sa.Select[Any]:
+    """Select the given tasks that have ended; with :everything, the others too.
 
-    Each is looked up by its id. A task that has not ended is read only to learn that it is there: a thousand of them, looked at
-    again and again, would be most of what is sent.
+    Each is looked up by its id. Unfinished tasks are read only to learn that they exist: a thousand of them, read again and
+    again, would be most of the traffic.
     """
     execution = task_executions.c
     has_ended = execution.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
-    return select(
+    return sa.select(
         execution.id, execution.task_name, execution.status, execution.attempt, execution.last_error, execution.result
-    ).where(g.among(execution.id, g.rows("tasks", TASKS).c.id), or_(_everything, has_ended))
+    ).where(g.among(execution.id, g.rows("tasks", IDS).c.id), sa.or_(_everything, has_ended))
 
 
-PLACES: Columns = {"batch_id": Uuid(), "number": Integer()}
+_COUNTS = ("size", "completed", "failed", "cancelled")
+_STATES = ("closed", "stage", "runs_then", "cancel_requested_at", "completed_at")
+PLACES: Columns = {"batch_id": sa.Uuid(), "number": sa.Integer()}
 _batch, _execution = task_batches.c, task_executions.c
-_batch_id = bindparam("batch_id", type_=Uuid, required=True)
-_status = bindparam("status", type_=Text, required=True)
-_other_status = bindparam("other_status", type_=Text, required=True)
-_zero, _one = literal_column("0", Integer), literal_column("1", Integer)
+_batch_id = sa.bindparam("batch_id", type_=sa.Uuid, required=True)
+_status, _other_status = parameters(sa.Text, "status", "other_status")
+_zero, _one = sa.literal_column("0", sa.Integer), sa.literal_column("1", sa.Integer)
 
 
-def select_batch_standings(g: Grammar) -> Select[Any]:
-    """Select the batch of each given place, if the task at that place is enqueued, or may never be. With :everything, of all places.
+def select_batch_standings(g: Grammar) -> sa.Select[Any]:
+    """Select the batch of each given place if the task at that place is enqueued, or may never be; with :everything, of all
+    places.
 
-    Each is looked up by its id. What a batch passes on to its tasks is not read: a producer may not.
+    Each is looked up by its id. The `then` tasks themselves are not read, because a producer may not.
     """
     place = g.rows("places", PLACES)
-    has_come = and_(place.c.number > _zero, _batch.stage >= place.c.number)
-    waits = and_(_batch.on_failed == sql_literal(OnFailed.WAIT), _batch.failed > _zero)
-    breaks = and_(_batch.kind == sql_literal(BatchKind.CHAIN), _batch.failed + _batch.cancelled > _zero)
-    is_over = or_(_batch.completed_at.is_not(None), not_(_batch.runs_then))
+    has_come = sa.and_(place.c.number > _zero, _batch.stage >= place.c.number)
+    waits = sa.and_(_batch.on_failed == sql_literal(OnFailed.WAIT), _batch.failed > _zero)
+    breaks = sa.and_(_batch.kind == sql_literal(BatchKind.CHAIN), _batch.failed + _batch.cancelled > _zero)
+    is_over = sa.or_(_batch.completed_at.is_not(None), sa.not_(_batch.runs_then))
     return (
-        select(
-            place.c.number,
-            _batch.id,
-            _batch.kind,
-            _batch.on_failed,
-            _batch.size,
-            _batch.completed,
-            _batch.failed,
-            _batch.cancelled,
-            _batch.closed,
-            _batch.stage,
-            _batch.runs_then,
-            _batch.cancel_requested_at,
-            _batch.completed_at,
-        )
+        sa.select(place.c.number, *(_batch[name] for name in ("id", "kind", "on_failed", *_COUNTS, *_STATES)))
         .select_from(task_batches.join(place, place.c.batch_id == _batch.id))
-        .where(g.among(_batch.id, place.c.batch_id), or_(_everything, has_come, waits, breaks, is_over))
+        .where(g.among(_batch.id, place.c.batch_id), sa.or_(_everything, has_come, waits, breaks, is_over))
     )
 
 
-def select_first_of_batch(_: Grammar) -> Select[Any]:
+def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
     """Select the first task of a batch, in the order of the ids, that has one of two statuses.
 
     All of them are found by the index of batches. With a LIMIT there, a planner may walk through all ids of the table instead.
     """
     those = (
-        select(_execution.id, _execution.task_name, _execution.status)
+        sa.select(_execution.id, _execution.task_name, _execution.status)
         .where(
             _execution.pipeline_execution_id == _batch_id,
             _execution.pipeline_execution_id != _execution.id,
@@ -344,4 +322,4 @@ def select_first_of_batch(_: Grammar) -> Select[Any]:
         .cte("those")
         .prefix_with("MATERIALIZED")
     )
-    return select(those).order_by(those.c.id).limit(_one)
+    return sa.select(those).order_by(those.c.id).limit(_one)

@@ -1,4 +1,4 @@
-"""The durable steps of tasks: written under the lease, read back by the next claim, and rewound by people."""
+"""Write the durable steps of a task under its lease, read them back in the next claim, and rewind them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Double, Integer, Select, Text, Uuid, bindparam, case, cast, delete, select
+import sqlalchemy as sa
 
 from ...database.dialects import Begin, Row
 from ...database.grammar import Grammar, Relations, Statement, Transition, insert_values, sql_literal, worker_id
@@ -21,15 +21,14 @@ from ...model import Claim, EventType, TaskStatus
 from ...model.running import Step
 from ...model.uuid7 import uuid7
 from .. import task_rows
-from ..arguments import identifier
+from ..arguments import identifier, parameters
 from ..task_rows import event_data
 from ..transactions import Transactions
-from . import operations, tasks
-from .operations import freed, marked, moving
-from .tasks import data_of, no_task
+from . import operations
+from .operations import Change, freed, marked, moving, row_of, was_done
 
 _LOOKS = 10
-"""Number of times that a task may be claimed and given back between a look and the write before the call gives up."""
+"""Number of times that a task may be claimed and released between a read and the write before the call gives up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,17 +40,17 @@ class NewStep:
     result: str | None = None
     """The result as JSON."""
     milliseconds: int = 0
-    """The time for which its function ran."""
+    """Duration of its function."""
     delay: timedelta | None = None
-    """The length of a sleep; None: it is no sleep."""
+    """Length of a sleep; None for other steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """A step that is written."""
+    """A stored step."""
 
     due_at: datetime | None
-    """The end of a sleep."""
+    """End of a sleep."""
 
 
 class Steps:
@@ -65,9 +64,9 @@ class Steps:
         return self.list(claim.id)
 
     def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
-        """Write a step of this claim with its event; None: nothing was written, since the claim is lost.
+        """Write a step of this claim with its event. Returns None, and writes nothing, if the claim is lost.
 
-        It is on disk when the call returns. A COMMIT that was not answered is found out by the row.
+        The step is on disk when the call returns. If a COMMIT was not answered, the row shows whether it succeeded.
         """
         delay = None if step.delay is None else step.delay.total_seconds()
         given = {
@@ -106,12 +105,11 @@ class Steps:
         reason: str = "",
         using: object = None,
     ) -> int:
-        """Delete the results of this step and of all that the task completed after it, and have the task run again, due now.
+        """Delete the results of this step and of all later steps, and run the task again, due now.
 
-        The steps before keep their results. A dead letter is redriven: it runs from its first attempt, and `take_key_back` is
-        that of `redrive`. A waiting task keeps its attempt. Returns the number of steps that will run again. Writes
-        `task_rewound`. Raises TaskNotFound; InvalidArgument for a step that the task does not have; InvalidTransition unless
-        Ready or Failed; DuplicateTask.
+        Earlier steps keep their results. A dead letter is redriven from its first attempt; `take_key_back` is that of
+        `redrive`. A waiting task keeps its attempt. Returns the number of steps that will run again. Writes `task_rewound`.
+        Raises TaskNotFound; InvalidArgument for an unknown step; InvalidTransition unless Ready or Failed; DuplicateTask.
         """
         identifier(task_id)
         request, count = str(uuid7()), 0
@@ -128,17 +126,12 @@ class Steps:
             return count
 
         def done(target: Target) -> int | None:
-            events = target.run(tasks.select_history, {"task_id": task_id})
-            was_done = any(
-                event["event_type"] == EventType.REWOUND and data_of(event["event_data"]).get("request") == request
-                for event in events
-            )
-            return count if was_done else None
+            return count if was_done(target, task_id, request) else None
 
         return self._store.run(work, using=using, done=done)
 
     def after(self, task_id: UUID, from_step: str, *, using: object = None) -> builtins.list[Step]:
-        """Return the steps that `rewind` from this one would delete now. Raises what `rewind` raises, except DuplicateTask."""
+        """Return the steps that `rewind` from this step would delete now. Raises the same errors, except DuplicateTask."""
 
         def work(target: Target) -> builtins.list[Step]:
             status = _status(target, task_id)
@@ -150,20 +143,12 @@ class Steps:
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def _make_due(self, target: Target, task_id: UUID, request: str, *, reason: str, take_key_back: bool) -> None:
-        """Have the task due now, and keep it from being claimed until the transaction ends."""
+        """Make the task due now, and keep it from being claimed until the transaction ends."""
         for _ in range(_LOOKS):
             status = _status(target, task_id)
             if status is TaskStatus.FAILED:
-                move = moving(
-                    self._store,
-                    task_id,
-                    EventType.REQUEUED,
-                    request,
-                    attempt=1,
-                    reason=reason,
-                    take_key_back=take_key_back,
-                )
-                move(target)
+                change: Change = {"attempt": 1, "reason": reason, "take_key_back": take_key_back}
+                moving(self._store, task_id, EventType.REQUEUED, request, **change)(target)
                 return
             if status is not TaskStatus.READY:
                 raise _refused(task_id, status)
@@ -178,22 +163,18 @@ class Steps:
             if moved or target.run(lock_waiting, given):
                 self._store.wake(target, freed(moved))
                 return
-        raise InvalidTransition(f"task {task_id} is claimed and given back faster than it can be rewound; try again")
+        raise InvalidTransition(f"task {task_id} is claimed and released too quickly to be rewound; try again")
 
     def list(self, task_id: UUID, *, using: object = None) -> builtins.list[Step]:
-        """Return the steps that a task has completed and the sleeps that it has begun, in that order; none for a task without."""
-        rows = self._store.read(of_task, task_id=identifier(task_id), using=using)
-        return [_step_of(row) for row in rows]
-
-
-def _step_of(row: Row) -> Step:
-    return Step(**row)
+        """Return the completed steps and the begun sleeps of a task, in their order."""
+        rows = self._store.run_one(of_task, task_id=identifier(task_id), using=using)
+        return [Step(**row) for row in rows]
 
 
 def _from(target: Target, task_id: UUID, name: str) -> list[Step]:
-    """Return the steps from the one of this name on. Raises InvalidArgument where the task has none."""
+    """Return the steps from the one of this name on. Raises InvalidArgument for an unknown step."""
     _status(target, task_id)
-    found = [_step_of(row) for row in target.run(of_task, {"task_id": task_id})]
+    found = [Step(**row) for row in target.run(of_task, {"task_id": task_id})]
     for step in found:
         if step.name == name:
             return [one for one in found if one.number >= step.number]
@@ -207,9 +188,7 @@ def _listed(found: Sequence[Step]) -> str:
 
 
 def _status(target: Target, task_id: UUID) -> TaskStatus:
-    if rows := target.run(tasks.select_task, {"task_id": task_id}):
-        return TaskStatus(rows[0]["status"])
-    raise no_task(task_id)
+    return TaskStatus(row_of(target, task_id)["status"])
 
 
 def _refused(task_id: UUID, status: TaskStatus) -> InvalidTransition:
@@ -219,30 +198,26 @@ def _refused(task_id: UUID, status: TaskStatus) -> InvalidTransition:
 
 
 _step, _lease, _execution = task_steps.c, task_leases.c, task_executions.c
-_task_id = bindparam("task_id", type_=Uuid, required=True)
-_pipeline_id = bindparam("pipeline_id", type_=Uuid, required=True)
-_lease_token = bindparam("lease_token", type_=BigInteger, required=True)
-_name = bindparam("name", type_=Text, required=True)
-_number = bindparam("number", type_=Integer, required=True)
-_result = bindparam("result", type_=Text, required=True)
-_milliseconds = bindparam("ms", type_=Integer, required=True)
-_delay_seconds = bindparam("delay_seconds", type_=Double, required=True)
-"""The length of a sleep; NULL: it is no sleep."""
-_data = bindparam("data", type_=Text, required=True)
+_task_id, _pipeline_id = parameters(sa.Uuid, "task_id", "pipeline_id")
+_lease_token = sa.bindparam("lease_token", type_=sa.BigInteger, required=True)
+_name, _result, _data = parameters(sa.Text, "name", "result", "data")
+_number, _milliseconds = parameters(sa.Integer, "number", "ms")
+_delay_seconds = sa.bindparam("delay_seconds", type_=sa.Double, required=True)
+"""Length of a sleep; NULL for other steps."""
 
 
 def complete(g: Grammar) -> Transition:
-    """Write a step of a claim that the worker still holds. Returns its number and, of a sleep, its end.
+    """Write a step of a claim that the worker still holds. Returns its number and the end of a sleep.
 
-    No row: the claim is lost, or the step is there already. The lease is locked until the transaction ends, so that the claim
-    cannot be lost before the step is committed. The event has no lease token: it ends no claim.
+    It returns no row if the claim is lost or the step exists. The lease is locked until the transaction ends, so that the claim
+    cannot be lost before the step is committed. The event has no lease token, because it does not end the claim.
     """
 
     def held(_: Relations) -> Statement:
         mine = (_lease.task_execution_id == _task_id, _lease.lease_token == _lease_token, _lease.worker_id == worker_id)
-        seconds = cast(_delay_seconds, Double)
-        due_at = case((seconds.is_not(None), g.later(g.now, seconds)))
-        lease = select(_lease.task_execution_id.label("id"), _lease.lease_token, due_at.label("due_at")).where(*mine)
+        seconds = sa.cast(_delay_seconds, sa.Double)
+        due_at = sa.case((seconds.is_not(None), g.later(g.now, seconds)))
+        lease = sa.select(_lease.task_execution_id.label("id"), _lease.lease_token, due_at.label("due_at")).where(*mine)
         return lease.with_for_update(read=True, of=task_leases)
 
     def step(r: Relations) -> Statement:
@@ -273,32 +248,32 @@ def complete(g: Grammar) -> Transition:
     return Transition(steps={"held": held, "step": step, "event": event}, returns="step")
 
 
-def of_task(_: Grammar) -> Select[Any]:
+def of_task(_: Grammar) -> sa.Select[Any]:
     """Select the steps of a task in the order in which it completed them."""
-    return select(*_step).where(_step.task_execution_id == _task_id).order_by(_step.number, _step.name)
+    return sa.select(*_step).where(_step.task_execution_id == _task_id).order_by(_step.number, _step.name)
 
 
-def written(_: Grammar) -> Select[Any]:
+def written(_: Grammar) -> sa.Select[Any]:
     """Select the step of this name that the claim of this token has written: the answer that a lost connection did not deliver."""
-    return select(_step.task_execution_id.label("id"), _step.number, _step.due_at).where(
+    return sa.select(_step.task_execution_id.label("id"), _step.number, _step.due_at).where(
         _step.task_execution_id == _task_id, _step.name == _name, _step.lease_token == _lease_token
     )
 
 
-def lock_waiting(_: Grammar) -> Select[Any]:
-    """Lock the entry of a waiting task: claims pass over it until the transaction ends. No row unless the task is Ready."""
+def lock_waiting(_: Grammar) -> sa.Select[Any]:
+    """Lock the entry of a waiting task, so that claims skip it until the transaction ends. No row unless the task is Ready."""
     entry = task_outbox.c.task_execution_id
-    return select(entry.label("id")).where(entry == _task_id).with_for_update()
+    return sa.select(entry.label("id")).where(entry == _task_id).with_for_update()
 
 
 def rewind(g: Grammar) -> Transition:
-    """Delete the steps of a task from this number on, with one event. Returns those that are gone."""
+    """Delete the steps of a task from this number on, with one event. Returns the deleted steps."""
 
     def task(_: Relations) -> Statement:
-        return select(_execution.id, _execution.pipeline_execution_id).where(_execution.id == _task_id)
+        return sa.select(_execution.id, _execution.pipeline_execution_id).where(_execution.id == _task_id)
 
     def gone(r: Relations) -> Statement:
-        later = delete(task_steps).where(g.among(_step.task_execution_id, r["task"].c.id), _step.number >= _number)
+        later = sa.delete(task_steps).where(g.among(_step.task_execution_id, r["task"].c.id), _step.number >= _number)
         return later.returning(_step.task_execution_id.label("id"), _step.name, _step.number)
 
     def event(r: Relations) -> Statement:
@@ -307,7 +282,7 @@ def rewind(g: Grammar) -> Transition:
             r["task"].c,
             r["task"],
             event_type=sql_literal(EventType.REWOUND),
-            data=g.json(_data, number=cast(_number, Integer)),
+            data=g.json(_data, number=sa.cast(_number, sa.Integer)),
         )
 
     return Transition(steps={"task": task, "gone": gone, "event": event}, returns="gone")

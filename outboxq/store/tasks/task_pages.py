@@ -1,10 +1,10 @@
-"""Pages of tasks for people, newest first, from tables of any size.
+"""Select pages of tasks for people, newest first, from tables of any size.
 
-Select a page of tasks by their ids, which contain their times: from the table that holds those of a status.
+A page is selected by task ids, which contain their times, from the table that holds the tasks of a status.
 
-Each look begins at one id, goes up or down in the order of the ids by a unique index, and ends after :scan rows: where a filter may
-leave out most of them, the last of these rows is found first, and bounds the look. So a page costs the same whatever the size of the
-tables, and the next page begins where the look ended. Of a batch, all tasks are read for each page.
+Each search begins at one id, goes up or down in the order of the ids by a unique index, and ends after :scan rows. If a filter
+may exclude most of them, the last of these rows is found first, and bounds the search. So a page costs the same whatever the
+size of the tables, and the next page begins where the search ended. Of a batch, all tasks are read for each page.
 """
 
 from __future__ import annotations
@@ -13,26 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    FromClause,
-    Select,
-    Table,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    or_,
-    select,
-    true,
-)
+import sqlalchemy as sa
 
 from ...database.dialects import Begin
 from ...database.grammar import Builder, Grammar, limit, sql_literal
@@ -42,7 +26,7 @@ from ...errors import InvalidArgument
 from ...model import EventType, TaskExecution, TaskStatus
 from ...model.batches import is_batch
 from ...model.periods import first_id
-from ..arguments import aware, identifier, positive, storable
+from ..arguments import aware, identifier, parameters, positive, storable
 from ..transactions import Transactions
 from .event_log import was_unfinished
 from .tasks import execution_of, with_lease
@@ -51,58 +35,70 @@ SCAN = 10_000
 """The number of rows that one look reads at most."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 _SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatus.FAILED: "letters"}
-"""The table that holds the tasks of a status; those of all others are in `task_executions` alone."""
+"""The table that holds the tasks of a status. Tasks of other statuses are only in `task_executions`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskPage:
-    """A page of tasks, and the way to the pages beside it."""
+    """A page of tasks, and the links to the pages beside it."""
 
     tasks: list[TaskExecution]
     """The tasks, newest first."""
     older: UUID | None
-    """The id to pass as `before` for the following page; None: there are no older tasks."""
+    """Id to pass as `before` for the next page; None if there are no older tasks."""
     newer: UUID | None
-    """The id to pass as `after` for the page before; None: this is the newest."""
+    """Id to pass as `after` for the previous page; None on the newest page."""
     is_cut: bool
-    """True: the look was ended after `looked_at` rows, though fewer tasks than wanted were found. `older`, or with `after` `newer`,
-    goes on behind what was looked at.
+    """True if the search ended after `looked_at` rows with fewer tasks than requested. `older` (with `after`: `newer`) continues
+    behind these rows.
     """
     looked_at: int = SCAN
     """The number of rows that one look reads at most."""
+
+
+class TaskFilters(TypedDict, total=False):
+    """Filters of tasks. All that are given must match; None matches any value."""
+
+    queue: str | None
+    task: str | None
+    """Name of the task."""
+    key: str | None
+    """Partition key or concurrency key, as the tables have it."""
+    topic: str | None
+    since: datetime | None
+    """Earliest time of the enqueue, aware. It is compared with the time in the task's id, to the millisecond."""
+    until: datetime | None
+    """Time before which the task was enqueued, aware."""
+
+
+class PageFilters(TaskFilters, total=False):
+    """Filters of a page of tasks."""
+
+    worker: UUID | None
+    """The worker that has claimed the task; with the status RUNNING, the worker that runs it."""
+    batch: UUID | None
+    """The batch or chain that the task belongs to or follows."""
 
 
 def tasks(
     store: Transactions,
     *,
     status: TaskStatus | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    key: str | None = None,
-    topic: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    worker: UUID | None = None,
-    batch: UUID | None = None,
     before: UUID | None = None,
     after: UUID | None = None,
     limit: int = 100,
     using: object = None,
+    **wanted: Unpack[PageFilters],
 ) -> list[TaskExecution]:
-    """Up to `limit` tasks of this status, queue, task name, partition key and topic, newest first; None: any.
+    """Return up to `limit` tasks of this status (None: of any) that match the filters, newest first.
 
-    `since` and `until`, which are aware, are about the enqueue as the task's id has it, to the millisecond; `until` is the first
-    moment that is too late. `worker` has claimed the task, or with RUNNING runs it. `batch` is the batch or chain of the task, or the
-    one that it follows. With `before` the newest of the tasks with
-    smaller ids are returned, with `after` the oldest of those with larger ids.
+    With `before`, the newest tasks with smaller ids are returned; with `after`, the oldest tasks with larger ids.
 
-    For people: it looks at a bounded number of rows, whatever the size of the tables. Running and Failed tasks are found
-    all; of the finished ones, and without a status, the next 10 000 tasks are looked at; of the Ready ones, the next
-    10 000 entries, or so many of the queue. Of a batch, all tasks are looked at. `task_page` says where the look ended.
-    Raises InvalidArgument.
+    The call reads a bounded number of rows, whatever the size of the tables. It finds all Running and Failed tasks. Of finished
+    tasks, and without a status, it reads the next 10 000 tasks; of Ready tasks the next 10 000 entries, or as many of the queue; of
+    a batch all tasks. `task_page` says where the call stopped. Raises InvalidArgument.
     """
-    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until, worker=worker, batch=batch)
-    look = partial(_page, store, status=status, values=values, limit=positive(limit))
+    look = partial(_page, store, status=status, values=filter_values(wanted), limit=positive(limit))
     page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
     found = page.tasks
     while page.is_cut and status in {TaskStatus.RUNNING, TaskStatus.FAILED} and len(found) < limit:
@@ -116,46 +112,34 @@ def task_page(
     store: Transactions,
     *,
     status: TaskStatus | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    key: str | None = None,
-    topic: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    worker: UUID | None = None,
-    batch: UUID | None = None,
     before: UUID | None = None,
     after: UUID | None = None,
     limit: int = 100,
     using: object = None,
+    **wanted: Unpack[PageFilters],
 ) -> TaskPage:
-    """Return a page of the tasks that `tasks` lists. All statuses are looked at in the same bounded way.
+    """Return a page of the tasks that `tasks` returns. All statuses are searched in the same bounded way.
 
-    From page to page by `older`, no task is missed and none is listed twice, as long as the tables stay as they are. Raises
-    InvalidArgument.
+    From page to page by `older`, no task is missed or repeated as long as the tables stay as they are. Raises InvalidArgument.
     """
-    values = wanted(queue=queue, task=task, key=key, topic=topic, since=since, until=until, worker=worker, batch=batch)
-    look = partial(_page, store, status=status, values=values, limit=positive(limit), before=before, after=after)
+    look = partial(
+        _page, store, status=status, values=filter_values(wanted), limit=positive(limit), before=before, after=after
+    )
     return store.run(look, using=using, begin=Begin.READ)
 
 
-def wanted(
-    *,
-    queue: str | None,
-    task: str | None,
-    key: str | None,
-    topic: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    worker: UUID | None = None,
-    batch: UUID | None = None,
-) -> dict[str, Any]:
-    """Return the values of the filters. Raises InvalidArgument."""
+def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the filters. Raises InvalidArgument."""
+    if unknown := wanted.keys() - PageFilters.__annotations__.keys():
+        raise InvalidArgument(
+            f"unknown filter {', '.join(sorted(unknown))}; see {', '.join(PageFilters.__annotations__)}"
+        )
+    since, until, worker, batch = map(wanted.get, ("since", "until", "worker", "batch"))
     return {
-        "queue": storable(queue, "queue"),
-        "task_name": storable(task, "task"),
-        "partition_key": storable(key, "key"),
-        "topic": storable(topic, "topic"),
+        "queue": storable(wanted.get("queue"), "queue"),
+        "task_name": storable(wanted.get("task"), "task"),
+        "partition_key": storable(wanted.get("key"), "key"),
+        "topic": storable(wanted.get("topic"), "topic"),
         "from_id": FIRST if since is None else first_id(aware(since, "since")),
         "to_id": LAST if until is None else first_id(aware(until, "until")),
         "worker": None if worker is None else identifier(worker),
@@ -170,7 +154,9 @@ def _batch_id(batch_id: UUID) -> UUID:
 
 
 def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, Any]) -> str:
-    """Return what is looked through for tasks of this status: the tasks of the batch, or the entries of the queue, if they are few."""
+    """Return the source to search for tasks of this status: a table, the tasks of the batch, or the entries of the queue if they
+    are few.
+    """
     if values["batch"] is not None:
         return "batch"
     source = "executions" if status is None else _SOURCES.get(status, "executions")
@@ -181,9 +167,9 @@ def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, An
 
 
 def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> UUID | None:
-    """Bound the look, and return the last id that it looks at; None: it comes to the end before.
+    """Bound the search, and return the last id that it reads; None if it reaches the end before.
 
-    What is written or deleted after this makes the look longer or shorter, but it ends at the same id.
+    Later inserts and deletions make the search longer or shorter, but it ends at the same id.
     """
     if source in {"queue", "batch"}:
         return None
@@ -196,7 +182,7 @@ def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> U
 
 
 def _is_filtered(status: TaskStatus | None, given: Mapping[str, Any]) -> bool:
-    """Return whether a look may leave rows out."""
+    """Return whether a search may exclude rows."""
     named = ("queue", "task_name", "partition_key", "topic", "worker")
     return status in {TaskStatus.COMPLETED, TaskStatus.CANCELLED} or any(given[name] is not None for name in named)
 
@@ -243,18 +229,17 @@ def next_id(task_id: UUID) -> UUID:
     return UUID(int=min(task_id.int + 1, LAST.int))
 
 
-_scan = bindparam("scan", type_=BigInteger, required=True)
-_from_id, _to_id = (bindparam(name, type_=Uuid, required=True) for name in ("from_id", "to_id"))
-"""The least id, and the least one that is too large."""
-_worker = bindparam("worker", type_=Uuid, required=True)
-_batch = bindparam("batch", type_=Uuid, required=True)
+_scan = sa.bindparam("scan", type_=sa.BigInteger, required=True)
+_from_id, _to_id = parameters(sa.Uuid, "from_id", "to_id")
+"""The smallest id, and the smallest id that is too large."""
+_worker, _batch = parameters(sa.Uuid, "worker", "batch")
 _SAME = {
-    name: bindparam(name, type_=Text, required=True)
+    name: sa.bindparam(name, type_=sa.Text, required=True)
     for name in ("status", "queue", "task_name", "partition_key", "topic")
 }
 """Filters: columns of a task and their values; NULL for any value."""
 
-_TABLES: Mapping[str, Table] = {
+_TABLES: Mapping[str, sa.Table] = {
     "executions": task_executions,
     "entries": task_outbox,
     "leases": task_leases,
@@ -263,62 +248,63 @@ _TABLES: Mapping[str, Table] = {
 _execution, _entry, _event, _lease = task_executions.c, task_outbox.c, execution_events.c, task_leases.c
 
 
-def queue_is_longer(_: Grammar) -> Select[Any]:
+def queue_is_longer(_: Grammar) -> sa.Select[Any]:
     """Select one row if :queue has more than :scan entries without a key, or as many with one."""
-    parts = [_entries(keyed=keyed).offset(_scan).limit(literal_column("1")).subquery() for keyed in (False, True)]
-    found = select(parts[0].c.id).union_all(select(parts[1].c.id)).subquery("found")
-    return select(found.c.id)
+    parts = [_entries(keyed=keyed).offset(_scan).limit(sa.literal_column("1")).subquery() for keyed in (False, True)]
+    found = sa.select(parts[0].c.id).union_all(sa.select(parts[1].c.id)).subquery("found")
+    return sa.select(found.c.id)
 
 
-def _entries(*, keyed: bool) -> Select[Any]:
+def _entries(*, keyed: bool) -> sa.Select[Any]:
     """Select the entries of :queue with or without a key: each kind has an index of its own."""
     has_key = _entry.partition_key.is_not(None) if keyed else _entry.partition_key.is_(None)
     columns = (_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
-    return select(*columns).where(_entry.queue == _SAME["queue"], has_key)
+    return sa.select(*columns).where(_entry.queue == _SAME["queue"], has_key)
 
 
-def _members() -> Select[Any]:
-    """Select the tasks of :batch by their index. They are all read: that index has no order of ids, and the primary key would be read
-    through until so many of them are found.
+def _members() -> sa.Select[Any]:
+    """Select the tasks of :batch by their index. All of them are read: that index is not ordered by id, and the primary key would
+    have to be searched for them.
     """
     columns = (_execution[name] for name in ("id", *_SAME))
-    return select(*columns).where(
+    return sa.select(*columns).where(
         _execution.pipeline_execution_id == _batch, _execution.pipeline_execution_id != _execution.id
     )
 
 
-def _source(name: str) -> tuple[FromClause, Any, ColumnElement[bool]]:
-    """Return what is looked through, its column of ids, and the condition that counts before the bound.
-
-    Leases are few, so of them only those that are wanted count.
+def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
+    """Return the source, its column of ids, and a condition that applies before the bound. Leases are few, so only matching ones
+    count.
     """
     if name == "batch":
         mine = _members().cte("mine").prefix_with("MATERIALIZED")
-        return mine, mine.c.id, true()
+        return mine, mine.c.id, sa.true()
     if name == "queue":
         mine = _entries(keyed=False).union_all(_entries(keyed=True)).cte("mine").prefix_with("MATERIALIZED")
-        return mine, mine.c.id, true()
+        return mine, mine.c.id, sa.true()
     table = _TABLES[name]
     ids = table.c.id if name == "executions" else table.c.task_execution_id
     if name == "leases":
-        return table, ids, and_(_same(_lease.queue, _SAME["queue"]), _same(_lease.worker_id, _worker))
-    return table, ids, true()
+        return table, ids, sa.and_(_same(_lease.queue, _SAME["queue"]), _same(_lease.worker_id, _worker))
+    return table, ids, sa.true()
 
 
-def _ids(source: str, *, up: bool, besides: Callable[[FromClause], ColumnElement[bool]] | None = None) -> Select[Any]:
+def _ids(
+    source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnElement[bool]] | None = None
+) -> sa.Select[Any]:
     """Select the ids of up to :limit matching tasks of the source between the two ids. `besides` is a further condition."""
     rows, ids, counts = _source(source)
     columns = [rows.c[name].label(name) for name in _SAME if name in rows.c]
-    looked = select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
+    looked = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
     # With a limit it is looked up task by task, and not read for all tasks of the worker at once.
     worked = (
-        select(_event.sequence_num)
+        sa.select(_event.sequence_num)
         .where(
             _event.task_execution_id == looked.c.id,
             _event.event_type == sql_literal(EventType.CLAIMED),
             _event.worker_id == _worker,
         )
-        .limit(literal_column("1"))
+        .limit(sa.literal_column("1"))
         .correlate(looked)
         .scalar_subquery()
     )
@@ -326,50 +312,50 @@ def _ids(source: str, *, up: bool, besides: Callable[[FromClause], ColumnElement
     if source in {"executions", "batch"}:
         same.append(_same(looked.c.status, _SAME["status"]))
     if source != "leases":
-        same.append(or_(_worker.is_(None), worked.is_not(None)))
+        same.append(sa.or_(_worker.is_(None), worked.is_not(None)))
     if besides is not None:
         same.append(besides(looked))
-    return select(looked.c.id).where(*same).order_by(looked.c.id if up else looked.c.id.desc()).limit(limit)
+    return sa.select(looked.c.id).where(*same).order_by(looked.c.id if up else looked.c.id.desc()).limit(limit)
 
 
-def _column(looked: FromClause, name: str) -> ColumnElement[Any]:
-    """Return a column of the task: that of the source, or else the execution's, which is looked up."""
+def _column(looked: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
+    """Return a column of the task from the source, or else from the execution, which is looked up."""
     if name in looked.c:
         return looked.c[name]
     execution = task_executions.alias("execution")
-    found = select(execution.c[name]).where(execution.c.id == looked.c.id)
+    found = sa.select(execution.c[name]).where(execution.c.id == looked.c.id)
     return found.correlate(looked).scalar_subquery()
 
 
-def _select_page(g: Grammar, *, source: str, up: bool) -> Select[Any]:
-    """Select the tasks, newest first whichever way was looked."""
+def _select_page(g: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
+    """Select the tasks, newest first, whatever the direction of the search."""
     (found,) = _ids(source, up=up).cte("page").prefix_with("MATERIALIZED").c
     return with_lease().where(g.among(_execution.id, found)).order_by(_execution.id.desc())
 
 
-def _next_ids(g: Grammar, *, source: str) -> Select[Any]:
-    """Select the ids alone of the tasks that were there at the snapshot :head, :open, oldest first."""
+def _next_ids(g: Grammar, *, source: str) -> sa.Select[Any]:
+    """Select only the ids of the tasks that existed at the snapshot :head, :open, oldest first."""
     return _ids(source, up=True, besides=lambda looked: was_unfinished(g, looked, looked.c.id))
 
 
-def _end(_: Grammar, *, source: str, up: bool) -> Select[Any]:
+def _end(_: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
     """Select the id of the last row that is looked at, and the first one that is not; one row or none if the look comes to an end
     before.
     """
     _rows, ids, counts = _source(source)
     return (
-        select(ids.label("id"))
+        sa.select(ids.label("id"))
         .where(ids >= _from_id, ids < _to_id, counts)
         .order_by(ids if up else ids.desc())
-        .offset(_scan - literal_column("1"))
-        .limit(literal_column("2"))
+        .offset(_scan - sa.literal_column("1"))
+        .limit(sa.literal_column("2"))
     )
 
 
-def count_waiting(g: Grammar) -> Select[Any]:
-    """Count up to :limit matching tasks among :scan entries, or among :scan of the queue; and whether there are more entries."""
+def count_waiting(g: Grammar) -> sa.Select[Any]:
+    """Count up to :limit matching tasks among :scan entries."""
     looked = (
-        select(_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
+        sa.select(_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
         .where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
         .limit(_scan)
         .subquery("looked")
@@ -377,36 +363,36 @@ def count_waiting(g: Grammar) -> Select[Any]:
     return _count(g, looked)
 
 
-def count_waiting_of_queue(g: Grammar) -> Select[Any]:
+def count_waiting_of_queue(g: Grammar) -> sa.Select[Any]:
     """Count up to :limit matching tasks among :scan entries of :queue without a key, and as many with one."""
     parts = []
     for keyed in (False, True):
         mine = _entries(keyed=keyed).where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
-        parts.append(select(mine.limit(_scan).subquery()))
+        parts.append(sa.select(mine.limit(_scan).subquery()))
     return _count(g, parts[0].union_all(parts[1]).subquery("looked"))
 
 
-def count_running(g: Grammar) -> Select[Any]:
-    """Count up to :limit matching running tasks; unless :asked_too, those that were not asked to stop."""
+def count_running(g: Grammar) -> sa.Select[Any]:
+    """Count up to :limit matching running tasks; unless :asked_too, only those that were not asked to stop."""
     mine = (
         _lease.task_execution_id >= _from_id,
         _lease.task_execution_id < _to_id,
         _same(_lease.queue, _SAME["queue"]),
     )
-    looked = select(_lease.task_execution_id.label("id"), _lease.queue).where(*mine).subquery("looked")
-    asked = bindparam("asked_too", type_=Boolean, required=True)
-    return _count(g, looked, or_(asked, _column(looked, "cancel_requested_at").is_(None)))
+    looked = sa.select(_lease.task_execution_id.label("id"), _lease.queue).where(*mine).subquery("looked")
+    asked = sa.bindparam("asked_too", type_=sa.Boolean, required=True)
+    return _count(g, looked, sa.or_(asked, _column(looked, "cancel_requested_at").is_(None)))
 
 
-def _count(g: Grammar, looked: FromClause, *also: ColumnElement[bool]) -> Select[Any]:
+def _count(g: Grammar, looked: sa.FromClause, *also: sa.ColumnElement[bool]) -> sa.Select[Any]:
     same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
     same += [was_unfinished(g, looked, looked.c.id), *also]
-    some: Select[Any] = select(literal_column("1").label("one")).select_from(looked).where(*same).limit(limit)
-    return select(func.count().label("tasks")).select_from(some.subquery("some"))
+    some: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).select_from(looked).where(*same).limit(limit)
+    return sa.select(sa.func.count().label("tasks")).select_from(some.subquery("some"))
 
 
-def _same(column: Any, wanted: Any) -> ColumnElement[bool]:
-    return or_(wanted.is_(None), column == wanted)
+def _same(column: Any, wanted: Any) -> sa.ColumnElement[bool]:
+    return sa.or_(wanted.is_(None), column == wanted)
 
 
 def _named(builder: Any, sources: Iterator[str] | tuple[str, ...]) -> Mapping[str, Builder]:
@@ -415,10 +401,10 @@ def _named(builder: Any, sources: Iterator[str] | tuple[str, ...]) -> Mapping[st
 
 
 PAGE: Mapping[str, Builder] = _named(_select_page, (*_TABLES, "queue", "batch"))
-"""The statements that select a page, by what is looked through, and in which direction."""
+"""Statements that select a page, by source and direction."""
 END: Mapping[str, Builder] = _named(_end, tuple(_TABLES))
-"""The statements that find where a look ended."""
+"""Statements that find the end of a search."""
 NEXT_IDS: Mapping[str, Builder] = {
     source: partial(_next_ids, source=source) for source in ("entries", "leases", "queue")
 }
-"""The statements that select ids for a change of many tasks."""
+"""Statements that select ids for a change of many tasks."""

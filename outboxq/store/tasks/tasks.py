@@ -1,4 +1,4 @@
-"""Read tasks: one with its history, its attempts, and the time of the database."""
+"""Read single tasks, their history and attempts, and the time of the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, Uuid, bindparam, or_, select, union_all
+import sqlalchemy as sa
 
 from ...database.grammar import Grammar, limit, sql_literal
 from ...database.tables import execution_events, task_executions, task_leases, task_outbox
@@ -23,7 +23,7 @@ from ..transactions import Transactions
 
 _FEWEST, _ALL = 6, 32
 _NAMED = 5
-"""The number of tasks that the error names."""
+"""Maximum number of tasks that the error names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,66 +31,66 @@ class Attempt:
     """One claim of a task, from its start to its end."""
 
     number: int
-    """Number of the attempt; 0 if its event lacks it. After a snooze or a worker's death the next claim has the same number."""
+    """Number of the attempt; 0 if its event lacks it. After a snooze or the death of a worker, the next claim has the same number."""
     lease_token: int
     worker_id: UUID | None
     started_at: datetime
     ended_at: datetime | None = None
     """End of the attempt; None while it runs."""
     outcome: EventType | str | None = None
-    """Type of the event that ended it; plain text if a later release has written one that this one does not know."""
+    """Type of the event that ended it; plain text for a type of a later release."""
     error: str | None = None
     """The error in one line."""
     exception: str | None = None
     """Module and name of the exception's class."""
     traceback: str | None = None
     progress: Progress | None = None
-    """Progress that its handler had reported when it ended; None if it had reported none, or its worker died."""
+    """Last reported progress; None if its handler reported none, or its worker died."""
     log: tuple[LogLine, ...] = ()
-    """Last lines that its handler logged; none while it runs, or if its worker died."""
+    """Last lines that its handler logged; empty while it runs, or if its worker died."""
     log_omitted: int = 0
-    """Number of lines before those, which are not kept."""
+    """Number of earlier lines that were not kept."""
 
 
 def now(store: Transactions, *, using: object = None) -> datetime:
-    """The clock that due times and leases go by."""
-    return store.read(select_now, using=using)[0]["now"]  # type: ignore[no-any-return]
+    """Return the time of the database, which due times and leases use."""
+    return store.run_one(select_now, using=using)[0]["now"]  # type: ignore[no-any-return]
 
 
 def get(store: Transactions, task_id: UUID, *, using: object = None) -> TaskExecution:
-    """One task execution. Raises TaskNotFound."""
-    rows = store.read(select_task, task_id=identifier(task_id), using=using)
+    """Return one task execution. Raises TaskNotFound."""
+    rows = store.run_one(select_task, task_id=identifier(task_id), using=using)
     if not rows:
         raise no_task(task_id)
     return execution_of(rows[0])
 
 
 def history(store: Transactions, task_id: UUID, *, using: object = None) -> list[ExecutionEvent]:
-    """The task's events, oldest first; empty for an unknown task."""
-    rows = store.read(select_history, task_id=identifier(task_id), using=using)
+    """Return the events of the task, oldest first; empty for an unknown task."""
+    rows = store.run_one(select_history, task_id=identifier(task_id), using=using)
     return [event_of(row) for row in rows]
 
 
 def recent_history(store: Transactions, task_id: UUID, limit: int, *, using: object = None) -> list[ExecutionEvent]:
-    """The task's newest events, at most `limit`, oldest first; empty for an unknown task. It reads few more than it returns,
-    however long the history is.
+    """Return the newest events of the task, at most `limit`, oldest first; empty for an unknown task. Its cost does not grow with
+    the history.
     """
-    rows = store.read(select_recent_history, task_id=identifier(task_id), limit=positive(limit), using=using)
+    rows = store.run_one(select_recent_history, task_id=identifier(task_id), limit=positive(limit), using=using)
     return [event_of(row) for row in reversed(rows)]
 
 
 def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
-    """Ready tasks that may run now: never tried, or with a retry time that has come (equal counts). Oldest first."""
-    return [execution_of(row) for row in store.read(ready_for_retry, limit=positive(limit), using=using)]
+    """Return Ready tasks that may run now: never tried, or with a retry time that has come. Oldest first."""
+    return [execution_of(row) for row in store.run_one(ready_for_retry, limit=positive(limit), using=using)]
 
 
 def attempts(store: Transactions, task_id: UUID, *, using: object = None) -> list[Attempt]:
-    """Return each attempt at the task, oldest first; none for a task that was never claimed. Raises TaskNotFound."""
+    """Return each attempt at the task, oldest first; empty for a task that was never claimed. Raises TaskNotFound."""
     return attempts_of(events_of(store, task_id, using))
 
 
 def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
-    """Return the attempts that these events of a task, oldest first, tell of."""
+    """Return the attempts in these events of a task, which come oldest first."""
     found: dict[int, Attempt] = {}
     for event in events:
         token, data = event.lease_token, event.event_data
@@ -116,7 +116,7 @@ def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
 
 
 def no_task(task_id: UUID) -> TaskNotFound:
-    """Return the error of a task that is not there; with the batch, where the id says that the task follows one."""
+    """Return the error for a missing task. It names the batch if the id shows that the task follows one."""
     hint, link = "", link_of(task_id)
     if link is not None and link.number == 0:
         hint = f"; this is the id of a batch or a chain: outboxq batch show {task_id}"
@@ -126,34 +126,36 @@ def no_task(task_id: UUID) -> TaskNotFound:
 
 
 def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
-    """Return the id of the one task whose id begins so: at least six hex digits, with or without dashes; case does not matter.
+    """Return the id of the only task whose id begins with this text: at least six hex digits, with or without dashes, in any case.
 
-    A whole id is returned as it is; the tables are not read for it. Ids begin with their time, so those of tasks
-    that were enqueued within the same minute have their first eight digits in common. Raises TaskNotFound;
-    AmbiguousTask, which names up to five of those that begin so; InvalidArgument for what is no beginning of an id.
+    A whole id is returned unchanged, without reading the tables. Ids begin with their time, so the ids of tasks that were
+    enqueued within the same minute share their first eight digits. Raises TaskNotFound; AmbiguousTask, which names up to five
+    matching tasks; InvalidArgument for other text.
     """
     digits = digits_of(beginning)
     if len(digits) == _ALL:
         return UUID(digits)
     first, last = UUID(digits.ljust(_ALL, "0")), UUID(digits.ljust(_ALL, "f"))
-    rows = store.read(select_beginning, first=first, last=last, limit=_NAMED + 1, using=using)
+    rows = store.run_one(select_beginning, first=first, last=last, limit=_NAMED + 1, using=using)
     if not rows:
         raise TaskNotFound(f"there is no task whose id begins with {digits}")
     if len(rows) > 1:
         named = ", ".join(f"{row['id']} ({row['task_name']}, {row['status']})" for row in rows[:_NAMED])
         many = f"more than {_NAMED}" if len(rows) > _NAMED else str(len(rows))
         raise AmbiguousTask(
-            f"{many} tasks have an id that begins with {digits}; write more of it: {named}",
+            f"{many} task ids begin with {digits}; write more digits: {named}",
             [row["id"] for row in rows[:_NAMED]],
         )
     return rows[0]["id"]  # type: ignore[no-any-return]
 
 
 def digits_of(text: str) -> str:
-    """Return the hex digits of an id, or of the beginning of one. Raises InvalidArgument."""
+    """Return the hex digits of an id, or of its beginning. Raises InvalidArgument."""
     digits = re.sub(r"^urn:uuid:|[-{}]", "", text.strip().lower())
     if not re.fullmatch(rf"[0-9a-f]{{{_FEWEST},{_ALL}}}", digits):
-        raise InvalidArgument(f"{text!r} is no id of a task: write it whole, or its first {_FEWEST} hex digits or more")
+        raise InvalidArgument(
+            f"{text!r} is not the id of a task: write all of it, or at least its first {_FEWEST} hex digits"
+        )
     return digits
 
 
@@ -174,7 +176,9 @@ def event_of(row: dict[str, Any]) -> ExecutionEvent:
 
 
 def data_of(text: str | None) -> dict[str, Any]:
-    """Return what an event says; text that is no JSON object, which outboxq does not write, comes under ``unreadable``."""
+    """Return the data of an event. Text that is not a JSON object, which foreign SQL may have written, is returned under
+    ``unreadable``.
+    """
     try:
         data = json.loads(text or "{}")
     except ValueError:
@@ -182,26 +186,26 @@ def data_of(text: str | None) -> dict[str, Any]:
     return data if isinstance(data, dict) else {"unreadable": text}
 
 
-_task_id = bindparam("task_id", type_=Uuid, required=True)
-_first, _last = (bindparam(name, type_=Uuid, required=True) for name in ("first", "last"))
+_task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
+_first, _last = (sa.bindparam(name, type_=sa.Uuid, required=True) for name in ("first", "last"))
 
 
-def select_now(g: Grammar) -> Select[Any]:
-    return select(g.now.label("now"))
+def select_now(g: Grammar) -> sa.Select[Any]:
+    return sa.select(g.now.label("now"))
 
 
-def select_task(_: Grammar) -> Select[Any]:
+def select_task(_: Grammar) -> sa.Select[Any]:
     """Select one task execution, with its lease while it runs."""
     return with_lease().where(task_executions.c.id == _task_id)
 
 
-def select_history(_: Grammar) -> Select[Any]:
+def select_history(_: Grammar) -> sa.Select[Any]:
     """Select the events of one task, oldest first."""
-    events = union_all(*_parts_of_history()).subquery("events")
-    return select(events).order_by(events.c.sequence_num)
+    events = sa.union_all(*_parts_of_history()).subquery("events")
+    return sa.select(events).order_by(events.c.sequence_num)
 
 
-def select_recent_history(_: Grammar) -> Select[Any]:
+def select_recent_history(_: Grammar) -> sa.Select[Any]:
     """Select the newest :limit events of one task, newest first. Each index is read no further, because tokens grow
     with events.
     """
@@ -212,14 +216,16 @@ def select_recent_history(_: Grammar) -> Select[Any]:
         ends.order_by(event.lease_token.desc()).limit(limit).subquery("ends"),
         others.order_by(event.sequence_num.desc()).limit(limit).subquery("others"),
     )
-    events = union_all(*map(select, newest)).subquery("events")
-    return select(events).order_by(events.c.sequence_num.desc()).limit(limit)
+    events = sa.union_all(*map(sa.select, newest)).subquery("events")
+    return sa.select(events).order_by(events.c.sequence_num.desc()).limit(limit)
 
 
-def _parts_of_history() -> list[Select[Any]]:
+def _parts_of_history() -> list[sa.Select[Any]]:
     """Select the events in three parts, one for each of the disjoint indexes."""
     event = execution_events.c
-    mine = select(*(column for column in event if column.key != "xact_id")).where(event.task_execution_id == _task_id)
+    mine = sa.select(*(column for column in event if column.key != "xact_id")).where(
+        event.task_execution_id == _task_id
+    )
     return [
         mine.where(event.event_type == sql_literal(EventType.CLAIMED)),
         mine.where(event.event_type != sql_literal(EventType.CLAIMED), event.lease_token.is_not(None)),
@@ -227,26 +233,26 @@ def _parts_of_history() -> list[Select[Any]]:
     ]
 
 
-def ended_by(_: Grammar) -> Select[Any]:
-    """Select the event that ended this worker's claim of this token: the answer that a lost connection did not deliver."""
+def ended_by(_: Grammar) -> sa.Select[Any]:
+    """Select the event that ended the claim of this worker and token: the answer that a lost connection did not deliver."""
     event = execution_events.c
-    return select(event.event_type).where(
+    return sa.select(event.event_type).where(
         event.task_execution_id == _task_id,
-        event.lease_token == bindparam("lease_token", required=True),
-        event.worker_id == bindparam("worker_id", type_=Uuid, required=True),
+        event.lease_token == sa.bindparam("lease_token", required=True),
+        event.worker_id == sa.bindparam("worker_id", type_=sa.Uuid, required=True),
         event.event_type != sql_literal(EventType.CLAIMED),
         event.event_type.in_([sql_literal(kind) for kind in sorted(ENDS_CLAIM)]),
     )
 
 
-def ready_for_retry(g: Grammar) -> Select[Any]:
+def ready_for_retry(g: Grammar) -> sa.Select[Any]:
     """Select the Ready tasks that are due for a retry, oldest first. A task that is due exactly now counts."""
     return (
         with_lease()
         .join(task_outbox, task_outbox.c.task_execution_id == task_executions.c.id)
         .where(
             task_executions.c.status == sql_literal(TaskStatus.READY),
-            or_(task_executions.c.retry_at.is_(None), task_executions.c.retry_at <= g.now),
+            sa.or_(task_executions.c.retry_at.is_(None), task_executions.c.retry_at <= g.now),
             task_outbox.c.available_at <= g.now,
         )
         .order_by(task_outbox.c.available_at, task_outbox.c.id)
@@ -254,17 +260,17 @@ def ready_for_retry(g: Grammar) -> Select[Any]:
     )
 
 
-def with_lease() -> Select[Any]:
-    return select(task_executions, task_leases.c.lease_expires_at).outerjoin_from(
+def with_lease() -> sa.Select[Any]:
+    return sa.select(task_executions, task_leases.c.lease_expires_at).outerjoin_from(
         task_executions, task_leases, task_leases.c.task_execution_id == task_executions.c.id
     )
 
 
-def select_beginning(_: Grammar) -> Select[Any]:
+def select_beginning(_: Grammar) -> sa.Select[Any]:
     """Select the tasks whose ids are between :first and :last, oldest first: those whose id begins with the same digits."""
     execution = task_executions.c
     return (
-        select(execution.id, execution.task_name, execution.status)
+        sa.select(execution.id, execution.task_name, execution.status)
         .where(execution.id >= _first, execution.id <= _last)
         .order_by(execution.id)
         .limit(limit)

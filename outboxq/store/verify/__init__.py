@@ -1,7 +1,7 @@
-"""Check the invariants of the tables, and repair what can be repaired without guessing.
+"""Check the invariants of the tables, and make the repairs that need no guess.
 
-Each invariant is a query for the ids that break it, and some have a repair. They hold at any time, so they are read from one
-snapshot.
+Each invariant is a query for the ids that violate it, and some have a repair. Invariants hold at any time, so they are read
+from one snapshot.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...database.target import Target
 from ..transactions import Transactions
 from .batches import batch_checks
 from .check import Check
-from .events import fold_checks, log_checks
+from .events import log_checks, task_event_checks
 from .keys import idempotency_key_checks, partition_key_checks
 from .repairs import LOCKS, REPAIRS
 from .rows import part_checks, row_checks, step_checks, tick_checks, value_checks
@@ -29,7 +29,7 @@ CHECKS: Mapping[str, Check] = {
     name: check
     for checks in (
         part_checks,
-        fold_checks,
+        task_event_checks,
         value_checks,
         row_checks,
         partition_key_checks,
@@ -41,20 +41,20 @@ CHECKS: Mapping[str, Check] = {
     )
     for name, check in checks().items()
 }
-"""Every invariant by its name, in the order of repair: a stale row may stand in another's place, and differences from the log are
-repaired before differences from other tables.
+"""Every invariant by its name, in the order of repair: a stale row may occupy the place of another, and differences from the
+events are repaired before differences from other tables.
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Violation:
-    """An invariant that does not hold, with examples."""
+    """A violated invariant, with examples."""
 
     name: str
     meaning: str
     count: int
     examples: Sequence[UUID | str]
-    """Ids of a few of the tasks; or names, if no task is wrong but a queue or an index."""
+    """Ids of some of the tasks; or names, if not a task but a queue or an index is wrong."""
     repaired: int = 0
 
 
@@ -65,18 +65,18 @@ def verify(
     on_progress: Callable[[int, int], None] | None = None,
     using: object = None,
 ) -> list[Violation]:
-    """Check every invariant in one snapshot of a running system; empty if all hold. Reads all tables, so it takes time.
+    """Check every invariant in one snapshot of a running system; returns the violated ones. It reads all tables, so it takes time.
 
-    With `repair`, what can be put right without guessing is: a lost outbox entry comes back, due when the last event
-    says; a stale entry, lease, dead letter or claim of a partition key goes; an entry, lease or dead letter that differs
-    from its task is made as the task says; a Running task without a lease gets one that has run out, for `recover` to
-    find; a Failed task is a dead letter again; a partition key goes back to the task that runs or holds it, unless another
-    has taken it. A due time, retry, end, error, worker, position, idempotency key or cancel request that differs from what
-    the task's events say is made as they say. A lease or a rate that ends too late ends its own length from now, and the
-    counter of positions goes on behind the largest. A tick or a step without its task goes. Each repair is a transaction of its own. With `using` the snapshot is
-    that of the connection's transaction.
+    With `repair`, it makes the repairs that need no guess. A lost outbox entry is restored, due at the time of the last event.
+    Stale entries, leases, dead letters and claims of partition keys are deleted. An entry, lease or dead letter that differs
+    from its task gets the values of the task. A Running task without a lease gets an expired one, so that `recover` finds it. A
+    Failed task becomes a dead letter again. A partition key returns to the task that runs or holds it, unless another task has
+    taken it. A due time, retry, end, error, worker, position, idempotency key or cancel request that differs from the task's
+    events gets their value. A lease or a rate that ends too late ends its own length from now, and the counter of positions
+    continues behind the largest position. Ticks and steps without tasks are deleted. Each repair is a separate transaction.
+    With `using`, the snapshot is that of this connection's transaction.
 
-    `on_progress` is called after each check, with the number of those that are done and of all.
+    `on_progress` is called after each check, with the number of finished checks and of all checks.
     """
     done = on_progress or (lambda _done, _all: None)
     broken = store.run(partial(_broken, store, on_progress=done), using=using, begin=Begin.SNAPSHOT)
@@ -84,7 +84,7 @@ def verify(
 
 
 def _broken(store: Transactions, target: Target, *, on_progress: Callable[[int, int], None]) -> list[Violation]:
-    """Ask every check, each under a savepoint: where the database cannot read a row, the other checks still answer."""
+    """Run every check under a savepoint, so that the other checks still run if the database cannot read a row."""
     found: list[Violation] = []
     for done, name in enumerate(CHECKS):
         if done:
@@ -96,14 +96,14 @@ def _broken(store: Transactions, target: Target, *, on_progress: Callable[[int, 
             if not store.dialect.is_bad_value(error):
                 raise
             cause = str(getattr(error, "orig", None) or error).partition("\n")[0] or type(error).__name__
-            meaning = f"this could not be checked, since the database cannot read a row: {cause}"
+            meaning = f"this could not be checked, because the database cannot read a row: {cause}"
             found.append(Violation(name=name, meaning=meaning, count=1, examples=()))
     on_progress(len(CHECKS), len(CHECKS))
     return found
 
 
 def _ask(store: Transactions, target: Target, name: str) -> list[Violation]:
-    """Return the violations that this check finds, of its own invariant and of those that it sees besides."""
+    """Return the violations that this check finds, of its own invariant and of the others that it covers."""
     check, found = CHECKS[name], []
     rows = target.run(check.broken, store.values(target))
     if check.is_broken is not None:

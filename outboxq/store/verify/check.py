@@ -6,19 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    FromClause,
-    Integer,
-    Label,
-    Select,
-    false,
-    func,
-    literal_column,
-    or_,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
 
 from ...database.grammar import Grammar, sql_literal, text_literal
 from ...database.history import kinds
@@ -28,74 +16,77 @@ from ...model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One invariant, with the meaning of a violation; or several that one pass over the tables checks."""
+    """One invariant with the meaning of its violation, or several invariants that one pass over the tables checks."""
 
     meaning: str
-    broken: Callable[[Grammar], Select[Any]]
-    """Select the ids of the tasks that break it, or the names of what is wrong if that is no task, as the column `id`."""
+    broken: Callable[[Grammar], sa.Select[Any]]
+    """Select the ids of the violating tasks, or the names of other wrong objects, as the column `id`."""
     is_broken: Callable[[Mapping[str, Any]], bool] | None = None
-    """Says whether a selected row breaks it, where SQL cannot. None: each does."""
+    """Return whether a selected row violates the invariant, if SQL cannot tell. None: every row does."""
     also: Mapping[str, str] = field(default_factory=dict)
-    """Further invariants of the same pass, each name with its meaning.
+    """Further invariants of the same pass, with their meanings.
 
-    With them, each name (also the check's own) is a column of `broken`, which is true if that invariant is broken.
+    Then each name (also the check's own) is a column of `broken` that is true for a violation.
     """
 
 
-def broken_ones(rows: Select[Any], broken: Mapping[str, ColumnElement[bool]]) -> Select[Any]:
-    """Return the rows in which at least one invariant is broken, with a column for each; NULL counts as not broken."""
-    columns = [func.coalesce(is_broken, false()).label(name) for name, is_broken in broken.items()]
+def broken_ones(rows: sa.Select[Any], broken: Mapping[str, sa.ColumnElement[bool]]) -> sa.Select[Any]:
+    """Return the rows that violate at least one invariant, with a column for each; NULL counts as no violation."""
+    columns = [sa.func.coalesce(is_broken, sa.false()).label(name) for name, is_broken in broken.items()]
     found = rows.add_columns(*columns).subquery("found")
-    return select(found).where(or_(*(found.c[name] for name in broken)))
+    return sa.select(found).where(sa.or_(*(found.c[name] for name in broken)))
 
 
-def task_of(table: FromClause) -> Label[Any]:
+def task_of(table: sa.FromClause) -> sa.Label[Any]:
     """Return the task of a row, as the column `id`."""
     return table.c.task_execution_id.label("id")
 
 
-def is_a(kind: EventType, event: Any = execution_events.c) -> ColumnElement[bool]:
+def is_a(kind: EventType, event: Any = execution_events.c) -> sa.ColumnElement[bool]:
     return event.event_type == sql_literal(kind)  # type: ignore[no-any-return]
 
 
-def leading_to(*statuses: TaskStatus) -> list[ColumnElement[str]]:
+def leading_to(*statuses: TaskStatus) -> list[sa.ColumnElement[str]]:
     """Return the types of the events that lead to one of these statuses."""
     return [sql_literal(kind) for kind, status in STATUS_AFTER.items() if status in statuses]
 
 
-def speaks_of(member: str, event: Any = execution_events.c) -> ColumnElement[bool]:
-    """Return a condition: the name occurs in the event. It takes a tenth of the work of parsing the JSON."""
+def speaks_of(member: str, event: Any = execution_events.c) -> sa.ColumnElement[bool]:
+    """Return a condition: the event contains this member name. It takes a tenth of the work of parsing the JSON."""
     return event.event_data.like(text_literal(f'%"{member}"%'))  # type: ignore[no-any-return]
 
 
-def of_claim(said: ColumnElement[Any], task: Any, token: Any, event: Any = execution_events.c) -> Select[Any]:
-    """Select what the claim of this task under this lease token says."""
-    return select(said).where(
+def of_claim(recorded: sa.ColumnElement[Any], task: Any, token: Any, event: Any = execution_events.c) -> sa.Select[Any]:
+    """Select a value from the event of the claim of this task under this lease token."""
+    return sa.select(recorded).where(
         event.task_execution_id == task, event.lease_token == token, is_a(EventType.CLAIMED, event)
     )
 
 
-def last(said: ColumnElement[Any], *conditions: ColumnElement[bool], among: Iterable[ColumnElement[bool]]) -> Any:
-    """Select what the last such event of EXECUTION's task says, of those that one of the indexes `among` has.
+def last(
+    recorded: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool], among: Iterable[sa.ColumnElement[bool]]
+) -> Any:
+    """Select a value from the last such event of EXECUTION's task, among the events of these indexes.
 
-    Each of them has the events of a task together. Ordered by a sum, because otherwise a planner may take the order of the primary
-    key instead, and read the whole log backwards for each task: 20 dead letters took 3.5 s among 752 000 events, and now take 6 ms.
+    Each index has the events of a task together. The order is by a sum, because a planner may otherwise take the order of the
+    primary key, and read the whole log backwards for each task: 20 dead letters took 3.5 s among 752 000 events, and take 6 ms
+    with the sum.
     """
-    found = union_all(
+    found = sa.union_all(
         *(
-            select(EVENT.sequence_num, said.label("said"))
+            sa.select(EVENT.sequence_num, recorded.label("recorded"))
             .where(EVENT_OF_TASK, one, *conditions)
             .correlate(task_executions)
             for one in among
         )
     ).subquery("found")
-    newest = found.c.sequence_num + literal_column("0", Integer)
-    return select(found.c.said).order_by(newest.desc()).limit(1).scalar_subquery()
+    newest = found.c.sequence_num + sa.literal_column("0", sa.Integer)
+    return sa.select(found.c.recorded).order_by(newest.desc()).limit(1).scalar_subquery()
 
 
-def has_event(*conditions: ColumnElement[bool], among: Iterable[ColumnElement[bool]]) -> ColumnElement[bool]:
-    """Return a condition: EXECUTION's task has such an event among those that one of these indexes has."""
-    return or_(*(select(EVENT.sequence_num).where(EVENT_OF_TASK, one, *conditions).exists() for one in among))
+def has_event(*conditions: sa.ColumnElement[bool], among: Iterable[sa.ColumnElement[bool]]) -> sa.ColumnElement[bool]:
+    """Return a condition: EXECUTION's task has such an event in one of these indexes."""
+    return sa.or_(*(sa.select(EVENT.sequence_num).where(EVENT_OF_TASK, one, *conditions).exists() for one in among))
 
 
 EXECUTION = task_executions.c
@@ -107,6 +98,6 @@ UNFINISHED = EXECUTION.status.in_([sql_literal(TaskStatus.READY), sql_literal(Ta
 ENDED = EXECUTION.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
 EVENT_OF_TASK = EVENT.task_execution_id == EXECUTION.id
 CLAIMS, ENDS, OTHERS = kinds(EVENT).values()
-"""Conditions: one of the three indexes by task has the event."""
+"""Conditions of the three indexes of events by task."""
 TRANSITION = EVENT.event_type.in_([sql_literal(kind) for kind in STATUS_AFTER])
 """A condition: the event changed its task's status."""

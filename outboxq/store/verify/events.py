@@ -1,25 +1,11 @@
-"""Check each task against its events, and the events of a task among each other."""
+"""Check tasks against their events, and events of one task against each other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    FromClause,
-    Integer,
-    Select,
-    and_,
-    case,
-    cast,
-    func,
-    literal_column,
-    null,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 
 from ...database.grammar import Grammar, sql_literal, text_literal
 from ...database.tables import execution_events, task_executions, task_outbox
@@ -45,7 +31,7 @@ from .check import (
     task_of,
 )
 
-_STATUS: ColumnElement[str] = case(*((is_a(kind), sql_literal(status)) for kind, status in STATUS_AFTER.items()))
+_STATUS: sa.ColumnElement[str] = sa.case(*((is_a(kind), sql_literal(status)) for kind, status in STATUS_AFTER.items()))
 """The status to which an event leads."""
 _ALL = (CLAIMS, ENDS, OTHERS)
 LEADS_HERE = last(_STATUS, TRANSITION, among=_ALL) == EXECUTION.status
@@ -56,47 +42,47 @@ CLAIMED_BY = _CLAIM.correlate(task_executions).scalar_subquery()
 """The worker that claimed EXECUTION's task under its present token."""
 
 
-def fold_checks() -> Mapping[str, Check]:
+def task_event_checks() -> Mapping[str, Check]:
     return {
         "position_differs_from_events": Check(
             meaning="a task's position differs from the one it was enqueued with, so the order of its partition key is broken",
-            broken=lambda g: select(EXECUTION.id).where(position_differs(said_position(g))),
+            broken=lambda g: sa.select(EXECUTION.id).where(position_differs(recorded_position(g))),
         ),
         "status_differs_from_events": Check(
-            meaning="the task's status is not the one to which its last transition leads",
+            meaning="a task's status differs from its last transition",
             broken=_last_differs,
             also={
                 "worker_differs_from_claim": "a Running task's worker is not the one that claimed it",
-                "end_differs_from_events": "a task ended at another time than its last event says",
+                "end_differs_from_events": "a task's end differs from its last event",
                 "retry_differs_from_events": "a task's retry time differs from its last event",
-                "due_differs_from_events": "an outbox entry is due at another time than the task's last event says",
+                "due_differs_from_events": "the due time of an outbox entry differs from its task's last event",
             },
         ),
         "counters_differ_from_events": Check(
             meaning="a task's attempt or number of recoveries differs from its events",
-            broken=_said_differs,
+            broken=_recorded_values_differ,
             also={"error_differs_from_events": "a task's error differs from the last one recorded"},
         ),
     }
 
 
-def said_position(g: Grammar) -> Any:
-    """Select the position that EXECUTION's task got in its key; NULL if no event has it."""
-    said = g.text_in(EVENT.event_data, "position")
-    return last(cast(said, BigInteger), speaks_of("position"), said.is_not(None), among=(OTHERS,))
+def recorded_position(g: Grammar) -> Any:
+    """Select the position of EXECUTION's task according to its events; NULL if no event has it."""
+    recorded = g.text_in(EVENT.event_data, "position")
+    return last(sa.cast(recorded, sa.BigInteger), speaks_of("position"), recorded.is_not(None), among=(OTHERS,))
 
 
-def position_differs(said: ColumnElement[int]) -> ColumnElement[bool]:
-    return and_(EXECUTION.partition_key.is_not(None), EXECUTION.position != said)
+def position_differs(recorded: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    return sa.and_(EXECUTION.partition_key.is_not(None), EXECUTION.position != recorded)
 
 
 def last_due(g: Grammar) -> Any:
     """Select the time at which EXECUTION's task is due."""
-    return last(_said_due(g), TRANSITION, among=_ALL)
+    return last(_recorded_due(g), TRANSITION, among=_ALL)
 
 
 def last_retry(g: Grammar) -> Any:
-    return last(_said_retry(_said_due(g)), TRANSITION, among=_ALL)
+    return last(_recorded_retry(_recorded_due(g)), TRANSITION, among=_ALL)
 
 
 def last_error(g: Grammar) -> Any:
@@ -105,34 +91,34 @@ def last_error(g: Grammar) -> Any:
     return last(error, TRANSITION, speaks_of("error"), error.is_not(None), among=(ENDS, OTHERS))
 
 
-def _said_due(g: Grammar) -> ColumnElement[Any]:
+def _recorded_due(g: Grammar) -> sa.ColumnElement[Any]:
     return g.instant_in(EVENT.event_data, "available_at")
 
 
-def _said_retry(due: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return the time of the task's retry by its last event; NULL if it waits for none.
+def _recorded_retry(due: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """Return the retry time of the task according to its last event; NULL if it waits for no retry.
 
     A rescheduled task keeps its retry unless it was made due now, so the row must have that time or none.
     """
-    kept = case((EXECUTION.retry_at.is_not(None), due))
-    return case((is_a(EventType.RETRY_SCHEDULED), due), (is_a(EventType.RESCHEDULED), kept), else_=null())
+    kept = sa.case((EXECUTION.retry_at.is_not(None), due))
+    return sa.case((is_a(EventType.RETRY_SCHEDULED), due), (is_a(EventType.RESCHEDULED), kept), else_=sa.null())
 
 
-def _last_differs(g: Grammar) -> Select[Any]:
-    """Check everything that the last transition decides in one pass over the log."""
+def _last_differs(g: Grammar) -> sa.Select[Any]:
+    """Check all values that the last transition determines, in one pass over the log."""
     newest = (
-        select(EVENT.task_execution_id, func.max(EVENT.sequence_num).label("sequence_num"))
+        sa.select(EVENT.task_execution_id, sa.func.max(EVENT.sequence_num).label("sequence_num"))
         .where(TRANSITION)
         .group_by(EVENT.task_execution_id)
         .subquery("last")
     )
     # The task is so, and its last event leads there.
-    ready = and_(READY, EVENT.event_type.in_(leading_to(TaskStatus.READY)))
-    running = and_(RUNNING, EVENT.event_type.in_(leading_to(TaskStatus.RUNNING)))
-    ended = and_(ENDED, EVENT.event_type.in_(leading_to(*TERMINAL)))
-    due, said = task_outbox.c.available_at, _said_due(g)
+    ready = sa.and_(READY, EVENT.event_type.in_(leading_to(TaskStatus.READY)))
+    running = sa.and_(RUNNING, EVENT.event_type.in_(leading_to(TaskStatus.RUNNING)))
+    ended = sa.and_(ENDED, EVENT.event_type.in_(leading_to(*TERMINAL)))
+    due, recorded = task_outbox.c.available_at, _recorded_due(g)
     rows = (
-        select(EXECUTION.id)
+        sa.select(EXECUTION.id)
         .join_from(task_executions, newest, newest.c.task_execution_id == EXECUTION.id)
         .join(execution_events, EVENT.sequence_num == newest.c.sequence_num)
         .outerjoin(task_outbox, task_outbox.c.task_execution_id == EXECUTION.id)
@@ -141,52 +127,54 @@ def _last_differs(g: Grammar) -> Select[Any]:
         rows,
         {
             "status_differs_from_events": EXECUTION.status != _STATUS,
-            "worker_differs_from_claim": and_(running, EXECUTION.worker_id.is_distinct_from(EVENT.worker_id)),
-            "end_differs_from_events": and_(ended, EXECUTION.completed_at.is_distinct_from(EVENT.created_at)),
+            "worker_differs_from_claim": sa.and_(running, EXECUTION.worker_id.is_distinct_from(EVENT.worker_id)),
+            "end_differs_from_events": sa.and_(ended, EXECUTION.completed_at.is_distinct_from(EVENT.created_at)),
             # Read from the event only if the task waits, because parsing JSON takes most of the time here.
-            "retry_differs_from_events": EXECUTION.retry_at.is_distinct_from(case((ready, _said_retry(said)))),
-            "due_differs_from_events": case((and_(ready, due.is_not(None)), due.is_distinct_from(said))),
+            "retry_differs_from_events": EXECUTION.retry_at.is_distinct_from(
+                sa.case((ready, _recorded_retry(recorded)))
+            ),
+            "due_differs_from_events": sa.case((sa.and_(ready, due.is_not(None)), due.is_distinct_from(recorded))),
         },
     )
 
 
-def _said_differs(g: Grammar) -> Select[Any]:
-    """Check the facts that hold until another event changes them."""
+def _recorded_values_differ(g: Grammar) -> sa.Select[Any]:
+    """Check values that hold until another event changes them."""
     attempt, recoveries, error = (
-        _last_said(g, member).subquery(f"last_{member}") for member in ("attempt", "recovery_attempts", "error")
+        _last_recorded(g, member).subquery(f"last_{member}") for member in ("attempt", "recovery_attempts", "error")
     )
-    rows = select(EXECUTION.id).select_from(
+    rows = sa.select(EXECUTION.id).select_from(
         task_executions.outerjoin(attempt, attempt.c.id == EXECUTION.id)
         .outerjoin(recoveries, recoveries.c.id == EXECUTION.id)
         .outerjoin(error, error.c.id == EXECUTION.id)
     )
-    counted = cast(func.coalesce(attempt.c.said, text_literal("1")), Integer)
-    recovered = cast(func.coalesce(recoveries.c.said, text_literal("0")), Integer)
+    counted = sa.cast(sa.func.coalesce(attempt.c.recorded, text_literal("1")), sa.Integer)
+    recovered = sa.cast(sa.func.coalesce(recoveries.c.recorded, text_literal("0")), sa.Integer)
     return broken_ones(
         rows,
         {
             "counters_differ_from_events": (EXECUTION.attempt != counted) | (EXECUTION.recovery_attempts != recovered),
-            "error_differs_from_events": EXECUTION.last_error.is_distinct_from(error.c.said),
+            "error_differs_from_events": EXECUTION.last_error.is_distinct_from(error.c.recorded),
         },
     )
 
 
-def _last_said(g: Grammar, member: str) -> Select[Any]:
-    """Select the member of this name in the last event of each task that has it."""
+def _last_recorded(g: Grammar, member: str) -> sa.Select[Any]:
+    """Select the member of this name from the last event of each task that has it."""
     value = g.text_in(EVENT.event_data, member)
-    nth = func.row_number().over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num.desc())
-    said = (
-        select(task_of(execution_events), value.label("said"), nth.label("nth"))
+    nth = sa.func.row_number().over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num.desc())
+    recorded = (
+        sa.select(task_of(execution_events), value.label("recorded"), nth.label("nth"))
         .where(TRANSITION, speaks_of(member), value.is_not(None))
-        .subquery(f"said_{member}")
+        .subquery(f"recorded_{member}")
     )
-    return select(said.c.id, said.c.said).where(said.c.nth == literal_column("1", Integer))
+    return sa.select(recorded.c.id, recorded.c.recorded).where(recorded.c.nth == sa.literal_column("1", sa.Integer))
 
 
 _CLAIMED = is_a(EventType.CLAIMED)
 _OF_CLAIM = EVENT.lease_token.is_not(None)
-_REQUEST = and_(EVENT_OF_TASK, EVENT.lease_token.is_(None), is_a(EventType.CANCEL_REQUESTED))
-UNHEARD = and_(RUNNING, EXECUTION.cancel_requested_at.is_(None))
+_REQUEST = sa.and_(EVENT_OF_TASK, EVENT.lease_token.is_(None), is_a(EventType.CANCEL_REQUESTED))
+UNHEARD = sa.and_(RUNNING, EXECUTION.cancel_requested_at.is_(None))
 """A condition: the task runs, and its row has no cancel request."""
 
 
@@ -197,32 +185,30 @@ def log_checks() -> Mapping[str, Check]:
         ),
         "cancel_forgotten": Check(
             meaning="an event records a cancel request for a running task, but its row has none, so its worker does not see it",
-            broken=lambda _: select(EXECUTION.id).where(UNHEARD, asked_since_claim().is_not(None)),
+            broken=lambda _: sa.select(EXECUTION.id).where(UNHEARD, asked_since_claim().is_not(None)),
         ),
         "birth_not_recorded_once": Check(
             meaning="a task has no task_created event, or more than one",
-            broken=lambda _: select(EXECUTION.id).where(
+            broken=lambda _: sa.select(EXECUTION.id).where(
                 _number(EVENT.lease_token.is_(None), is_a(EventType.CREATED)) != 1
             ),
         ),
         "token_differs_from_claims": Check(
             meaning="the lease token is not the number of claims recorded",
-            broken=lambda _: select(EXECUTION.id).where(EXECUTION.lease_token != _number(_CLAIMED)),
+            broken=lambda _: sa.select(EXECUTION.id).where(EXECUTION.lease_token != _number(_CLAIMED)),
         ),
         "claimed_twice": Check(meaning="one lease token was claimed twice", broken=lambda _: _more_than_one(_CLAIMED)),
         "ended_twice": Check(
-            meaning="one claim has two ends", broken=lambda _: _more_than_one(and_(~_CLAIMED, _OF_CLAIM))
+            meaning="a claim has two ends", broken=lambda _: _more_than_one(sa.and_(~_CLAIMED, _OF_CLAIM))
         ),
         "end_without_claim": Check(
-            meaning="a claim that never began has ended, or an event that ends no claim has a lease token",
+            meaning="a claim ended that never began, or an event has a lease token although it does not end a claim",
             broken=_end_without_claim,
         ),
         "claim_left_open": Check(
             meaning="a claim has no end although its task is not Running under it", broken=_claim_left_open
         ),
-        "life_after_end": Check(
-            meaning="a task has an event after its end, although it was not redriven", broken=_life_after_end
-        ),
+        "life_after_end": Check(meaning="a task has an event after its end without a redrive", broken=_life_after_end),
         "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),
         "recovered_early": Check(meaning="a lease was taken back before it expired", broken=_recovered_early),
         "events_without_task": Check(
@@ -237,90 +223,90 @@ def asked_since_claim() -> Any:
     """Select the time at which the present claim of EXECUTION's task was asked to stop; NULL if it was not."""
     claim = execution_events.alias("claim").c
     begun = of_claim(claim.sequence_num, EXECUTION.id, EXECUTION.lease_token, claim)
-    asked = select(func.max(EVENT.created_at)).where(
+    asked = sa.select(sa.func.max(EVENT.created_at)).where(
         _REQUEST, EVENT.sequence_num > begun.correlate(task_executions).scalar_subquery()
     )
     return asked.correlate(task_executions).scalar_subquery()
 
 
-def _request_not_recorded(_: Grammar) -> Select[Any]:
-    request = select(EVENT.sequence_num).where(_REQUEST, EVENT.created_at == EXECUTION.cancel_requested_at)
-    return select(EXECUTION.id).where(EXECUTION.cancel_requested_at.is_not(None), ~request.exists())
+def _request_not_recorded(_: Grammar) -> sa.Select[Any]:
+    request = sa.select(EVENT.sequence_num).where(_REQUEST, EVENT.created_at == EXECUTION.cancel_requested_at)
+    return sa.select(EXECUTION.id).where(EXECUTION.cancel_requested_at.is_not(None), ~request.exists())
 
 
-def _number(*conditions: ColumnElement[bool]) -> Any:
+def _number(*conditions: sa.ColumnElement[bool]) -> Any:
     """Count the events of EXECUTION's task for which all conditions hold."""
-    return select(func.count()).where(EVENT_OF_TASK, *conditions).scalar_subquery()
+    return sa.select(sa.func.count()).where(EVENT_OF_TASK, *conditions).scalar_subquery()
 
 
-def _more_than_one(kind: ColumnElement[bool]) -> Select[Any]:
-    claims = select(task_of(execution_events)).where(kind).group_by(EVENT.task_execution_id, EVENT.lease_token)
-    return claims.having(func.count() > 1)
+def _more_than_one(kind: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    claims = sa.select(task_of(execution_events)).where(kind).group_by(EVENT.task_execution_id, EVENT.lease_token)
+    return claims.having(sa.func.count() > 1)
 
 
-def _end_without_claim(_: Grammar) -> Select[Any]:
+def _end_without_claim(_: Grammar) -> sa.Select[Any]:
     claimed = execution_events.alias("claimed").c
     begun = of_claim(claimed.sequence_num, EVENT.task_execution_id, EVENT.lease_token, claimed)
     no_end = EVENT.event_type.not_in([sql_literal(kind) for kind in sorted(ENDS_CLAIM)])
-    return select(task_of(execution_events)).where(~_CLAIMED, _OF_CLAIM, or_(no_end, ~begun.exists()))
+    return sa.select(task_of(execution_events)).where(~_CLAIMED, _OF_CLAIM, sa.or_(no_end, ~begun.exists()))
 
 
-def _claim_left_open(_: Grammar) -> Select[Any]:
+def _claim_left_open(_: Grammar) -> sa.Select[Any]:
     ended = execution_events.alias("ended")
-    end = select(ended.c.sequence_num).where(
+    end = sa.select(ended.c.sequence_num).where(
         ended.c.task_execution_id == EVENT.task_execution_id,
         ended.c.lease_token == EVENT.lease_token,
         ~is_a(EventType.CLAIMED, ended.c),
         ended.c.lease_token.is_not(None),
     )
-    open_now = and_(RUNNING, EXECUTION.lease_token == EVENT.lease_token)
+    open_now = sa.and_(RUNNING, EXECUTION.lease_token == EVENT.lease_token)
     return (
-        select(EXECUTION.id)
+        sa.select(EXECUTION.id)
         .join_from(execution_events, task_executions, EXECUTION.id == EVENT.task_execution_id)
         .where(_CLAIMED, open_now == end.exists())
     )
 
 
-def _life_after_end(_: Grammar) -> Select[Any]:
+def _life_after_end(_: Grammar) -> sa.Select[Any]:
     steps = _steps(_before(EVENT.event_type).label("before"))
     again = [sql_literal(kind) for kind in (EventType.REQUEUED, EventType.RETRY_SCHEDULED, EventType.DISCARDED)]
-    by_hand = and_(steps.c.before.in_(leading_to(TaskStatus.FAILED)), steps.c.event_type.in_(again))
-    return select(steps.c.id).where(steps.c.before.in_(leading_to(*TERMINAL)), ~by_hand)
+    is_manual = sa.and_(steps.c.before.in_(leading_to(TaskStatus.FAILED)), steps.c.event_type.in_(again))
+    return sa.select(steps.c.id).where(steps.c.before.in_(leading_to(*TERMINAL)), ~is_manual)
 
 
-def _claimed_early(g: Grammar) -> Select[Any]:
+def _claimed_early(g: Grammar) -> sa.Select[Any]:
     due = g.instant_in(EVENT.event_data, "available_at")
     steps = _steps(EVENT.created_at, _before(due).label("due"))
-    early = or_(steps.c.due.is_(None), steps.c.created_at < steps.c.due)
-    return select(steps.c.id).where(is_a(EventType.CLAIMED, steps.c), early)
+    early = sa.or_(steps.c.due.is_(None), steps.c.created_at < steps.c.due)
+    return sa.select(steps.c.id).where(is_a(EventType.CLAIMED, steps.c), early)
 
 
-def _steps(*columns: ColumnElement[Any]) -> FromClause:
-    return select(task_of(execution_events), EVENT.event_type, *columns).where(TRANSITION).subquery("steps")
+def _steps(*columns: sa.ColumnElement[Any]) -> sa.FromClause:
+    return sa.select(task_of(execution_events), EVENT.event_type, *columns).where(TRANSITION).subquery("steps")
 
 
-def _before(said: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return what the transition before says, of the same task."""
-    return func.lag(said).over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num)
+def _before(recorded: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """Return a value from the previous transition of the same task."""
+    return sa.func.lag(recorded).over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num)
 
 
-def _recovered_early(g: Grammar) -> Select[Any]:
+def _recovered_early(g: Grammar) -> sa.Select[Any]:
     recovered = [sql_literal(EventType.RESET), sql_literal(EventType.ABANDONED)]
     expired = g.instant_in(EVENT.event_data, "lease_expires_at")
-    return select(task_of(execution_events)).where(
-        EVENT.event_type.in_(recovered), or_(expired.is_(None), EVENT.created_at < expired)
+    return sa.select(task_of(execution_events)).where(
+        EVENT.event_type.in_(recovered), sa.or_(expired.is_(None), EVENT.created_at < expired)
     )
 
 
-def _lost_or_moved(_: Grammar) -> Select[Any]:
+def _lost_or_moved(_: Grammar) -> sa.Select[Any]:
     """Select one row for each task, whatever the number of its events."""
     lost = EXECUTION.id.is_(None)
     rows = (
-        select(task_of(execution_events))
+        sa.select(task_of(execution_events))
         .outerjoin_from(execution_events, task_executions, EXECUTION.id == EVENT.task_execution_id)
         .where(
             EVENT.task_execution_id.is_not(None),
-            or_(lost, EXECUTION.pipeline_execution_id != EVENT.pipeline_execution_id),
+            sa.or_(lost, EXECUTION.pipeline_execution_id != EVENT.pipeline_execution_id),
         )
         .distinct()
     )

@@ -1,11 +1,11 @@
-"""Check that no partition key and no idempotency key is taken twice or lost."""
+"""Check that partition keys and idempotency keys are neither shared nor lost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Select, and_, false, func, literal_column, not_, or_, select, true
+import sqlalchemy as sa
 
 from ...database import queue_order
 from ...database.grammar import Grammar, sql_literal
@@ -28,55 +28,55 @@ from .check import (
     task_of,
 )
 
-_Columns: TypeAlias = tuple[ColumnElement[Any], ...]
+_Columns: TypeAlias = tuple[sa.ColumnElement[Any], ...]
 _claim = partition_claims.c
 _KEY = (EXECUTION.queue, EXECUTION.partition_key)
 _HAS_KEY = EXECUTION.partition_key.is_not(None)
-RUNNING_WITH_KEY = and_(_HAS_KEY, RUNNING)
+RUNNING_WITH_KEY = sa.and_(_HAS_KEY, RUNNING)
 """A condition: the task runs, so it has its key."""
-IS_ORDERED = not_(queue_order.is_concurrency_key(EXECUTION.partition_key))
-"""A condition: of the task's key one runs at a time. Of a concurrency key several may, and those are counted by their leases."""
-HOLDING = and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
+IS_ORDERED = sa.not_(queue_order.is_concurrency_key(EXECUTION.partition_key))
+"""A condition: only one task of the key runs at a time. Several tasks of a concurrency key may run; their leases are counted."""
+HOLDING = sa.and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
 """A condition: the task has Failed with `on_dead_letter=hold`, so it keeps its key."""
-CLAIM_OF_TASK = select(_claim.task_execution_id).where(
+CLAIM_OF_TASK = sa.select(_claim.task_execution_id).where(
     _claim.task_execution_id == EXECUTION.id,
     _claim.queue == EXECUTION.queue,
     _claim.partition_key == EXECUTION.partition_key,
 )
-TASK_OF_CLAIM = select(EXECUTION.id).where(
+TASK_OF_CLAIM = sa.select(EXECUTION.id).where(
     EXECUTION.id == _claim.task_execution_id,
     EXECUTION.queue == _claim.queue,
     EXECUTION.partition_key == _claim.partition_key,
-    or_(and_(RUNNING_WITH_KEY, _claim.held == false()), and_(HOLDING, _claim.held == true())),
+    sa.or_(sa.and_(RUNNING_WITH_KEY, _claim.held == sa.false()), sa.and_(HOLDING, _claim.held == sa.true())),
 )
 
 
 def partition_key_checks() -> Mapping[str, Check]:
     return {
         "position_taken_twice": Check(
-            meaning="two tasks of a partition key have the same position, so their order is left to chance",
+            meaning="two tasks of a partition key have the same position, so their order is random",
             broken=lambda _: _all_but_first("placed", _HAS_KEY, of=(*_KEY, EXECUTION.position), by=(EXECUTION.id,)),
         ),
         "claimed_key_without_task": Check(
-            meaning="a partition key is taken by a task that neither runs nor holds it, so its tasks are never claimed",
-            broken=lambda _: select(task_of(partition_claims)).where(~TASK_OF_CLAIM.exists()),
+            meaning="a partition key belongs to a task that does not run or hold it, so its other tasks are never claimed",
+            broken=lambda _: sa.select(task_of(partition_claims)).where(~TASK_OF_CLAIM.exists()),
         ),
         "running_without_key": Check(
             meaning="a Running task has not taken its partition key, so another task of the key may run beside it",
-            broken=lambda _: select(EXECUTION.id).where(
-                RUNNING_WITH_KEY, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == false()).exists()
+            broken=lambda _: sa.select(EXECUTION.id).where(
+                RUNNING_WITH_KEY, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == sa.false()).exists()
             ),
         ),
         "failed_without_key": Check(
             meaning="a task that Failed with on_dead_letter=hold does not hold its partition key",
-            broken=lambda _: select(EXECUTION.id).where(
-                HOLDING, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == true()).exists()
+            broken=lambda _: sa.select(EXECUTION.id).where(
+                HOLDING, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == sa.true()).exists()
             ),
         ),
         "key_running_twice": Check(
             meaning="a task runs beside a later one of its partition key",
             broken=lambda _: _all_but_first(
-                "running", and_(RUNNING_WITH_KEY, IS_ORDERED), of=_KEY, by=(EXECUTION.position.desc(), EXECUTION.id)
+                "running", sa.and_(RUNNING_WITH_KEY, IS_ORDERED), of=_KEY, by=(EXECUTION.position.desc(), EXECUTION.id)
             ),
         ),
         "key_claimed_twice": Check(
@@ -85,33 +85,33 @@ def partition_key_checks() -> Mapping[str, Check]:
     }
 
 
-def _all_but_first(name: str, tasks: ColumnElement[bool], *, of: _Columns, by: _Columns) -> Select[Any]:
-    """Select these tasks without the first of each group: `of` are the columns that a group has alike, `by` is its order."""
-    nth = func.row_number().over(partition_by=of, order_by=by)
-    ranked = select(EXECUTION.id, nth.label("nth")).where(tasks).subquery(name)
-    return select(ranked.c.id).where(ranked.c.nth > literal_column("1"))
+def _all_but_first(name: str, tasks: sa.ColumnElement[bool], *, of: _Columns, by: _Columns) -> sa.Select[Any]:
+    """Select these tasks except the first of each group. Groups agree in the columns `of`, and are ordered by `by`."""
+    nth = sa.func.row_number().over(partition_by=of, order_by=by)
+    ranked = sa.select(EXECUTION.id, nth.label("nth")).where(tasks).subquery(name)
+    return sa.select(ranked.c.id).where(ranked.c.nth > sa.literal_column("1"))
 
 
-def _claimed_twice(_: Grammar) -> Select[Any]:
-    """Compare claims by their numbers, not by clocks: a claim of a key after a committed end draws a higher number.
+def _claimed_twice(_: Grammar) -> sa.Select[Any]:
+    """Compare claims by their numbers instead of clocks: a claim of a key after a committed end draws a higher number.
 
     A replaced task may have had another key before, which is not recorded.
     """
     replaced = execution_events.alias("replaced")
-    moved = select(replaced.c.sequence_num).where(
+    moved = sa.select(replaced.c.sequence_num).where(
         replaced.c.task_execution_id == EXECUTION.id,
         replaced.c.lease_token.is_(None),
         is_a(EventType.REPLACED, replaced.c),
     )
-    following = func.lead(EVENT.event_type).over(partition_by=_KEY, order_by=EVENT.sequence_num)
+    following = sa.func.lead(EVENT.event_type).over(partition_by=_KEY, order_by=EVENT.sequence_num)
     steps = (
-        select(EXECUTION.id, EVENT.event_type, following.label("following"))
+        sa.select(EXECUTION.id, EVENT.event_type, following.label("following"))
         .join_from(task_executions, execution_events, EVENT_OF_TASK)
         .where(_HAS_KEY, IS_ORDERED, EVENT.lease_token.is_not(None), ~moved.exists())
         .subquery("steps")
     )
     claimed = sql_literal(EventType.CLAIMED)
-    return select(steps.c.id).where(steps.c.event_type == claimed, steps.c.following == claimed)
+    return sa.select(steps.c.id).where(steps.c.event_type == claimed, steps.c.following == claimed)
 
 
 _key = idempotency_keys.c
@@ -121,13 +121,13 @@ def idempotency_key_checks() -> Mapping[str, Check]:
     return {
         "key_without_task": Check(
             meaning="an idempotency key is held by a task that does not exist",
-            broken=lambda _: select(task_of(idempotency_keys)).where(
-                ~select(EXECUTION.id).where(EXECUTION.id == _key.task_execution_id).exists()
+            broken=lambda _: sa.select(task_of(idempotency_keys)).where(
+                ~sa.select(EXECUTION.id).where(EXECUTION.id == _key.task_execution_id).exists()
             ),
         ),
         "key_differs_from_birth": Check(
             meaning="a task holds an idempotency key with which it was not enqueued, so the same request may run twice",
-            broken=lambda g: select(task_of(idempotency_keys)).where(holds_another(g)),
+            broken=lambda g: sa.select(task_of(idempotency_keys)).where(holds_another(g)),
         ),
         "key_lost": Check(
             meaning="an unfinished task does not hold its idempotency key, so the same request may run twice",
@@ -137,7 +137,7 @@ def idempotency_key_checks() -> Mapping[str, Check]:
 
 
 class Birth:
-    """The Created event of a task, as far as it names an idempotency key."""
+    """The idempotency key in the Created event of a task."""
 
     def __init__(self, g: Grammar, name: str) -> None:
         event = execution_events.alias(name)
@@ -146,7 +146,7 @@ class Birth:
         self.key = g.text_in(event.c.event_data, "idempotency_key")
         self.until = g.instant_in(event.c.event_data, "unique_until")
         self.until_finished = g.text_in(event.c.event_data, "unique_until_finished").is_not(None)
-        self.asked = and_(
+        self.asked = sa.and_(
             event.c.lease_token.is_(None),
             is_a(EventType.CREATED, event.c),
             speaks_of("idempotency_key", event.c),
@@ -154,12 +154,12 @@ class Birth:
         )
 
 
-def holds_another(g: Grammar) -> ColumnElement[bool]:
+def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
     """Return a condition: the task of a row of `idempotency_keys` was enqueued with another key, or has another name."""
     birth = Birth(g, "birth")
-    other = or_(birth.key != _key.key, EXECUTION.task_name != _key.scope)
+    other = sa.or_(birth.key != _key.key, EXECUTION.task_name != _key.scope)
     return (
-        select(birth.task)
+        sa.select(birth.task)
         .join_from(birth.event, task_executions, EXECUTION.id == birth.task)
         .where(birth.task == _key.task_execution_id, birth.asked, other)
         .correlate(idempotency_keys)
@@ -167,26 +167,26 @@ def holds_another(g: Grammar) -> ColumnElement[bool]:
     )
 
 
-def lost(g: Grammar, birth: Birth) -> Select[Any]:
-    """Select the unfinished tasks that asked for a key which no task that asked for it holds; `birth` is joined.
+def lost(g: Grammar, birth: Birth) -> sa.Select[Any]:
+    """Select the unfinished tasks that asked for a key which no task that asked for it has; `birth` is joined.
 
-    An expired key may belong to another task. So may a key that was asked for until the end, once its task has ended: that
-    task may have been redriven.
+    An expired key may belong to another task. So may a key that was requested until the end, once its task has ended, because
+    that task may have been redriven.
     """
     other = Birth(g, "other")
     has_ended = has_event(EVENT.event_type.in_(leading_to(*TERMINAL)), among=(ENDS, OTHERS))
-    rightful = select(other.task).where(other.task == _key.task_execution_id, other.asked, other.key == birth.key)
+    rightful = sa.select(other.task).where(other.task == _key.task_execution_id, other.asked, other.key == birth.key)
     rightful = rightful.correlate(idempotency_keys, birth.event)
-    holder = or_(_key.task_execution_id == EXECUTION.id, rightful.exists())
-    held = select(_key.task_execution_id).where(_key.scope == EXECUTION.task_name, _key.key == birth.key, holder)
+    owner = sa.or_(_key.task_execution_id == EXECUTION.id, rightful.exists())
+    held = sa.select(_key.task_execution_id).where(_key.scope == EXECUTION.task_name, _key.key == birth.key, owner)
     return (
-        select(EXECUTION.id)
+        sa.select(EXECUTION.id)
         .join_from(task_executions, birth.event, birth.task == EXECUTION.id)
         .where(
             UNFINISHED,
             birth.asked,
-            or_(birth.until.is_(None), birth.until > g.now),
-            ~and_(birth.until_finished, has_ended),
+            sa.or_(birth.until.is_(None), birth.until > g.now),
+            ~sa.and_(birth.until_finished, has_ended),
             ~held.exists(),
         )
     )

@@ -1,31 +1,21 @@
-"""Repair what needs no guess. Each repair checks again in its own snapshot before it writes."""
+"""Make the repairs that need no guess. Each repair checks again in its own snapshot before it writes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, Table, and_, delete, exists, false, func, select, true, update
+import sqlalchemy as sa
 
+from ...database import tables
 from ...database.column_types import Instant
 from ...database.grammar import Grammar, Relations, Statement, Transition, sql_literal
-from ...database.tables import (
-    dead_letters,
-    idempotency_keys,
-    partition_claims,
-    queue_settings,
-    schedule_ticks,
-    task_executions,
-    task_leases,
-    task_outbox,
-    task_steps,
-)
 from ...model import OnDeadLetter
 from .. import task_rows
 from . import batches, events, keys, rows
 from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, task_of
 
-_entry, _lease, _letter = task_outbox.c, task_leases.c, dead_letters.c
+_entry, _lease, _dead_letter = tables.task_outbox.c, tables.task_leases.c, tables.dead_letters.c
 _ENTRY_COLUMNS = ("id", *task_rows.KEPT)
 
 
@@ -35,31 +25,31 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         "position_differs_from_events": _position,
         "due_differs_from_events": _due,
         "worker_differs_from_claim": _worker,
-        "end_differs_from_events": lambda _: _as_said("completed_at", events.LAST_END, ENDED, events.LEADS_HERE),
-        "retry_differs_from_events": lambda g: _as_said("retry_at", events.last_retry(g), events.LEADS_HERE),
-        "error_differs_from_events": lambda g: _as_said("last_error", events.last_error(g)),
+        "end_differs_from_events": lambda _: _as_recorded("completed_at", events.LAST_END, ENDED, events.LEADS_HERE),
+        "retry_differs_from_events": lambda g: _as_recorded("retry_at", events.last_retry(g), events.LEADS_HERE),
+        "error_differs_from_events": lambda g: _as_recorded("last_error", events.last_error(g)),
         "cancel_forgotten": _cancel,
         "lease_ends_too_late": _lease_end,
         "rate_full_too_late": _rate,
         "hold_without_key": lambda _: _written(rows.HOLDS_NOTHING, on_dead_letter=sql_literal(OnDeadLetter.RELEASE)),
-        "letter_differs_from_task": _letter_again,
+        "letter_differs_from_task": _renewed_dead_letter,
         "key_differs_from_birth": _other_key,
         "key_lost": _lost_key,
         "ready_without_entry": _missing_entry,
-        "entry_without_ready": lambda _: _deleted(task_outbox, ~rows.READY_OF_ENTRY.exists()),
+        "entry_without_ready": lambda _: _deleted(tables.task_outbox, ~rows.READY_OF_ENTRY.exists()),
         "running_without_lease": _missing_lease,
-        "lease_without_running": lambda _: _deleted(task_leases, ~rows.RUNNING_OF_LEASE.exists()),
+        "lease_without_running": lambda _: _deleted(tables.task_leases, ~rows.RUNNING_OF_LEASE.exists()),
         "entry_differs_from_task": _entry_again,
         "lease_differs_from_task": _lease_queue,
-        "failed_without_letter": _missing_letter,
-        "letter_without_failed": lambda _: _deleted(dead_letters, ~rows.FAILED_OF_LETTER.exists()),
+        "failed_without_letter": _missing_dead_letter,
+        "letter_without_failed": lambda _: _deleted(tables.dead_letters, ~rows.FAILED_OF_DEAD_LETTER.exists()),
         "claimed_key_without_task": lambda _: _deleted(
-            partition_claims, ~keys.TASK_OF_CLAIM.exists(), partition_claims.c.queue
+            tables.partition_claims, ~keys.TASK_OF_CLAIM.exists(), tables.partition_claims.c.queue
         ),
-        "running_without_key": lambda g: _missing_claim(g, and_(keys.RUNNING_WITH_KEY, keys.IS_ORDERED), false()),
-        "failed_without_key": lambda g: _missing_claim(g, and_(keys.HOLDING, keys.IS_ORDERED), true()),
-        "tick_without_task": lambda _: _deleted(schedule_ticks, ~rows.TASK_OF_TICK.exists()),
-        "step_without_task": lambda _: _deleted(task_steps, ~rows.TASK_OF_STEP.exists()),
+        "running_without_key": lambda g: _missing_claim(g, sa.and_(keys.RUNNING_WITH_KEY, keys.IS_ORDERED), sa.false()),
+        "failed_without_key": lambda g: _missing_claim(g, sa.and_(keys.HOLDING, keys.IS_ORDERED), sa.true()),
+        "tick_without_task": lambda _: _deleted(tables.schedule_ticks, ~rows.TASK_OF_TICK.exists()),
+        "step_without_task": lambda _: _deleted(tables.task_steps, ~rows.TASK_OF_STEP.exists()),
         "batch_differs_from_events": batches.as_made,
         "batch_counts_differ": batches.recount,
         "batch_stage_differs": batches.set_stage,
@@ -68,11 +58,11 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
 
 
 def _position(g: Grammar) -> Transition:
-    """Give the task its position back, and a new outbox entry."""
-    said = events.said_position(g)
+    """Restore the position of the task, and give it a new outbox entry."""
+    recorded = events.recorded_position(g)
 
     def moved(_: Relations) -> Statement:
-        moved = update(task_executions).where(events.position_differs(said)).values(position=said)
+        moved = sa.update(tables.task_executions).where(events.position_differs(recorded)).values(position=recorded)
         return moved.returning(*(EXECUTION[name] for name in _ENTRY_COLUMNS))
 
     return Transition(
@@ -86,15 +76,15 @@ def _position(g: Grammar) -> Transition:
 
 
 def _due(g: Grammar) -> Transition:
-    """Give the task another entry, due at the time of its last event."""
+    """Replace the entry of the task by one that is due at the time of its last event."""
     due = events.last_due(g)
 
     def task(_: Relations) -> Statement:
         return (
-            select(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due.label("due"))
-            .join_from(task_executions, task_outbox, _entry.task_execution_id == EXECUTION.id)
+            sa.select(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due.label("due"))
+            .join_from(tables.task_executions, tables.task_outbox, _entry.task_execution_id == EXECUTION.id)
             .where(READY, events.LEADS_HERE, _entry.available_at != due)
-            .with_for_update(of=task_executions)
+            .with_for_update(of=tables.task_executions)
         )
 
     return Transition(
@@ -111,11 +101,11 @@ def _entry_again(g: Grammar) -> Transition:
     """Replace the entry by one with the task's values; its due time stays."""
 
     def gone(_: Relations) -> Statement:
-        gone = delete(task_outbox).where(rows.ENTRY_DIFFERS)
-        return gone.returning(task_of(task_outbox), _entry.available_at)
+        gone = sa.delete(tables.task_outbox).where(rows.ENTRY_DIFFERS)
+        return gone.returning(task_of(tables.task_outbox), _entry.available_at)
 
     def task(r: Relations) -> Statement:
-        return select(*(EXECUTION[name] for name in _ENTRY_COLUMNS)).where(g.among(EXECUTION.id, r["gone"].c.id))
+        return sa.select(*(EXECUTION[name] for name in _ENTRY_COLUMNS)).where(g.among(EXECUTION.id, r["gone"].c.id))
 
     return Transition(
         steps={
@@ -128,64 +118,67 @@ def _entry_again(g: Grammar) -> Transition:
 
 
 def _worker(_: Grammar) -> Transition:
-    """Give the task and its lease back to the worker that claimed it. Without a claim on record, nothing is changed."""
+    """Return the task and its lease to the worker that claimed it. Without a recorded claim, nothing changes."""
     claimed_by = events.CLAIMED_BY
 
     def moved(_: Relations) -> Statement:
         differs = (claimed_by.is_not(None), EXECUTION.worker_id.is_distinct_from(claimed_by))
-        moved = update(task_executions).where(RUNNING, *differs).values(worker_id=claimed_by)
+        moved = sa.update(tables.task_executions).where(RUNNING, *differs).values(worker_id=claimed_by)
         return moved.returning(EXECUTION.id, EXECUTION.worker_id, EXECUTION.lease_token)
 
     def lease(r: Relations) -> Statement:
         moved = r["moved"].c
         mine = (_lease.task_execution_id == moved.id, _lease.lease_token == moved.lease_token)
-        return update(task_leases).where(*mine).values(worker_id=moved.worker_id)
+        return sa.update(tables.task_leases).where(*mine).values(worker_id=moved.worker_id)
 
     return Transition(steps={"moved": moved, "lease": lease}, returns="moved")
 
 
 def _cancel(_: Grammar) -> Transition:
-    """Ask the task's worker again to stop; it reads the request at its next heartbeat."""
+    """Ask the worker of the task again to stop. It reads the request at its next heartbeat."""
     asked = events.asked_since_claim()
     return _written(events.UNHEARD & asked.is_not(None), cancel_requested_at=asked)
 
 
 def _lease_end(g: Grammar) -> Transition:
-    """Make the lease end its own length from now, as after a heartbeat."""
+    """Let the lease end its own length from now, as after a heartbeat."""
     end = g.later(g.now, rows.lease_length(g))
-    return _updated(task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(task_leases))
+    return _updated(tables.task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(tables.task_leases))
 
 
 def _lease_queue(_: Grammar) -> Transition:
-    queue = select(EXECUTION.queue).where(EXECUTION.id == _lease.task_execution_id).scalar_subquery()
-    return _updated(task_leases, rows.LEASE_DIFFERS, {"queue": queue}, task_of(task_leases), _lease.queue)
+    queue = sa.select(EXECUTION.queue).where(EXECUTION.id == _lease.task_execution_id).scalar_subquery()
+    return _updated(tables.task_leases, rows.LEASE_DIFFERS, {"queue": queue}, task_of(tables.task_leases), _lease.queue)
 
 
 def _rate(g: Grammar) -> Transition:
-    """Set the rate limit to used up as of now, so that it is not exceeded whatever has started."""
-    setting = queue_settings.c
+    """Mark the rate limit as used up now, so that it is not exceeded whatever has started."""
+    setting = tables.queue_settings.c
     full_at = g.later(g.now, setting.rate_seconds)
     found = (setting.queue.label("id"), setting.queue)
-    return _updated(queue_settings, rows.rate_too_late(g), {"rate_full_at": full_at}, *found)
+    return _updated(tables.queue_settings, rows.rate_too_late(g), {"rate_full_at": full_at}, *found)
 
 
-def _letter_again(g: Grammar) -> Transition:
-    """Replace the dead letter by one with the values of its task and the last failure."""
-    differs = exists(select(EXECUTION.id).where(rows.letter_differs(g)).correlate(dead_letters))
+def _renewed_dead_letter(g: Grammar) -> Transition:
+    """Give the dead letter the values of its task and of the last failure."""
+    differs = sa.exists(sa.select(EXECUTION.id).where(rows.dead_letter_differs(g)).correlate(tables.dead_letters))
     values = {
-        name: select(value).where(EXECUTION.id == _letter.task_execution_id).correlate(dead_letters).scalar_subquery()
-        for name, value in rows.letter_says(g).items()
+        name: sa.select(value)
+        .where(EXECUTION.id == _dead_letter.task_execution_id)
+        .correlate(tables.dead_letters)
+        .scalar_subquery()
+        for name, value in rows.dead_letter_values(g).items()
     }
-    return _updated(dead_letters, differs, values, task_of(dead_letters))
+    return _updated(tables.dead_letters, differs, values, task_of(tables.dead_letters))
 
 
 def _other_key(g: Grammar) -> Transition:
-    """Delete a key with which the task was not enqueued. If it has lost its own, the next repair gives it back."""
-    return _deleted(idempotency_keys, keys.holds_another(g))
+    """Delete a key with which the task was not enqueued. The next repair restores a lost key."""
+    return _deleted(tables.idempotency_keys, keys.holds_another(g))
 
 
 def _lost_key(g: Grammar) -> Transition:
-    """Give the key back for the time that was asked for. The task that holds it meanwhile never asked for it."""
+    """Return the key for the requested time. The task that has it meanwhile never asked for it."""
     birth = keys.Birth(g, "birth")
     values = {
         "scope": EXECUTION.task_name,
@@ -196,17 +189,17 @@ def _lost_key(g: Grammar) -> Transition:
         "created_at": EXECUTION.created_at,
     }
     found = keys.lost(g, birth).with_only_columns(*values.values())
-    return _inserted(g, "again", idempotency_keys, list(values), found, key=("scope", "key"))
+    return _inserted(g, "again", tables.idempotency_keys, list(values), found, key=("scope", "key"))
 
 
 def _missing_entry(g: Grammar) -> Transition:
     """Insert the missing entry, due at the time of the last event."""
-    due = func.coalesce(events.last_due(g), g.now, type_=Instant)
+    due = sa.func.coalesce(events.last_due(g), g.now, type_=Instant)
     found = _locked(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due, g.now).where(
         READY, ~rows.ENTRY_OF_TASK.exists()
     )
     return _inserted(
-        g, "entry", task_outbox, ["task_execution_id", *task_rows.KEPT, "available_at", "created_at"], found
+        g, "entry", tables.task_outbox, ["task_execution_id", *task_rows.KEPT, "available_at", "created_at"], found
     )
 
 
@@ -217,21 +210,21 @@ def _missing_lease(g: Grammar) -> Transition:
         RUNNING, EXECUTION.worker_id.is_not(None), ~rows.LEASE_OF_TASK.exists()
     )
     columns = ["task_execution_id", *same, "lease_expires_at"]
-    return _inserted(g, "lease", task_leases, columns, found, key=("task_execution_id",))
+    return _inserted(g, "lease", tables.task_leases, columns, found, key=("task_execution_id",))
 
 
-def _missing_letter(g: Grammar) -> Transition:
+def _missing_dead_letter(g: Grammar) -> Transition:
     """Insert the missing dead letter with the values of the last failure."""
-    said = rows.letter_says(g)
-    found = _locked(EXECUTION.id, *said.values()).where(FAILED, ~rows.LETTER_OF_TASK.exists())
-    return _inserted(g, "letter", dead_letters, ["task_execution_id", *said], found)
+    recorded = rows.dead_letter_values(g)
+    found = _locked(EXECUTION.id, *recorded.values()).where(FAILED, ~rows.DEAD_LETTER_OF_TASK.exists())
+    return _inserted(g, "letter", tables.dead_letters, ["task_execution_id", *recorded], found)
 
 
-def _missing_claim(g: Grammar, owns: ColumnElement[bool], held: ColumnElement[bool]) -> Transition:
-    """Give the task its key unless another task has it: which of the two should have it is not known."""
+def _missing_claim(g: Grammar, owns: sa.ColumnElement[bool], held: sa.ColumnElement[bool]) -> Transition:
+    """Return the key to the task unless another task has it, because the rightful one is then unknown."""
     found = _locked(EXECUTION.queue, EXECUTION.partition_key, EXECUTION.id, held)
     columns = ["queue", "partition_key", "task_execution_id", "held"]
-    return _inserted(g, "taken", partition_claims, columns, found.where(owns, ~keys.CLAIM_OF_TASK.exists()))
+    return _inserted(g, "taken", tables.partition_claims, columns, found.where(owns, ~keys.CLAIM_OF_TASK.exists()))
 
 
 def _only(name: str, statement: Statement) -> Transition:
@@ -239,31 +232,31 @@ def _only(name: str, statement: Statement) -> Transition:
     return Transition(steps={name: lambda _: statement}, returns=name)
 
 
-def _deleted(table: Table, wrong: ColumnElement[bool], *columns: ColumnElement[Any]) -> Transition:
-    return _only("gone", delete(table).where(wrong).returning(task_of(table), *columns))
+def _deleted(table: sa.Table, wrong: sa.ColumnElement[bool], *columns: sa.ColumnElement[Any]) -> Transition:
+    return _only("gone", sa.delete(table).where(wrong).returning(task_of(table), *columns))
 
 
-def _updated(table: Table, wrong: ColumnElement[bool], values: Mapping[str, Any], *found: Any) -> Transition:
-    return _only("moved", update(table).where(wrong).values(**values).returning(*found))
+def _updated(table: sa.Table, wrong: sa.ColumnElement[bool], values: Mapping[str, Any], *found: Any) -> Transition:
+    return _only("moved", sa.update(table).where(wrong).values(**values).returning(*found))
 
 
-def _written(wrong: ColumnElement[bool], **values: Any) -> Transition:
+def _written(wrong: sa.ColumnElement[bool], **values: Any) -> Transition:
     """Write these columns of the executions for which `wrong` is true."""
-    return _updated(task_executions, wrong, values, EXECUTION.id)
+    return _updated(tables.task_executions, wrong, values, EXECUTION.id)
 
 
-def _as_said(column: str, said: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Transition:
-    """Make the column say what the log says, in the executions for which all conditions hold."""
-    return _written(and_(*conditions, EXECUTION[column].is_distinct_from(said)), **{column: said})
+def _as_recorded(column: str, recorded: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) -> Transition:
+    """Set the column to the value in the events, in the executions for which all conditions hold."""
+    return _written(sa.and_(*conditions, EXECUTION[column].is_distinct_from(recorded)), **{column: recorded})
 
 
-def _locked(*columns: Any) -> Select[Any]:
+def _locked(*columns: Any) -> sa.Select[Any]:
     """Select these columns of executions, which are locked."""
-    return select(*columns).with_for_update(of=task_executions)
+    return sa.select(*columns).with_for_update(of=tables.task_executions)
 
 
 def _inserted(
-    g: Grammar, name: str, table: Table, columns: Sequence[str], found: Select[Any], *, key: Sequence[str] = ()
+    g: Grammar, name: str, table: sa.Table, columns: Sequence[str], found: sa.Select[Any], *, key: Sequence[str] = ()
 ) -> Transition:
     """Insert the rows found. A row that has come meanwhile stays; with `key`, one that has the same key is replaced."""
     new = g.insert(table).from_select(columns, found)
@@ -273,21 +266,21 @@ def _inserted(
     return _only(name, put.returning(task_of(table)))
 
 
-def _entries_gone(g: Grammar, tasks: FromClause, *columns: ColumnElement[Any]) -> Statement:
-    gone = delete(task_outbox).where(g.among(_entry.task_execution_id, tasks.c.id))
-    return gone.returning(task_of(task_outbox), *columns)
+def _entries_gone(g: Grammar, tasks: sa.FromClause, *columns: sa.ColumnElement[Any]) -> Statement:
+    gone = sa.delete(tables.task_outbox).where(g.among(_entry.task_execution_id, tasks.c.id))
+    return gone.returning(task_of(tables.task_outbox), *columns)
 
 
-def _entries_again(g: Grammar, tasks: FromClause, gone: FromClause, due: ColumnElement[Any]) -> Statement:
+def _entries_again(g: Grammar, tasks: sa.FromClause, gone: sa.FromClause, due: sa.ColumnElement[Any]) -> Statement:
     """Insert new entries of the tasks whose entries are gone, because entries are never updated."""
-    return task_rows.entry(g, tasks.c, tasks.join(gone, tasks.c.id == gone.c.id), ready=true(), due=due)
+    return task_rows.entry(g, tasks.c, tasks.join(gone, tasks.c.id == gone.c.id), ready=sa.true(), due=due)
 
 
 REPAIRS = _repairs()
 """The repairs by the names of their checks. Each returns the repaired ids, and the queue if work became claimable."""
 
-LOCKS: Mapping[str, Callable[[Grammar], Select[Any]]] = {
+LOCKS: Mapping[str, Callable[[Grammar], sa.Select[Any]]] = {
     "batch_counts_differ": batches.counts_wrong,
     "batch_stage_differs": batches.stage_wrong,
 }
-"""The rows to lock, by the names of the checks, before the repair counts others that sessions write meanwhile."""
+"""Rows to lock, by the names of the checks, before the repair counts rows that sessions write meanwhile."""

@@ -1,4 +1,4 @@
-"""Check the rows beside a task, the values in all rows, and the indexes and triggers of the tables."""
+"""Check the rows that belong to tasks, the values in all rows, and the indexes and triggers of the tables."""
 
 from __future__ import annotations
 
@@ -7,39 +7,16 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Double,
-    FromClause,
-    Integer,
-    Select,
-    and_,
-    case,
-    cast,
-    func,
-    literal_column,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 
+from ...database import tables
 from ...database.grammar import Grammar, number, sql_literal, text_literal
-from ...database.tables import (
-    dead_letters,
-    execution_events,
-    queue_settings,
-    schedule_ticks,
-    task_executions,
-    task_leases,
-    task_outbox,
-    task_schedules,
-    task_steps,
-)
 from ...errors import InvalidArgument
 from ...model import LONGEST, MAX_ATTEMPT, MAX_NUMBER, EventType, OnDeadLetter, TaskStatus
 from ...model.rules import parse_rule
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from .. import task_rows
-from ..producing.schedules_sql import stands_ahead
+from ..producing.schedules_sql import is_planted_ahead
 from .check import (
     CLAIMS,
     ENDED,
@@ -83,107 +60,110 @@ def row_checks() -> Mapping[str, Check]:
     return {
         "ready_without_entry": Check(
             meaning="a Ready task has no outbox entry, so no worker will ever claim it",
-            broken=lambda _: select(EXECUTION.id).where(READY, ~ENTRY_OF_TASK.exists()),
+            broken=lambda _: sa.select(EXECUTION.id).where(READY, ~ENTRY_OF_TASK.exists()),
         ),
         "entry_without_ready": Check(
-            meaning="an outbox entry belongs to a task that is not Ready, or to none",
-            broken=lambda _: select(task_of(task_outbox)).where(~READY_OF_ENTRY.exists()),
+            meaning="an outbox entry has no task, or a task that is not Ready",
+            broken=lambda _: sa.select(task_of(tables.task_outbox)).where(~READY_OF_ENTRY.exists()),
         ),
         "running_without_lease": Check(
-            meaning="a Running task has no lease of its token and worker, so nobody will recover it",
-            broken=lambda _: select(EXECUTION.id).where(RUNNING, ~LEASE_OF_TASK.exists()),
+            meaning="a Running task has no lease of its token and worker, so it is never recovered",
+            broken=lambda _: sa.select(EXECUTION.id).where(RUNNING, ~LEASE_OF_TASK.exists()),
         ),
         "lease_without_running": Check(
-            meaning="a lease belongs to a task that is not Running under it, or to none",
-            broken=lambda _: select(task_of(task_leases)).where(~_RUNNING_UNDER_LEASE.exists()),
+            meaning="a lease has no task, or a task that is not Running under it",
+            broken=lambda _: sa.select(task_of(tables.task_leases)).where(~_RUNNING_UNDER_LEASE.exists()),
         ),
         "entry_differs_from_task": Check(
             meaning="an outbox entry differs from its task in queue, priority, key, position, topic or expiry",
-            broken=lambda _: select(task_of(task_outbox)).where(ENTRY_DIFFERS),
+            broken=lambda _: sa.select(task_of(tables.task_outbox)).where(ENTRY_DIFFERS),
         ),
         "lease_differs_from_task": Check(
-            meaning="a lease counts in another queue than its task's",
-            broken=lambda _: select(task_of(task_leases)).where(LEASE_DIFFERS),
+            meaning="a lease belongs to another queue than its task",
+            broken=lambda _: sa.select(task_of(tables.task_leases)).where(LEASE_DIFFERS),
         ),
         "failed_without_letter": Check(
             meaning="a Failed task is not among the dead letters",
-            broken=lambda _: select(EXECUTION.id).where(FAILED, ~LETTER_OF_TASK.exists()),
+            broken=lambda _: sa.select(EXECUTION.id).where(FAILED, ~DEAD_LETTER_OF_TASK.exists()),
         ),
         "letter_without_failed": Check(
-            meaning="a dead letter belongs to a task that is not Failed, or to none",
-            broken=lambda _: select(task_of(dead_letters)).where(~FAILED_OF_LETTER.exists()),
+            meaning="a dead letter has no task, or a task that is not Failed",
+            broken=lambda _: sa.select(task_of(tables.dead_letters)).where(~FAILED_OF_DEAD_LETTER.exists()),
         ),
         "letter_differs_from_task": Check(
             meaning="a dead letter differs from its task in queue, name, topic, key, end or exception",
-            broken=lambda g: select(EXECUTION.id).join_from(task_executions, dead_letters, letter_differs(g)),
+            broken=lambda g: sa.select(EXECUTION.id).join_from(
+                tables.task_executions, tables.dead_letters, dead_letter_differs(g)
+            ),
         ),
     }
 
 
-_lease = task_leases.c
-ENTRY_OF_TASK = select(task_outbox.c.id).where(task_outbox.c.task_execution_id == EXECUTION.id)
-LEASE_OF_TASK = select(_lease.task_execution_id).where(
+_lease = tables.task_leases.c
+ENTRY_OF_TASK = sa.select(tables.task_outbox.c.id).where(tables.task_outbox.c.task_execution_id == EXECUTION.id)
+LEASE_OF_TASK = sa.select(_lease.task_execution_id).where(
     _lease.task_execution_id == EXECUTION.id,
     _lease.lease_token == EXECUTION.lease_token,
     _lease.worker_id == EXECUTION.worker_id,
 )
-READY_OF_ENTRY = select(EXECUTION.id).where(EXECUTION.id == task_outbox.c.task_execution_id, READY)
-RUNNING_OF_LEASE = select(EXECUTION.id).where(EXECUTION.id == _lease.task_execution_id, RUNNING)
+READY_OF_ENTRY = sa.select(EXECUTION.id).where(EXECUTION.id == tables.task_outbox.c.task_execution_id, READY)
+RUNNING_OF_LEASE = sa.select(EXECUTION.id).where(EXECUTION.id == _lease.task_execution_id, RUNNING)
 _RUNNING_UNDER_LEASE = RUNNING_OF_LEASE.where(
     EXECUTION.lease_token == _lease.lease_token, EXECUTION.worker_id == _lease.worker_id
 )
-LETTER_OF_TASK = select(dead_letters.c.task_execution_id).where(dead_letters.c.task_execution_id == EXECUTION.id)
-FAILED_OF_LETTER = select(EXECUTION.id).where(EXECUTION.id == dead_letters.c.task_execution_id, FAILED)
-_VALUES_DIFFER = or_(*(EXECUTION[name].is_distinct_from(task_outbox.c[name]) for name in task_rows.KEPT))
-ENTRY_DIFFERS = READY_OF_ENTRY.where(_VALUES_DIFFER).correlate(task_outbox).exists()
+DEAD_LETTER_OF_TASK = sa.select(tables.dead_letters.c.task_execution_id).where(
+    tables.dead_letters.c.task_execution_id == EXECUTION.id
+)
+FAILED_OF_DEAD_LETTER = sa.select(EXECUTION.id).where(EXECUTION.id == tables.dead_letters.c.task_execution_id, FAILED)
+_VALUES_DIFFER = sa.or_(*(EXECUTION[name].is_distinct_from(tables.task_outbox.c[name]) for name in task_rows.KEPT))
+ENTRY_DIFFERS = READY_OF_ENTRY.where(_VALUES_DIFFER).correlate(tables.task_outbox).exists()
 """A condition: an outbox entry differs from its task, which is Ready."""
-_ELSEWHERE = select(EXECUTION.id).where(EXECUTION.id == _lease.task_execution_id, EXECUTION.queue != _lease.queue)
-LEASE_DIFFERS = _ELSEWHERE.correlate(task_leases).exists()
+_ELSEWHERE = sa.select(EXECUTION.id).where(EXECUTION.id == _lease.task_execution_id, EXECUTION.queue != _lease.queue)
+LEASE_DIFFERS = _ELSEWHERE.correlate(tables.task_leases).exists()
 
 
-def letter_says(g: Grammar) -> Mapping[str, Any]:
+def dead_letter_values(g: Grammar) -> Mapping[str, Any]:
     """Return the columns that the dead letter of EXECUTION's task must have."""
     same = {name: EXECUTION[name] for name in ("queue", "task_name", "topic", "partition_key")}
     return {**same, "exception": _last_exception(g), "failed_at": EXECUTION.completed_at}
 
 
-def letter_differs(g: Grammar) -> ColumnElement[bool]:
+def dead_letter_differs(g: Grammar) -> sa.ColumnElement[bool]:
     """Return a condition: a dead letter differs from EXECUTION's task, which has Failed."""
-    differs = (dead_letters.c[name].is_distinct_from(value) for name, value in letter_says(g).items())
-    return and_(EXECUTION.id == dead_letters.c.task_execution_id, FAILED, or_(*differs))
+    differs = (tables.dead_letters.c[name].is_distinct_from(value) for name, value in dead_letter_values(g).items())
+    return sa.and_(EXECUTION.id == tables.dead_letters.c.task_execution_id, FAILED, sa.or_(*differs))
 
 
 def _last_exception(g: Grammar) -> Any:
     """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or had none."""
-    said = g.text_in(EVENT.event_data, "exception")
-    return last(said, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))
+    recorded = g.text_in(EVENT.event_data, "exception")
+    return last(recorded, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))
 
 
-_setting = queue_settings.c
+_setting = tables.queue_settings.c
 GRACE = timedelta(days=1)
-"""The largest error of a clock that is expected after an administrator or a server that took over has set it: a time zone, say."""
+"""Largest expected error of a clock, for example a wrong time zone after a change by an administrator or a failover."""
 
-HOLDS_NOTHING = and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
+HOLDS_NOTHING = sa.and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
 """A condition: the task has `on_dead_letter=hold` but no key."""
 
 
 def value_checks() -> Mapping[str, Check]:
     return {
         "lease_ends_too_late": Check(
-            meaning="a lease ends later than its length from now, so nobody recovers its task if the worker is dead",
-            broken=lambda g: select(task_of(task_leases)).where(lease_too_late(g)),
+            meaning="a lease ends later than its length from now, so its task is not recovered if the worker dies",
+            broken=lambda g: sa.select(task_of(tables.task_leases)).where(lease_too_late(g)),
         ),
         "rate_full_too_late": Check(
-            meaning="a queue's rate limit is used up for longer than its time, so none of its tasks starts",
-            broken=lambda g: select(_setting.queue.label("id")).where(rate_too_late(g)),
+            meaning="a queue's rate limit is used up for longer than its period, so none of its tasks starts",
+            broken=lambda g: sa.select(_setting.queue.label("id")).where(rate_too_late(g)),
         ),
         "rate_incomplete": Check(
-            meaning="a queue has a number of starts without their time, or a time without a number, so it has no rate limit; set it again",
+            meaning="a queue has only one of the two values of its rate limit, so the limit does not apply; set it again",
             broken=lambda _: _with_half_of(_setting.rate_limit, _setting.rate_seconds),
         ),
         "key_rate_incomplete": Check(
-            meaning="a queue has a number of starts per key without their time, or a time without a number, so its keys have no rate "
-            "limit; set it again",
+            meaning="a queue has only one of the two values of its rate limit per key, so the limit does not apply; set it again",
             broken=lambda _: _with_half_of(_setting.key_rate_limit, _setting.key_rate_seconds),
         ),
         "entry_out_of_bounds": Check(
@@ -197,7 +177,7 @@ def value_checks() -> Mapping[str, Check]:
             also={
                 "headers_not_an_object": "a task's headers are not a JSON object, so its handler runs without them",
                 "result_not_json": "a task's result is not JSON",
-                "lease_too_long": "a task's lease or timeout is longer than the hundred years that can be asked for",
+                "lease_too_long": "a task's lease or timeout is longer than the maximum of 100 years",
                 "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so it "
                 "was written without their CHECKs; no worker runs it",
                 "hold_without_key": "a task has on_dead_letter=hold but no partition key",
@@ -208,97 +188,99 @@ def value_checks() -> Mapping[str, Check]:
     }
 
 
-def _with_half_of(number: ColumnElement[Any], time: ColumnElement[Any]) -> Select[Any]:
-    """Select the queues that have one half of a rate."""
-    return select(_setting.queue.label("id")).where(number.is_(None) != time.is_(None))
+def _with_half_of(number: sa.ColumnElement[Any], time: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Select the queues with only one of the two values of a rate."""
+    return sa.select(_setting.queue.label("id")).where(number.is_(None) != time.is_(None))
 
 
-def lease_length(g: Grammar) -> ColumnElement[Any]:
-    """Return the seconds of a claim's lease: its own, which its event has, or the task's; at most the longest."""
-    own = cast(g.text_in(EVENT.event_data, "lease_seconds"), Double)
-    claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(task_leases)
-    task = select(EXECUTION.lease_seconds).where(EXECUTION.id == _lease.task_execution_id).correlate(task_leases)
-    length = func.coalesce(claim.scalar_subquery(), task.scalar_subquery(), type_=Double)
-    return case((length > seconds(LONGEST), seconds(LONGEST)), else_=length)
+def lease_length(g: Grammar) -> sa.ColumnElement[Any]:
+    """Return the length in seconds of a claim's lease: its own length, which its event has, or the task's; at most the longest."""
+    own = sa.cast(g.text_in(EVENT.event_data, "lease_seconds"), sa.Double)
+    claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(tables.task_leases)
+    task = (
+        sa.select(EXECUTION.lease_seconds).where(EXECUTION.id == _lease.task_execution_id).correlate(tables.task_leases)
+    )
+    length = sa.func.coalesce(claim.scalar_subquery(), task.scalar_subquery(), type_=sa.Double)
+    return sa.case((length > seconds(LONGEST), seconds(LONGEST)), else_=length)
 
 
-def lease_too_late(g: Grammar) -> ColumnElement[bool]:
+def lease_too_late(g: Grammar) -> sa.ColumnElement[bool]:
     return _lease.lease_expires_at > g.later(latest(g), lease_length(g) + seconds(GRACE))
 
 
-def rate_too_late(g: Grammar) -> ColumnElement[bool]:
+def rate_too_late(g: Grammar) -> sa.ColumnElement[bool]:
     return _setting.rate_full_at > g.later(latest(g), _setting.rate_seconds + seconds(GRACE))
 
 
-def latest(g: Grammar) -> ColumnElement[Any]:
+def latest(g: Grammar) -> sa.ColumnElement[Any]:
     """Return the present time, or that of the last event if it is later because the clock was set back since."""
-    newest = execution_events.alias("newest")
-    moment = select(newest.c.created_at).order_by(newest.c.sequence_num.desc()).limit(1).scalar_subquery()
-    return case((moment > g.now, moment), else_=g.now)
+    newest = tables.execution_events.alias("newest")
+    moment = sa.select(newest.c.created_at).order_by(newest.c.sequence_num.desc()).limit(1).scalar_subquery()
+    return sa.case((moment > g.now, moment), else_=g.now)
 
 
-def seconds(span: timedelta) -> ColumnElement[float]:
+def seconds(span: timedelta) -> sa.ColumnElement[float]:
     return number(span.total_seconds())
 
 
-def _impossible(g: Grammar) -> Select[Any]:
+def _impossible(g: Grammar) -> sa.Select[Any]:
     longest = seconds(LONGEST)
     ids_wrong = (~g.is_id(EXECUTION.id), ~g.is_id(EXECUTION.pipeline_execution_id))
     return broken_ones(
-        select(EXECUTION.id),
+        sa.select(EXECUTION.id),
         {
             "args_not_an_object": ~g.is_json(EXECUTION.args, an_object=True),
-            "headers_not_an_object": and_(
+            "headers_not_an_object": sa.and_(
                 EXECUTION.headers.is_not(None), ~g.is_json(EXECUTION.headers, an_object=True)
             ),
-            "result_not_json": and_(EXECUTION.result.is_not(None), ~g.is_json(EXECUTION.result)),
-            "lease_too_long": or_(EXECUTION.lease_seconds > longest, EXECUTION.timeout_seconds > longest),
-            "task_out_of_bounds": or_(*_out_of_bounds(g, EXECUTION, _INSTANTS), *_counts_wrong(), *ids_wrong),
+            "result_not_json": sa.and_(EXECUTION.result.is_not(None), ~g.is_json(EXECUTION.result)),
+            "lease_too_long": sa.or_(EXECUTION.lease_seconds > longest, EXECUTION.timeout_seconds > longest),
+            "task_out_of_bounds": sa.or_(*_out_of_bounds(g, EXECUTION, _INSTANTS), *_counts_wrong(), *ids_wrong),
             "hold_without_key": HOLDS_NOTHING,
             "status_contradicts_row": _STATUS_CONTRADICTS,
         },
     )
 
 
-_NOBODY, _NOT_ENDED = EXECUTION.worker_id.is_(None), EXECUTION.completed_at.is_(None)
-_STATUS_CONTRADICTS = case(
-    (~_NOT_ENDED, or_(~_NOBODY, ~ENDED)),
-    (_NOBODY, ~READY),
+_NO_WORKER, _NOT_ENDED = EXECUTION.worker_id.is_(None), EXECUTION.completed_at.is_(None)
+_STATUS_CONTRADICTS = sa.case(
+    (~_NOT_ENDED, sa.or_(~_NO_WORKER, ~ENDED)),
+    (_NO_WORKER, ~READY),
     else_=~RUNNING,
 )
 """A condition: the CHECK `status` of task_executions would refuse the row."""
 
 
-def _entry_out_of_bounds(g: Grammar) -> Select[Any]:
-    entry = task_outbox.c
+def _entry_out_of_bounds(g: Grammar) -> sa.Select[Any]:
+    entry = tables.task_outbox.c
     wrong = (*_out_of_bounds(g, entry, ("available_at", "expires_at")), ~entry.priority.between(*_PRIORITIES))
-    return select(task_of(task_outbox)).where(or_(*wrong))
+    return sa.select(task_of(tables.task_outbox)).where(sa.or_(*wrong))
 
 
-def _out_of_bounds(g: Grammar, row: Any, instants: Sequence[str]) -> list[ColumnElement[bool]]:
+def _out_of_bounds(g: Grammar, row: Any, instants: Sequence[str]) -> list[sa.ColumnElement[bool]]:
     empty = text_literal("")
     return [~g.is_instant(row[name]) for name in instants] + [row.queue == empty, row.partition_key == empty]
 
 
-def _counts_wrong() -> list[ColumnElement[bool]]:
+def _counts_wrong() -> list[sa.ColumnElement[bool]]:
     zero, most, most_attempts = _number(0), _number(MAX_NUMBER), _number(MAX_ATTEMPT)
     return [
         EXECUTION.lease_seconds <= zero,
         EXECUTION.timeout_seconds <= zero,
-        *(or_(EXECUTION[name] < zero, EXECUTION[name] > most_attempts) for name in ("attempt", "recovery_attempts")),
-        *(or_(EXECUTION[name] < zero, EXECUTION[name] > most) for name in ("lease_token", "position")),
+        *(sa.or_(EXECUTION[name] < zero, EXECUTION[name] > most_attempts) for name in ("attempt", "recovery_attempts")),
+        *(sa.or_(EXECUTION[name] < zero, EXECUTION[name] > most) for name in ("lease_token", "position")),
     ]
 
 
-def _number(number: int) -> ColumnElement[int]:
-    return literal_column(str(number))
+def _number(number: int) -> sa.ColumnElement[int]:
+    return sa.literal_column(str(number))
 
 
 _PRIORITIES = _number(-100), _number(100)
 _INSTANTS = ("created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at")
 
-_step = task_steps.c
-TASK_OF_STEP = select(EXECUTION.id).where(EXECUTION.id == _step.task_execution_id)
+_step = tables.task_steps.c
+TASK_OF_STEP = sa.select(EXECUTION.id).where(EXECUTION.id == _step.task_execution_id)
 
 
 def step_checks() -> Mapping[str, Check]:
@@ -307,105 +289,105 @@ def step_checks() -> Mapping[str, Check]:
             meaning="a step belongs to a task that does not exist",
             broken=_rows_differ,
             also={
-                "step_not_recorded": "the result of a step is stored that no event records",
-                "step_without_claim": "a step has a lease token under which its task was never claimed",
+                "step_not_recorded": "a step has a result that no event records",
+                "step_without_claim": "a step has a lease token that no claim of its task had",
                 "step_not_json": "the result of a step is not JSON, so no later attempt of its task can read it; rewind the task to that step",
             },
         ),
         "step_lost": Check(
-            meaning="an event records a completed step whose result is gone, so its function would be called again",
+            meaning="an event records a completed step whose result is missing, so its function would be called again",
             broken=_events_differ,
             also={
                 "step_completed_twice": "a step was completed again, although its result was stored",
-                "step_outside_claim": "a step was completed while no claim of its task held",
+                "step_outside_claim": "a step was completed outside of a claim of its task",
             },
         ),
     }
 
 
-def _rows_differ(g: Grammar) -> Select[Any]:
+def _rows_differ(g: Grammar) -> sa.Select[Any]:
     lasting = _completions(g)
-    claim = execution_events.alias("claim").c
-    recorded = select(lasting.c.id, lasting.c.name).where(lasting.c.lasts).distinct().subquery("recorded")
+    claim = tables.execution_events.alias("claim").c
+    recorded = sa.select(lasting.c.id, lasting.c.name).where(lasting.c.lasts).distinct().subquery("recorded")
     claimed = of_claim(claim.sequence_num, _step.task_execution_id, _step.lease_token, claim)
     is_there = TASK_OF_STEP.exists()
     return broken_ones(
-        select(task_of(task_steps)).select_from(
-            task_steps.outerjoin(
-                recorded, and_(recorded.c.id == _step.task_execution_id, recorded.c.name == _step.name)
+        sa.select(task_of(tables.task_steps)).select_from(
+            tables.task_steps.outerjoin(
+                recorded, sa.and_(recorded.c.id == _step.task_execution_id, recorded.c.name == _step.name)
             )
         ),
         {
             "step_without_task": ~is_there,
-            "step_not_recorded": and_(is_there, recorded.c.id.is_(None)),
-            "step_without_claim": and_(is_there, ~claimed.exists()),
-            "step_not_json": and_(_step.result.is_not(None), ~g.is_json(_step.result)),
+            "step_not_recorded": sa.and_(is_there, recorded.c.id.is_(None)),
+            "step_without_claim": sa.and_(is_there, ~claimed.exists()),
+            "step_not_json": sa.and_(_step.result.is_not(None), ~g.is_json(_step.result)),
         },
     )
 
 
-def _events_differ(g: Grammar) -> Select[Any]:
+def _events_differ(g: Grammar) -> sa.Select[Any]:
     event = _completions(g).c
-    stored = select(_step.name).where(_step.task_execution_id == event.id, _step.name == event.name)
+    stored = sa.select(_step.name).where(_step.task_execution_id == event.id, _step.name == event.name)
     return broken_ones(
-        select(event.id),
+        sa.select(event.id),
         {
-            "step_lost": and_(event.lasts, ~stored.exists()),
-            "step_completed_twice": and_(event.lasts, event.sequence_num < event.latest),
+            "step_lost": sa.and_(event.lasts, ~stored.exists()),
+            "step_completed_twice": sa.and_(event.lasts, event.sequence_num < event.latest),
             "step_outside_claim": ~event.was_held,
         },
     )
 
 
-def _completions(g: Grammar) -> FromClause:
+def _completions(g: Grammar) -> sa.FromClause:
     """Select each event of a completed step, in one pass over the events of the tasks that have steps.
 
-    It `lasts` unless it was deleted later, by a rewind from its step or from one before it. It `was_held` if the last event of a claim
-    before it began one. `latest` is the last completion of the same step.
+    It `lasts` unless a rewind from its step or an earlier one deleted it. It `was_held` if the last event of a claim before it
+    began one. `latest` is the last completion of the same step.
     """
     completes, rewinds = (
-        and_(EVENT.lease_token.is_(None), is_a(kind)) for kind in (EventType.STEP_COMPLETED, EventType.REWOUND)
+        sa.and_(EVENT.lease_token.is_(None), is_a(kind)) for kind in (EventType.STEP_COMPLETED, EventType.REWOUND)
     )
-    stepped = select(EVENT.task_execution_id).where(completes)
+    stepped = sa.select(EVENT.task_execution_id).where(completes)
     rows = (
-        select(
-            task_of(execution_events),
+        sa.select(
+            task_of(tables.execution_events),
             EVENT.sequence_num,
             completes.label("completes"),
-            case((rewinds, _step_number(g))).label("rewound_from"),
-            case((completes, _step_number(g))).label("number"),
-            case((completes, g.text_in(EVENT.event_data, "step"))).label("name"),
-            case((CLAIMS, EVENT.sequence_num)).label("begun"),
-            case((ENDS, EVENT.sequence_num)).label("ended"),
+            sa.case((rewinds, _step_number(g))).label("rewound_from"),
+            sa.case((completes, _step_number(g))).label("number"),
+            sa.case((completes, g.text_in(EVENT.event_data, "step"))).label("name"),
+            sa.case((CLAIMS, EVENT.sequence_num)).label("begun"),
+            sa.case((ENDS, EVENT.sequence_num)).label("ended"),
         )
-        .where(EVENT.task_execution_id.in_(stepped), or_(completes, rewinds, EVENT.lease_token.is_not(None)))
+        .where(EVENT.task_execution_id.in_(stepped), sa.or_(completes, rewinds, EVENT.lease_token.is_not(None)))
         .subquery("rows")
     )
     row = rows.c
-    rewound = func.min(row.rewound_from).over(partition_by=row.id, order_by=row.sequence_num.desc())
+    rewound = sa.func.min(row.rewound_from).over(partition_by=row.id, order_by=row.sequence_num.desc())
     begun, ended = (
-        func.max(one).over(partition_by=row.id, order_by=row.sequence_num) for one in (row.begun, row.ended)
+        sa.func.max(one).over(partition_by=row.id, order_by=row.sequence_num) for one in (row.begun, row.ended)
     )
-    latest = func.max(row.sequence_num).over(partition_by=(row.id, row.name))
-    read = select(
+    latest = sa.func.max(row.sequence_num).over(partition_by=(row.id, row.name))
+    read = sa.select(
         row.id,
         row.sequence_num,
         row.name,
         row.completes,
-        or_(rewound.is_(None), rewound > row.number).label("lasts"),
-        and_(begun.is_not(None), or_(ended.is_(None), begun > ended)).label("was_held"),
+        sa.or_(rewound.is_(None), rewound > row.number).label("lasts"),
+        sa.and_(begun.is_not(None), sa.or_(ended.is_(None), begun > ended)).label("was_held"),
         latest.label("latest"),
     ).subquery("read")
-    return select(read).where(read.c.completes).subquery("completed")
+    return sa.select(read).where(read.c.completes).subquery("completed")
 
 
-def _step_number(g: Grammar) -> ColumnElement[int]:
-    return cast(g.text_in(EVENT.event_data, "number"), Integer)
+def _step_number(g: Grammar) -> sa.ColumnElement[int]:
+    return sa.cast(g.text_in(EVENT.event_data, "number"), sa.Integer)
 
 
-_tick, _schedule = schedule_ticks.c, task_schedules.c
-TASK_OF_TICK = select(EXECUTION.id).where(EXECUTION.id == _tick.task_execution_id)
-_TICK_OF_TASK = select(_tick.tick).where(_tick.task_execution_id == EXECUTION.id)
+_tick, _schedule = tables.schedule_ticks.c, tables.task_schedules.c
+TASK_OF_TICK = sa.select(EXECUTION.id).where(EXECUTION.id == _tick.task_execution_id)
+_TICK_OF_TASK = sa.select(_tick.tick).where(_tick.task_execution_id == EXECUTION.id)
 _NAMES_A_TICK = EXECUTION.headers.like(text_literal(f'%"{TICK_HEADER}"%'))
 
 
@@ -413,10 +395,10 @@ def tick_checks() -> Mapping[str, Check]:
     return {
         "tick_without_task": Check(
             meaning="a tick of a schedule belongs to a task that does not exist",
-            broken=lambda _: select(task_of(schedule_ticks)).where(~TASK_OF_TICK.exists()),
+            broken=lambda _: sa.select(task_of(tables.schedule_ticks)).where(~TASK_OF_TICK.exists()),
         ),
         "tick_differs_from_task": Check(
-            meaning="a tick of a schedule belongs to a task that is for another tick, so one of the two may be missing",
+            meaning="a tick of a schedule belongs to a task of another tick, so one of the two may be missing",
             broken=_differs,
         ),
         "task_without_tick": Check(
@@ -424,7 +406,7 @@ def tick_checks() -> Mapping[str, Check]:
             broken=_unrecorded,
         ),
         "planted_beyond_planted_until": Check(
-            meaning="a schedule has a planted tick after the moment up to which it says it is planted",
+            meaning="a schedule has a planted tick after its planted_until",
             broken=_beyond,
         ),
         "planted_by_a_clock_ahead": Check(
@@ -437,7 +419,7 @@ def tick_checks() -> Mapping[str, Check]:
         "schedule_unreadable": Check(
             meaning="the rule, time zone or arguments of a schedule cannot be read here, so none of its ticks is planted, or its tasks "
             "fail: store it again, or remove it",
-            broken=lambda _: select(_schedule.name.label("id"), *(_schedule[name] for name in _READ)).where(
+            broken=lambda _: sa.select(_schedule.name.label("id"), *(_schedule[name] for name in _READ)).where(
                 _schedule.paused_at.is_(None)
             ),
             is_broken=_is_unreadable,
@@ -456,37 +438,39 @@ def _is_unreadable(row: Mapping[str, Any]) -> bool:
         return True
 
 
-def _differs(g: Grammar) -> Select[Any]:
+def _differs(g: Grammar) -> sa.Select[Any]:
     schedule, tick = _headers(g)
-    rows = select(EXECUTION.id).join_from(schedule_ticks, task_executions, EXECUTION.id == _tick.task_execution_id)
-    return rows.where(or_(schedule.is_distinct_from(_tick.schedule), tick.is_distinct_from(_tick.tick)))
+    rows = sa.select(EXECUTION.id).join_from(
+        tables.schedule_ticks, tables.task_executions, EXECUTION.id == _tick.task_execution_id
+    )
+    return rows.where(sa.or_(schedule.is_distinct_from(_tick.schedule), tick.is_distinct_from(_tick.tick)))
 
 
-def _unrecorded(g: Grammar) -> Select[Any]:
-    """Select those that are not Cancelled: the tick of a planted task that was cancelled is free again."""
+def _unrecorded(g: Grammar) -> sa.Select[Any]:
+    """Select tasks that are not Cancelled, because the tick of a cancelled planted task is free again."""
     is_cancelled = EXECUTION.status == sql_literal(TaskStatus.CANCELLED)
     _, tick = _headers(g)
-    return select(EXECUTION.id).where(_NAMES_A_TICK, ~is_cancelled, tick.is_not(None), ~_TICK_OF_TASK.exists())
+    return sa.select(EXECUTION.id).where(_NAMES_A_TICK, ~is_cancelled, tick.is_not(None), ~_TICK_OF_TASK.exists())
 
 
-def _beyond(_: Grammar) -> Select[Any]:
-    """Select schedules. What has started was asked for, and a paused schedule begins again from its pause."""
-    is_planted = and_(READY, EXECUTION.first_started_at.is_(None), _tick.tick > _schedule.planted_until)
+def _beyond(_: Grammar) -> sa.Select[Any]:
+    """Select schedules. Started tasks were requested, and a paused schedule continues from its pause."""
+    is_planted = sa.and_(READY, EXECUTION.first_started_at.is_(None), _tick.tick > _schedule.planted_until)
     return (
-        select(_schedule.name.label("id"))
-        .join_from(task_schedules, schedule_ticks, _tick.schedule == _schedule.name)
-        .join(task_executions, EXECUTION.id == _tick.task_execution_id)
+        sa.select(_schedule.name.label("id"))
+        .join_from(tables.task_schedules, tables.schedule_ticks, _tick.schedule == _schedule.name)
+        .join(tables.task_executions, EXECUTION.id == _tick.task_execution_id)
         .where(_schedule.paused_at.is_(None), is_planted)
         .distinct()
     )
 
 
-def _planted_ahead(g: Grammar) -> Select[Any]:
+def _planted_ahead(g: Grammar) -> sa.Select[Any]:
     """Select schedules. A paused one is planted by the present clock when it is resumed."""
-    return select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), stands_ahead(g))
+    return sa.select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), is_planted_ahead(g))
 
 
-def _headers(g: Grammar) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-    """Return the schedule and the tick that EXECUTION's task names; NULL if its headers are no JSON object."""
-    headers = case((g.is_json(EXECUTION.headers, an_object=True), EXECUTION.headers))
+def _headers(g: Grammar) -> tuple[sa.ColumnElement[Any], sa.ColumnElement[Any]]:
+    """Return the schedule and the tick in the headers of EXECUTION's task; NULL if the headers are not a JSON object."""
+    headers = sa.case((g.is_json(EXECUTION.headers, an_object=True), EXECUTION.headers))
     return g.text_in(headers, SCHEDULE_HEADER), g.instant_in(headers, TICK_HEADER)

@@ -15,13 +15,13 @@ WITH
             task_executions.status = 'Ready'
             AND (/* repairs.execution_events-1: param_2 */) = task_executions.status
             AND task_outbox.available_at != (
-                SELECT found.said
+                SELECT found.recorded
                 FROM (
                     SELECT
                         execution_events.sequence_num AS sequence_num,
                         CAST(
                             (CAST(execution_events.event_data AS JSONB) ->> 'available_at') AS TIMESTAMP WITH TIME ZONE
-                        ) AS said
+                        ) AS recorded
                     FROM execution_events
                     WHERE
                         execution_events.task_execution_id = task_executions.id
@@ -48,7 +48,7 @@ WITH
                         execution_events.sequence_num AS sequence_num,
                         CAST(
                             (CAST(execution_events.event_data AS JSONB) ->> 'available_at') AS TIMESTAMP WITH TIME ZONE
-                        ) AS said
+                        ) AS recorded
                     FROM execution_events
                     WHERE
                         execution_events.task_execution_id = task_executions.id
@@ -76,7 +76,7 @@ WITH
                         execution_events.sequence_num AS sequence_num,
                         CAST(
                             (CAST(execution_events.event_data AS JSONB) ->> 'available_at') AS TIMESTAMP WITH TIME ZONE
-                        ) AS said
+                        ) AS recorded
                     FROM execution_events
                     WHERE
                         execution_events.task_execution_id = task_executions.id

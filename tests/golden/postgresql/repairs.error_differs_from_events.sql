@@ -1,11 +1,11 @@
 WITH moved AS (
     UPDATE task_executions
     SET last_error=(
-        SELECT found.said
+        SELECT found.recorded
         FROM (
             SELECT
                 execution_events.sequence_num AS sequence_num,
-                CAST(execution_events.event_data AS JSONB) ->> 'error' AS said
+                CAST(execution_events.event_data AS JSONB) ->> 'error' AS recorded
             FROM execution_events
             WHERE
                 execution_events.task_execution_id = task_executions.id
@@ -33,7 +33,7 @@ WITH moved AS (
             UNION ALL
             SELECT
                 execution_events.sequence_num AS sequence_num,
-                CAST(execution_events.event_data AS JSONB) ->> 'error' AS said
+                CAST(execution_events.event_data AS JSONB) ->> 'error' AS recorded
             FROM execution_events
             WHERE
                 execution_events.task_execution_id = task_executions.id
@@ -62,11 +62,11 @@ WITH moved AS (
         LIMIT %(param_1)s::INTEGER
     )
     WHERE task_executions.last_error IS DISTINCT FROM (
-        SELECT found.said
+        SELECT found.recorded
         FROM (
             SELECT
                 execution_events.sequence_num AS sequence_num,
-                (CAST(execution_events.event_data AS JSONB) ->> 'error') AS said
+                (CAST(execution_events.event_data AS JSONB) ->> 'error') AS recorded
             FROM execution_events
             WHERE
                 execution_events.task_execution_id = task_executions.id
@@ -94,7 +94,7 @@ WITH moved AS (
             UNION ALL
             SELECT
                 execution_events.sequence_num AS sequence_num,
-                (CAST(execution_events.event_data AS JSONB) ->> 'error') AS said
+                (CAST(execution_events.event_data AS JSONB) ->> 'error') AS recorded
             FROM execution_events
             WHERE
                 execution_events.task_execution_id = task_executions.id

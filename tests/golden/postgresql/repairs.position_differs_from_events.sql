@@ -2,11 +2,11 @@ WITH
     moved AS (
         UPDATE task_executions
         SET position=(
-            SELECT found.said
+            SELECT found.recorded
             FROM (
                 SELECT
                     execution_events.sequence_num AS sequence_num,
-                    CAST(CAST(execution_events.event_data AS JSONB) ->> 'position' AS BIGINT) AS said
+                    CAST(CAST(execution_events.event_data AS JSONB) ->> 'position' AS BIGINT) AS recorded
                 FROM execution_events
                 WHERE
                     execution_events.task_execution_id = task_executions.id

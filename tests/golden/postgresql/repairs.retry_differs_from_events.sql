@@ -1,7 +1,7 @@
 WITH moved AS (
     UPDATE task_executions
     SET retry_at=(
-        SELECT found.said
+        SELECT found.recorded
         FROM (
             SELECT
                 execution_events.sequence_num AS sequence_num,
@@ -15,7 +15,7 @@ WITH moved AS (
                     )
                 END
                     ELSE NULL
-                END AS said
+                END AS recorded
             FROM execution_events
             WHERE
                 execution_events.task_execution_id = task_executions.id
@@ -50,7 +50,7 @@ WITH moved AS (
                     )
                 END
                     ELSE NULL
-                END AS said
+                END AS recorded
             FROM execution_events
             WHERE
                 execution_events.task_execution_id = task_executions.id
@@ -86,7 +86,7 @@ WITH moved AS (
                     )
                 END
                     ELSE NULL
-                END AS said
+                END AS recorded
             FROM execution_events
             WHERE
                 execution_events.task_execution_id = task_executions.id
@@ -115,7 +115,7 @@ WITH moved AS (
     WHERE
         (/* repairs.execution_events-1: param_2 */) = task_executions.status
         AND task_executions.retry_at IS DISTINCT FROM (
-            SELECT found.said
+            SELECT found.recorded
             FROM (
                 SELECT
                     execution_events.sequence_num AS sequence_num,
@@ -129,7 +129,7 @@ WITH moved AS (
                         )
                     END
                         ELSE NULL
-                    END AS said
+                    END AS recorded
                 FROM execution_events
                 WHERE
                     execution_events.task_execution_id = task_executions.id
@@ -164,7 +164,7 @@ WITH moved AS (
                         )
                     END
                         ELSE NULL
-                    END AS said
+                    END AS recorded
                 FROM execution_events
                 WHERE
                     execution_events.task_execution_id = task_executions.id
@@ -200,7 +200,7 @@ WITH moved AS (
                         )
                     END
                         ELSE NULL
-                    END AS said
+                    END AS recorded
                 FROM execution_events
                 WHERE
                     execution_events.task_execution_id = task_executions.id

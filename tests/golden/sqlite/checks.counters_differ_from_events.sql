@@ -3,20 +3,20 @@ FROM (
     SELECT
         task_executions.id AS id,
         coalesce(
-            task_executions.attempt != CAST(coalesce(last_attempt.said, '1') AS INTEGER)
+            task_executions.attempt != CAST(coalesce(last_attempt.recorded, '1') AS INTEGER)
                 OR task_executions.recovery_attempts != CAST(
-                    coalesce(last_recovery_attempts.said, '0') AS INTEGER
+                    coalesce(last_recovery_attempts.recorded, '0') AS INTEGER
                 ),
             0
         ) AS counters_differ_from_events,
-        coalesce(task_executions.last_error IS NOT last_error.said, 0) AS error_differs_from_events
+        coalesce(task_executions.last_error IS NOT last_error.recorded, 0) AS error_differs_from_events
     FROM task_executions
     LEFT OUTER JOIN (
-        SELECT said_attempt.id AS id, said_attempt.said AS said
+        SELECT recorded_attempt.id AS id, recorded_attempt.recorded AS recorded
         FROM (
             SELECT
                 execution_events.task_execution_id AS id,
-                json_extract(execution_events.event_data, '$.attempt') AS said,
+                json_extract(execution_events.event_data, '$.attempt') AS recorded,
                 row_number() OVER (
                     PARTITION BY execution_events.task_execution_id
                     ORDER BY execution_events.sequence_num DESC
@@ -42,15 +42,15 @@ FROM (
                 )
                 AND execution_events.event_data LIKE '%"attempt"%'
                 AND json_extract(execution_events.event_data, '$.attempt') IS NOT NULL
-        ) AS said_attempt
-        WHERE said_attempt.nth = 1
+        ) AS recorded_attempt
+        WHERE recorded_attempt.nth = 1
     ) AS last_attempt ON last_attempt.id = task_executions.id
     LEFT OUTER JOIN (
-        SELECT said_recovery_attempts.id AS id, said_recovery_attempts.said AS said
+        SELECT recorded_recovery_attempts.id AS id, recorded_recovery_attempts.recorded AS recorded
         FROM (
             SELECT
                 execution_events.task_execution_id AS id,
-                json_extract(execution_events.event_data, '$.recovery_attempts') AS said,
+                json_extract(execution_events.event_data, '$.recovery_attempts') AS recorded,
                 row_number() OVER (
                     PARTITION BY execution_events.task_execution_id
                     ORDER BY execution_events.sequence_num DESC
@@ -76,15 +76,15 @@ FROM (
                 )
                 AND execution_events.event_data LIKE '%"recovery_attempts"%'
                 AND json_extract(execution_events.event_data, '$.recovery_attempts') IS NOT NULL
-        ) AS said_recovery_attempts
-        WHERE said_recovery_attempts.nth = 1
+        ) AS recorded_recovery_attempts
+        WHERE recorded_recovery_attempts.nth = 1
     ) AS last_recovery_attempts ON last_recovery_attempts.id = task_executions.id
     LEFT OUTER JOIN (
-        SELECT said_error.id AS id, said_error.said AS said
+        SELECT recorded_error.id AS id, recorded_error.recorded AS recorded
         FROM (
             SELECT
                 execution_events.task_execution_id AS id,
-                json_extract(execution_events.event_data, '$.error') AS said,
+                json_extract(execution_events.event_data, '$.error') AS recorded,
                 row_number() OVER (
                     PARTITION BY execution_events.task_execution_id
                     ORDER BY execution_events.sequence_num DESC
@@ -110,8 +110,8 @@ FROM (
                 )
                 AND execution_events.event_data LIKE '%"error"%'
                 AND json_extract(execution_events.event_data, '$.error') IS NOT NULL
-        ) AS said_error
-        WHERE said_error.nth = 1
+        ) AS recorded_error
+        WHERE recorded_error.nth = 1
     ) AS last_error ON last_error.id = task_executions.id
 ) AS found
 WHERE found.counters_differ_from_events = 1 OR found.error_differs_from_events = 1

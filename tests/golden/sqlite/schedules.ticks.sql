@@ -1,7 +1,7 @@
 SELECT
     schedule_ticks.schedule,
     schedule_ticks.tick,
-    schedule_ticks.task_execution_id,
+    schedule_ticks.task_execution_id AS task_id,
     (
         SELECT task_executions.status
         FROM task_executions

@@ -78,7 +78,7 @@ def stage(database):
 def test_a_paused_queue_is_resumed(stage):
     task = stage.add(queue="mail")
     stage.store.queues.pause("mail", create=True)
-    assert "Its queue is paused since" in stage.page(task).text
+    assert "Its queue has been paused since" in stage.page(task).text
     stage.visitor.press("Resume it")
     stage.is_done(task)
 
@@ -111,7 +111,7 @@ def test_the_task_of_the_key_that_runs_is_found_and_stopped(stage):
     stage.claim()
     assert f"Task {first} of its partition key 'k' is running" in stage.page(second).text
     other = stage.visitor.follow("Go to that task")
-    assert "runs it since" in other.text
+    assert "has run it since" in other.text
     other.press("Cancel at once")
     stage.is_done(second)
     assert stage.ran == [2]
@@ -129,7 +129,7 @@ def test_a_limit_of_tasks_at_once_is_lifted(stage):
     stage.store.queues.limit("mail", concurrency=1, create=True)
     stage.add(1, queue="mail")
     running, task = stage.claim(), stage.add(2, queue="mail")
-    assert "Its queue may run 1 at a time, and runs 1" in stage.page(task).text
+    assert "Its queue may run at most 1 at a time; running now: 1" in stage.page(task).text
     stage.visitor.follow("Lift the limit").press("Set the limits", concurrency="")
     stage.is_done(task)
     assert stage.status(running.id) is TaskStatus.RUNNING
@@ -206,7 +206,7 @@ def test_a_task_whose_worker_is_gone_is_run_by_the_worker_of_the_command(stage):
     task = stage.add(queue="mail")
     stage.claim(lease=timedelta(microseconds=1))
     page = stage.page(task)
-    assert "no other live worker is there to take it back; start one" in page.text
+    assert "no other live worker can recover it; start one" in page.text
     assert page.page.commands == ["outboxq worker APP -q mail"]
     stage.store.recover()  # as the worker does, once it has watched the lease for two seconds
     stage.is_done(task)
@@ -219,16 +219,16 @@ def test_a_worker_that_is_silent_is_named(stage):
         connection.execute(task_leases.update().values(lease_expires_at=datetime.now(UTC) + timedelta(minutes=10)))
     text = stage.page(task).text
     assert "Its worker web-1:7 has not extended its lease for" in text
-    assert "it is then taken back" in text
+    assert "then it is recovered" in text
     stage.end(claim, EventType.RELEASED)
     stage.is_done(task)
 
 
 def test_what_has_expired_says_so_before_and_after_a_worker_came_by(stage):
     task = stage.add(expires_in=timedelta(microseconds=1))
-    assert "that is recorded as soon as a worker comes by it" in stage.page(task).text
+    assert "the next claim will record that" in stage.page(task).text
     stage.work()
-    assert "It expired: it was not to be started after" in stage.page(task).text
+    assert "It expired: it had to start before" in stage.page(task).text
 
 
 def test_tables_that_do_not_agree_are_repaired_by_the_command_on_the_page(stage):

@@ -1,8 +1,8 @@
-SELECT found.said
+SELECT found.recorded
 FROM (
     SELECT
         execution_events.sequence_num AS sequence_num,
-        CAST(CAST(execution_events.event_data AS JSONB) ->> 'available_at' AS TIMESTAMP WITH TIME ZONE) AS said
+        CAST(CAST(execution_events.event_data AS JSONB) ->> 'available_at' AS TIMESTAMP WITH TIME ZONE) AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id
@@ -27,7 +27,7 @@ FROM (
     UNION ALL
     SELECT
         execution_events.sequence_num AS sequence_num,
-        CAST(CAST(execution_events.event_data AS JSONB) ->> 'available_at' AS TIMESTAMP WITH TIME ZONE) AS said
+        CAST(CAST(execution_events.event_data AS JSONB) ->> 'available_at' AS TIMESTAMP WITH TIME ZONE) AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id
@@ -53,7 +53,7 @@ FROM (
     UNION ALL
     SELECT
         execution_events.sequence_num AS sequence_num,
-        CAST(CAST(execution_events.event_data AS JSONB) ->> 'available_at' AS TIMESTAMP WITH TIME ZONE) AS said
+        CAST(CAST(execution_events.event_data AS JSONB) ->> 'available_at' AS TIMESTAMP WITH TIME ZONE) AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id

@@ -1,4 +1,4 @@
-SELECT found.said
+SELECT found.recorded
 FROM (
     SELECT
         execution_events.sequence_num AS sequence_num,
@@ -18,7 +18,7 @@ FROM (
             WHEN (execution_events.event_type = 'task_replaced') THEN 'Ready'
             WHEN (execution_events.event_type = 'task_requeued') THEN 'Ready'
             WHEN (execution_events.event_type = 'task_rescheduled') THEN 'Ready'
-        END AS said
+        END AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id
@@ -59,7 +59,7 @@ FROM (
             WHEN (execution_events.event_type = 'task_replaced') THEN 'Ready'
             WHEN (execution_events.event_type = 'task_requeued') THEN 'Ready'
             WHEN (execution_events.event_type = 'task_rescheduled') THEN 'Ready'
-        END AS said
+        END AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id
@@ -101,7 +101,7 @@ FROM (
             WHEN (execution_events.event_type = 'task_replaced') THEN 'Ready'
             WHEN (execution_events.event_type = 'task_requeued') THEN 'Ready'
             WHEN (execution_events.event_type = 'task_rescheduled') THEN 'Ready'
-        END AS said
+        END AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id

@@ -1,6 +1,6 @@
-SELECT found.said
+SELECT found.recorded
 FROM (
-    SELECT execution_events.sequence_num AS sequence_num, execution_events.created_at AS said
+    SELECT execution_events.sequence_num AS sequence_num, execution_events.created_at AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id
@@ -23,7 +23,7 @@ FROM (
             'task_rescheduled'
         )
     UNION ALL
-    SELECT execution_events.sequence_num AS sequence_num, execution_events.created_at AS said
+    SELECT execution_events.sequence_num AS sequence_num, execution_events.created_at AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id
@@ -47,7 +47,7 @@ FROM (
             'task_rescheduled'
         )
     UNION ALL
-    SELECT execution_events.sequence_num AS sequence_num, execution_events.created_at AS said
+    SELECT execution_events.sequence_num AS sequence_num, execution_events.created_at AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id

@@ -1,8 +1,8 @@
-SELECT found.said
+SELECT found.recorded
 FROM (
     SELECT
         execution_events.sequence_num AS sequence_num,
-        CAST(json_extract(execution_events.event_data, '$.position') AS BIGINT) AS said
+        CAST(json_extract(execution_events.event_data, '$.position') AS BIGINT) AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id

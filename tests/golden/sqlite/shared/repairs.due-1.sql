@@ -1,8 +1,8 @@
-SELECT found.said
+SELECT found.recorded
 FROM (
     SELECT
         execution_events.sequence_num AS sequence_num,
-        json_extract(execution_events.event_data, '$.available_at') AS said
+        json_extract(execution_events.event_data, '$.available_at') AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id
@@ -27,7 +27,7 @@ FROM (
     UNION ALL
     SELECT
         execution_events.sequence_num AS sequence_num,
-        json_extract(execution_events.event_data, '$.available_at') AS said
+        json_extract(execution_events.event_data, '$.available_at') AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id
@@ -53,7 +53,7 @@ FROM (
     UNION ALL
     SELECT
         execution_events.sequence_num AS sequence_num,
-        json_extract(execution_events.event_data, '$.available_at') AS said
+        json_extract(execution_events.event_data, '$.available_at') AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id

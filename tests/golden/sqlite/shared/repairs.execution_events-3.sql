@@ -1,4 +1,4 @@
-SELECT found.said
+SELECT found.recorded
 FROM (
     SELECT
         execution_events.sequence_num AS sequence_num,
@@ -14,7 +14,7 @@ FROM (
             )
         END
             ELSE NULL
-        END AS said
+        END AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id
@@ -51,7 +51,7 @@ FROM (
             )
         END
             ELSE NULL
-        END AS said
+        END AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id
@@ -89,7 +89,7 @@ FROM (
             )
         END
             ELSE NULL
-        END AS said
+        END AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id

@@ -1,8 +1,8 @@
-SELECT found.said
+SELECT found.recorded
 FROM (
     SELECT
         execution_events.sequence_num AS sequence_num,
-        json_extract(execution_events.event_data, '$.error') AS said
+        json_extract(execution_events.event_data, '$.error') AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id
@@ -30,7 +30,7 @@ FROM (
     UNION ALL
     SELECT
         execution_events.sequence_num AS sequence_num,
-        json_extract(execution_events.event_data, '$.error') AS said
+        json_extract(execution_events.event_data, '$.error') AS recorded
     FROM execution_events
     WHERE
         execution_events.task_execution_id = task_executions.id
