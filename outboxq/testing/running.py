@@ -9,24 +9,24 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
+from functools import wraps
 from typing import Any
 from uuid import UUID
 
-from ..context import StepRunner, TaskContext, UnitOfWork
+from ..context import TaskContext, UnitOfWork
 from ..errors import UnknownTask
 from ..integration import Integration
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
 from ..model.running import LogLine, Progress, Step, log_of, progress_of
 from ..model.uuid7 import uuid7
 from ..outbox import Outbox
-from ..payload.parameters import dump_result
 from ..store import NewStep, Store, Written
 from ..task import Task
 from ..worker.executor import context_of, execute, released
 from ..worker.failpoints import ignore_failpoint
 from ..worker.handler_log import keeping
 from ..worker.leases import ActiveClaim, ClaimState, Leases
-from ..worker.steps import Call, Steps, StepStore, StoredSteps
+from ..worker.steps import Call, StepRows, Steps
 from ..worker.task_runner import Application, HandlerRunner, TaskRunner
 from .enqueued import arguments_of
 from .transaction import TestTransaction
@@ -96,9 +96,8 @@ class InlineRunner:
         self._integration = _RecordingIntegration(outbox.integration, transaction, context)
         self._leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
         self._outcomes = _CollectedOutcomes(self._leases)
-        self._rows = _GivenSteps(StoredSteps(store, store), steps or {}, store.now)
-        running = Steps(store, store, self._rows, self._integration, self._leases, ignore_failpoint)
-        self._steps = _RecordedSteps(running, self._rows.given)
+        self._rows = _TestRows(store.steps, store.now, steps or {})
+        self._steps = _RecordedSteps(store, store, self._rows, self._integration, self._leases, ignore_failpoint)
         application = Application(store=store, tasks=self._tasks, integration=self._integration, hooks=self._hooks)
         handlers = HandlerRunner(
             application, store, self._steps, self._leases, self._outcomes, on_failpoint=ignore_failpoint
@@ -254,65 +253,41 @@ class _NotCompleted(Exception):
 
 
 @dataclass(eq=False, repr=False)
-class _GivenSteps:
-    """The stored steps of a task, and those that the test has given."""
+class _TestRows:
+    """The stored steps of a task. Steps whose results the test has given are not stored."""
 
-    stored: StepStore
-    given: Mapping[str, Any]
+    stored: StepRows
     now: Callable[[], datetime]
+    given: Mapping[str, Any]
     in_memory: bool = False
-    """True: the task has no row, so neither have its steps."""
+    """True: the task has no row, so none of its steps is stored."""
 
-    def earlier(self, claim: Claim) -> list[Step]:
-        return self._with_given(claim, [] if self.in_memory else self.stored.earlier(claim))
-
-    def load(self, claim: Claim) -> list[Step]:
-        return self._with_given(claim, [] if self.in_memory else self.stored.load(claim))
+    def of_claim(self, claim: Claim) -> list[Step]:
+        return [] if self.in_memory else self.stored.of_claim(claim)
 
     def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
-        if not self.in_memory:
-            return self.stored.complete(claim, step, using=using)
-        return Written(due_at=None if step.delay is None else self.now() + step.delay)
+        if step.name in self.given:
+            return Written(due_at=None)
+        if self.in_memory:
+            return Written(due_at=None if step.delay is None else self.now() + step.delay)
+        return self.stored.complete(claim, step, using=using)
 
     def is_written(self, claim: Claim, name: str) -> bool:
         return self.in_memory or self.stored.is_written(claim, name)
 
-    def _with_given(self, claim: Claim, steps: list[Step]) -> list[Step]:
-        known = {step.name for step in steps}
-        return steps + [_given(claim, name, value) for name, value in self.given.items() if name not in known]
-
 
 @dataclass(eq=False, repr=False)
-class _RecordedSteps:
-    """Runs the steps of a handler, and keeps their results for the test. A sleep that the test has given is over."""
+class _RecordedSteps(Steps):
+    """Runs the steps of a handler, and records their results for the test. A given result replaces the call of the function."""
 
-    steps: StepRunner
-    given: Mapping[str, Any]
+    rows: _TestRows
     results: dict[str, Any] = field(default_factory=dict)
     """The results of the present run, as the handler got them."""
 
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
-        result = self.steps.run(context, name, call, transactional=transactional)
+        function, args, kwargs = call
+        if name in self.rows.given:
+            function = wraps(function)(lambda *_args, **_kwargs: self.rows.given[name])
+        result = super().run(context, name, (function, args, kwargs), transactional=transactional)
         self.results[name] = result
         return result
-
-    def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
-        if name in self.given:  # as a step whose result is stored, so that its name is checked and used up
-            self.steps.run(context, name, (lambda: None, (), {}), transactional=False)
-        else:
-            self.steps.sleep(context, name, delay)
-
-    def time_asleep(self, context: TaskContext) -> timedelta:
-        return self.steps.time_asleep(context)
-
-
-def _given(claim: Claim, name: str, value: object) -> Step:
-    return Step(
-        task_execution_id=claim.id,
-        name=name,
-        number=0,
-        lease_token=claim.lease_token,
-        result=dump_result(value, name=f"{claim.task_name}: the given result of step {name!r}"),
-        due_at=None,
-        created_at=claim.started_at,
-    )

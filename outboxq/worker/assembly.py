@@ -28,7 +28,7 @@ from .log_lines import EndLog
 from .meter import Meter
 from .options import Isolation, WorkerSettings
 from .statistics import MetricsWriter, StatisticsUpkeep
-from .steps import Steps, StoredSteps
+from .steps import Steps
 from .task_runner import Application, HandlerRunner, TaskRunner
 from .thread_pool import HandlerPool
 from .timeouts import Timeouts
@@ -99,7 +99,7 @@ class Parts:
         self.timeouts = Timeouts(on_thread_failure)
         self.keeper = KeeperPlace() if settings.handler_log else None
         ends = EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end)
-        steps = Steps(store, own.outcomes, StoredSteps(store, own.outcomes), integration, self.leases, failpoint)
+        steps = Steps(store, own.outcomes, own.outcomes.steps, integration, self.leases, failpoint)
         if settings.isolation is Isolation.THREAD:
             attempt = HandlerRunner(
                 application,

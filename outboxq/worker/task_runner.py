@@ -323,11 +323,10 @@ class HandlerRunner:
         `ours`: the error came from what we write around the handler. An error from what the handler's session still held
         back, such as a row that waited for a lock in vain, counts as it would inside the handler.
         """
-        passes = self.store.may_pass(error) or self.store.cannot_write_now(error)
-        if unit is None and passes:  # the handler was not called: no attempt is used
+        is_outside = interrupted(self.store, error, unit, is_ours=ours)
+        if unit is None and is_outside:  # the handler was not called: no attempt is used
             return released(active.claim, "no transaction could be begun", delay=_RETRY_AFTER)
-        interrupted = (ours and passes) or (unit is not None and unit.was_interrupted(error))
-        if interrupted and (outcome := self._outcome_of_interruption(active, error)):
+        if is_outside and (outcome := self._outcome_of_interruption(active, error)):
             return outcome
         return failed(task, active.context, error)
 
@@ -365,6 +364,16 @@ def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context
     if hooks is not None:
         run_with_timeout(_HOOK_TIMEOUT, lambda: report(hooks))
     write()
+
+
+def interrupted(store: Store, error: BaseException, unit: UnitOfWork | None, *, is_ours: bool) -> bool:
+    """Return whether an error from outside ended this transaction, or kept it from beginning.
+
+    `is_ours`: the error came from what the worker does around the user's function, not from the function.
+    """
+    if is_ours and (store.may_pass(error) or store.cannot_write_now(error)):
+        return True
+    return unit is not None and unit.was_interrupted(error)
 
 
 class _RolledBack(Exception):

@@ -31,7 +31,7 @@ from ..leases import ActiveClaim, ClaimState
 from ..log_lines import EndLog
 from ..options import WorkerSettings
 from ..signals import print_in_child
-from ..steps import Steps, StoredSteps
+from ..steps import Steps
 from ..task_runner import Application, HandlerRunner
 from ..timeouts import Timeouts, raise_in_thread
 from .fork_server import ignore_stop_signals
@@ -186,7 +186,7 @@ class ChildProcess:
         return HandlerRunner(
             application,
             own,
-            Steps(store, own, StoredSteps(store, own), integration, self, settings.on_failpoint),
+            Steps(store, own, own.steps, integration, self, settings.on_failpoint),
             self,
             self._outcomes,
             on_failpoint=settings.on_failpoint,
