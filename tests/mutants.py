@@ -1421,7 +1421,7 @@ MUTANTS = (
     Mutant(
         "a listener that comes back wakes nobody",
         "outboxq/worker/distributor/listener.py",
-        (("        self._error = None\n        self._on_change()\n", "        self._error = None\n"),),
+        (("        self._error = None\n        self.on_change()\n", "        self._error = None\n"),),
         ("tests/faults/test_listener.py",),
     ),
     Mutant(
@@ -1465,7 +1465,7 @@ MUTANTS = (
     Mutant(
         "a listener takes LISTEN for hearing",
         "outboxq/worker/distributor/listener.py",
-        (("if not self._receives(connection, word, self._answer_timeout / 2):", "if not connection:"),),
+        (("if not self._receives(connection, word, self.answer_timeout / 2):", "if not connection:"),),
         ("tests/dialects/test_channel.py",),
     ),
     Mutant(
@@ -1492,8 +1492,8 @@ MUTANTS = (
         (
             ("connection.execute(_listen_to(self._channel))\n", "pass\n"),
             (
-                "        self._on_change()\n        log.debug(",
-                "        self._on_change()\n        connection.execute(_listen_to(self._channel))\n        log.debug(",
+                "        self.on_change()\n        log.debug(",
+                "        self.on_change()\n        connection.execute(_listen_to(self._channel))\n        log.debug(",
             ),
         ),
         ("tests/dialects/test_sleeping.py",),
@@ -2072,8 +2072,8 @@ MUTANTS = (
     ),
     Mutant(
         "a lock that the handler's own rows wait for in vain is an interruption",
-        "outboxq/worker/task_runner.py",
-        (("interrupted = (ours and passes) or", "interrupted = passes or"),),
+        "outboxq/worker/steps.py",
+        (("if is_ours and (store", "if (store"),),
         ("tests/contract/test_interruptions.py",),
     ),
     Mutant(
@@ -2374,7 +2374,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a worker has counted is sent again under other ids after an error",
-        "outboxq/worker/statistics.py",
+        "outboxq/worker/upkeep/__init__.py",
         (
             (
                 "record(self._unwritten, worker_id",
@@ -2385,7 +2385,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a failed write had is left out of the next one",
-        "outboxq/worker/statistics.py",
+        "outboxq/worker/upkeep/__init__.py",
         (
             (
                 "        self._write_rows()\n        self._unwritten = self._counted()\n",

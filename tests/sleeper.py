@@ -56,8 +56,8 @@ class Sleeper:
         wakeup = distributor._wakeup
         self._wait, self._ring, wakeup.wait, wakeup.notify = wakeup.wait, wakeup.notify, self._see_wait, self._see_ring
         if self.notified:
-            self._heard = distributor._listener._on_notify
-            distributor._listener._on_notify = self._see_heard
+            self._heard = distributor._listener.on_notify
+            distributor._listener.on_notify = self._see_heard
 
     def falls_asleep(self) -> Future[float]:
         """The moment at which it wakes."""

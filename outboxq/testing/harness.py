@@ -26,7 +26,7 @@ from ..task import Task
 from ..task.batches import StandIn
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed
-from .running import InlineRunner, TaskRun
+from .running import InlineRunner, TaskRun, claim_without_row
 from .transaction import DjangoTransaction, ObservingStore, TestTransaction, TransactionBoundStore, transaction_of
 
 _KEPT = 10_000
@@ -195,7 +195,8 @@ class Harness:
         Cancel and Retry, which are its outcome. Raises InvalidCall and PayloadError as `enqueue()` does.
         """
         __tracebackhide__ = True
-        ran = self._runner().try_out(task, task.parameters.dump(args, kwargs), now=self.clock())
+        claim = claim_without_row(task, task.parameters.dump(args, kwargs), self.clock())
+        ran = self._runner(has_row=False).run(claim)
         if self._transaction is not None:
             self._transaction.expire()
         if ran.is_failure:
@@ -270,8 +271,10 @@ class Harness:
             self._transaction.expire()
         return ran
 
-    def _runner(self) -> InlineRunner:
-        return InlineRunner(self.app, self.store, self._transaction, context=self._context, steps=self._steps)
+    def _runner(self, *, has_row: bool = True) -> InlineRunner:
+        return InlineRunner(
+            self.app, self.store, self._transaction, context=self._context, steps=self._steps, has_row=has_row
+        )
 
     def _written(self, using: object) -> None:
         """Run the due tasks after an enqueue, if the harness is inline."""

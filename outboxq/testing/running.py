@@ -6,7 +6,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import wraps
@@ -22,7 +23,7 @@ from ..model.uuid7 import uuid7
 from ..outbox import Outbox
 from ..store import NewStep, Store, Written
 from ..task import Task
-from ..worker.executor import context_of, execute, released
+from ..worker.executor import context_of, released
 from ..worker.failpoints import ignore_failpoint
 from ..worker.handler_log import keeping
 from ..worker.leases import ActiveClaim, ClaimState, Leases
@@ -78,7 +79,7 @@ class OutcomeDiscarded(AssertionError):
 
 
 class InlineRunner:
-    """A worker without threads: runs one claim."""
+    """A worker without threads, for one claim."""
 
     def __init__(
         self,
@@ -88,24 +89,28 @@ class InlineRunner:
         *,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
         steps: Mapping[str, Any] | None = None,
+        has_row: bool = True,
     ) -> None:
-        """Prepare the runner; `context` is entered around each handler and its hooks. `steps` are results given beforehand."""
-        self._tasks, self._hooks = outbox.tasks, outbox.hooks
-        self._store = store
+        """`context` is entered around each handler and its hooks. `steps` are the results that the test has given.
+
+        `has_row` False: the claim is of a task that was not enqueued, so neither its end nor its steps are written.
+        """
+        self._tasks = outbox.tasks
+        self._store = store if has_row else _without_ends(store)
         self._transaction = transaction
-        self._integration = _RecordingIntegration(outbox.integration, transaction, context)
-        self._leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
+        self._integration = integration = _RecordingIntegration(outbox.integration, transaction, context)
+        self._leases = Leases(self._store)
         self._outcomes = _CollectedOutcomes(self._leases)
-        self._rows = _TestRows(store.steps, store.now, steps or {})
-        self._steps = _RecordedSteps(store, store, self._rows, self._integration, self._leases, ignore_failpoint)
-        application = Application(store=store, tasks=self._tasks, integration=self._integration, hooks=self._hooks)
+        rows = _TestRows(store.steps, store.now, steps or {}, in_memory=not has_row)
+        self._steps = _RecordedSteps(store, store, rows, integration, self._leases, ignore_failpoint)
+        application = Application(store=self._store, tasks=self._tasks, integration=integration, hooks=outbox.hooks)
         handlers = HandlerRunner(
             application, store, self._steps, self._leases, self._outcomes, on_failpoint=ignore_failpoint
         )
-        self._runner = TaskRunner(store, self._leases, self._outcomes, store.begin, handlers.attempt, ignore_failpoint)
+        self._runner = TaskRunner(store, self._leases, self._outcomes, store.begin, handlers.attempt)
 
     def run(self, claim: Claim) -> TaskRun:
-        """Run a claim, and write its outcome. Raises KeyboardInterrupt if the handler did."""
+        """Run the claim, and write its outcome. Raises KeyboardInterrupt if the handler did."""
         if claim.task_name not in self._tasks:
             return self._release(claim)
         context = context_of(claim, self._tasks.get(claim.task_name), threading.Event(), keeps_log=True)
@@ -114,32 +119,8 @@ class InlineRunner:
             self._runner.run(held)
         put = self._outcomes.put_so_far
         lost = self._store.finish(put)
-        self._leases.drop(claim)
         outcome = put[0] if put else self._outcomes.written
         return self._ran(claim, None if lost else outcome, self._integration.error)
-
-    def try_out(self, task: Task[..., Any], args: str, *, now: datetime) -> TaskRun:
-        """Run a task without a row. The writes of a transactional task stay if it completes."""
-        claim = _claim(task, args, now)
-        context = context_of(claim, task, threading.Event(), keeps_log=True)
-        context.step_runner, self._rows.in_memory = self._steps, True
-        began = time.monotonic()
-        with self._guard(), keeping(), nullcontext() if self._hooks is None else self._hooks.handling(context):
-            with self._integration.around_handler(context):
-                outcome = self._in_unit(task, context) if task.transactional else execute(task, context)
-                self._integration.after_handler(context, outcome)
-            if self._hooks is not None:
-                self._hooks.ended(context, outcome, time.monotonic() - began)
-        return self._ran(claim, outcome, self._integration.error)
-
-    def _in_unit(self, task: Task[..., Any], context: TaskContext) -> Outcome:
-        with suppress(_NotCompleted), self._integration.unit_of_work(self._store) as unit:
-            context.unit = unit
-            outcome = execute(task, context)
-            if outcome.event_type is not EventType.COMPLETED:
-                raise _NotCompleted
-            unit.flush()
-        return outcome
 
     def _guard(self) -> AbstractContextManager[None]:
         return nullcontext() if self._transaction is None else self._transaction.guard()
@@ -228,7 +209,15 @@ class _CollectedOutcomes:
         self._leases.mark_lost(active.claim)
 
 
-def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
+def _without_ends(store: Store) -> Store:
+    """Return the same store, except that it takes every outcome and writes none."""
+    rowless = copy(store)
+    rowless.finish = lambda *_, **__: frozenset()  # type: ignore[method-assign]
+    return rowless
+
+
+def claim_without_row(task: Task[..., Any], args: str, now: datetime) -> Claim:
+    """Return a claim of a task that was not enqueued."""
     number, known = uuid7(), {one.name for one in fields(Claim)}
     return Claim(
         **{column: cell for column, cell in task.options.stored.items() if column in known},
@@ -246,10 +235,6 @@ def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
         first_started_at=now,
         started_at=now,
     )
-
-
-class _NotCompleted(Exception):
-    """A transactional task did not complete, so its transaction is rolled back."""
 
 
 @dataclass(eq=False, repr=False)

@@ -27,13 +27,19 @@ from .leases import ActiveClaim, Leases
 from .log_lines import EndLog
 from .meter import Meter
 from .options import Isolation, WorkerSettings
-from .statistics import MetricsWriter, StatisticsUpkeep
 from .steps import Steps
 from .task_runner import Application, HandlerRunner, TaskRunner
 from .thread_pool import HandlerPool
 from .timeouts import Timeouts
-from .upkeep import BatchCanceller, PartitionMaker, ServiceThread, WorkerRegistration
-from .upkeep.planting import Planting
+from .upkeep import (
+    BatchCanceller,
+    MetricsWriter,
+    PartitionMaker,
+    Planting,
+    ServiceThread,
+    StatisticsUpkeep,
+    WorkerRegistration,
+)
 from .upkeep.recovery import Recovery
 from .upkeep.unknown_tasks import KnownTasks, UnknownTasks
 
@@ -88,14 +94,12 @@ class Parts:
         self.completer = Completer(
             own.outcomes,
             self.leases,
-            on_failpoint=failpoint,
             on_thread_failure=on_thread_failure,
             on_unblocked=self.distributor.wake,
             on_member_failed=batches.expect,
             durable=not settings.relaxed_durability,
-            meter=meter,
         )
-        self.handback = Handback(own.outcomes, self.leases, on_failpoint=failpoint, meter=meter)
+        self.handback = Handback(own.outcomes, self.leases)
         self.timeouts = Timeouts(on_thread_failure)
         self.keeper = KeeperPlace() if settings.handler_log else None
         ends = EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end)
@@ -127,7 +131,7 @@ class Parts:
             attempt = IsolatedRunner(
                 application, self.children, steps, self.completer, ends=ends, grace=settings.timeout_grace
             ).attempt
-        runner = TaskRunner(own.outcomes, self.leases, self.completer, self.completer.begin, attempt, failpoint)
+        runner = TaskRunner(own.outcomes, self.leases, self.completer, self.completer.begin, attempt)
         self.pool: HandlerPool[ActiveClaim] = HandlerPool(
             settings.concurrency,
             runner.run,
@@ -155,7 +159,6 @@ class Parts:
             stopping=stopping,
             on_finished=on_finished,
             on_thread_failure=on_thread_failure,
-            meter=meter,
         )
 
         # The services, each in a thread of its own.
@@ -169,8 +172,6 @@ class Parts:
             every=settings.recover_every,
             prove_writable=registration.run_once,
             on_recovery=self.claim_loop.expect_recovered,
-            on_failpoint=failpoint,
-            meter=meter,
         )
         known_tasks = KnownTasks(own.claims, names, queues=settings.queues, topics=settings.topics)
         metrics = MetricsWriter(own.claims, meter, info.id)

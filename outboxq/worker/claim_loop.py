@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
@@ -23,7 +23,6 @@ from .distributor import WorkDistributor
 from .executor import STOPPED, context_of, released
 from .failpoints import Failpoint
 from .leases import ActiveClaim, Leases
-from .meter import Meter
 from .options import Isolation, WorkerSettings
 from .thread_pool import HandlerPool
 from .upkeep.unknown_tasks import UnknownTasks
@@ -63,11 +62,9 @@ class ClaimLoop(threading.Thread):
     """Called when `burst` or `max_tasks` ends the work."""
     on_thread_failure: Callable[[BaseException], None]
     burst: bool = False
-    meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-claim-loop", daemon=True)
-        self._on_failpoint = self.settings.on_failpoint
         self._cursor = ClaimCursor()
         self._tasks_left = self.settings.max_tasks
         self._stall = _Stall(self.pool)
@@ -124,10 +121,10 @@ class ClaimLoop(threading.Thread):
         if limit < 1:
             return False
         idle = self.burst and self._is_idle()
-        self._on_failpoint(Failpoint.BEFORE_CLAIM)
+        self.leases.on_failpoint(Failpoint.BEFORE_CLAIM)
         sent = time.monotonic()
         claims = self._claim(limit, sent)
-        self._on_failpoint(Failpoint.AFTER_CLAIM)
+        self.leases.on_failpoint(Failpoint.AFTER_CLAIM)
         if self.leases.broke_at > -math.inf:  # the server may have crashed, and have taken claims back
             claims = self.leases.not_held(claims, sent=sent)
         if self.stopping.is_set():  # the threads may be gone already
@@ -153,9 +150,9 @@ class ClaimLoop(threading.Thread):
                 cursor=self._cursor,
             )
         except Exception:
-            self.meter.claim_failed(time.monotonic() - sent)
+            self.leases.meter.claim_failed(time.monotonic() - sent)
             raise
-        self.meter.claimed(len(claims), time.monotonic() - sent)
+        self.leases.meter.claimed(len(claims), time.monotonic() - sent)
         return claims
 
     def _wait_for_capacity(self) -> int:
@@ -242,9 +239,9 @@ class ClaimLoop(threading.Thread):
             if self._suspects.are_to_come():
                 self.stopping.wait(_SUSPECT_MIN_DELAY.total_seconds())
             return
-        self._on_failpoint(Failpoint.BEFORE_SLEEP)
+        self.leases.on_failpoint(Failpoint.BEFORE_SLEEP)
         self.distributor.wait_for_work(_STUCK_AFTER if self.pool.queued else None)
-        self._on_failpoint(Failpoint.AFTER_SLEEP)
+        self.leases.on_failpoint(Failpoint.AFTER_SLEEP)
 
     def _is_idle(self) -> bool:
         """Return whether no handler runs and every outcome is written: what a claim does not find then does not exist."""
@@ -261,9 +258,9 @@ class ClaimLoop(threading.Thread):
         """Give back what was claimed while the worker was told to stop."""
         if claims:
             outcomes = [released(claim, STOPPED) for claim in claims]
-            with releasing(outcomes, self._on_failpoint):
+            with releasing(outcomes, self.leases.on_failpoint):
                 lost = self.store.finish(outcomes)
-                self.meter.ended([outcome for outcome in outcomes if outcome.claim.id not in lost])
+                self.leases.meter.ended([outcome for outcome in outcomes if outcome.claim.id not in lost])
 
     def _release_unknown(self, claims: Sequence[Claim]) -> None:
         try:

@@ -27,7 +27,6 @@ from ..store.failure_log import FailureLog, say
 from .executor import STOPPED, released, unwritable, with_notes
 from .failpoints import Failpoint, OnFailpoint
 from .leases import ActiveClaim, ClaimState, Leases
-from .meter import Meter
 from .timeouts import run_with_timeout
 
 log = logging.getLogger("outboxq.worker")
@@ -78,7 +77,6 @@ class Completer(threading.Thread):
 
     store: Store
     leases: Leases
-    on_failpoint: OnFailpoint
     on_thread_failure: Callable[[BaseException], None]
     on_unblocked: Callable[[], None] = lambda: None
     """Called when outcomes were written that may let other tasks start."""
@@ -86,8 +84,6 @@ class Completer(threading.Thread):
     """Called when the failure of a task of a batch was written: the others may have to be cancelled."""
     durable: bool = True
     """False: a crash of the server may undo the most recent writes."""
-    meter: Meter = field(default_factory=Meter)
-    """Counts each outcome once the database has it, or has refused it because the lease was lost."""
 
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-completer", daemon=True)
@@ -118,13 +114,13 @@ class Completer(threading.Thread):
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
         """Count a completion that the task's own transaction has committed: nothing is left to write."""
-        self.meter.ended([outcome], [active.timing])
+        self.leases.meter.ended([outcome], [active.timing])
         self._notify_unblocked([outcome.claim])
 
     def lost(self, active: ActiveClaim) -> None:
         """Count an attempt that ends without an outcome, because its lease was lost."""
         self.leases.mark_lost(active.claim)
-        self.meter.lost(active.claim, active.timing)
+        self.leases.meter.lost(active.claim, active.timing)
 
     def begin(self, claim: Claim) -> bool:
         """Write that a suspect begins, after the outcomes before it. Returns whether its claim still holds."""
@@ -233,7 +229,7 @@ class Completer(threading.Thread):
         waiting.outcomes.append(outcome)
 
     def _write(self, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> None:
-        self.on_failpoint(Failpoint.BEFORE_FINISH)
+        self.leases.on_failpoint(Failpoint.BEFORE_FINISH)
         asked = time.monotonic()
         locked = _NONE
         try:
@@ -255,7 +251,7 @@ class Completer(threading.Thread):
                     batch = locked[task_id]
                     later = time.monotonic() + _RETRY_AFTER
                     self._set_aside(outcome, batch, retry_at=later if batch is None else 0.0)
-        self.on_failpoint(Failpoint.AFTER_FINISH)
+        self.leases.on_failpoint(Failpoint.AFTER_FINISH)
 
     def _notify_unblocked(self, claims: Iterable[Claim]) -> None:
         """Wake the claim loop if the end of one of these claims may let other tasks start."""
@@ -379,7 +375,7 @@ class Completer(threading.Thread):
     def _count(self, outcomes: Sequence[Outcome], lost: frozenset[UUID], locked: frozenset[UUID] = frozenset()) -> None:
         """Count what the database has answered, while the leases are held: they know the times."""
         answered = [outcome for outcome in outcomes if outcome.claim.id not in locked] if locked else outcomes
-        self.meter.ended(answered, self.leases.timings(answered), lost=lost)
+        self.leases.meter.ended(answered, self.leases.timings(answered), lost=lost)
 
 
 def _batch_of(outcome: Outcome) -> UUID | None:
@@ -399,8 +395,6 @@ class Handback:
 
     store: Store
     leases: Leases
-    on_failpoint: OnFailpoint
-    meter: Meter = field(default_factory=Meter)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def give_back(self, timeout: float) -> int:
@@ -430,12 +424,12 @@ class Handback:
     def _release(self, outcomes: list[Outcome], over: threading.Event) -> int:
         """Write the releases; try locked ones again until `over` is set. Returns how many had ended meanwhile."""
         ended = 0
-        with releasing(outcomes, self.on_failpoint):
+        with releasing(outcomes, self.leases.on_failpoint):
             while True:
                 lost, locked = self._finish(outcomes)
                 ended += len(lost)
                 given_back = [outcome for outcome in outcomes if outcome.claim.id not in lost | locked]
-                self.meter.ended(given_back, self.leases.timings(given_back))
+                self.leases.meter.ended(given_back, self.leases.timings(given_back))
                 if not locked or over.wait(_RELEASE_AGAIN_AFTER):
                     break
                 outcomes[:] = [outcome for outcome in outcomes if outcome.claim.id in locked]

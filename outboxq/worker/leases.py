@@ -21,7 +21,7 @@ from ..model.wording import plural
 from ..store import Lease, Store
 from ..store.claims.ends import Beat
 from ..store.failure_log import FailureLog, say
-from .failpoints import Failpoint, OnFailpoint
+from .failpoints import Failpoint, OnFailpoint, ignore_failpoint
 from .meter import UNKNOWN, Meter, Timing
 
 log = logging.getLogger("outboxq.worker")
@@ -128,9 +128,9 @@ class Leases:
 
     store: Store
     """Has a connection reserved for this."""
-    heartbeat: timedelta | None
+    heartbeat: timedelta | None = None
     """The longest time between two heartbeats. None: a third of each lease."""
-    on_failpoint: OnFailpoint
+    on_failpoint: OnFailpoint = ignore_failpoint
     meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:

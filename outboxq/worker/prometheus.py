@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from wsgiref.simple_server import WSGIServer
 
@@ -26,9 +28,7 @@ from ..model.histograms import BOUNDS, BUCKETS, AttemptCounts
 from ..model.rules import parse_rule
 from ..store import Statistics, Store, TableSize
 from ..store.failure_log import FailureLog
-from . import metrics
 from .meter import TASK_BOUNDS, AttemptEnd
-from .metrics import Kind, Metric, Source
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -45,6 +45,109 @@ _WINDOW = timedelta(minutes=1)
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
+class Kind(StrEnum):
+    """The kind of a metric, as Prometheus calls it."""
+
+    COUNTER = "counter"
+    """Grows from the start of the process on."""
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Source(StrEnum):
+    """The origin of a metric's numbers."""
+
+    PROCESS = "process"
+    """This process's memory. Add them up over all processes."""
+    DATABASE = "database"
+    """The database, so every process has the same. Take the maximum over all processes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One metric, as `/metrics` describes it."""
+
+    name: str
+    """The name as it is queried; that of a counter ends in `_total`."""
+    kind: Kind
+    labels: tuple[str, ...] = ()
+    source: Source = Source.PROCESS
+    help: str
+
+
+METRICS: Final[list[Metric]] = []
+"""All metrics, in the order of the documentation."""
+
+
+def _metric(kind: Kind, source: Source, name: str, *labels: str, help: str) -> Metric:
+    METRICS.append(Metric(name=name, kind=kind, labels=labels, source=source, help=help))
+    return METRICS[-1]
+
+
+_database_gauge = partial(_metric, Kind.GAUGE, Source.DATABASE)
+_gauge, _counter, _histogram = (
+    partial(_metric, kind, Source.PROCESS) for kind in (Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM)
+)
+
+TASKS: Final = _database_gauge(
+    "outboxq_tasks", "queue", "state", help="Tasks that are ready, delayed, running or failed."
+)
+OLDEST_READY_AGE: Final = _database_gauge(
+    "outboxq_oldest_ready_age_seconds",
+    "queue",
+    help="Seconds since the task became due that has been due for longest; 0 if none is.",
+)
+LIVE_WORKERS: Final = _database_gauge(
+    "outboxq_live_workers", "queue", help="Workers on the queue that were seen in the last 90 s."
+)
+ATTEMPTS: Final = _counter("outboxq_task_attempts_total", "queue", "task", "outcome", help="Attempts that ended so.")
+RUN_SECONDS: Final = _histogram(
+    "outboxq_task_run_seconds", "queue", "task", help="Seconds from the start of the handler to its end."
+)
+WAIT_SECONDS: Final = _histogram(
+    "outboxq_task_wait_seconds",
+    "queue",
+    help="Seconds from the moment at which the task was due to the start of the handler.",
+)
+CLAIMS: Final = _counter(
+    "outboxq_claims_total", "result", help="Tries to claim that found some task, found none, or ended in an error."
+)
+CLAIM_SECONDS: Final = _histogram("outboxq_claim_seconds", "result", help="Seconds of a try to claim.")
+CLAIMED_TASKS: Final = _histogram("outboxq_claimed_tasks", "result", help="Tasks that a try to claim found.")
+THREADS: Final = _gauge("outboxq_worker_threads", "state", help="Handler threads that are busy or idle.")
+LISTENING: Final = _gauge(
+    "outboxq_worker_listening", help="1: the worker notices new tasks at once. 0: it finds them by polling only."
+)
+LAST_BEAT: Final = _gauge(
+    "outboxq_worker_last_beat_timestamp_seconds",
+    help="Unix time at which the database last answered a heartbeat or the registration of the worker.",
+)
+RECOVERED: Final = _counter(
+    "outboxq_recovered_tasks_total", "queue", help="Tasks that this worker took back from dead workers."
+)
+LEASES_LOST: Final = _counter(
+    "outboxq_leases_lost_total", "queue", help="Leases that this worker lost while it had the task."
+)
+SCHEDULE_NEXT: Final = _database_gauge(
+    "outboxq_schedule_next_timestamp_seconds",
+    "schedule",
+    help="Unix time of the next tick. It lies in the past if a tick has passed that no worker has planted. Not of paused schedules.",
+)
+SCHEDULE_LATENESS: Final = _histogram(
+    "outboxq_schedule_lateness_seconds",
+    "schedule",
+    help="Seconds from a tick to the start of its handler, with jitter and what was caught up.",
+)
+TABLE_BYTES: Final = _database_gauge(
+    "outboxq_table_bytes", "table", help="Bytes of the table with its indexes and partitions (PostgreSQL)."
+)
+TABLE_DEAD_ROWS: Final = _database_gauge(
+    "outboxq_table_dead_rows",
+    "table",
+    help="Dead rows of the table that are not vacuumed yet, as PostgreSQL estimates them.",
+)
+
+
 class WorkerCollector(Collector):
     """Collects the metrics of one worker: its own counts, and gauges of its database.
 
@@ -59,7 +162,7 @@ class WorkerCollector(Collector):
 
     def describe(self) -> Iterable[Family]:
         """Return the metrics without numbers, so that registering the collector reads nothing."""
-        return [_family(one) for one in metrics.METRICS]
+        return [_family(one) for one in METRICS]
 
     def collect(self) -> Iterator[Family]:
         """Yield the metrics with their numbers."""
@@ -75,7 +178,7 @@ class DatabaseCollector(Collector):
 
     def describe(self) -> Iterable[Family]:
         """Return the metrics without numbers."""
-        return [_family(one) for one in metrics.METRICS if one.source is Source.DATABASE]
+        return [_family(one) for one in METRICS if one.source is Source.DATABASE]
 
     def collect(self) -> Iterator[Family]:
         """Yield the metrics with their numbers; none if the database does not answer in time."""
@@ -189,39 +292,39 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
     """Yield what the process itself knows."""
     meter = worker.meter
     counts = meter.read()
-    attempts = _family(metrics.ATTEMPTS)
+    attempts = _family(ATTEMPTS)
     for (queue, task), one in counts.items():
         for end in AttemptEnd:
             attempts.add_metric([queue, task, end], getattr(one, end))
     yield attempts
-    runs = _family(metrics.RUN_SECONDS)
+    runs = _family(RUN_SECONDS)
     for (queue, task), one in counts.items():
         runs.add_metric([queue, task], _buckets(BOUNDS, one.run), one.run_seconds)
     yield runs
-    waits = _family(metrics.WAIT_SECONDS)
+    waits = _family(WAIT_SECONDS)
     for queue, each in _by_queue(counts).items():
         buckets = [sum(one.wait[bucket] for one in each) for bucket in range(BUCKETS)]
         waits.add_metric([queue], _buckets(BOUNDS, buckets), sum(one.wait_seconds for one in each))
     yield waits
-    claims, seconds, tasks = (_family(one) for one in (metrics.CLAIMS, metrics.CLAIM_SECONDS, metrics.CLAIMED_TASKS))
+    claims, seconds, tasks = (_family(one) for one in (CLAIMS, CLAIM_SECONDS, CLAIMED_TASKS))
     for result, tries in meter.read_claims().items():
         claims.add_metric([result], tries.claims)
         seconds.add_metric([result], _buckets(BOUNDS, tries.by_seconds), tries.seconds)
         tasks.add_metric([result], _buckets(TASK_BOUNDS, tries.by_tasks), tries.tasks)
     yield from (claims, seconds, tasks)
-    lateness = _family(metrics.SCHEDULE_LATENESS)
+    lateness = _family(SCHEDULE_LATENESS)
     for schedule, late in meter.read_lateness().items():
         lateness.add_metric([schedule], _buckets(BOUNDS, late.by_seconds), late.seconds)
     yield lateness
     busy = min(worker.running, worker.settings.concurrency)
-    yield _filled(metrics.THREADS, {("busy",): busy, ("idle",): worker.settings.concurrency - busy})
-    yield _filled(metrics.LISTENING, {(): worker.health.listening})
+    yield _filled(THREADS, {("busy",): busy, ("idle",): worker.settings.concurrency - busy})
+    yield _filled(LISTENING, {(): worker.health.listening})
     beat = meter.last_answer
-    yield _filled(metrics.LAST_BEAT, {} if beat is None else {(): beat})
+    yield _filled(LAST_BEAT, {} if beat is None else {(): beat})
     none = dict.fromkeys((queue for queue, _ in counts), 0)  # a counter that begins above 0 has no increase
     for metric, numbers in (
-        (metrics.RECOVERED, meter.read_recovered()),
-        (metrics.LEASES_LOST, meter.read_leases_lost()),
+        (RECOVERED, meter.read_recovered()),
+        (LEASES_LOST, meter.read_leases_lost()),
     ):
         yield _filled(metric, {(queue,): number for queue, number in {**none, **numbers}.items()})
 
@@ -237,12 +340,12 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
             tasks[one.queue, state] = number
         age = one.oldest_ready_age
         ages[one.queue,] = 0.0 if age is None else max(0.0, age.total_seconds())
-    yield _filled(metrics.TASKS, tasks)
-    yield _filled(metrics.OLDEST_READY_AGE, ages)
-    yield _filled(metrics.LIVE_WORKERS, {(one.queue,): one.live_workers for one in gauges.queues})
-    yield _filled(metrics.SCHEDULE_NEXT, {(name,): moment for name, moment in gauges.schedules.items()})
-    yield _filled(metrics.TABLE_BYTES, {(one.name,): one.size for one in gauges.tables})
-    yield _filled(metrics.TABLE_DEAD_ROWS, {(one.name,): one.dead_rows for one in gauges.tables})
+    yield _filled(TASKS, tasks)
+    yield _filled(OLDEST_READY_AGE, ages)
+    yield _filled(LIVE_WORKERS, {(one.queue,): one.live_workers for one in gauges.queues})
+    yield _filled(SCHEDULE_NEXT, {(name,): moment for name, moment in gauges.schedules.items()})
+    yield _filled(TABLE_BYTES, {(one.name,): one.size for one in gauges.tables})
+    yield _filled(TABLE_DEAD_ROWS, {(one.name,): one.dead_rows for one in gauges.tables})
 
 
 def _depths(one: Statistics) -> dict[str, int]:

@@ -28,7 +28,6 @@ from ..store.transactions import patience
 from .executor import call_step
 from .failpoints import Failpoint, OnFailpoint
 from .leases import LeaseView
-from .task_runner import interrupted
 
 log = logging.getLogger("outboxq.worker")
 T = TypeVar("T")
@@ -330,6 +329,16 @@ class Steps:
                     text = "%s: a step waits for the database: %s%s"
                     log.warning(text, context.claim, sentence(error), hint, extra=fields_of(context.claim))
                 self.own.gone.wait(_RETRY_AFTER)
+
+
+def interrupted(store: Store, error: BaseException, unit: UnitOfWork | None, *, is_ours: bool) -> bool:
+    """Return whether an error from outside ended this transaction, or kept it from beginning.
+
+    `is_ours`: the error came from what the worker does around the user's function, not from the function.
+    """
+    if is_ours and (store.may_pass(error) or store.cannot_write_now(error)):
+        return True
+    return unit is not None and unit.was_interrupted(error)
 
 
 class StepCall:

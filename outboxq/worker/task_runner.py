@@ -30,6 +30,7 @@ from .failpoints import Failpoint, OnFailpoint
 from .handler_log import KeeperPlace
 from .leases import ActiveClaim, ClaimState, Leases, LeaseView, Outcomes
 from .log_lines import EndLog
+from .steps import interrupted
 from .timeouts import TimeLimit, Timeouts, run_with_timeout
 
 log = logging.getLogger("outboxq.worker")
@@ -64,7 +65,6 @@ class TaskRunner:
     """Records that a suspect begins. Returns whether its claim still holds."""
     attempt: Callable[[ActiveClaim], object]
     """Runs the handler of a claim, and passes its outcome on."""
-    on_failpoint: OnFailpoint
 
     def run(self, active: ActiveClaim) -> None:
         """Run one claim. Unless `outcomes` gets its outcome, the claim is dropped here: else heartbeats would keep it for ever.
@@ -72,7 +72,7 @@ class TaskRunner:
         A thread that dies drops nothing: the worker then gives back what it had.
         """
         try:
-            self.on_failpoint(_BEFORE_START)
+            self.leases.on_failpoint(_BEFORE_START)
             if self._may_begin(active):
                 self.attempt(active)
         except Exception:
@@ -364,16 +364,6 @@ def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context
     if hooks is not None:
         run_with_timeout(_HOOK_TIMEOUT, lambda: report(hooks))
     write()
-
-
-def interrupted(store: Store, error: BaseException, unit: UnitOfWork | None, *, is_ours: bool) -> bool:
-    """Return whether an error from outside ended this transaction, or kept it from beginning.
-
-    `is_ours`: the error came from what the worker does around the user's function, not from the function.
-    """
-    if is_ours and (store.may_pass(error) or store.cannot_write_now(error)):
-        return True
-    return unit is not None and unit.was_interrupted(error)
 
 
 class _RolledBack(Exception):

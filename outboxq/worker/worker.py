@@ -9,8 +9,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
@@ -85,7 +84,7 @@ class Worker:
         self._stopping, self._stopped = threading.Event(), threading.Event()
         self._ending = Ending()
         self._has_begun = False
-        self._metrics = MetricsPort(worker=self, settings=settings, store=store, stopped=self._stopped)
+        self._metrics: MetricsServer | None = None
         self._parts = Parts(
             Application(store=store, tasks=tasks, integration=integration or Integration(), hooks=hooks),
             settings,
@@ -113,7 +112,7 @@ class Worker:
             self._ending.wait()
             # Whatever a thread is stuck in, the process ends.
             seconds = self.settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT
-            overtime = end_process_after(seconds, self._ending.forced_code)
+            overtime = end_process_after(seconds, EXIT_KILLED if self._ending.has_killed else 1)
             clean = self.stop()
             overtime.cancel()
         return self._ending.code(clean=clean)
@@ -148,7 +147,8 @@ class Worker:
     @property
     def may_start_again(self) -> bool:
         """False if another process in this one's place would destroy the SQLite file by opening it."""
-        return self._ending.may_start_again
+        error = self._ending.error
+        return not isinstance(error, FileUnusable) or error.may_start_again
 
     @property
     def has_stopped(self) -> bool:
@@ -196,12 +196,40 @@ class Worker:
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
         self._parts.claim_loop.keep_tasks()
-        with self._forking(), self._metrics.opening(lambda: self._has_begun):
-            self._start(burst=burst)
-
-    def _forking(self) -> AbstractContextManager[None]:
         children = self._parts.children
-        return nullcontext() if children is None else children.forking(lambda: self._has_begun)
+        try:
+            if children is not None:
+                children.start()
+            self._open_metrics()
+            self._start(burst=burst)
+        finally:
+            if not self._has_begun:  # the start may be repeated
+                self._close_metrics()
+                if children is not None:
+                    children.close()
+
+    def _open_metrics(self) -> None:
+        """Serve the metrics, on a separate connection, if the settings name a port.
+
+        Raises ConfigurationError if the port is taken, or if prometheus-client is not installed.
+        """
+        port = self.settings.metrics_port
+        if port is None or self._metrics is not None:
+            return
+        try:
+            from .prometheus import MetricsServer
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "prometheus_client":
+                raise
+            needs = "metrics_port (in commands --metrics-port) needs prometheus-client"
+            raise ConfigurationError(f"{needs}; run: pip install 'outboxq[prometheus]'") from error
+        own = self._application.reserved(self._stopped)
+        self._metrics = MetricsServer(self, own, host=self.settings.metrics_host, port=port)
+
+    def _close_metrics(self) -> None:
+        server, self._metrics = self._metrics, None
+        if server is not None:
+            server.close()
 
     def _start(self, *, burst: bool) -> None:
         self._application.ensure_file()
@@ -312,7 +340,7 @@ class Worker:
 
     def _disconnect(self) -> None:
         """Close the worker's own connections, and the port of its metrics."""
-        self._metrics.close()
+        self._close_metrics()
         self._parts.connections.close()
 
     def _on_kill(self, active: ActiveClaim, thread: int) -> None:
@@ -336,58 +364,11 @@ class Worker:
             self._fail(error)
 
     def _fail(self, error: BaseException | None) -> None:
-        self._ending.fail(error)
+        self._ending.error = self._ending.error or error
         self._stopping.set()
         self._parts.distributor.wake()
         self._parts.pool.wake()
         self._ending.request()
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class MetricsPort:
-    """Serves the metrics of a worker from `opening` to `close`, if the worker's settings name a port."""
-
-    worker: Worker
-    settings: WorkerSettings
-    store: Store
-    """Its database is read, on a connection of the port's own."""
-    stopped: threading.Event
-    """Set when that connection need not be waited for any more."""
-
-    def __post_init__(self) -> None:
-        self._server: MetricsServer | None = None
-
-    @contextmanager
-    def opening(self, is_kept: Callable[[], bool]) -> Iterator[None]:
-        """Open the port, and close it after the block unless `is_kept` says then that the worker has begun.
-
-        Raises ConfigurationError if the port is taken, or if prometheus-client is not installed.
-        """
-        self._open()
-        try:
-            yield
-        finally:
-            if not is_kept():
-                self.close()
-
-    def close(self) -> None:
-        """Close the port, if it is open."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-
-    def _open(self) -> None:
-        host, port = self.settings.metrics_host, self.settings.metrics_port
-        if port is None or self._server is not None:
-            return
-        try:
-            from .prometheus import MetricsServer
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] != "prometheus_client":
-                raise
-            needs = "metrics_port (in commands --metrics-port) needs prometheus-client"
-            raise ConfigurationError(f"{needs}; run: pip install 'outboxq[prometheus]'") from error
-        self._server = MetricsServer(self.worker, self.store.reserved(self.stopped), host=host, port=port)
 
 
 @dataclass(eq=False, repr=False)
@@ -412,20 +393,6 @@ class Ending:
             with suppress(queue.Empty):
                 self._requests.get(timeout=_SIGNAL_CHECK)
                 return
-
-    def fail(self, error: BaseException | None) -> None:
-        """Note why it no longer works. The first reason stays."""
-        self.error = self.error or error
-
-    @property
-    def may_start_again(self) -> bool:
-        """False if another process in this one's place would destroy the SQLite file by opening it."""
-        return not isinstance(self.error, FileUnusable) or self.error.may_start_again
-
-    @property
-    def forced_code(self) -> int:
-        """The exit code of a process that is ended whatever its threads do."""
-        return EXIT_KILLED if self.has_killed else 1
 
     def code(self, *, clean: bool) -> int:
         """Return the exit code of a worker that has stopped. `clean`: every task that ran has ended."""

@@ -33,7 +33,7 @@ from outboxq.model.histograms import BOUNDS
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus
-from outboxq.worker.metrics import METRICS, Kind, Source
+from outboxq.worker.prometheus import METRICS, Kind, Source
 from tests.proxy import Proxy
 from tests.scraping import free_ports, labels, scrape, taken
 from tests.waiting import until
@@ -70,7 +70,7 @@ def serving(outbox: Outbox, **options: object) -> Iterator[tuple]:
     worker = outbox.worker(metrics_port=0, poll=0.05, **options)
     worker.start()
     try:
-        yield worker, worker._metrics._server.port
+        yield worker, worker._metrics.port
     finally:
         worker.stop()
 
@@ -280,7 +280,7 @@ def test_a_start_that_fails_frees_the_port(database):
     worker._start = lambda **_: 1 / 0
     with pytest.raises(ZeroDivisionError):
         worker.start()
-    assert worker._metrics._server is None
+    assert worker._metrics is None
 
 
 @pytest.mark.in_turn

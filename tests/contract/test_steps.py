@@ -559,7 +559,9 @@ def test_sleeps_that_cannot_be_read_fail_no_attempt_in_another_way(outbox, run, 
     monkeypatch.setattr(Steps, "of_claim", broken)
     run()
     assert outbox.store.get(handle.id).last_error == "OSError: the bank is away"
-    assert "its sleeps could not be read, so its retry policy counts them as running time: RuntimeError: no" in caplog.text
+    assert (
+        "its sleeps could not be read, so its retry policy counts them as running time: RuntimeError: no" in caplog.text
+    )
 
 
 @pytest.mark.in_turn

@@ -186,7 +186,7 @@ def listening(store, ping_every=None):
     """A distributor that polls once a minute, so that what comes promptly was notified of."""
     distributor = create_work_distributor(store, poll=MINUTE)
     if ping_every is not None:
-        distributor._listener._ping_every = ping_every
+        distributor._listener.ping_every = ping_every
     distributor.start()
     try:
         until(lambda: distributor.health.listening or distributor.health.error not in (None, "not connected yet"))

@@ -37,7 +37,7 @@ DEAF = 0.5
 """How often it polls while it does not listen."""
 MINUTE = timedelta(minutes=1)
 SPOKEN = dialect_for("postgresql")
-QUICK = {"_ping_every": 0.1, "_answer_timeout": 0.5}
+QUICK = {"ping_every": 0.1, "answer_timeout": 0.5}
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_a_black_hole_is_noticed(postgresql, start, proxy):
 
 def test_it_asks_whether_the_server_is_there_more_often_than_a_firewall_forgets(postgresql):
     distributor = create_work_distributor(postgresql.store)
-    assert distributor._listener._ping_every + distributor._listener._answer_timeout <= 90
+    assert distributor._listener.ping_every + distributor._listener.answer_timeout <= 90
 
 
 def test_a_frozen_server_process_is_noticed(own_store, make):

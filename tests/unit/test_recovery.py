@@ -11,6 +11,7 @@ import pytest
 from outboxq.model import TaskStatus
 from outboxq.store import Lease, LeaseLook, OutlastingLook, Recovered
 from outboxq.worker.failpoints import ignore_failpoint
+from outboxq.worker.meter import Meter
 from outboxq.worker.upkeep import recovery
 from outboxq.worker.upkeep.recovery import RECOVERY_BATCH, Recovery
 
@@ -97,6 +98,8 @@ class World:
 
     # The leases of this process.
 
+    meter, on_failpoint = Meter(), staticmethod(ignore_failpoint)
+
     def holds(self, lease):
         return lease in self.held
 
@@ -124,7 +127,6 @@ def one(world):
         every=timedelta(seconds=EVERY),
         prove_writable=world.writes,
         on_recovery=lambda: world.calls.append("recovering"),
-        on_failpoint=ignore_failpoint,
     )
 
 

@@ -7,8 +7,8 @@ import math
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -56,27 +56,17 @@ class Children:
     def __init__(self, new_server: Callable[[], ForkServer], *, tasks_per_child: int) -> None:
         self._new_server = new_server
         self.server = new_server()
-        self._has_forked = False
         self._limit = tasks_per_child
         self._idle: deque[_Child] = deque()
 
-    @contextmanager
-    def forking(self, has_begun: Callable[[], bool]) -> Iterator[None]:
-        """Fork the server, and close it if the block fails before `has_begun`.
+    def start(self) -> None:
+        """Fork the server, or another one after `close`. A call while the server runs has no effect.
 
-        The block starts the worker: before it there is no thread, no connection and no port that a child would have too. A start
-        that failed may be repeated, with another server.
+        The worker calls this before it has a thread, a connection or a port, since a child would inherit them.
         """
-        if not self._has_forked:
-            self._has_forked = True
-            self.server.start()
-        try:
-            yield
-        except BaseException:
-            if not has_begun():
-                self.close()
-                self.server, self._has_forked = self._new_server(), False
-            raise
+        if self.server.is_closed:
+            self.server = self._new_server()
+        self.server.start()
 
     def given(self, job: Job) -> _Child:
         """Return the child that was given this job. Raises CannotFork."""

@@ -58,7 +58,9 @@ class ForkServer:
         """True once the server is gone, and its children with it."""
 
     def start(self) -> None:
-        """Fork the server. Warns of threads that this process has already: a child may lack what they do, or have their locks."""
+        """Fork the server, unless it runs. Warns of the threads of this process: a child lacks them, and may inherit their locks."""
+        if self._control is not None:
+            return
         others = [one.name for one in threading.enumerate() if one is not threading.current_thread()]
         if strangers := [name for name in others if not name.startswith("outboxq-")]:
             text = (

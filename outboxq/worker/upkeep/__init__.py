@@ -7,15 +7,20 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
-from ...errors import FileUnusable
-from ...store import Store
+from ...database.engine import close
+from ...errors import FileUnusable, InvalidArgument
+from ...model.histograms import AttemptCounts
+from ...model.uuid7 import uuid7
+from ...store import QueueSample, Store, TaskMetric
 from ...store.failure_log import FailureLog
+from ...store.numbers.metrics import SUM_UP
 from ..meter import Meter
 
 log = logging.getLogger("outboxq.worker")
@@ -23,6 +28,21 @@ log = logging.getLogger("outboxq.worker")
 REGISTER_EVERY = 30.0
 _LOOK_EVERY = 1.0
 """Minimum number of seconds between two looks for tasks to cancel, however many tasks of batches fail."""
+_PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)
+"""Seconds between two plantings, normally and after a start that planted a page. Ticks are planted a minute ahead, so neither pause
+makes a tick late.
+"""
+WRITE_EVERY = 10.0
+"""Seconds between two writes of what was counted. A killed worker loses the counts of this time at most."""
+SAMPLE = "sample"
+"""The job of taking samples."""
+_SAMPLE_EVERY = 15.0
+_SHARE = 100
+"""A sample is taken again after so many times its own duration at the earliest: at most 1 % of the time is spent on samples."""
+_SUM_UP_EVERY = timedelta(minutes=1)
+_AT_MOST = timedelta(minutes=5)
+"""The time after which another worker takes over a job: the one that had it has died."""
+_NOTHING = AttemptCounts()
 
 
 @dataclass(eq=False, repr=False)
@@ -132,6 +152,177 @@ class BatchCanceller:
         if self._is_due:
             return max(0.0, self._looked_at + _LOOK_EVERY - time.monotonic())
         return random.uniform(5.0, 15.0)  # noqa: S311
+
+
+@dataclass(eq=False, repr=False)
+class Planting:
+    """Declares the schedules of this worker's code, and plants those of all.
+
+    It knows neither the tasks nor whose schedules they are, so the schedules of a service go on while none of its workers runs.
+    """
+
+    store: Store
+    declare: Callable[[Store], object]
+    """Declares the schedules of the code."""
+
+    def __post_init__(self) -> None:
+        self._wait = _PLANT_EVERY
+        self._is_declared = False
+        self._refusal = ""
+        self._stopping = False
+
+    def begin(self, *, burst: bool) -> None:
+        """Declare the schedules, and plant a first page, before the thread does; with `burst`, plant all of them.
+
+        A thread that plants while the worker is stopped may outlive its connections, so it has nothing to do at first.
+        """
+        self._wait = _PLANT_EVERY
+        self._declare()
+        pages = iter((False,))
+        with suppress(Exception):  # the thread tries again
+            self._plant_first((lambda: False) if burst else (lambda: next(pages, True)))
+
+    def run_once(self) -> None:
+        self._wait = _PLANT_EVERY
+        self._declare()
+        self.store.schedules.plant(stop=lambda: self._stopping)
+
+    def pause(self) -> float:
+        """Return the seconds until the next planting."""
+        return random.uniform(*self._wait)  # noqa: S311
+
+    def stop(self) -> None:
+        """Plant no further page of schedules."""
+        self._stopping = True
+
+    def _plant_first(self, stop: Callable[[], bool]) -> None:
+        if self.store.schedules.plant(stop=stop):
+            self._wait = _PLANT_SOON  # there may be more
+
+    def _declare(self) -> None:
+        """Declare the schedules, unless that is done.
+
+        A name that is stored at run time already must stop no worker: it logs this once and tries again.
+        """
+        if self._is_declared:
+            return
+        try:
+            self.declare(self.store)
+        except InvalidArgument as error:
+            if str(error) != self._refusal:
+                log.warning(
+                    "the schedules of this code are not stored, and the worker works on without them: %s", error
+                )
+            self._refusal = str(error)
+        else:
+            self._is_declared = True
+
+
+@dataclass(eq=False, repr=False)
+class MetricsWriter:
+    """Writes every ten seconds, and at the end, what the meter has counted since the last write: a row for each queue and task.
+
+    Rows that could not be written are kept as they are, with their ids, and written first the next time. So a row is written
+    once, also where the answer to its COMMIT was lost. What was counted meanwhile stays in the meter.
+    """
+
+    store: Store
+    meter: Meter
+    worker_id: UUID
+
+    def __post_init__(self) -> None:
+        self._written: Mapping[tuple[str, str], AttemptCounts] = {}
+        """The meter's counts up to which rows were made."""
+        self._unwritten: Sequence[TaskMetric] = ()
+        self._due = time.monotonic() + WRITE_EVERY
+
+    def run_once(self) -> None:
+        self._due = time.monotonic() + WRITE_EVERY
+        self._write_rows()
+        self._unwritten = self._counted()
+        self._write_rows()
+
+    def end(self) -> None:
+        """Write the rest, if the database can be reached."""
+        with suppress(Exception):
+            self.run_once()
+
+    def pause(self) -> float:
+        """Return the seconds until the next write."""
+        return max(0.0, self._due - time.monotonic())
+
+    def _write_rows(self) -> None:
+        self.store.metrics.record(self._unwritten, worker_id=self.worker_id)
+        self._unwritten = ()
+
+    def _counted(self) -> list[TaskMetric]:
+        """Return what was counted since this was last called."""
+        before, self._written = self._written, self.meter.read()
+        return [
+            TaskMetric(id=uuid7(), queue=queue, task_name=name, counts=now.since(before.get((queue, name), _NOTHING)))
+            for (queue, name), now in self._written.items()
+            if now != before.get((queue, name), _NOTHING)
+        ]
+
+
+@dataclass(eq=False, repr=False)
+class StatisticsUpkeep:
+    """Takes samples of what waits, and sums up old metrics: one worker at a time, for all."""
+
+    store: Store
+    stopping: threading.Event
+    clock: Callable[[], float] = time.monotonic
+    _due: float = field(default=-math.inf, init=False)
+
+    def __post_init__(self) -> None:
+        self._due = self.clock() + _SAMPLE_EVERY * random.uniform(0.3, 1.0)  # noqa: S311
+
+    def run_once(self) -> None:
+        self._due = self.clock() + _SAMPLE_EVERY
+        waits = self._take_sample(), self._sum_up()
+        self._due = self.clock() + max(1.0, min(waits)) + random.uniform(0.0, 1.0)  # noqa: S311
+
+    def pause(self) -> float:
+        """Return the seconds until one of the jobs may be due."""
+        return max(0.0, self._due - self.clock())
+
+    def _take_sample(self) -> float:
+        """Take a sample if one is due. Returns the seconds until the next one."""
+        turn = self.store.maintenance_jobs.take(SAMPLE, for_at_most=_AT_MOST)
+        if not turn.is_mine:
+            return min(turn.due_in.total_seconds(), _SAMPLE_EVERY)
+        began = self.clock()
+        found = self.store.samples.look()
+        if not all(one.exact for one in found):
+            found = self._count()
+        if self.store.gone.is_set():  # the connections are closed: another worker takes over
+            return _SAMPLE_EVERY
+        self.store.samples.record(found)
+        again = max(_SAMPLE_EVERY, _SHARE * (self.clock() - began))
+        self.store.maintenance_jobs.done(SAMPLE, again_in=timedelta(seconds=again))
+        return min(again, _SAMPLE_EVERY)
+
+    def _count(self) -> list[QueueSample]:
+        """Count everything, on a connection of its own: it may take seconds, and claims must not wait for it."""
+        apart = self.store.reserved(self.stopping)
+        try:
+            return apart.samples.count()
+        finally:
+            close(apart.bound_engine)
+
+    def _sum_up(self) -> float:
+        """Sum up old metrics if that is due. Returns the seconds until it is due again."""
+        if self.store.gone.is_set():
+            return _SUM_UP_EVERY.total_seconds()
+        turn = self.store.maintenance_jobs.take(SUM_UP, for_at_most=_AT_MOST)
+        if not turn.is_mine:
+            return turn.due_in.total_seconds()
+        self.store.metrics.sum_up()
+        if self.store.gone.is_set():
+            return _SUM_UP_EVERY.total_seconds()
+        self.store.samples.thin_out()
+        self.store.maintenance_jobs.done(SUM_UP, again_in=_SUM_UP_EVERY)
+        return _SUM_UP_EVERY.total_seconds()
 
 
 class Service(Protocol):

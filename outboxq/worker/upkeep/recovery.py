@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -20,9 +20,8 @@ from ...model import TaskStatus
 from ...model.records import LOST
 from ...store import Lease, LeaseLook, Recovered, Store
 from ...store.failure_log import say
-from ..failpoints import Failpoint, OnFailpoint
+from ..failpoints import Failpoint
 from ..leases import Leases
-from ..meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 
@@ -52,8 +51,6 @@ class Recovery:
     """Writes, and raises if the database takes no writes."""
     on_recovery: Callable[[], object]
     """Called before tasks are recovered."""
-    on_failpoint: OnFailpoint
-    meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
         self._every = self.every.total_seconds()
@@ -89,7 +86,7 @@ class Recovery:
         return self._pause
 
     def _look(self) -> int:
-        self.on_failpoint(Failpoint.BEFORE_RECOVERY)
+        self.leases.on_failpoint(Failpoint.BEFORE_RECOVERY)
         began = time.monotonic()
         if self._looked_at is not None and began - self._looked_at > self._pause + _STALL:
             self._restart_watch()
@@ -120,7 +117,7 @@ class Recovery:
     def _recover_batch(self, ripe: Sequence[Lease]) -> int:
         self.on_recovery()
         found = self._recover(ripe)
-        self.on_failpoint(Failpoint.AFTER_RECOVERY)
+        self.leases.on_failpoint(Failpoint.AFTER_RECOVERY)
         now, taken = time.monotonic(), {one.id for one in found}
         for lease in ripe:
             self._real_ends.pop(lease, None)
@@ -128,7 +125,7 @@ class Recovery:
                 del self._watched[lease]
             else:
                 self._watched[lease] = now  # it was locked or extended, or SQLite's lock came late
-        self.meter.recovered(one.queue for one in found)
+        self.leases.meter.recovered(one.queue for one in found)
         workers = {lease.id: lease.worker_id for lease in ripe}
         for one in found:
             _log_recovered(one, workers[one.id])
