@@ -1020,8 +1020,8 @@ MUTANTS = (
         "outboxq/integration/hooks.py",
         (
             (
-                'could not be entered and is passed over", error, self._about)\n            return None',
-                '", error, self._about)\n            raise',
+                'could not be entered and is passed over", error, about)\n            yield None\n            return',
+                '", error, about)\n            raise',
             ),
         ),
         ("tests/contract/test_hooks.py",),
@@ -1030,8 +1030,12 @@ MUTANTS = (
         "a hook swallows the error of an enqueue",
         "outboxq/integration/hooks.py",
         (
-            (" trace: TracebackType | None\n    ) -> None:", " trace: TracebackType | None\n    ) -> Any:"),
-            ("            self._entered.__exit__(", "            return self._entered.__exit__("),
+            (
+                "            self._leave(manager, method, about, error)\n            raise\n",
+                "            if self._leave(manager, method, about, error):\n                return\n            raise\n",
+            ),
+            (", error: BaseException | None\n    ) -> None:", ", error: BaseException | None\n    ) -> Any:"),
+            ("            manager.__exit__(", "            return manager.__exit__("),
         ),
         ("tests/contract/test_hooks.py",),
     ),

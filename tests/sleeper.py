@@ -99,7 +99,7 @@ class Sleeper:
             until(lambda: self.waits >= seen + 3 or result.done())
             return not result.done()
         # Notifications come in the order of their commits: what was sent before this one has been heard when it is.
-        store, word = self.distributor._store, SENTINEL + uuid4().hex
+        store, word = self.distributor.store, SENTINEL + uuid4().hex
         with store.bound_engine.connect() as connection:
             connection.exec_driver_sql("SELECT pg_notify(%s, %s)", (self.distributor._listener._channel, word))
         until(lambda: word in self._sentinels)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any
 from uuid import UUID
 
@@ -247,8 +246,37 @@ class _SafeHook:
         except Exception as error:  # noqa: BLE001 - logged
             self.failed(f"its {method}() failed and is passed over", error, next(iter(about), None))
 
-    def around(self, method: str, about: object, failure: Callable[[], BaseException | None]) -> _SafeManager:
-        return _SafeManager(self, about, method, failure)
+    @contextmanager
+    def around(self, method: str, about: object, failure: Callable[[], BaseException | None]) -> Iterator[Any]:
+        """Enter the context manager that a method of the hook returns. If that fails, run the block without it.
+
+        The context manager is left with the error of the block, or else with the error that `failure` returns. It can neither
+        swallow nor replace an error.
+        """
+        try:
+            manager = self._manager(method, about)
+            found = manager.__enter__()
+        except Exception as error:  # noqa: BLE001 - logged
+            self.failed(f"its {method}() could not be entered and is passed over", error, about)
+            yield None
+            return
+        try:
+            yield found
+        except BaseException as error:
+            self._leave(manager, method, about, error)
+            raise
+        self._leave(manager, method, about, failure())
+
+    def _leave(
+        self, manager: AbstractContextManager[Any], method: str, about: object, error: BaseException | None
+    ) -> None:
+        try:
+            manager.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        except BaseException as own:
+            if own is not error:
+                if not isinstance(own, Exception):
+                    raise
+                self.failed(f"its {method}() failed on leaving and is passed over", own, about)
 
     def failed(self, what: str, error: Exception, about: object = None) -> None:
         """Log an exception of the hook, at once and then once a minute; with the fields of the task that it was about."""
@@ -257,7 +285,7 @@ class _SafeHook:
             f"hook {self._name}: {what}", error, fields=fields
         )
 
-    def manager(self, method: str, about: object) -> AbstractContextManager[Any]:
+    def _manager(self, method: str, about: object) -> AbstractContextManager[Any]:
         """Return the context manager that a method of the hook makes. Raises TypeError for anything else."""
         found = getattr(self.hook, method)(about)
         if not isinstance(found, AbstractContextManager):
@@ -265,44 +293,3 @@ class _SafeHook:
                 f"it must return a context manager, not {type(found).__name__}; decorate it with contextlib.contextmanager"
             )
         return found
-
-
-class _SafeManager:
-    """A context manager of a hook. One that cannot be entered is passed over; none can swallow or replace an error."""
-
-    def __init__(
-        self,
-        hook: _SafeHook,
-        about: object,
-        method: str,
-        failure: Callable[[], BaseException | None],
-    ) -> None:
-        """Prepare it; `failure` returns the error to leave it with where the block has raised none."""
-        self._hook, self._about, self._method, self._failure = hook, about, method, failure
-        self._entered: AbstractContextManager[Any] | None = None
-
-    def __enter__(self) -> Any:
-        try:
-            manager = self._hook.manager(self._method, self._about)
-            found = manager.__enter__()
-        except Exception as error:  # noqa: BLE001 - logged
-            self._hook.failed(f"its {self._method}() could not be entered and is passed over", error, self._about)
-            return None
-        self._entered = manager
-        return found
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._entered is None:
-            return
-        if error is None and (error := self._failure()) is not None:
-            kind, trace = type(error), error.__traceback__
-        try:
-            self._entered.__exit__(kind, error, trace)
-        except BaseException as own:
-            if own is error:
-                return  # not swallowed, as it should be
-            if not isinstance(own, Exception):
-                raise
-            self._hook.failed(f"its {self._method}() failed on leaving and is passed over", own, self._about)

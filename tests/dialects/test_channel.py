@@ -261,7 +261,7 @@ def test_tables_that_move_while_a_worker_listens_are_found_again(place):
         until(lambda: distributor.health.connections == 2 and distributor.health.listening)
         for engine in place.engines:
             engine.dispose()  # plans of the old place are gone with the connections
-        worker = distributor._store
+        worker = distributor.store
         with Claimer(worker, distributor, tells=False) as claimer:
             until(lambda: distributor._announced_until > time.monotonic())
             task, committed = add(place.store())
