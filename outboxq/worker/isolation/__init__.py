@@ -9,14 +9,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
 from ...context import StepRunner
 from ...errors import ProcessDied
-from ...model import Outcome, TaskTimeout, TimeoutAction
+from ...model import TaskTimeout, TimeoutAction
 from ...model.records import fields_of
 from ...model.running import HandlerLog
 from ...task import Task
@@ -24,7 +24,7 @@ from ..executor import failed, released, with_notes
 from ..leases import ActiveClaim, ClaimState, Outcomes
 from ..log_lines import EndLog
 from ..task_runner import Application, report_kill
-from .child import Answer, ChildProcess, Completing, Holding, Job, Known, News, Notes
+from .child import Answer, ChildProcess, Holding, Job, News, Notes, Signal
 from .fork_server import CannotFork, ForkServer
 
 __all__ = ["ChildProcess", "Children", "ForkServer", "IsolatedRunner"]
@@ -172,7 +172,7 @@ class IsolatedRunner:
                 known = now
                 connection.send(now)
 
-    def _heed(self, message: Notes | Holding | Completing, active: ActiveClaim, connection: Connection) -> None:
+    def _heed(self, message: Notes | Holding | Signal, active: ActiveClaim, connection: Connection) -> None:
         """Do what a message of a child that works asks for."""
         context = active.context
         if isinstance(message, Notes):
@@ -182,7 +182,7 @@ class IsolatedRunner:
                 context.deadline = message.deadline
         else:
             active.state = ClaimState.ENDING
-            connection.send(Known())
+            connection.send(Signal.KNOWN)
 
     def _kill_at(self, active: ActiveClaim, task: Task[..., Any]) -> float:
         """Return when the child is killed (`time.monotonic()`), and infinity for never."""
@@ -196,7 +196,7 @@ class IsolatedRunner:
         """Do with the child's answer what a handler thread does with its own."""
         claim, context = active.claim, active.context
         context.began, context.ended = answer.began, answer.ended
-        outcome = None if answer.outcome is None else Outcome(claim=claim, **answer.outcome)
+        outcome = None if answer.outcome is None else replace(answer.outcome, claim=claim)
         if outcome is None:
             if answer.was_lost:
                 self.outcomes.lost(active)

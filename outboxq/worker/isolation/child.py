@@ -15,9 +15,10 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from enum import Enum, auto
 from multiprocessing.connection import Connection
-from typing import Any, TypeAlias
+from typing import Any
 
 from ...context import TaskContext, process
 from ...integration.hooks import WorkerHooks, WorkerInfo
@@ -55,13 +56,8 @@ class News:
 
     @classmethod
     def of(cls, context: TaskContext) -> News:
-        """Return the news for a context of the worker's."""
-        return cls(
-            deadline=context.deadline,
-            was_lost=context.was_lost,
-            cancel_requested=context.cancel_requested,
-            is_stopping=context.is_stopping,
-        )
+        """Return the news of a context that the worker holds."""
+        return cls(**{one.name: getattr(context, one.name) for one in fields(cls)})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,14 +69,13 @@ class Job:
     news: News
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
-    """The worker's answer to a `Completing`."""
+class Signal(Enum):
+    """A message without content."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Completing:
-    """The child is about to commit a completion in the task's own transaction."""
+    COMPLETING = auto()
+    """From the child: it is about to commit a completion in the task's own transaction."""
+    KNOWN = auto()
+    """The worker's answer to that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,8 +90,8 @@ class Holding:
 class Answer:
     """The end of a job."""
 
-    outcome: dict[str, Any] | None
-    """The fields of the outcome but for its claim; None: the lease was lost, or the child could not say."""
+    outcome: Outcome | None
+    """The outcome without its claim, which the worker has. None: the lease was lost, or the child has no outcome."""
     is_committed: bool
     was_lost: bool
     began: float | None
@@ -118,19 +113,10 @@ class Notes:
         return cls(progress=context.reported, log={} if kept is None else kept.as_data())
 
 
-ToChild: TypeAlias = Job | News | Known
-FromChild: TypeAlias = Answer | Completing | Holding | Notes
-
-
-def packed(outcome: Outcome) -> dict[str, Any]:
-    """Return the fields of an outcome, without the claim, which the worker has."""
-    return {one.name: getattr(outcome, one.name) for one in fields(outcome) if one.name != "claim"}
-
-
 class ChildProcess:
-    """The work of one child. The handlers run in its main thread, where signals interrupt what they wait for.
+    """The work of one child. The handlers run in its main thread, where signals interrupt their waits.
 
-    It is the `LeaseView` of the code that runs them.
+    For the code that runs the handlers, this class stands for the worker: it is the `LeaseView` and takes the `Outcomes`.
     """
 
     def __init__(self, application: Application, settings: WorkerSettings, info: WorkerInfo) -> None:
@@ -148,7 +134,8 @@ class ChildProcess:
         self._is_known = threading.Event()
         self._is_over = threading.Event()
         """Set when this process is about to end."""
-        self._outcomes = _ChildOutcomes()
+        self._outcome: Outcome | None = None
+        """The outcome of the job, for its answer: the worker writes it."""
 
     def serve(self, channel: socket.socket) -> None:
         """Run the jobs that come by the socket, until that ends."""
@@ -188,7 +175,7 @@ class ChildProcess:
             own,
             Steps(store, own, own.steps, integration, self, settings.on_failpoint),
             self,
-            self._outcomes,
+            self,
             on_failpoint=settings.on_failpoint,
             ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
             keeper=KeeperPlace() if settings.handler_log else None,
@@ -200,7 +187,7 @@ class ChildProcess:
         """Take what the worker says. At its end, this process ends too: at once if a handler runs, since its claim is given up."""
         try:
             while True:
-                message: ToChild = self._connection.recv()
+                message: Job | News | Signal = self._connection.recv()
                 if isinstance(message, Job):
                     self._apply(message.news)
                     self._jobs.put(message)
@@ -260,9 +247,9 @@ class ChildProcess:
             log.exception(text, extra=fields_of(claim))
         finally:
             context.error = None
-        outcome = self._outcomes.take()
+        outcome, self._outcome = self._outcome, None
         return Answer(
-            outcome=None if outcome is None else packed(outcome),
+            outcome=None if outcome is None else replace(outcome, claim=None),  # type: ignore[arg-type]
             is_committed=active.state is ClaimState.COMMITTED,
             was_lost=context.was_lost and outcome is None,
             began=context.began,
@@ -282,32 +269,20 @@ class ChildProcess:
         active.state = ClaimState.ENDING
         self._is_known.clear()
         with self._sending:
-            self._connection.send(Completing())
+            self._connection.send(Signal.COMPLETING)
         self._is_known.wait(_ANSWER_TIMEOUT)
 
     def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is that of the job
         if (context := self._context) is not None:
             context.was_lost = True
 
-
-class _ChildOutcomes:
-    """Keeps the outcome of the job for its answer: the worker writes it."""
-
-    def __init__(self) -> None:
-        self._kept: Outcome | None = None
-
-    def take(self) -> Outcome | None:
-        """Return the outcome, and forget it; None: there is none to write."""
-        kept, self._kept = self._kept, None
-        return kept
-
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         if active is not None:
             active.state = ClaimState.HANDED_OVER
-        self._kept = outcome
+        self._outcome = outcome
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:  # noqa: ARG002 - the worker counts it
-        self._kept = outcome
+        self._outcome = outcome
 
     def lost(self, active: ActiveClaim) -> None:
         active.context.was_lost = True

@@ -99,16 +99,12 @@ class ForkServer:
         return int(text), ours
 
     def kill(self, pid: int) -> None:
-        """Kill a child with the processes that it has started. The server does it, which knows whether the id is still the child's."""
-        with suppress(OSError):
-            assert self._control is not None
-            self._control.sendall(_KILL + str(pid).encode() + b"\n")
+        """Kill a child with the processes that it has started."""
+        self._order(_KILL, pid)
 
     def print_stacks(self, pid: int) -> None:
-        """Have a child print its stacks on stderr. The server asks it, which knows whether the id is still the child's."""
-        with suppress(OSError):
-            assert self._control is not None
-            self._control.sendall(_STACKS + str(pid).encode() + b"\n")
+        """Have a child print its stacks on stderr."""
+        self._order(_STACKS, pid)
 
     def end_of(self, pid: int, timeout: float) -> int | None:
         """Return the exit code of a child, negative for a signal, once it has ended; None if it has not after `timeout` seconds."""
@@ -133,8 +129,14 @@ class ForkServer:
             with suppress(OSError):
                 self._control.shutdown(socket.SHUT_RDWR)
 
+    def _order(self, order: bytes, pid: int) -> None:
+        """Have the server do this to a child: it knows whether the id is still the child's."""
+        with suppress(OSError):
+            assert self._control is not None
+            self._control.sendall(order + str(pid).encode() + b"\n")
+
     def _listen(self) -> None:
-        """Read what the server says, until it ends."""
+        """Read the server's messages until it ends."""
         assert self._control is not None
         try:
             with self._control.makefile("r") as lines:
