@@ -275,7 +275,7 @@ class ClaimLoop(threading.Thread):
             for outcome in self.unknown.outcomes(claims):
                 self.completer.put(outcome)
         except Exception as error:  # noqa: BLE001
-            what = f"could not give back {len(claims)} unknown {plural(len(claims), 'task; its lease', 'tasks; their leases')} will run out"
+            what = f"could not give back {len(claims)} unknown {plural(len(claims), 'task; its lease', 'tasks; their leases')} will expire"
             say(log, logging.ERROR, what, error)
 
 

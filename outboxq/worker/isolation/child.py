@@ -243,7 +243,7 @@ class ChildProcess:
         try:
             attempt(active)
         except Exception:
-            text = "a claim could not be handled; its lease runs out and it is recovered"
+            text = "a claim could not be handled; its task is recovered once its lease has expired"
             log.exception(text, extra=fields_of(claim))
         finally:
             context.error = None
