@@ -1,4 +1,4 @@
-"""The parts of a worker: each is made here, given what it needs, and not started."""
+"""The parts of a worker. Each is made here with the parts that it needs, and not started."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """The parts of one worker. It starts them, asks them, and stops them."""
+    """The parts of one worker, which starts, asks and stops them."""
 
     children: Children | None = None
     """The child processes. None: handlers run in threads."""
@@ -67,8 +67,8 @@ class Parts:
     ) -> None:
         """Make the parts; no thread and no process starts.
 
-        `stopping` is set when the worker begins to stop, `stopped` when it has written what it had to. Raises ConfigurationError for
-        an isolation that this system does not have.
+        `stopping` is set when the worker begins to stop, `stopped` when it has written its outcomes. Raises ConfigurationError for
+        an isolation that this system does not support.
         """
         store, tasks, integration = application.store, application.tasks, application.integration
         failpoint = settings.on_failpoint
@@ -89,7 +89,7 @@ class Parts:
             on_break=self.leases.note_break,
         )
 
-        # A claim's way: the claim loop takes it, a thread of the pool runs it, the completer writes its outcome.
+        # The path of a claim: the claim loop takes it, a thread of the pool runs it, the completer writes its outcome.
         batches = BatchCanceller(own.claims)
         self.completer = Completer(
             own.outcomes,
@@ -161,7 +161,7 @@ class Parts:
             on_thread_failure=on_thread_failure,
         )
 
-        # The services, each in a thread of its own.
+        # The services, each in a separate thread.
         names = [*info.task_names, *tasks.built_in]
         description = {"label": info.label, "task_names": names, **settings.scope}
         process = partial(_process, tasks.version or None, self.pool, settings.isolation)
@@ -193,22 +193,22 @@ class Parts:
 
 
 class Connections:
-    """Three stores on connections of the worker's own: handlers may have every one of the application's.
+    """Three stores on the worker's own connections, since handlers may occupy all of the application's.
 
-    There are three, so that none waits for the work of another.
+    There are three, so that none of them waits for the work of another.
     """
 
     def __init__(self, store: Store, *, stopping: threading.Event, stopped: threading.Event) -> None:
-        """`stopping` is set when the worker begins to stop, `stopped` when it has written what it had to."""
+        """`stopping` is set when the worker begins to stop, `stopped` when it has written its outcomes."""
         self.outcomes = store.reserved(stopped)
         self.urgent = store.reserved(stopped, hurried=True)
-        """For heartbeats, and for what is as urgent."""
-        self.claims = store.reserved(stopping)  # what waits for the database must not delay a stop
+        """For heartbeats, and for writes that are as urgent."""
+        self.claims = store.reserved(stopping)  # a claim that waits for the database must not delay a stop
 
     def watch(self, on_loss: Callable[[], object]) -> None:
-        """Call `on_loss` whenever the server may have broken a connection. SQLite has no server.
+        """Call `on_loss` whenever a connection to the server may have broken. SQLite has no server.
 
-        A pool that tests its connections, by `pool_pre_ping=True`, replaces a broken one, and no transaction fails.
+        The pool's event is needed too: with `pool_pre_ping=True` the pool replaces a broken connection, and no transaction fails.
         """
         for one in (self.outcomes, self.urgent, self.claims):
             if not one.dialect.one_writer:
@@ -225,7 +225,7 @@ def _process(code: str | None, pool: HandlerPool[Any], isolation: Isolation) -> 
     """Return the arguments of `Store.workers.describe`. `code`: the version of the application's code."""
     try:
         release = version("outboxq")
-    except PackageNotFoundError:  # it runs without having been installed
+    except PackageNotFoundError:  # outboxq runs without having been installed
         release = None
     return {
         "host": socket.gethostname(),
