@@ -334,7 +334,7 @@ class Steps:
 def interrupted(store: Store, error: BaseException, unit: UnitOfWork | None, *, is_ours: bool) -> bool:
     """Return whether an error from outside ended this transaction, or kept it from beginning.
 
-    `is_ours`: the error came from what the worker does around the user's function, not from the function.
+    `is_ours`: the error came from the worker's statements around the user's function, not from the function.
     """
     if is_ours and (store.may_pass(error) or store.cannot_write_now(error)):
         return True
