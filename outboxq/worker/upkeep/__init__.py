@@ -1,4 +1,4 @@
-"""Services of a worker that run in threads of their own, and the registration of the worker in the database."""
+"""The services of a worker, each of which runs in a separate thread."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ log = logging.getLogger("outboxq.worker")
 
 REGISTER_EVERY = 30.0
 _LOOK_EVERY = 1.0
-"""Minimum number of seconds between two looks for tasks to cancel, however many tasks of batches fail."""
+"""The shortest time between two looks for tasks to cancel, in seconds, however many tasks of batches fail."""
 _PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)
 """Seconds between two plantings, normally and after a start that planted a page. Ticks are planted a minute ahead, so neither pause
 makes a tick late.
 """
 WRITE_EVERY = 10.0
-"""Seconds between two writes of what was counted. A killed worker loses the counts of this time at most."""
+"""Seconds between two writes of the counts. A killed worker loses at most the counts of this time."""
 SAMPLE = "sample"
-"""The job of taking samples."""
+"""The maintenance job of taking samples."""
 _SAMPLE_EVERY = 15.0
 _SHARE = 100
-"""A sample is taken again after so many times its own duration at the earliest: at most 1 % of the time is spent on samples."""
+"""The next sample is taken after at least this many times the duration of the last one, so samples take at most 1 % of the time."""
 _SUM_UP_EVERY = timedelta(minutes=1)
 _AT_MOST = timedelta(minutes=5)
-"""The time after which another worker takes over a job: the one that had it has died."""
+"""The time after which another worker takes over a job, because the worker that had it has died."""
 _NOTHING = AttemptCounts()
 
 
 @dataclass(eq=False, repr=False)
 class WorkerRegistration:
-    """Registers the worker and what it takes: for people, `explain` and statistics. No task depends on it.
+    """Registers the worker and its scope, for people, `explain` and statistics. No task depends on it.
 
-    A worker that has not renewed its registration for 90 s counts as gone.
+    A worker that has not renewed its registration for 90 seconds counts as dead.
     """
 
     store: Store
     worker_id: UUID
     unknown_tasks: Callable[[], Collection[tuple[str, str]]]
-    """Returns queue and name of the tasks that the worker met lately and does not know."""
+    """Returns the queue and the name of each unknown task that the worker has claimed lately."""
     description: Mapping[str, Any]
     """The other arguments of `Store.workers.register`."""
     meter: Meter = field(default_factory=Meter)
     process: Callable[[], Mapping[str, Any]] = dict
-    """Returns the arguments of `Store.workers.describe`, as they are now."""
+    """Returns the present arguments of `Store.workers.describe`."""
 
     def __post_init__(self) -> None:
         self._describing = FailureLog(log, level=logging.WARNING)
@@ -68,35 +68,38 @@ class WorkerRegistration:
         self._due = 0.0
         self._ended = False
         self._lock = threading.Lock()
-        """Keeps one thread from registering the worker while another removes it."""
+        """Prevents a thread from registering the worker while another removes it."""
 
     def run_once(self) -> None:
-        """Renew the registration, unless the worker has ended. May be called by any thread."""
+        """Renew the registration, unless the worker has ended. Any thread may call this."""
         with self._lock:
             if self._ended:
                 return
             self._due = time.monotonic() + REGISTER_EVERY * random.uniform(0.8, 1.0)  # noqa: S311
             self._written_unknown = unknown = self.unknown_tasks()
             if not self.store.workers.seen(self.worker_id, unknown_tasks=unknown):
-                self.store.workers.unregister(self.worker_id)  # and those that have not been seen for a day
+                self.store.workers.unregister(self.worker_id)  # also deletes workers that have not been seen for a day
                 self.store.workers.register(self.worker_id, unknown_tasks=unknown, **self.description)
             self.meter.answered()
             self._describe()
 
     def _describe(self) -> None:
-        """Write down the process. A failure is logged and no more, unless the file is gone: the registration stands without it."""
+        """Store the description of the process. The registration is valid without it, so a failure is only logged.
+
+        Raises FileUnusable.
+        """
         try:
             self.store.workers.describe(self.worker_id, **self.process())
-            self._describing.worked("the worker's process is written down again")
+            self._describing.worked("the description of the worker's process is stored again")
         except FileUnusable:
             raise
         except Exception as error:  # noqa: BLE001
-            self._describing.failed("the worker's process was not written down", error)
+            self._describing.failed("the description of the worker's process was not stored", error)
 
     def end(self) -> None:
         """Remove the registration, if the database can be reached.
 
-        The tasks that it met and does not know stay for a while: a worker that knows them finds them by it.
+        If the worker has claimed unknown tasks, that note stays for a while: a worker that knows the tasks finds them by it.
         """
         with self._lock:
             self._ended = True
@@ -104,7 +107,7 @@ class WorkerRegistration:
                 self.store.workers.unregister(self.worker_id, met_unknown=bool(self.unknown_tasks()))
 
     def pause(self) -> float:
-        """Return the seconds until the next renewal. It is due at once when a name was met that is not registered yet."""
+        """Return the seconds until the next renewal. It is due at once if an unknown task is not registered yet."""
         if set(self.unknown_tasks()) - set(self._written_unknown):
             return 0.0
         return max(0.0, self._due - time.monotonic())
@@ -112,7 +115,7 @@ class WorkerRegistration:
 
 @dataclass(eq=False, repr=False)
 class PartitionMaker:
-    """Creates future partitions of the history, if it is partitioned. Three exist ahead of time, so this is not urgent."""
+    """Creates future partitions of the history, if it is partitioned. Three exist in advance, so this is not urgent."""
 
     store: Store
 
@@ -120,13 +123,13 @@ class PartitionMaker:
         self.store.time_partitions.make()
 
     def pause(self) -> float:
-        """Return the seconds until the next look: half an hour to an hour."""
+        """Return the seconds until the next run: half an hour to an hour."""
         return 3600 * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 @dataclass(eq=False, repr=False)
 class BatchCanceller:
-    """Cancels the other tasks of batches in which one has failed, where their policy is so; also those of workers that are gone."""
+    """Cancels the other tasks of batches in which a task has failed, if their policy says so. It also does so for dead workers."""
 
     store: Store
 
@@ -135,20 +138,20 @@ class BatchCanceller:
         """Ends the pause of the thread."""
         self._is_due = False
         self._looked_at = -math.inf
-        """When it looked last (`time.monotonic()`)."""
+        """When it last looked (`time.monotonic()`)."""
 
     def run_once(self) -> None:
-        """Cancel what is to be cancelled."""
+        """Cancel these tasks."""
         self._is_due, self._looked_at = False, time.monotonic()
         self.store.batches.continue_cancelling()
 
     def expect(self) -> None:
-        """Look at once, or a second after the last look: a task of a batch has failed."""
+        """Look at once, or a second after the last look, since a task of a batch has failed."""
         self._is_due = True
         self.wake.set()
 
     def pause(self) -> float:
-        """Return the seconds until the next look. If a task of a batch has just failed here, it is a second after the last one."""
+        """Return the seconds until the next look. If a task of a batch has failed here, it is due a second after the last look."""
         if self._is_due:
             return max(0.0, self._looked_at + _LOOK_EVERY - time.monotonic())
         return random.uniform(5.0, 15.0)  # noqa: S311
@@ -156,9 +159,9 @@ class BatchCanceller:
 
 @dataclass(eq=False, repr=False)
 class Planting:
-    """Declares the schedules of this worker's code, and plants those of all.
+    """Declares the schedules of this worker's code, and plants the ticks of all schedules.
 
-    It knows neither the tasks nor whose schedules they are, so the schedules of a service go on while none of its workers runs.
+    A worker plants schedules of tasks that it does not know too. So the schedules of a service go on while none of its workers runs.
     """
 
     store: Store
@@ -172,9 +175,9 @@ class Planting:
         self._stopping = False
 
     def begin(self, *, burst: bool) -> None:
-        """Declare the schedules, and plant a first page, before the thread does; with `burst`, plant all of them.
+        """Declare the schedules and plant a first page of them, or with `burst` all of them, before the thread starts.
 
-        A thread that plants while the worker is stopped may outlive its connections, so it has nothing to do at first.
+        The thread then has nothing to do at first: if it planted while the worker is stopped, it could outlive its connections.
         """
         self._wait = _PLANT_EVERY
         self._declare()
@@ -200,9 +203,9 @@ class Planting:
             self._wait = _PLANT_SOON  # there may be more
 
     def _declare(self) -> None:
-        """Declare the schedules, unless that is done.
+        """Declare the schedules, unless they are declared already.
 
-        A name that is stored at run time already must stop no worker: it logs this once and tries again.
+        A schedule of the same name that was stored at run time does not stop the worker: this is logged once, and tried again.
         """
         if self._is_declared:
             return
@@ -210,9 +213,7 @@ class Planting:
             self.declare(self.store)
         except InvalidArgument as error:
             if str(error) != self._refusal:
-                log.warning(
-                    "the schedules of this code are not stored, and the worker works on without them: %s", error
-                )
+                log.warning("the schedules of this code are not stored; the worker runs without them: %s", error)
             self._refusal = str(error)
         else:
             self._is_declared = True
@@ -220,10 +221,10 @@ class Planting:
 
 @dataclass(eq=False, repr=False)
 class MetricsWriter:
-    """Writes every ten seconds, and at the end, what the meter has counted since the last write: a row for each queue and task.
+    """Writes the counts of the meter since the last write, every ten seconds and at the end: a row for each queue and task.
 
-    Rows that could not be written are kept as they are, with their ids, and written first the next time. So a row is written
-    once, also where the answer to its COMMIT was lost. What was counted meanwhile stays in the meter.
+    Rows that could not be written are kept unchanged, with their ids, and written first the next time. So a row is written once,
+    even if the answer to its COMMIT was lost. Later counts stay in the meter meanwhile.
     """
 
     store: Store
@@ -232,7 +233,7 @@ class MetricsWriter:
 
     def __post_init__(self) -> None:
         self._written: Mapping[tuple[str, str], AttemptCounts] = {}
-        """The meter's counts up to which rows were made."""
+        """The counts of the meter that the rows so far contain."""
         self._unwritten: Sequence[TaskMetric] = ()
         self._due = time.monotonic() + WRITE_EVERY
 
@@ -243,7 +244,7 @@ class MetricsWriter:
         self._write_rows()
 
     def end(self) -> None:
-        """Write the rest, if the database can be reached."""
+        """Write the remaining counts, if the database can be reached."""
         with suppress(Exception):
             self.run_once()
 
@@ -256,7 +257,7 @@ class MetricsWriter:
         self._unwritten = ()
 
     def _counted(self) -> list[TaskMetric]:
-        """Return what was counted since this was last called."""
+        """Return the rows for the counts since the last call."""
         before, self._written = self._written, self.meter.read()
         return [
             TaskMetric(id=uuid7(), queue=queue, task_name=name, counts=now.since(before.get((queue, name), _NOTHING)))
@@ -267,7 +268,7 @@ class MetricsWriter:
 
 @dataclass(eq=False, repr=False)
 class StatisticsUpkeep:
-    """Takes samples of what waits, and sums up old metrics: one worker at a time, for all."""
+    """Takes samples of the waiting tasks, and sums up old metrics. One worker at a time does this for all."""
 
     store: Store
     stopping: threading.Event
@@ -283,7 +284,7 @@ class StatisticsUpkeep:
         self._due = self.clock() + max(1.0, min(waits)) + random.uniform(0.0, 1.0)  # noqa: S311
 
     def pause(self) -> float:
-        """Return the seconds until one of the jobs may be due."""
+        """Return the seconds until one of the two jobs may be due."""
         return max(0.0, self._due - self.clock())
 
     def _take_sample(self) -> float:
@@ -303,7 +304,7 @@ class StatisticsUpkeep:
         return min(again, _SAMPLE_EVERY)
 
     def _count(self) -> list[QueueSample]:
-        """Count everything, on a connection of its own: it may take seconds, and claims must not wait for it."""
+        """Count all waiting tasks, on a separate connection: this may take seconds, and claims must not wait for it."""
         apart = self.store.reserved(self.stopping)
         try:
             return apart.samples.count()
@@ -311,7 +312,7 @@ class StatisticsUpkeep:
             close(apart.bound_engine)
 
     def _sum_up(self) -> float:
-        """Sum up old metrics if that is due. Returns the seconds until it is due again."""
+        """Sum up old metrics, if that is due. Returns the seconds until it is due again."""
         if self.store.gone.is_set():
             return _SUM_UP_EVERY.total_seconds()
         turn = self.store.maintenance_jobs.take(SUM_UP, for_at_most=_AT_MOST)
@@ -335,10 +336,10 @@ class Service(Protocol):
 
 
 class ServiceThread(threading.Thread):
-    """Runs a service until stopped, and pauses between runs as long as the service says.
+    """Runs a service until stopped. The service decides how long the pauses between its runs are.
 
-    An error is logged and the thread goes on: the database may be away for a while. An SQLite file that cannot be used any more
-    ends the thread and the worker.
+    After an error, which is logged, the thread goes on: the database may be away for a while. But an SQLite file that has become
+    unusable ends the thread and the worker.
     """
 
     def __init__(
@@ -350,7 +351,7 @@ class ServiceThread(threading.Thread):
         wake: threading.Event | None = None,
         on_stop: Callable[[], object] = lambda: None,
     ) -> None:
-        """`wake`: an event that makes the thread ask the service again how long to pause. `on_stop` is called in this thread after
+        """`wake` is an event that makes the thread ask the service again how long to pause. `on_stop` is called in this thread after
         a stop, but not after a failure.
         """
         super().__init__(name=f"outboxq-{name}", daemon=True)
@@ -361,7 +362,7 @@ class ServiceThread(threading.Thread):
         self._wake = wake or threading.Event()
 
     def run_early(self) -> None:
-        """Run the service before any thread does: a thread that runs while the worker is stopped may outlive its connections."""
+        """Run the service once, before any thread does. If a thread did so while the worker is stopped, it could outlive its connections."""
         with suppress(Exception):  # the thread tries again
             self._service.run_once()
 
@@ -385,6 +386,6 @@ class ServiceThread(threading.Thread):
             raise
 
     def stop(self) -> None:
-        """Let the thread finish what it does now, and end. The caller joins it."""
+        """Let the thread finish its present run, and end. The caller joins it."""
         self._stopped = True
         self._wake.set()
