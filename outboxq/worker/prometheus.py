@@ -1,4 +1,4 @@
-"""Expose the metrics of a worker to Prometheus. Imported only where `prometheus_client` is installed and asked for."""
+"""The metrics of a worker for Prometheus. Imported only if `prometheus_client` is installed and metrics are wanted."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 FRESH_FOR: Final = 5.0
-"""Seconds for which what was read from the database answers all scrapes."""
+"""Seconds for which the gauges, once read from the database, answer all scrapes."""
 PATIENCE: Final = 2.0
-"""Seconds that a scrape waits for the database."""
+"""Seconds for which a scrape waits for the database."""
 
 _WINDOW = timedelta(minutes=1)
 
@@ -55,12 +55,12 @@ class Kind(StrEnum):
 
 
 class Source(StrEnum):
-    """The origin of a metric's numbers."""
+    """Where a metric's numbers come from."""
 
     PROCESS = "process"
     """This process's memory. Add them up over all processes."""
     DATABASE = "database"
-    """The database, so every process has the same. Take the maximum over all processes."""
+    """The database, so that they are the same in every process. Take the maximum over all processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +68,7 @@ class Metric:
     """One metric, as `/metrics` describes it."""
 
     name: str
-    """The name as it is queried; that of a counter ends in `_total`."""
+    """The name in queries. The name of a counter ends in `_total`."""
     kind: Kind
     labels: tuple[str, ...] = ()
     source: Source = Source.PROCESS
@@ -151,12 +151,12 @@ TABLE_DEAD_ROWS: Final = _database_gauge(
 class WorkerCollector(Collector):
     """Collects the metrics of one worker: its own counts, and gauges of its database.
 
-    A scrape reads the database at most every 5 s and waits at most 2 s for it. If there is no answer, the gauges of the database
-    are left out. For an HTTP server or a registry of your own: ``registry.register(WorkerCollector(worker))``.
+    The database is read at most every 5 s, and a scrape waits at most 2 s for it. If it does not answer, its gauges are left out.
+    For your own HTTP server or registry: ``registry.register(WorkerCollector(worker, outbox.store))``.
     """
 
     def __init__(self, worker: Worker, store: Store) -> None:
-        """`store`: reads the gauges of the database, such as ``outbox.store``."""
+        """`store` reads the gauges of the database: ``outbox.store``."""
         self._worker = worker
         self._cache = GaugeCache(lambda: Gauges.read(store))
 
@@ -171,7 +171,7 @@ class WorkerCollector(Collector):
 
 
 class DatabaseCollector(Collector):
-    """Collects the gauges of a database alone, where no worker runs: under the same names as the workers' collectors."""
+    """Collects only the gauges of a database, in a process without a worker, under the names that workers use."""
 
     def __init__(self, store: Store) -> None:
         self._cache = GaugeCache(lambda: Gauges.read(store))
@@ -181,13 +181,13 @@ class DatabaseCollector(Collector):
         return [_family(one) for one in METRICS if one.source is Source.DATABASE]
 
     def collect(self) -> Iterator[Family]:
-        """Yield the metrics with their numbers; none if the database does not answer in time."""
+        """Yield the metrics with their numbers, or nothing if the database does not answer in time."""
         yield from _of_database(self._cache.read())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gauges:
-    """The numbers that the database knows."""
+    """The numbers that come from the database."""
 
     queues: Sequence[Statistics]
     tables: Sequence[TableSize]
@@ -196,18 +196,18 @@ class Gauges:
 
     @classmethod
     def read(cls, store: Store) -> Self:
-        """Read them. The statistics of a short window cost least."""
+        """Read them. Statistics of a short window are the cheapest."""
         return cls(queues=store.stats(window=_WINDOW), tables=store.table_sizes(), schedules=next_ticks(store))
 
 
 def next_ticks(store: Store) -> dict[str, float]:
     """Return the Unix time of the next tick of each schedule that is not paused and has one.
 
-    That is the next one from now on, or, where no worker has planted in time, the first one that is not planted.
+    If no worker has planted in time, this is the first tick that is not planted.
     """
     found, now = {}, store.now()
     for one in store.schedules.list():
-        with suppress(InvalidArgument):  # a zone that is unknown here: the planters log it
+        with suppress(InvalidArgument):  # a time zone that is unknown on this machine, which planting logs
             tick = parse_rule(one.rule, one.tz, starts_at=one.starts_at).after(min(one.planted_until, now))
             if one.paused_at is None and tick is not None and (one.ends_at is None or tick < one.ends_at):
                 found[one.name] = tick.timestamp()
@@ -215,7 +215,7 @@ def next_ticks(store: Store) -> dict[str, float]:
 
 
 class GaugeCache:
-    """The gauges of the database, as they were read last. A thread reads them, so that a scrape need not wait for ever."""
+    """The last gauges that were read from the database. A thread reads them, so that a scrape does not wait for ever."""
 
     def __init__(self, read: Callable[[], Gauges], clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock
@@ -226,7 +226,7 @@ class GaugeCache:
         self._reading: threading.Event | None = None
 
     def read(self) -> Gauges | None:
-        """Return the gauges if they are fresh, or can be read in time. None: the database does not answer."""
+        """Return the gauges if they are fresh or can be read in time. None: the database does not answer."""
         with self._lock:
             if self._clock() - self._at < FRESH_FOR:
                 return self._found
@@ -236,7 +236,7 @@ class GaugeCache:
                 self._reading = done
                 threading.Thread(target=self._refresh, args=(done,), name="outboxq-gauges", daemon=True).start()
             left = self._began + PATIENCE - self._clock()
-        if not done.wait(max(0.0, left)):  # of several scrapes in an outage, only the first one waits
+        if not done.wait(max(0.0, left)):  # during an outage, only the first of several scrapes waits
             return None
         with self._lock:
             return self._found
@@ -255,12 +255,12 @@ class GaugeCache:
 
 
 class MetricsServer:
-    """Answers `/metrics` over HTTP, in threads of its own, until it is closed."""
+    """Answers `/metrics` over HTTP, in separate threads, until it is closed."""
 
     def __init__(self, worker: Worker, store: Store, *, host: str, port: int) -> None:
-        """Bind the port; 0 takes a free one. `store` has connections of its own, which `close` closes.
+        """Bind the port; 0: a free one. `store` has separate connections, which `close` closes.
 
-        Raises ConfigurationError if the port cannot be had.
+        Raises ConfigurationError if the port cannot be bound.
         """
         self._store, self._host = store, host
         registry = CollectorRegistry()
@@ -271,7 +271,7 @@ class MetricsServer:
             self._server, _ = start_http_server(port, addr=host, registry=registry)
         except OSError as error:
             raise ConfigurationError(
-                f"no metrics can be served on {host} port {port}: {error.strerror or error}; free that port or choose another "
+                f"metrics cannot be served on {host} port {port}: {error.strerror or error}; free that port or choose another "
                 "one (metrics_port, in commands --metrics-port)"
             ) from error
         self.port = int(self._server.server_port)
@@ -281,7 +281,7 @@ class MetricsServer:
         """Free the port, and close the connections."""
         ending = threading.Thread(target=self._server.shutdown, name="outboxq-metrics-end", daemon=True)
         ending.start()
-        with suppress(OSError):  # it looks at that twice a second, and whenever somebody comes
+        with suppress(OSError):  # it notices the shutdown twice a second, and at each connection
             socket.create_connection((self._host, self.port), timeout=1).close()
         ending.join()
         self._server.server_close()
@@ -289,7 +289,7 @@ class MetricsServer:
 
 
 def _of_worker(worker: Worker) -> Iterator[Family]:
-    """Yield what the process itself knows."""
+    """Yield the metrics of this process."""
     meter = worker.meter
     counts = meter.read()
     attempts = _family(ATTEMPTS)
@@ -321,7 +321,9 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
     yield _filled(LISTENING, {(): worker.health.listening})
     beat = meter.last_answer
     yield _filled(LAST_BEAT, {} if beat is None else {(): beat})
-    none = dict.fromkeys((queue for queue, _ in counts), 0)  # a counter that begins above 0 has no increase
+    none = dict.fromkeys(
+        (queue for queue, _ in counts), 0
+    )  # for a counter that begins above 0, Prometheus sees no increase
     for metric, numbers in (
         (RECOVERED, meter.read_recovered()),
         (LEASES_LOST, meter.read_leases_lost()),
@@ -330,7 +332,7 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
 
 
 def _of_database(gauges: Gauges | None) -> Iterator[Family]:
-    """Yield what the database knows; nothing if it did not answer."""
+    """Yield the gauges of the database, or nothing if it did not answer."""
     if gauges is None:
         return
     tasks: dict[tuple[str, ...], int] = {}
@@ -349,7 +351,7 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
 
 
 def _depths(one: Statistics) -> dict[str, int]:
-    """Return the tasks of a queue by state. Where only so many were counted, it is the last full count, if that found more."""
+    """Return the tasks of a queue by state. If a count stopped at its limit, the last full count replaces it if that is higher."""
     counted = {"ready": one.ready, "delayed": one.delayed + one.retrying, "running": one.running, "failed": one.failed}
     capped = {
         "ready": one.ready_at_least,
@@ -386,6 +388,6 @@ def _by_queue(counts: Mapping[tuple[str, str], AttemptCounts]) -> Mapping[str, l
 
 
 def _buckets(bounds: Sequence[float], numbers: Sequence[int]) -> list[tuple[str, float]]:
-    """Return the buckets as Prometheus has them: each with all that is below it too, the last without a bound."""
+    """Return the buckets as Prometheus expects them: each includes all lower ones, and the last has no bound."""
     named = [*map(floatToGoString, bounds), "+Inf"]
     return [(name, sum(numbers[: at + 1])) for at, name in enumerate(named)]

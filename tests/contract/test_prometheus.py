@@ -300,7 +300,7 @@ def test_what_is_no_host_is_refused(outbox, host):
 
 @pytest.mark.in_turn
 def test_a_host_that_is_not_known_stops_the_start(outbox):
-    with pytest.raises(ConfigurationError, match=r"no metrics can be served on nowhere\.invalid port 0: "):
+    with pytest.raises(ConfigurationError, match=r"metrics cannot be served on nowhere\.invalid port 0: "):
         outbox.worker(metrics_port=0, metrics_host="nowhere.invalid").start()
 
 
@@ -366,7 +366,7 @@ def test_the_command_refuses_a_port_that_is_taken(database, tmp_path, monkeypatc
     sys.modules.pop("shop", None)
     for result in (one, two):
         assert result.exit_code == 2
-        assert re.search(rf"no metrics can be served on 127\.0\.0\.1 port {port}: .*; free that port", result.output)
+        assert re.search(rf"metrics cannot be served on 127\.0\.0\.1 port {port}: .*; free that port", result.output)
 
 
 def test_ports_beyond_the_last_one_are_refused(sqlite):

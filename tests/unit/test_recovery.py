@@ -252,7 +252,7 @@ def test_a_broken_row_does_not_stop_the_recovery_of_others(world, one, caplog):
     one.run_once()
     assert wait(world, one) == 5
     assert set(world.taken) == set(good)
-    assert f"task {bad.id} cannot be taken back; run: outboxq verify --repair" in caplog.text
+    assert f"task {bad.id} cannot be recovered; run: outboxq verify --repair" in caplog.text
 
 
 def test_many_tasks_are_recovered_in_batches_without_a_pause(world, one):
