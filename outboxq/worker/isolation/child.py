@@ -1,7 +1,7 @@
-"""A child process: runs handlers for a worker, one at a time, and tells it how they ended.
+"""A child process. It runs handlers for a worker, one at a time, and tells the worker their outcomes.
 
-The worker has the claims, the leases and the outcomes. The child has the handler, its transaction, the framework's work around
-it, the hooks, and the log line of its end.
+The worker keeps the claims and their leases, and writes the outcomes. The child runs the handler with its transaction, the framework's
+context manager and the hooks, and logs its end.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from .fork_server import ignore_stop_signals
 log = logging.getLogger("outboxq.worker")
 
 _NOTES_EVERY = 0.5
-"""Seconds until the worker learns what a handler has reported and logged."""
+"""Seconds until the worker learns what the handler has reported and logged."""
 _ANSWER_TIMEOUT = 5.0
-"""Seconds for which a child waits until the worker knows that a claim is about to end. Afterwards it goes on."""
+"""Seconds for which a child waits until the worker knows that a claim is about to end. Then the child goes on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class News:
-    """The answers to what a handler may ask about its claim, as the worker knows them now."""
+    """What a handler may ask about its claim, as the worker knows it now."""
 
     deadline: float
     was_lost: bool
@@ -80,10 +80,10 @@ class Signal(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
-    """The child has the only lock of the database, so no other worker can take the task; or it has that no longer."""
+    """The child has the database's only lock, so that no other worker can take the task; or it no longer has the lock."""
 
     deadline: float
-    """The end of the lease by `time.monotonic()`; infinity: it holds as long as the lock."""
+    """The end of the lease (`time.monotonic()`). Infinity: as long as the child has the lock."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,15 +100,15 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notes:
-    """The progress of the handler that runs, and the lines that it has logged, for its worker to write if the child is killed."""
+    """The progress and the log lines of the handler that runs. The worker writes them if the child is killed."""
 
     progress: Progress | None
     log: dict[str, Any]
-    """The members that the data of an event has of a handler log."""
+    """The handler log as the data of an event contains it."""
 
     @classmethod
     def of(cls, context: TaskContext) -> Notes:
-        """Return the notes of a context of the child's."""
+        """Return the notes of a context that the child holds."""
         kept = context.handler_log
         return cls(progress=context.reported, log={} if kept is None else kept.as_data())
 
@@ -126,11 +126,11 @@ class ChildProcess:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._context: TaskContext | None = None
         self._sending = threading.Lock()
-        """Held while something is sent, and while the context changes: no notes may follow an answer."""
+        """Held while a message is sent and while the context changes, so that notes never follow an answer."""
         self._has_job = threading.Event()
         self._telling = threading.Lock()
         self._news: News | None = None
-        """The newest news of the job that runs or comes next."""
+        """The latest news of the present or the next job."""
         self._is_known = threading.Event()
         self._is_over = threading.Event()
         """Set when this process is about to end."""
@@ -138,15 +138,15 @@ class ChildProcess:
         """The outcome of the job, for its answer: the worker writes it."""
 
     def serve(self, channel: socket.socket) -> None:
-        """Run the jobs that come by the socket, until that ends."""
+        """Run the jobs that come through the socket, until it ends."""
         ignore_stop_signals()
         print_in_child()
         process.is_worker = True
         signal.signal(signal.SIGURG, lambda *_: None)  # ends the waiting of a system call; see `_interrupt`
         if (engine := self._application.store.engine) is not None:
-            engine.dispose(close=False)  # its connections are the parent's
+            engine.dispose(close=False)  # its connections belong to the parent
         self._connection = Connection(channel.detach())
-        # What a handler forks answers for no task, and does not hide the end of this process.
+        # A process that a handler forks must not answer for a task, nor hide the end of this process.
         in_children(self._connection.close)
         attempt = self._runner().attempt
         for work in (self._receive, self._send_notes):
@@ -184,7 +184,7 @@ class ChildProcess:
         )
 
     def _receive(self) -> None:
-        """Take what the worker says. At its end, this process ends too: at once if a handler runs, since its claim is given up."""
+        """Receive the worker's messages. When the worker ends, this process ends too: at once if a handler runs, since its claim is lost."""
         try:
             while True:
                 message: Job | News | Signal = self._connection.recv()
@@ -200,14 +200,14 @@ class ChildProcess:
                 os._exit(1)
             self._jobs.put(None)
         except BaseException:
-            log.exception("a child process could not read what its worker said, and ends")
+            log.exception("a child process could not read a message of its worker, and ends")
             os._exit(1)
 
     def _send_notes(self) -> None:
-        """Send the notes of the handler that runs, whenever there are new ones."""
+        """Send the notes of the handler that runs whenever they have changed."""
         known: tuple[TaskContext | None, Notes | None] = None, None
         while self._has_job.wait() and not self._is_over.wait(_NOTES_EVERY):
-            with self._sending, suppress(OSError):  # the worker has ended: `_receive` ends this process, too
+            with self._sending, suppress(OSError):  # the worker has ended, so `_receive` ends this process
                 if (context := self._context) is None:
                     continue
                 notes, nothing = Notes.of(context), Notes(progress=None, log={})
@@ -216,7 +216,7 @@ class ChildProcess:
                 known = context, notes
 
     def _apply(self, news: News) -> None:
-        """Keep the news, and tell the handler. They may come before it has begun."""
+        """Keep the news, and tell the handler. News may come before the handler has begun."""
         with self._telling:
             self._news = news
             if news.is_stopping:
@@ -257,7 +257,7 @@ class ChildProcess:
         )
 
     def is_void(self, context: TaskContext) -> bool:
-        return context.was_lost  # only the worker knows of its connections
+        return context.was_lost  # only the worker knows whether a connection was lost
 
     def hold_until(self, context: TaskContext, deadline: float) -> None:
         context.deadline = deadline
@@ -265,14 +265,14 @@ class ChildProcess:
             self._connection.send(Holding(deadline=deadline))
 
     def ending(self, active: ActiveClaim) -> None:
-        """Tell the worker that a completion is about to be committed, and wait until it knows."""
+        """Tell the worker that a completion is about to be committed, and wait until the worker has answered."""
         active.state = ClaimState.ENDING
         self._is_known.clear()
         with self._sending:
             self._connection.send(Signal.COMPLETING)
         self._is_known.wait(_ANSWER_TIMEOUT)
 
-    def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is that of the job
+    def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is the claim of the job
         if (context := self._context) is not None:
             context.was_lost = True
 
@@ -289,6 +289,6 @@ class ChildProcess:
 
 
 def _interrupt(thread: int, kind: type[BaseException]) -> None:
-    """Have the main thread raise such an exception, also where it waits in a system call."""
+    """Make the main thread raise an exception of this class, even if it waits in a system call."""
     raise_in_thread(thread, kind)
     signal.pthread_kill(thread, signal.SIGURG)
