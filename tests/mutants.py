@@ -1494,10 +1494,10 @@ MUTANTS = (
         "a listener says that it listens before LISTEN is in force",
         "outboxq/worker/distributor/listener.py",
         (
-            ("connection.execute(_listen_to(self._channel))\n", "pass\n"),
+            ('connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))\n', "pass\n"),
             (
                 "        self.on_change()\n        log.debug(",
-                "        self.on_change()\n        connection.execute(_listen_to(self._channel))\n        log.debug(",
+                '        self.on_change()\n        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))\n        log.debug(',
             ),
         ),
         ("tests/dialects/test_sleeping.py",),
@@ -1980,7 +1980,7 @@ MUTANTS = (
     Mutant(
         "the record of a last failure goes without its exception",
         "outboxq/worker/log_lines.py",
-        (("            return kind is EventType.FAILED or ", "            return "),),
+        (("            has_traceback = kind is EventType.FAILED or ", "            has_traceback = "),),
         ("tests/contract/test_worker_log.py",),
     ),
     Mutant(

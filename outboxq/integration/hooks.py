@@ -26,15 +26,15 @@ from ..store.failure_log import FailureLog
 class Sending:
     """One enqueue, enqueue_many or emit that is about to be written."""
 
-    task_names: tuple[str, ...]
+    task_names: tuple[str, ...] = ()
     """The name of the task. Empty for an emit, whose subscribers only the database knows."""
-    topic: str | None
+    topic: str | None = None
     """The topic of an emit. None: a task is enqueued by name."""
-    queue: str | None
+    queue: str | None = None
     """The queue in which the tasks will wait. None for an emit: each subscriber has its own queue."""
-    count: int | None
+    count: int | None = None
     """The number of tasks. None for an emit."""
-    ids: tuple[UUID, ...]
+    ids: tuple[UUID, ...] = ()
     """The ids of the new tasks, in the order of the calls. Empty for an emit. A task whose idempotency key is taken is not created."""
     pipeline_execution_id: UUID | None
     """The common id of the tasks of an emit or an enqueue_many. None: the task is enqueued by itself."""
@@ -137,7 +137,6 @@ class HookCalls:
         first = tasks[0]
         sent = Sending(
             task_names=(first.task_name,),
-            topic=None,
             queue=first.queue,
             count=len(tasks),
             ids=tuple(task.id for task in tasks),
@@ -155,11 +154,7 @@ class HookCalls:
         if not self._sending:
             return write(event)
         sent = Sending(
-            task_names=(),
             topic=event.topic,
-            queue=None,
-            count=None,
-            ids=(),
             pipeline_execution_id=event.id,
             size=len(event.payload.encode()),
             headers=headers_of_json(event.headers),

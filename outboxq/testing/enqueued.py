@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -155,21 +155,11 @@ class Expected:
 
 
 def enqueued_of(row: TaskExecution, tasks: TaskRegistry, history: Callable[[], Sequence[ExecutionEvent]]) -> Enqueued:
-    return Enqueued(
-        id=row.id,
-        task_name=row.task_name,
-        args=arguments_of(row, tasks),
-        queue=row.queue,
-        priority=row.priority,
-        partition_key=row.partition_key if row.concurrency_key is None else None,
-        concurrency_key=row.concurrency_key,
-        topic=row.topic,
-        status=row.status,
-        attempt=row.attempt,
-        created_at=row.created_at,
-        stored=json.loads(row.args),
-        history=history,
-    )
+    """Return a stored task as tests see it."""
+    same = {one.name: getattr(row, one.name) for one in fields(Enqueued) if hasattr(row, one.name)}
+    if row.concurrency_key is not None:
+        same["partition_key"] = None
+    return Enqueued(**{**same, "args": arguments_of(row, tasks)}, stored=json.loads(row.args), history=history)
 
 
 def arguments_of(row: TaskExecution | Claim, tasks: TaskRegistry) -> Mapping[str, Any]:
@@ -187,15 +177,14 @@ def listed(found: Sequence[Enqueued], expected: Expected | None = None) -> str:
     if expected is None:
         lines, order = [str(one) for one in found], ""
     else:
-        near = sorted(((expected.misfits(one), one) for one in found), key=lambda pair: _distance(pair[0]))
+        near = sorted(
+            ((expected.misfits(one), one) for one in found),
+            key=lambda pair: (pair[0] == ["another task"], len(pair[0])),
+        )
         lines = [f"{one}{'  <- ' if differ else ''}{'; '.join(differ)}" for differ, one in near]
         order = ", the nearest first" if len(lines) > 1 else ""
     more = [f"… and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
     return "\n  ".join([f"What was{order}:", *lines[:_LISTED], *more])
-
-
-def _distance(differ: list[str]) -> tuple[bool, int]:
-    return differ == ["another task"], len(differ)
 
 
 def _is_stored_as(value: object, stored: object) -> bool:

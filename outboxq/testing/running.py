@@ -115,15 +115,12 @@ class InlineRunner:
             return self._release(claim)
         context = context_of(claim, self._tasks.get(claim.task_name), threading.Event(), keeps_log=True)
         [held] = self._leases.hold([context], sent=time.monotonic())
-        with self._guard(), keeping():
+        with nullcontext() if self._transaction is None else self._transaction.guard(), keeping():
             self._runner.run(held)
         put = self._outcomes.put_so_far
         lost = self._store.finish(put)
         outcome = put[0] if put else self._outcomes.written
         return self._ran(claim, None if lost else outcome, self._integration.error)
-
-    def _guard(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._transaction is None else self._transaction.guard()
 
     def _release(self, claim: Claim) -> TaskRun:
         """Give the claim of an unknown task back, as a worker does."""

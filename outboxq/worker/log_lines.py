@@ -101,12 +101,10 @@ class EndLog:
             text += f"; its retry policy failed: {_first_line(broken)}"
         if kind is EventType.FAILED:
             text += f"; see: {self.front_end.typed(('task', 'show', str(claim.id), '--traceback'))}"
-        log.log(level, "%s", text, extra=extra, exc_info=context.error if self._has_traceback(kind) else None)
-
-    def _has_traceback(self, kind: EventType) -> bool:
-        if self.tracebacks is None:
-            return kind is EventType.FAILED or log.isEnabledFor(logging.DEBUG)
-        return self.tracebacks
+        has_traceback = self.tracebacks
+        if has_traceback is None:
+            has_traceback = kind is EventType.FAILED or log.isEnabledFor(logging.DEBUG)
+        log.log(level, "%s", text, extra=extra, exc_info=context.error if has_traceback else None)
 
 
 def _following(outcome: Outcome) -> str:

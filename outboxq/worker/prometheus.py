@@ -24,7 +24,7 @@ from prometheus_client.utils import floatToGoString
 
 from ..database.engine import close
 from ..errors import ConfigurationError, InvalidArgument
-from ..model.histograms import BOUNDS, BUCKETS, AttemptCounts
+from ..model.histograms import BOUNDS, BUCKETS
 from ..model.rules import parse_rule
 from ..store import Statistics, Store, TableSize
 from ..store.failure_log import FailureLog
@@ -302,7 +302,10 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
         runs.add_metric([queue, task], _buckets(BOUNDS, one.run), one.run_seconds)
     yield runs
     waits = _family(WAIT_SECONDS)
-    for queue, each in _by_queue(counts).items():
+    by_queue = defaultdict(list)
+    for (queue, _), one in counts.items():
+        by_queue[queue].append(one)
+    for queue, each in by_queue.items():
         buckets = [sum(one.wait[bucket] for one in each) for bucket in range(BUCKETS)]
         waits.add_metric([queue], _buckets(BOUNDS, buckets), sum(one.wait_seconds for one in each))
     yield waits
@@ -378,13 +381,6 @@ def _filled(metric: Metric, values: Mapping[tuple[str, ...], float]) -> Any:
     for labels, value in values.items():
         family.add_metric(list(labels), value)
     return family
-
-
-def _by_queue(counts: Mapping[tuple[str, str], AttemptCounts]) -> Mapping[str, list[AttemptCounts]]:
-    found = defaultdict(list)
-    for (queue, _), one in counts.items():
-        found[queue].append(one)
-    return found
 
 
 def _buckets(bounds: Sequence[float], numbers: Sequence[int]) -> list[tuple[str, float]]:

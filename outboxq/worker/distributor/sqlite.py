@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from ...database.engine import detached
 from ...database.engine_events import listen
@@ -174,16 +174,8 @@ def _listeners_of(engine: Engine) -> _CommitListeners:
     with _lock:
         if (listeners := _listeners_by_engine.get(engine)) is None:
             listeners = _listeners_by_engine[engine] = {}
-            _listen(engine, listeners)
+            listen(engine, "commit", lambda _connection: [call() for call in list(listeners.values())])
         return listeners
-
-
-def _listen(engine: Engine, listeners: _CommitListeners) -> None:
-    def call_listeners(_connection: Connection) -> None:
-        for call in list(listeners.values()):
-            call()
-
-    listen(engine, "commit", call_listeners)
 
 
 _listeners_by_engine: WeakKeyDictionary[Engine, _CommitListeners] = WeakKeyDictionary()

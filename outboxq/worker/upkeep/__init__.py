@@ -183,7 +183,8 @@ class Planting:
         self._declare()
         pages = iter((False,))
         with suppress(Exception):  # the thread tries again
-            self._plant_first((lambda: False) if burst else (lambda: next(pages, True)))
+            if self.store.schedules.plant(stop=(lambda: False) if burst else (lambda: next(pages, True))):
+                self._wait = _PLANT_SOON  # there may be more
 
     def run_once(self) -> None:
         self._wait = _PLANT_EVERY
@@ -197,10 +198,6 @@ class Planting:
     def stop(self) -> None:
         """Plant no further page of schedules."""
         self._stopping = True
-
-    def _plant_first(self, stop: Callable[[], bool]) -> None:
-        if self.store.schedules.plant(stop=stop):
-            self._wait = _PLANT_SOON  # there may be more
 
     def _declare(self) -> None:
         """Declare the schedules, unless they are declared already.
