@@ -584,7 +584,7 @@ MUTANTS = (
     Mutant(
         "inline() of the harness runs the tasks of a batch before it is whole, and nothing of what follows",
         "outboxq/testing/harness.py",
-        (("self._is_inline = self._is_inline, False\n", "self._is_inline = self._is_inline, self._is_inline\n"),),
+        (('_temporarily(self, "_is_inline", False)', '_temporarily(self, "_is_inline", self._is_inline)'),),
         ("tests/integrations/testing_helpers/test_harness_batches.py",),
     ),
     Mutant(

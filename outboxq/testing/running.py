@@ -1,4 +1,4 @@
-"""The run of a claim in the test's thread, by the same code as in a worker."""
+"""Runs a claim in the test's thread, by the same code as a worker."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ class TaskRun:
     id: UUID
     task_name: str
     args: Mapping[str, Any]
-    """The arguments as the handler got them; as JSON if they could not be read."""
+    """The arguments as the handler got them, or as JSON if they could not be read."""
     attempt: int
     outcome: EventType | None
-    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED; None: the lease was lost, and nothing was written."""
+    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED. None: the lease was lost, and no outcome was written."""
     result: Any = None
-    """The returned value after its way through JSON, as it is stored."""
+    """The returned value as it is stored, after its way through JSON."""
     error: BaseException | None = field(default=None, repr=False)
     """The exception that the handler raised."""
     progress: Progress | None = None
-    """The progress that the handler reported last."""
+    """The last progress that the handler reported."""
     log: tuple[LogLine, ...] = field(default=(), repr=False)
-    """The last lines that the handler logged, at INFO and above, as far as its loggers let them pass."""
+    """The last lines that the handler logged, at INFO and above, if its loggers let them pass."""
     steps: Mapping[str, Any] = field(default_factory=dict)
-    """The results of its steps by name, as the handler got them in this run, in that order."""
+    """The results of its steps by name, as the handler got them in this run, in this order."""
 
     @property
     def is_failure(self) -> bool:
-        """True if the attempt failed. Snooze, Cancel and a Retry that leads to another attempt are no failures."""
+        """True if the attempt failed. Snooze, Cancel, and a Retry with another attempt do not count as failures."""
         if isinstance(self.error, Retry) and self.outcome is EventType.RETRY_SCHEDULED:
             return False
         return self.error is not None or self.outcome is None or self.outcome in _FAILURES
@@ -123,7 +123,7 @@ class InlineRunner:
         return self._ran(claim, None if lost else outcome, self._integration.error)
 
     def _release(self, claim: Claim) -> TaskRun:
-        """Give the claim of an unknown task back, as a worker does."""
+        """Give back the claim of an unknown task, as a worker does."""
         outcome = released(claim, UNKNOWN_TASK, delay=timedelta(seconds=15))
         self._store.finish([outcome])
         known = ", ".join(sorted(task.name for task in self._tasks)) or "none"
@@ -151,7 +151,7 @@ class InlineRunner:
 
 @dataclass(eq=False)
 class _RecordingIntegration(Integration):
-    """The application's integration in the test's transaction; it records the error of the handler."""
+    """The application's integration in the test's transaction. It records the error of the handler."""
 
     integration: Integration
     ours: TestTransaction | None
@@ -168,7 +168,7 @@ class _RecordingIntegration(Integration):
                     stack.enter_context(self.ours.sessions(self.integration))
                 yield
         except Exception as error:
-            self.error = self.error or error  # a worker logs it; a test must fail
+            self.error = self.error or error  # a worker only logs it, but a test must fail
             raise
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
@@ -186,7 +186,7 @@ class _RecordingIntegration(Integration):
 
 
 class _CollectedOutcomes:
-    """Collects outcomes for the test's thread to write."""
+    """Collects the outcomes, which the test's thread writes."""
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
