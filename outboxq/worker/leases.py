@@ -190,7 +190,7 @@ class Leases:
     def is_void(self, context: TaskContext) -> bool:
         """Return whether an outcome must not count, even if the database accepts it.
 
-        After a crash of the server, this worker may have the same claim again. But a handler that was told that its lease was
+        After a crash of the server, this worker may have the same claim again. But a handler that has learnt that its lease was
         lost may have stopped half-way.
         """
         return context.was_lost and self.broke_at > -math.inf
@@ -254,7 +254,7 @@ class Leases:
                 self._mark_lost(one)
 
     def _mark_lost(self, one: ActiveClaim) -> bool:
-        """Tell the handler that its lease was lost, and count that. Returns False if it was told before. The caller has the lock."""
+        """Tell the handler that its lease was lost, and count that. Returns False if it knows already. The caller has the lock."""
         if one.context.was_lost:
             return False
         one.context.was_lost = True

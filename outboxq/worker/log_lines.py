@@ -73,7 +73,7 @@ class EndLog:
     """
 
     tracebacks: bool | None = None
-    """Which records of failures have `exc_info`. True: all; False: none; None: those of last attempts, and at the level DEBUG
+    """The records of failures that have `exc_info`. True: all; False: none; None: those of last attempts, and at the level DEBUG
     all.
     """
     front_end: FrontEnd = field(default_factory=FrontEnd)

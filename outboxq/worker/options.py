@@ -113,7 +113,7 @@ class WorkerSettings:
     poll: timedelta | None = field(default=None, metadata={"check": _positive})
     """The longest wait between two looks for tasks. None: the default of `create_work_distributor`."""
     notifications: bool = True
-    """Whether to wait for notifications of new tasks. False: only poll."""
+    """Wait for notifications of new tasks. False: only poll."""
     listen_url: str | None = None
     """The address of the server itself, if the engine's leads to a pooler. None: the engine's."""
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
@@ -121,7 +121,7 @@ class WorkerSettings:
     timeout_grace: timedelta = field(default=timedelta(seconds=30), metadata={"check": duration})
     """The time from the timeout of a handler with ``timeout_action="kill"`` until the handler is ended with its process."""
     isolation: Isolation = field(default=Isolation.THREAD, metadata={"check": partial(choice, Isolation)})
-    """Where handlers run: ``"thread"``, in threads of this process; or ``"process"``, each in a child process."""
+    """The place of the handlers: ``"thread"``, in threads of this process; or ``"process"``, each in a child process."""
     tasks_per_child: int = field(default=100, metadata={"check": _at_least(1)})
     """The number of tasks after which a child process is replaced, so that memory that its handlers leak is freed."""
     heartbeat: timedelta | None = field(default=None, metadata={"check": _positive})
@@ -137,14 +137,14 @@ class WorkerSettings:
     max_tasks: int | None = field(default=None, metadata={"check": _at_least(1)})
     """Stop after this many tasks. None: never."""
     relaxed_durability: bool = False
-    """Whether to write outcomes without waiting until the database has flushed them to disk. After a crash of the server (SQLite: of the
+    """Write outcomes without waiting until the database has flushed them to disk. After a crash of the server (SQLite: of the
     machine), the most recent tasks may then run again, except transactional tasks."""
     log_tracebacks: bool | None = None
-    """Which log records of failed attempts get the exception as `exc_info`. None: those of last attempts, and at the level DEBUG all;
+    """The log records of failed attempts that get the exception as `exc_info`. None: those of last attempts, and at the level DEBUG all;
     True: all; False: none. Messages and tracebacks may contain personal data."""
     handler_log: bool = True
-    """Whether to store the last lines that a handler logs, at INFO and above, with the end of its attempt: up to 200 lines and 64 KiB.
-    They may contain personal data."""
+    """Store the last lines that a handler logs, at INFO and above, with the end of its attempt: up to 200 lines and 64 KiB. They may
+    contain personal data. False: store none."""
     label: str | None = None
     """The worker's name for people. None: host name and process id."""
     metrics_port: int | None = field(default=None, metadata={"check": _port})

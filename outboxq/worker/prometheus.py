@@ -55,7 +55,7 @@ class Kind(StrEnum):
 
 
 class Source(StrEnum):
-    """Where a metric's numbers come from."""
+    """The origin of a metric's numbers."""
 
     PROCESS = "process"
     """This process's memory. Add them up over all processes."""

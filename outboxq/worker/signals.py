@@ -104,7 +104,7 @@ in_children(_die_of_stop_signals)
 
 
 class StackPrinter:
-    """The handler of `STACKS_SIGNAL`. By its class it is told from the application's handler, which is left in place."""
+    """The handler of `STACKS_SIGNAL`. The class distinguishes it from the application's handler, which is left in place."""
 
     def __init__(self, show: Callable[[], object]) -> None:
         self._show = show

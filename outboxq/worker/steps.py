@@ -79,7 +79,7 @@ class Steps:
     own: Store
     """The worker's store, for everything else: the handler may occupy every connection of the application's."""
     rows: StepRows
-    """Where the steps are stored: `own.steps`, except in a test."""
+    """The stored steps: `own.steps`, except in a test."""
     integration: Integration
     leases: LeaseView
     on_failpoint: OnFailpoint
@@ -162,7 +162,7 @@ class Steps:
             return nullcontext()
         return context.limit.holding_back()  # type: ignore[no-any-return]
 
-    def _begin(self, context: TaskContext, name: str) -> HandlerSteps:
+    def _begin(self, context: TaskContext, name: Any) -> HandlerSteps:
         """Return the handler's steps. Raises StepRefused if the handler may not begin a step of this name."""
         if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
             raise _refused(

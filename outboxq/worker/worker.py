@@ -81,7 +81,7 @@ class Worker:
         self.id: UUID = uuid4()  # new at each start: a restarted worker must not send heartbeats for its predecessor
         self.label = settings.label or f"{socket.gethostname()}:{os.getpid()}"
         self.introduces_itself = True
-        """Whether the first log line names the database, the queues and the way in which the worker notices tasks. False: it names only the
+        """True: the first log line names the database, the queues and the way in which the worker notices tasks. False: it names only the
         worker."""
         self._tasks, self._application = tasks, store
         self._task_names = names = sorted(task.name for task in tasks)
@@ -164,7 +164,7 @@ class Worker:
 
     @property
     def health(self) -> Health:
-        """How the worker notices new tasks, or the reason why it no longer works."""
+        """The way in which the worker notices new tasks, or the reason why it no longer works."""
         if (error := self._ending.error) is not None:
             return replace(self._parts.distributor.health, listening=False, error=str(error))
         health, denied = self._parts.distributor.health, self._parts.claim_loop.denied

@@ -69,7 +69,7 @@ class Listener(threading.Thread):
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-listener", daemon=True)
         self.connections = 0
-        """How many times listening began. If the number has changed, notifications in between were missed."""
+        """The number of times that listening began. If it has changed, notifications in between were missed."""
         self._outbox: int | None = None
         """The oid of the outbox, which stays the same if the table is moved."""
         self._channel = ""
@@ -149,7 +149,7 @@ class Listener(threading.Thread):
             other.rollback()
             other.autocommit, other.read_only = False, False  # whatever the role's defaults are
             self._find_channel(other)
-            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+            connection.execute(_listen_to(self._channel))
             self._run(other, channel.prove, word=word)
         if not self._receives(connection, word, self.answer_timeout / 2):
             connection.execute("SELECT 1")  # fails if the peer is silent, which is an outage and not a pooler
@@ -220,3 +220,7 @@ def _shut_down(connection: psycopg.Connection[Any]) -> None:
         return
     with suppress(*_CONNECTION_ERRORS), socket.socket(fileno=os.dup(connection.fileno())) as own:
         own.shutdown(socket.SHUT_RDWR)
+
+
+def _listen_to(channel: str) -> sql.Composed:
+    return sql.SQL("LISTEN {}").format(sql.Identifier(channel))

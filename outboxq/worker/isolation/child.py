@@ -47,7 +47,7 @@ _ANSWER_TIMEOUT = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class News:
-    """What a handler may ask about its claim, as the worker knows it now."""
+    """The present state of a claim, about which its handler may ask the worker."""
 
     deadline: float
     was_lost: bool

@@ -154,7 +154,7 @@ class Recovery:
         return [lease for lease in (*look.leases, *ended) if lease not in self._broken]
 
     def _restart_watch(self) -> None:
-        """Watch all leases anew: during trouble, living workers may have been unable to send heartbeats."""
+        """Start the watch of all leases again: during trouble, living workers may have been unable to send heartbeats."""
         self._watched.clear()
         self._watch = 2 * self._every
         self._looked_at = None
