@@ -69,7 +69,8 @@ def _at_least(least: int) -> Callable[[object, str], int]:
     return check
 
 
-def _positive(value: timedelta | float, name: str) -> timedelta:
+def positive_span(value: timedelta | float, name: str) -> timedelta:
+    """Return the span as a timedelta. Raises InvalidArgument unless it is greater than zero."""
     span = duration(value, name)
     if span <= timedelta(0):
         raise InvalidArgument(f"{name} must be greater than zero, not {value!r}")
@@ -110,7 +111,7 @@ class WorkerSettings:
     prefetch: int | None = field(default=None, metadata={"check": _at_least(0)})
     """The number of claims that may wait for a busy handler thread. None: as many as the handlers run in 50 ms at their recent
     pace; slow handlers get none."""
-    poll: timedelta | None = field(default=None, metadata={"check": _positive})
+    poll: timedelta | None = field(default=None, metadata={"check": positive_span})
     """The longest wait between two looks for tasks. None: the default of `create_work_distributor`."""
     notifications: bool = True
     """Wait for notifications of new tasks. False: only poll."""
@@ -124,9 +125,9 @@ class WorkerSettings:
     """The place of the handlers: ``"thread"``, in threads of this process; or ``"process"``, each in a child process."""
     tasks_per_child: int = field(default=100, metadata={"check": _at_least(1)})
     """The number of tasks after which a child process is replaced, so that memory that its handlers leak is freed."""
-    heartbeat: timedelta | None = field(default=None, metadata={"check": _positive})
+    heartbeat: timedelta | None = field(default=None, metadata={"check": positive_span})
     """The longest time between two heartbeats. None: a third of each lease."""
-    recover_every: timedelta = field(default=timedelta(seconds=5), metadata={"check": _positive})
+    recover_every: timedelta = field(default=timedelta(seconds=5), metadata={"check": positive_span})
     """The time between two looks for tasks of dead workers."""
     unknown_task_delay: timedelta = field(default=timedelta(seconds=15), metadata={"check": duration})
     """The delay after which a task whose name this process does not know is due again. It doubles with each release."""

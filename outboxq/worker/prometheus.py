@@ -148,7 +148,23 @@ TABLE_DEAD_ROWS: Final = _database_gauge(
 )
 
 
-class WorkerCollector(Collector):
+class DatabaseCollector(Collector):
+    """Collects only the gauges of a database, in a process without a worker, under the names that workers use."""
+
+    def __init__(self, store: Store) -> None:
+        """`store` reads the gauges of the database: ``outbox.store``."""
+        self._cache = GaugeCache(lambda: Gauges.read(store))
+
+    def describe(self) -> Iterable[Family]:
+        """Return the metrics without numbers, so that registering the collector reads nothing."""
+        return [_family(one) for one in METRICS if one.source is Source.DATABASE]
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the metrics with their numbers, or nothing if the database does not answer in time."""
+        yield from _of_database(self._cache.read())
+
+
+class WorkerCollector(DatabaseCollector):
     """Collects the metrics of one worker: its own counts, and gauges of its database.
 
     The database is read at most every 5 s, and a scrape waits at most 2 s for it. If it does not answer, its gauges are left out.
@@ -156,33 +172,15 @@ class WorkerCollector(Collector):
     """
 
     def __init__(self, worker: Worker, store: Store) -> None:
-        """`store` reads the gauges of the database: ``outbox.store``."""
+        super().__init__(store)
         self._worker = worker
-        self._cache = GaugeCache(lambda: Gauges.read(store))
 
     def describe(self) -> Iterable[Family]:
-        """Return the metrics without numbers, so that registering the collector reads nothing."""
         return [_family(one) for one in METRICS]
 
     def collect(self) -> Iterator[Family]:
-        """Yield the metrics with their numbers."""
-        yield from _of_database(self._cache.read())
+        yield from super().collect()
         yield from _of_worker(self._worker)
-
-
-class DatabaseCollector(Collector):
-    """Collects only the gauges of a database, in a process without a worker, under the names that workers use."""
-
-    def __init__(self, store: Store) -> None:
-        self._cache = GaugeCache(lambda: Gauges.read(store))
-
-    def describe(self) -> Iterable[Family]:
-        """Return the metrics without numbers."""
-        return [_family(one) for one in METRICS if one.source is Source.DATABASE]
-
-    def collect(self) -> Iterator[Family]:
-        """Yield the metrics with their numbers, or nothing if the database does not answer in time."""
-        yield from _of_database(self._cache.read())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,9 +8,8 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Engine
 
-from ...errors import InvalidArgument
-from ...model import duration
 from ...store import Store, queue_names
+from ..options import positive_span
 from .base import Health, WorkDistributor
 from .postgresql import PostgresDistributor
 from .sqlite import SqliteDistributor
@@ -42,9 +41,6 @@ def create_work_distributor(
         commits_of: The engine whose commits in this process are noticed at once (SQLite). None: the database's.
         on_break: Called, in a thread of the distributor, when its connection to the server is lost (PostgreSQL).
     """
-    longest = None if poll is None else duration(poll, "poll")
-    if longest is not None and longest <= timedelta(0):
-        raise InvalidArgument("poll must be greater than zero")
     store = database if isinstance(database, Store) else Store(database)
     kind = SqliteDistributor if store.dialect.one_writer else PostgresDistributor
     return kind(
@@ -52,7 +48,7 @@ def create_work_distributor(
         queues=queue_names(queues),
         topics=queue_names(topics, "topics"),
         worker_id=worker_id or uuid4(),
-        poll=longest,
+        poll=None if poll is None else positive_span(poll, "poll"),
         notifications=notifications,
         listen_url=listen_url,
         commits_of=commits_of,

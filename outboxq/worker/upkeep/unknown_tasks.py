@@ -101,7 +101,7 @@ class UnknownTasks:
             for pair in pairs:
                 self._seen_at.pop(pair, None)
                 self._seen_at[pair] = now
-            for pair in list(self._seen_at)[: max(0, len(self._seen_at) - _MAX_NAMES)]:
+            for pair in list(self._seen_at)[:-_MAX_NAMES]:
                 del self._seen_at[pair]
         if new:
             self.found_new.set()
@@ -123,7 +123,7 @@ class UnknownTasks:
             )
             self._logged_at.pop(name, None)
             self._logged_at[name] = now
-            for old in list(self._logged_at)[: max(0, len(self._logged_at) - _MAX_NAMES)]:
+            for old in list(self._logged_at)[:-_MAX_NAMES]:
                 del self._logged_at[old]
                 self._unlogged.pop(old, None)
 
