@@ -54,7 +54,7 @@ def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None 
     token = current.set(context)
     try:
         outcome = _run(task, context, limit)
-        # Spared for a handler that notes nothing: with it, the calls of a task were 1 % more.
+        # Skipped for a handler without notes: this call was 1 % of the calls of a task.
         return outcome if context.handler_log is None and context.reported is None else with_notes(outcome, context)
     except BaseException as error:  # noqa: BLE001 - an exception of the user's that cannot even be described
         return _failed_for_good(context, error)

@@ -95,22 +95,22 @@ TASKS: Final = _database_gauge(
 OLDEST_READY_AGE: Final = _database_gauge(
     "outboxq_oldest_ready_age_seconds",
     "queue",
-    help="Seconds since the task became due that has been due for longest; 0 if none is.",
+    help="Seconds for which the longest-waiting due task has been due; 0 if no task is due.",
 )
 LIVE_WORKERS: Final = _database_gauge(
     "outboxq_live_workers", "queue", help="Workers on the queue that were seen in the last 90 s."
 )
-ATTEMPTS: Final = _counter("outboxq_task_attempts_total", "queue", "task", "outcome", help="Attempts that ended so.")
+ATTEMPTS: Final = _counter("outboxq_task_attempts_total", "queue", "task", "outcome", help="Ended attempts by outcome.")
 RUN_SECONDS: Final = _histogram(
     "outboxq_task_run_seconds", "queue", "task", help="Seconds from the start of the handler to its end."
 )
 WAIT_SECONDS: Final = _histogram(
     "outboxq_task_wait_seconds",
     "queue",
-    help="Seconds from the moment at which the task was due to the start of the handler.",
+    help="Seconds from the due time of the task to the start of its handler.",
 )
 CLAIMS: Final = _counter(
-    "outboxq_claims_total", "result", help="Tries to claim that found some task, found none, or ended in an error."
+    "outboxq_claims_total", "result", help="Tries to claim by result: some tasks, none, or an error."
 )
 CLAIM_SECONDS: Final = _histogram("outboxq_claim_seconds", "result", help="Seconds of a try to claim.")
 CLAIMED_TASKS: Final = _histogram("outboxq_claimed_tasks", "result", help="Tasks that a try to claim found.")
@@ -123,7 +123,7 @@ LAST_BEAT: Final = _gauge(
     help="Unix time at which the database last answered a heartbeat or the registration of the worker.",
 )
 RECOVERED: Final = _counter(
-    "outboxq_recovered_tasks_total", "queue", help="Tasks that this worker took back from dead workers."
+    "outboxq_recovered_tasks_total", "queue", help="Tasks that this worker recovered from dead workers."
 )
 LEASES_LOST: Final = _counter(
     "outboxq_leases_lost_total", "queue", help="Leases that this worker lost while it had the task."
@@ -131,12 +131,12 @@ LEASES_LOST: Final = _counter(
 SCHEDULE_NEXT: Final = _database_gauge(
     "outboxq_schedule_next_timestamp_seconds",
     "schedule",
-    help="Unix time of the next tick. It lies in the past if a tick has passed that no worker has planted. Not of paused schedules.",
+    help="Unix time of the next tick, except for paused schedules. It is in the past if no worker has planted the tick in time.",
 )
 SCHEDULE_LATENESS: Final = _histogram(
     "outboxq_schedule_lateness_seconds",
     "schedule",
-    help="Seconds from a tick to the start of its handler, with jitter and what was caught up.",
+    help="Seconds from a tick to the start of its handler, including jitter and catch-up.",
 )
 TABLE_BYTES: Final = _database_gauge(
     "outboxq_table_bytes", "table", help="Bytes of the table with its indexes and partitions (PostgreSQL)."
@@ -144,7 +144,7 @@ TABLE_BYTES: Final = _database_gauge(
 TABLE_DEAD_ROWS: Final = _database_gauge(
     "outboxq_table_dead_rows",
     "table",
-    help="Dead rows of the table that are not vacuumed yet, as PostgreSQL estimates them.",
+    help="Dead rows of the table that are not vacuumed yet, as estimated by PostgreSQL.",
 )
 
 

@@ -133,7 +133,7 @@ class Listener(threading.Thread):
         self._connection = connection = self.connect()
         with self._watchdog(connection):
             connection.rollback()
-            connection.autocommit = True  # inside a transaction nothing is delivered
+            connection.autocommit = True  # inside a transaction, no notifications are delivered
             self._prove_delivery(connection)
         return connection
 

@@ -324,7 +324,7 @@ class StatisticsUpkeep:
 
 
 class Service(Protocol):
-    """Work that a worker repeats in a thread of its own."""
+    """Work that a worker repeats in a separate thread."""
 
     def run_once(self) -> object: ...
 
