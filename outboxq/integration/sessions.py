@@ -214,9 +214,6 @@ def _leads_to_the_same(one: Engine, other: Engine) -> bool:
     """Return whether two engines use one database, according to their URLs."""
     if one.pool is other.pool:
         return True
-
-    def place(engine: Engine) -> tuple[object, ...]:
-        url = engine.url
-        return url.get_backend_name(), url.host, url.port, url.database, url.query.get("host")
-
-    return one.url.database not in (None, "", ":memory:") and place(one) == place(other)
+    urls = (one.url, other.url)
+    places = [(url.get_backend_name(), url.host, url.port, url.database, url.query.get("host")) for url in urls]
+    return one.url.database not in (None, "", ":memory:") and places[0] == places[1]
